@@ -1,0 +1,2 @@
+//! The `ropewalk` program.
+fn main() {}

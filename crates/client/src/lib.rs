@@ -1,0 +1,1 @@
+//! The Ropewalk client daemon.

@@ -1,0 +1,1 @@
+//! Drivers of Ropewalk: TUN, UDP, netlink, and the one event loop.

@@ -1,0 +1,8 @@
+//! The Ropewalk tunnel protocol: pure state machines without I/O, clock, threads or async.
+
+pub mod congestion;
+pub mod ecn;
+pub mod path;
+pub mod sink;
+pub mod time;
+pub mod units;
