@@ -1,1 +1,9 @@
 //! An emulated network for Ropewalk's tests and benchmarks, in virtual and in real time.
+
+pub mod address;
+pub mod error;
+pub mod namespace;
+pub mod privilege;
+pub mod router;
+pub mod tool;
+pub mod topology;

@@ -1,0 +1,363 @@
+//! A small Internet in network namespaces: clients with several WANs, a masquerading router on
+//! each, the provider network that joins them, the proxy, and a server beyond it.
+//! [`crate::address`] has the picture and the addresses.
+//!
+//! A client looks like a laptop: one interface per WAN with an address and a default route of its
+//! own metric in the main table; the program under test has to find each interface's gateway
+//! itself. Nobody but a router knows a route to what is behind it, and nobody at all one to the
+//! tunnel's inner addresses: what arrives at the server has passed the proxy's source NAT.
+//!
+//! Only the access links (client to router) are emulated. No interface aggregates segments
+//! (`gso_max_segs 1`), so that every packet on a wire is one that could exist outside.
+
+use std::time::Duration;
+
+use crate::address::{
+    MAX_CLIENTS, MAX_WANS, PROXY_GATEWAY_V4, PROXY_GATEWAY_V6, PROXY_V4, PROXY_V6, ROUTER_WAN,
+    SERVER_GATEWAY_V4, SERVER_GATEWAY_V6, SERVER_V4, SERVER_V6, UPLINK, client_interface,
+    client_v4, client_v6, gateway_v4, gateway_v6, provider_v4, provider_v6, router_lan,
+};
+use crate::error::LabError;
+use crate::namespace::{Namespace, next_number};
+use crate::router::Router;
+
+/// What the emulated Internet does about IPv6.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ipv6 {
+    /// None anywhere.
+    Off,
+    /// Clients have global addresses; routers let in only answers.
+    #[default]
+    Routed,
+    /// Routers masquerade IPv6 too.
+    Masqueraded,
+}
+
+/// How strictly a client's kernel checks where a packet came from (RFC 3704).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReversePath {
+    /// Not at all.
+    Off,
+    /// Some route to the source must exist: the default of most distributions.
+    #[default]
+    Loose,
+    /// The route to the source must lead out of the interface it came in by.
+    Strict,
+}
+
+impl ReversePath {
+    const fn as_sysctl(self) -> &'static str {
+        match self {
+            Self::Off => "0",
+            Self::Strict => "1",
+            Self::Loose => "2",
+        }
+    }
+}
+
+/// What to build.
+#[derive(Clone, Debug)]
+pub struct TopologyConfig {
+    /// One entry for each WAN that every client has.
+    pub wans: Vec<WanConfig>,
+    /// How many clients, each with its own access links to the same routers.
+    pub clients: u8,
+    /// IPv6 outside of the tunnel.
+    pub ipv6: Ipv6,
+    /// The clients' check of incoming packets.
+    pub reverse_path: ReversePath,
+}
+
+/// One WAN: the access link of each client to it, and its router.
+#[derive(Clone, Debug, Default)]
+pub struct WanConfig {
+    /// How long the router remembers an idle UDP flow; the kernel's default (30 s, then 120 s for
+    /// an answered flow) where `None`.
+    pub udp_timeout: Option<Duration>,
+}
+
+impl TopologyConfig {
+    /// One client with `wans` WANs, IPv6 routed.
+    #[must_use]
+    pub fn new(wans: Vec<WanConfig>) -> Self {
+        Self { wans, clients: 1, ipv6: Ipv6::default(), reverse_path: ReversePath::default() }
+    }
+}
+
+/// The emulated Internet; dropped, it is gone.
+#[derive(Debug)]
+pub struct Topology {
+    clients: Vec<Namespace>,
+    routers: Vec<Router>,
+    internet: Namespace,
+    proxy: Namespace,
+    server: Namespace,
+    ipv6: Ipv6,
+}
+
+impl Topology {
+    /// Builds it; whatever exists when a step fails is removed again.
+    ///
+    /// # Errors
+    /// When the configuration exceeds the address plan, or a tool fails.
+    pub fn build(config: &TopologyConfig) -> Result<Self, LabError> {
+        let wans = u8::try_from(config.wans.len()).unwrap_or(u8::MAX);
+        if wans > MAX_WANS || config.clients > MAX_CLIENTS {
+            return Err(LabError::Unsupported(format!(
+                "{wans} WANs and {} clients: the address plan has room for {MAX_WANS} and {MAX_CLIENTS}",
+                config.clients
+            )));
+        }
+        let number = next_number();
+        let ipv6 = config.ipv6;
+        let make = |role: &str| -> Result<Namespace, LabError> {
+            let namespace = Namespace::create(number, role)?;
+            namespace.sysctl(settings(ipv6))?;
+            Ok(namespace)
+        };
+
+        let internet = make("internet")?;
+        let proxy = make("proxy")?;
+        let server = make("server")?;
+        join_host(&internet, &proxy, "proxy", &HostAddresses::PROXY, ipv6)?;
+        join_host(&internet, &server, "server", &HostAddresses::SERVER, ipv6)?;
+        forward(&internet, ipv6)?;
+
+        let clients: Vec<Namespace> = (0..config.clients)
+            .map(|client| {
+                let namespace = make(&format!("client{client}"))?;
+                let check = config.reverse_path.as_sysctl();
+                namespace.sysctl(&[
+                    ("net.ipv4.conf.all.rp_filter", check),
+                    ("net.ipv4.conf.default.rp_filter", check),
+                ])?;
+                Ok(namespace)
+            })
+            .collect::<Result<_, LabError>>()?;
+
+        let mut routers = Vec::new();
+        for (wan, settings) in (0..wans).zip(&config.wans) {
+            let namespace = make(&format!("router{wan}"))?;
+            forward(&namespace, ipv6)?;
+            join_router(&internet, &namespace, wan, ipv6)?;
+            for (client, client_namespace) in (0..config.clients).zip(&clients) {
+                let (near, far) = (client_interface(wan), router_lan(client));
+                veth((client_namespace, &near), (&namespace, &far))?;
+            }
+            let router = Router::configure(namespace, wan, config.clients, ipv6)?;
+            if let Some(timeout) = settings.udp_timeout {
+                router.set_udp_timeout(timeout)?;
+            }
+            for (client, client_namespace) in (0..config.clients).zip(&clients) {
+                configure_client(client_namespace, client, wan, ipv6)?;
+            }
+            routers.push(router);
+        }
+        Ok(Self { clients, routers, internet, proxy, server, ipv6 })
+    }
+
+    /// The namespace of the first client.
+    ///
+    /// # Panics
+    /// Where the topology was built without a client.
+    #[must_use]
+    pub fn client(&self) -> &Namespace {
+        &self.clients[0]
+    }
+
+    /// The namespaces of all clients.
+    #[must_use]
+    pub fn clients(&self) -> &[Namespace] {
+        &self.clients
+    }
+
+    /// The routers, one a WAN.
+    #[must_use]
+    pub fn routers(&self) -> &[Router] {
+        &self.routers
+    }
+
+    /// Router `wan`, to make it misbehave.
+    ///
+    /// # Panics
+    /// Where the topology has no such WAN.
+    pub fn router_mut(&mut self, wan: u8) -> &mut Router {
+        &mut self.routers[usize::from(wan)]
+    }
+
+    /// The namespace that stands for the Internet between routers, proxy and server.
+    #[must_use]
+    pub const fn internet(&self) -> &Namespace {
+        &self.internet
+    }
+
+    /// The proxy's namespace: a VPS with one uplink and no tunnel yet.
+    #[must_use]
+    pub const fn proxy(&self) -> &Namespace {
+        &self.proxy
+    }
+
+    /// The server's namespace.
+    #[must_use]
+    pub const fn server(&self) -> &Namespace {
+        &self.server
+    }
+
+    /// What was built of IPv6.
+    #[must_use]
+    pub const fn ipv6(&self) -> Ipv6 {
+        self.ipv6
+    }
+
+    /// Every namespace, with its role.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.clients.iter().chain(self.routers.iter().map(Router::namespace)).chain([
+            &self.internet,
+            &self.proxy,
+            &self.server,
+        ])
+    }
+}
+
+/// Kernel parameters of every namespace, before its interfaces are made. A new namespace copies
+/// some of the initial one's, so that each is set whatever its usual default.
+fn settings(ipv6: Ipv6) -> &'static [(&'static str, &'static str)] {
+    /// Addresses are usable at once: nobody else can have them.
+    const COMMON: &[(&str, &str)] = &[
+        ("net.ipv4.conf.all.rp_filter", "0"),
+        ("net.ipv4.conf.default.rp_filter", "0"),
+        ("net.ipv4.ip_forward", "0"),
+        ("net.ipv6.conf.default.accept_dad", "0"),
+        ("net.ipv6.conf.default.accept_ra", "0"),
+    ];
+    const OFF: &[(&str, &str)] = &[
+        ("net.ipv4.conf.all.rp_filter", "0"),
+        ("net.ipv4.conf.default.rp_filter", "0"),
+        ("net.ipv4.ip_forward", "0"),
+        ("net.ipv6.conf.all.disable_ipv6", "1"),
+        ("net.ipv6.conf.default.disable_ipv6", "1"),
+    ];
+    if ipv6 == Ipv6::Off { OFF } else { COMMON }
+}
+
+fn forward(namespace: &Namespace, ipv6: Ipv6) -> Result<(), LabError> {
+    namespace.sysctl(&[("net.ipv4.ip_forward", "1")])?;
+    if ipv6 != Ipv6::Off {
+        namespace.sysctl(&[("net.ipv6.conf.all.forwarding", "1")])?;
+    }
+    Ok(())
+}
+
+/// Makes a veth pair whose ends never see the initial namespace.
+fn veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<(), LabError> {
+    near.0.ip(&format!(
+        "link add {} gso_max_segs 1 type veth peer name {} gso_max_segs 1 netns {}",
+        near.1,
+        far.1,
+        far.0.name()
+    ))
+}
+
+/// The addresses of a host on the Internet and of its gateway.
+struct HostAddresses {
+    v4: std::net::Ipv4Addr,
+    v6: std::net::Ipv6Addr,
+    gateway_v4: std::net::Ipv4Addr,
+    gateway_v6: std::net::Ipv6Addr,
+}
+
+impl HostAddresses {
+    const PROXY: Self = Self {
+        v4: PROXY_V4,
+        v6: PROXY_V6,
+        gateway_v4: PROXY_GATEWAY_V4,
+        gateway_v6: PROXY_GATEWAY_V6,
+    };
+    const SERVER: Self = Self {
+        v4: SERVER_V4,
+        v6: SERVER_V6,
+        gateway_v4: SERVER_GATEWAY_V4,
+        gateway_v6: SERVER_GATEWAY_V6,
+    };
+}
+
+/// Joins proxy or server to the Internet.
+fn join_host(
+    internet: &Namespace,
+    host: &Namespace,
+    port: &str,
+    addresses: &HostAddresses,
+    ipv6: Ipv6,
+) -> Result<(), LabError> {
+    let HostAddresses { v4, v6, gateway_v4, gateway_v6 } = addresses;
+    veth((host, UPLINK), (internet, port))?;
+    internet.ip(&format!("addr add {gateway_v4}/24 dev {port}\nlink set {port} up"))?;
+    host.ip(&format!(
+        "addr add {v4}/24 dev {UPLINK}\nlink set {UPLINK} up\n\
+         route add default via {gateway_v4} dev {UPLINK}"
+    ))?;
+    if ipv6 != Ipv6::Off {
+        internet.ip(&format!("addr add {gateway_v6}/64 dev {port} nodad"))?;
+        host.ip(&format!(
+            "addr add {v6}/64 dev {UPLINK} nodad\nroute add default via {gateway_v6} dev {UPLINK}"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Joins a router's WAN side to the Internet; the router configures its own end.
+fn join_router(
+    internet: &Namespace,
+    router: &Namespace,
+    wan: u8,
+    ipv6: Ipv6,
+) -> Result<(), LabError> {
+    let port = format!("router{wan}");
+    veth((router, ROUTER_WAN), (internet, &port))?;
+    internet.ip(&format!("addr add {}/24 dev {port}\nlink set {port} up", provider_v4(wan)))?;
+    if ipv6 != Ipv6::Off {
+        internet.ip(&format!("addr add {}/64 dev {port} nodad", provider_v6(wan)))?;
+    }
+    if ipv6 == Ipv6::Routed {
+        // The provider knows the prefixes it delegated. One route a client's network; those
+        // without a client lead to a router that drops.
+        let routes: Vec<String> = (0..MAX_CLIENTS)
+            .map(|client| {
+                let prefix = client_v6(client, wan);
+                format!(
+                    "route add {prefix}/128 via {} dev {port}",
+                    crate::address::public_v6(wan, 0)
+                )
+            })
+            .collect();
+        internet.ip(&routes.join("\n"))?;
+    }
+    Ok(())
+}
+
+/// Gives a client's interface its address and its default route, as a laptop's network service
+/// would: in the main table, with a metric of its own.
+fn configure_client(
+    client_namespace: &Namespace,
+    client: u8,
+    wan: u8,
+    ipv6: Ipv6,
+) -> Result<(), LabError> {
+    let interface = client_interface(wan);
+    let metric = 100 * (u32::from(wan) + 1);
+    client_namespace.ip(&format!(
+        "addr add {}/24 dev {interface}\nlink set {interface} up\n\
+         route add default via {} dev {interface} metric {metric}",
+        client_v4(client, wan),
+        gateway_v4(client, wan),
+    ))?;
+    if ipv6 != Ipv6::Off {
+        client_namespace.ip(&format!(
+            "addr add {}/64 dev {interface} nodad\n\
+             route add default via {} dev {interface} metric {metric}",
+            client_v6(client, wan),
+            gateway_v6(client, wan),
+        ))?;
+    }
+    Ok(())
+}
