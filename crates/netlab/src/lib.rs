@@ -2,8 +2,12 @@
 
 pub mod address;
 pub mod error;
+pub mod loss;
 pub mod namespace;
+pub mod netem;
 pub mod privilege;
+pub mod queue;
 pub mod router;
 pub mod tool;
 pub mod topology;
+pub mod trace;
