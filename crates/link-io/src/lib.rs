@@ -1,1 +1,14 @@
 //! Drivers of Ropewalk: TUN, UDP, netlink, and the one event loop.
+//!
+//! Everything of the system that a daemon touches stands here, behind few nouns:
+//!
+//! * [`clock`]: the only reader of the clock;
+//! * [`tun`]: inner packets, from and to the kernel (or a test);
+//! * [`udp`]: outer datagrams, in batches in and out;
+//! * [`timer`]: one deadline, exact to about 0.1 ms;
+//! * [`driver`]: the loop that carries bytes between those and a [`Role`](driver::Role).
+//!
+//! Linux runs today. What a kernel lacks (segmentation offload, large buffers) is found at run time
+//! and worked around.
+
+pub mod clock;
