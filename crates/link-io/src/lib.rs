@@ -12,3 +12,4 @@
 //! and worked around.
 
 pub mod clock;
+pub mod timer;
