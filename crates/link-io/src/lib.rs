@@ -13,3 +13,4 @@
 
 pub mod clock;
 pub mod timer;
+pub mod tun;

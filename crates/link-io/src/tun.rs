@@ -1,0 +1,143 @@
+//! Inner packets: the trait behind which the kernel's TUN, or a test, stands.
+//!
+//! A TUN is read and written in batches: [`Tun::read_batch`] hands out each packet where it was read,
+//! together with the writing side, so that an answer (an ICMP message, say) can go straight back.
+//! Written packets may stay in a batch until [`Tun::flush`]. An implementation that reads and writes
+//! super packets (`IFF_VNET_HDR`) splits and joins them inside these same calls.
+
+pub mod channel;
+pub mod linux;
+
+pub use channel::{ChannelEnd, ChannelTun};
+pub use linux::{LinuxTun, TunOptions};
+
+use ropewalk_proto::sink::PacketSink;
+use std::io;
+use std::task::{Context, Poll};
+
+/// The largest inner packet: the largest IP packet.
+pub const MAX_PACKET: usize = 65_535;
+
+/// What of a TUN is set while it runs.
+pub trait TunControl {
+    /// The interface's name.
+    fn name(&self) -> &str;
+
+    /// The interface's index, for routes and rules; changes only with the interface.
+    fn index(&self) -> u32;
+
+    /// Sets the MTU in bytes of inner packet.
+    ///
+    /// # Errors
+    /// When the interface is gone or refuses the value.
+    fn set_mtu(&mut self, mtu: u16) -> Result<(), TunError>;
+
+    /// What passed, and what was dropped.
+    fn counters(&self) -> TunCounters;
+}
+
+/// A source and sink of inner packets.
+pub trait Tun: TunControl {
+    /// The writing side.
+    type Sink: PacketSink;
+
+    /// Reads at most `limit` packets and calls `handle` with each, and with the writing side. The
+    /// bytes are borrowed for the call and may be changed in place.
+    ///
+    /// # Errors
+    /// [`TunError::Gone`] when the interface is no more.
+    fn read_batch(
+        &mut self,
+        limit: usize,
+        handle: impl FnMut(&mut [u8], &mut Self::Sink),
+    ) -> Result<Drained, TunError>;
+
+    /// The writing side.
+    fn sink(&mut self) -> &mut Self::Sink;
+
+    /// Writes what the sink still holds.
+    ///
+    /// # Errors
+    /// [`TunError::Gone`] when the interface is no more. A single packet that the kernel refuses is
+    /// counted, never an error.
+    fn flush(&mut self) -> Result<(), TunError>;
+
+    /// Ready when [`Tun::read_batch`] may have something to say (a packet, or that it is gone).
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Whether a source was read to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Drained {
+    /// Nothing is left; readiness will tell of more.
+    Yes,
+    /// The limit was reached: there may be more.
+    No,
+}
+
+/// Packets through a TUN, seen from us: in = read from it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TunCounters {
+    /// Packets read.
+    pub packets_in: u64,
+    /// Packets written.
+    pub packets_out: u64,
+    /// Packets that the kernel did not take: the interface is down, its queue is full, or what we
+    /// wrote was no IP packet.
+    pub dropped_out: u64,
+}
+
+/// Why there is no TUN.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TunError {
+    /// Another process holds the interface.
+    #[error(
+        "TUN interface {name} is in use by another process; stop that one, or configure another name"
+    )]
+    Taken {
+        /// The name asked for.
+        name: String,
+    },
+    /// The name belongs to something that is no TUN of ours.
+    #[error(
+        "{name} is no usable TUN interface (an interface of another kind has this name, or the name is not valid); configure another name"
+    )]
+    Name {
+        /// The name asked for.
+        name: String,
+    },
+    /// We may not open a TUN.
+    #[error(
+        "opening TUN interface {name} needs the capability CAP_NET_ADMIN (run as root, or grant it)"
+    )]
+    Privilege {
+        /// The name asked for.
+        name: String,
+    },
+    /// The kernel offers no TUN.
+    #[error(
+        "/dev/net/tun cannot be opened: load the kernel module `tun` or pass the device into the container ({source})"
+    )]
+    Unsupported {
+        /// What opening it said.
+        source: io::Error,
+    },
+    /// The interface disappeared while it was in use.
+    #[error("TUN interface {name} is gone: somebody deleted it")]
+    Gone {
+        /// Its name.
+        name: String,
+    },
+    /// Anything else.
+    #[error("TUN interface {name}: {action} failed: {source}")]
+    Io {
+        /// Its name.
+        name: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
