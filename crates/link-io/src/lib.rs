@@ -14,3 +14,4 @@
 pub mod clock;
 pub mod timer;
 pub mod tun;
+pub mod udp;

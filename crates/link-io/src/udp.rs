@@ -1,0 +1,258 @@
+//! Outer datagrams: the sockets of a daemon, read and written in batches.
+//!
+//! Nothing that a network does to a socket is fatal: what the kernel refuses is counted, and reported
+//! to the role as (path, error), so that it can mark a link down; nothing is logged per datagram.
+
+mod batch;
+mod receive;
+mod socket;
+
+pub use batch::{LANE_BYTES, LANE_DATAGRAMS, LANES, OutBatch};
+pub use receive::Arrival;
+pub use socket::{ClientSocket, ProxySocket, SocketCounters};
+
+use crate::clock::Clock;
+use receive::Arena;
+use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::time::Instant;
+use rustix::io::Errno;
+use socket::Socket;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::task::{Context, Poll};
+
+/// Sockets at a time. A client has one or two for each interface.
+const MAX_SOCKETS: usize = 64;
+
+/// The sockets, what waits to be sent on them, and the buffers they are read into.
+#[derive(Debug)]
+pub struct Sockets {
+    clock: Clock,
+    sockets: Vec<Socket>,
+    next_id: u16,
+    out: OutBatch,
+    arena: Arena,
+}
+
+impl Sockets {
+    /// No socket yet.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, sockets: Vec::new(), next_id: 0, out: OutBatch::new(), arena: Arena::new() }
+    }
+
+    /// Opens a socket on one physical interface. Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// [`OpenError`]; no other socket is affected.
+    pub fn open_client(&mut self, options: &ClientSocket) -> Result<SocketId, OpenError> {
+        self.open(|id| Socket::client(id, options))
+    }
+
+    /// Opens the socket that clients send to. Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// [`OpenError`]; no other socket is affected.
+    pub fn open_proxy(&mut self, options: &ProxySocket) -> Result<SocketId, OpenError> {
+        self.open(|id| Socket::proxy(id, options))
+    }
+
+    fn open(
+        &mut self,
+        open: impl FnOnce(SocketId) -> Result<Socket, OpenError>,
+    ) -> Result<SocketId, OpenError> {
+        if self.sockets.len() >= MAX_SOCKETS {
+            return Err(OpenError::TooMany { limit: MAX_SOCKETS });
+        }
+        // A fresh number: a path that still names a closed socket must not name another one.
+        let mut id = SocketId(self.next_id);
+        while self.get(id).is_some() {
+            id = SocketId(id.0.wrapping_add(1));
+        }
+        self.sockets.push(open(id)?);
+        self.next_id = id.0.wrapping_add(1);
+        Ok(id)
+    }
+
+    /// Closes a socket and forgets what waits for it. Returns whether it was open.
+    pub fn close(&mut self, id: SocketId) -> bool {
+        self.out.discard(id);
+        let before = self.sockets.len();
+        self.sockets.retain(|socket| socket.id != id);
+        self.sockets.len() < before
+    }
+
+    /// The address and port a socket is bound to; the address is unspecified on one that is bound to
+    /// all of them.
+    #[must_use]
+    pub fn local_addr(&self, id: SocketId) -> Option<SocketAddr> {
+        self.get(id).map(|socket| socket.local)
+    }
+
+    /// What went through a socket.
+    #[must_use]
+    pub fn counters(&self, id: SocketId) -> Option<SocketCounters> {
+        self.get(id).map(|socket| socket.counters)
+    }
+
+    /// Receives at most one batch from each socket and calls `handle` with the present time, how the
+    /// datagram came, and the datagram (borrowed for the call, to be changed in place at will).
+    /// Returns whether some socket may hold more.
+    pub fn recv_batch(&mut self, mut handle: impl FnMut(Instant, Arrival, &mut [u8])) -> bool {
+        let Self { sockets, arena, clock, .. } = self;
+        let mut more = false;
+        for socket in sockets {
+            more |= arena.receive(clock, socket, &mut handle);
+        }
+        more
+    }
+
+    /// Where the core puts what is to be sent.
+    pub fn out(&mut self) -> &mut OutBatch {
+        &mut self.out
+    }
+
+    /// Sends what the batch holds, and reports what the kernel refused. What a socket cannot take at
+    /// present stays in the batch. Returns the number of datagrams that left the batch.
+    pub fn flush(&mut self, mut on_error: impl FnMut(Path, SendError)) -> usize {
+        let Self { sockets, out, clock, .. } = self;
+        let now = clock.now();
+        let mut done = 0;
+        for lane in out.lanes_mut() {
+            let Some(path) = lane.path() else { continue };
+            match sockets.iter_mut().find(|socket| socket.id == path.socket) {
+                Some(socket) => done += socket.send_lane(now, lane, path, &mut on_error),
+                None => {
+                    while let Some(train) = lane.next_train(LANE_DATAGRAMS) {
+                        let (kind, datagrams) = (SendErrorKind::Closed, train.datagrams);
+                        on_error(path, SendError { kind, datagrams, longest: train.segment });
+                        done += datagrams;
+                        lane.pop(datagrams);
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// Ready when a socket can be read, or when one that was full can be written again.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut ready = false;
+        for socket in &self.sockets {
+            ready |= socket.io.poll_recv_ready(cx).is_ready();
+            ready |= socket.blocked && socket.io.poll_send_ready(cx).is_ready();
+        }
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn get(&self, id: SocketId) -> Option<&Socket> {
+        self.sockets.iter().find(|socket| socket.id == id)
+    }
+}
+
+/// Datagrams of one path that the kernel refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendError {
+    /// Why.
+    pub kind: SendErrorKind,
+    /// How many.
+    pub datagrams: usize,
+    /// Bytes of UDP payload of the longest of them.
+    pub longest: usize,
+}
+
+/// Why the kernel refused a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SendErrorKind {
+    /// Longer than the interface's MTU allows.
+    TooBig,
+    /// No route to the peer from this interface or address.
+    Unreachable,
+    /// The interface is down.
+    InterfaceDown,
+    /// The interface is gone.
+    InterfaceGone,
+    /// Our address is gone from the interface.
+    AddressGone,
+    /// A firewall of ours forbids it.
+    Forbidden,
+    /// The socket takes no more.
+    Full,
+    /// The socket is closed.
+    Closed,
+    /// Anything else: the error number of the system.
+    Other(i32),
+}
+
+impl SendErrorKind {
+    fn from_errno(errno: Errno) -> Self {
+        match errno {
+            Errno::MSGSIZE => Self::TooBig,
+            Errno::NETUNREACH | Errno::HOSTUNREACH => Self::Unreachable,
+            Errno::NETDOWN => Self::InterfaceDown,
+            Errno::NODEV | Errno::NXIO => Self::InterfaceGone,
+            Errno::ADDRNOTAVAIL => Self::AddressGone,
+            Errno::PERM | Errno::ACCESS => Self::Forbidden,
+            Errno::AGAIN | Errno::NOBUFS => Self::Full,
+            other => Self::Other(other.raw_os_error()),
+        }
+    }
+}
+
+/// Why a socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No interface of this name.
+    #[error("there is no network interface named {interface}")]
+    NoInterface {
+        /// The name.
+        interface: String,
+    },
+    /// The address is none of ours.
+    #[error("{address} is no address of this machine")]
+    NotOurs {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Somebody else has the port.
+    #[error("UDP {address} is in use by another process; stop that one, or configure another port")]
+    InUse {
+        /// Address and port.
+        address: SocketAddr,
+    },
+    /// We may not.
+    #[error("{what} needs the capability {capability} (run as root, or grant it)")]
+    Privilege {
+        /// What was tried.
+        what: &'static str,
+        /// The capability's name.
+        capability: &'static str,
+    },
+    /// There are too many sockets.
+    #[error("more than {limit} sockets")]
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
+    /// Anything else.
+    #[error("UDP socket: {what} failed: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Whether the host has no IPv6 at all.
+    fn lacks_ipv6(&self) -> bool {
+        match self {
+            Self::NotOurs { .. } => true,
+            Self::Io { source, .. } => Errno::from_io_error(source) == Some(Errno::AFNOSUPPORT),
+            _ => false,
+        }
+    }
+}
