@@ -12,6 +12,7 @@
 //! and worked around.
 
 pub mod clock;
+pub mod driver;
 pub mod timer;
 pub mod tun;
 pub mod udp;
