@@ -6,13 +6,22 @@
 //! * [`tun`]: inner packets, from and to the kernel (or a test);
 //! * [`udp`]: outer datagrams, in batches in and out;
 //! * [`timer`]: one deadline, exact to about 0.1 ms;
-//! * [`driver`]: the loop that carries bytes between those and a [`Role`](driver::Role).
+//! * [`driver`]: the loop that carries bytes between those and a [`Role`](driver::Role);
+//! * [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
 //!
 //! Linux runs today. What a kernel lacks (segmentation offload, large buffers) is found at run time
 //! and worked around.
 
 pub mod clock;
 pub mod driver;
+#[cfg(target_os = "linux")]
+pub mod host;
+#[cfg(target_os = "linux")]
+pub mod netlink;
+#[cfg(target_os = "linux")]
+pub mod nft;
+#[cfg(target_os = "linux")]
+pub mod sysctl;
 pub mod timer;
 pub mod tun;
 pub mod udp;

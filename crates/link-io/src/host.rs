@@ -1,0 +1,4 @@
+//! What tests of the host network share.
+
+#[cfg(feature = "testing")]
+pub mod testing;

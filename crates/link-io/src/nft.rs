@@ -1,0 +1,321 @@
+//! One own nftables table, replaced as a whole.
+//!
+//! All rules of this program stand in one table of the `inet` family, so they are put in place, replaced and removed in one
+//! atomic transaction, and no rule of anybody else is ever touched. The table is written in nft's own language and applied
+//! by the `nft` program: what the documentation shows, what an operator reads with `nft list table inet ropewalk_client`, and
+//! what is applied here are the same text. Only the own table is read back; those of others may use expressions that this
+//! version of `nft` cannot print as JSON.
+//!
+//! What must be remembered beyond a crash (settings that were switched and must be switched back) is kept in a named set
+//! inside the table: like the settings themselves it lives in the network namespace and ends with the machine.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// Why the table could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum NftError {
+    /// The `nft` program is not there.
+    #[error(
+        "the program `nft` was not found ({program}): install the package nftables \
+         (Debian, Ubuntu: apt install nftables)"
+    )]
+    Missing {
+        /// What was looked for.
+        program: String,
+    },
+    /// The right is missing.
+    #[error(
+        "cannot {what}: the capability CAP_NET_ADMIN is missing (run as root, or give the service \
+         AmbientCapabilities=CAP_NET_ADMIN)"
+    )]
+    Permission {
+        /// What was tried.
+        what: String,
+    },
+    /// `nft` refused; its own words follow.
+    #[error("cannot {what}: nft says: {said}")]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// What `nft` wrote, shortened.
+        said: String,
+    },
+    /// `nft` did not end in time.
+    #[error("cannot {what}: nft did not answer within {} s", PATIENCE.as_secs())]
+    Slow {
+        /// What was tried.
+        what: String,
+    },
+    /// `nft` could not be started or spoken to.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// `nft` answered something else than was asked.
+    #[error("cannot {what}: the answer of nft cannot be understood: {why}")]
+    Answer {
+        /// What was tried.
+        what: String,
+        /// What was wrong.
+        why: String,
+    },
+}
+
+/// A transaction takes milliseconds; one that waits for a lock this long is stuck, and the daemon must go on.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// More than any message of `nft` that helps; the rest repeats the rules.
+const MAX_SAID: usize = 500;
+
+/// Where packages put `nft`; a user's PATH often lacks these.
+const USUAL_PLACES: [&str; 2] = ["/usr/sbin/nft", "/sbin/nft"];
+
+/// Whether a name may stand in quotes in the table. The kernel allows nearly every byte in an interface's name, but in
+/// nft's language a quote ends the string and a trailing `*` matches every interface that begins so.
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 15
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@+=~".contains(&byte))
+}
+
+/// The one table of the `inet` family that this program owns.
+#[derive(Debug)]
+pub struct Table {
+    name: String,
+    program: OsString,
+    applied: Option<Applied>,
+}
+
+/// What was applied last, and how the kernel showed it right afterwards.
+#[derive(Debug)]
+struct Applied {
+    body: String,
+    listing: String,
+}
+
+impl Table {
+    /// A handle on the table of this name (letters, digits, underscores). Does nothing yet.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        debug_assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'));
+        Self { name: name.to_owned(), program: find_nft(), applied: None }
+    }
+
+    /// The same with another program in the place of `nft`.
+    #[must_use]
+    pub fn with_program(mut self, program: impl Into<OsString>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Puts the table in place with this body (what stands between its braces), or replaces it, in one transaction.
+    /// Returns whether anything was done: a table that still stands as it was applied is left alone.
+    ///
+    /// # Errors
+    /// When `nft` is missing, the right is missing, or `nft` refuses the rules. The old table stands unchanged then.
+    pub async fn apply(&mut self, body: &str) -> Result<bool, NftError> {
+        if let Some(applied) = &self.applied
+            && applied.body == body
+            && self.listing().await?.as_ref() == Some(&applied.listing)
+        {
+            return Ok(false);
+        }
+        let name = &self.name;
+        // The first line makes sure that there is something to delete; all three are one transaction.
+        let script = format!(
+            "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{body}\n}}\n"
+        );
+        self.run(&["-f", "-"], Some(&script), "set the firewall rules").await?;
+        self.applied =
+            self.listing().await?.map(|listing| Applied { body: body.to_owned(), listing });
+        Ok(true)
+    }
+
+    /// Removes the table. Returns whether there was one.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing.
+    pub async fn remove(&mut self) -> Result<bool, NftError> {
+        self.applied = None;
+        let script = format!("delete table inet {}\n", self.name);
+        match self.run(&["-f", "-"], Some(&script), "remove the firewall rules").await {
+            Ok(_) => Ok(true),
+            Err(NftError::Refused { said, .. }) if is_absent(&said) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The table as `nft` shows it, without counters; `None` if there is none.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing.
+    pub async fn listing(&self) -> Result<Option<String>, NftError> {
+        let what = "read the firewall rules";
+        absent_is_none(self.run(&["-s", "list", "table", "inet", &self.name], None, what).await)
+    }
+
+    /// The elements of a named set of the table; empty if there is no such set or table.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or the answer is no JSON.
+    pub async fn set_elements(&self, set: &str) -> Result<Vec<String>, NftError> {
+        let what = "read a set of the firewall rules";
+        let answer = self.run(&["-j", "list", "set", "inet", &self.name, set], None, what).await;
+        let Some(answer) = absent_is_none(answer)? else { return Ok(Vec::new()) };
+        let json: serde_json::Value = serde_json::from_str(&answer)
+            .map_err(|error| NftError::Answer { what: what.to_owned(), why: error.to_string() })?;
+        let objects = json["nftables"].as_array().into_iter().flatten();
+        let elements = objects.filter_map(|object| object["set"]["elem"].as_array()).flatten();
+        Ok(elements.filter_map(|element| element.as_str()).map(str::to_owned).collect())
+    }
+
+    /// Chains of *other* tables that hook into forwarding and drop by default, as `family table chain`: where one
+    /// stands (Docker makes one), packets need its permission too, whatever our table says.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or the answer is no JSON.
+    pub async fn foreign_forward_drops(&self) -> Result<Vec<String>, NftError> {
+        let what = "list the chains of the firewall";
+        let answer = self.run(&["-j", "list", "chains"], None, what).await?;
+        let json: serde_json::Value = serde_json::from_str(&answer)
+            .map_err(|error| NftError::Answer { what: what.to_owned(), why: error.to_string() })?;
+        let chains = json["nftables"].as_array().into_iter().flatten();
+        let chains = chains.map(|object| &object["chain"]).filter(|chain| {
+            chain["hook"] == "forward"
+                && chain["policy"] == "drop"
+                && chain["table"] != self.name[..]
+        });
+        let word = |value: &serde_json::Value| value.as_str().unwrap_or("?").to_owned();
+        Ok(chains
+            .map(|chain| [&chain["family"], &chain["table"], &chain["name"]].map(word).join(" "))
+            .collect())
+    }
+
+    async fn run(
+        &self,
+        arguments: &[&str],
+        input: Option<&str>,
+        what: &str,
+    ) -> Result<String, NftError> {
+        let io = |source| NftError::Io { what: what.to_owned(), source };
+        let mut command = Command::new(&self.program);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                NftError::Missing { program: self.program.to_string_lossy().into_owned() }
+            }
+            _ => io(error),
+        })?;
+        if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
+            // `nft` reads all of its input before it writes, so this cannot block against its output. A broken pipe
+            // means that it ended early; its exit code and words tell why.
+            match pipe.write_all(text.as_bytes()).await {
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    return Err(io(error));
+                }
+                _ => {}
+            }
+        }
+        let output = tokio::time::timeout(PATIENCE, child.wait_with_output())
+            .await
+            .map_err(|_| NftError::Slow { what: what.to_owned() })?
+            .map_err(io)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(refusal(what, &String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+fn find_nft() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).any(|folder| folder.join("nft").is_file());
+    let usual = USUAL_PLACES.iter().find(|place| Path::new(place).is_file());
+    match usual {
+        Some(place) if !in_path => place.into(),
+        _ => "nft".into(),
+    }
+}
+
+fn refusal(what: &str, said: &str) -> NftError {
+    let what = what.to_owned();
+    if said.contains("Operation not permitted") {
+        return NftError::Permission { what };
+    }
+    let said: String = said.trim().chars().take(MAX_SAID).collect();
+    NftError::Refused { what, said }
+}
+
+fn is_absent(said: &str) -> bool {
+    said.contains("No such file or directory")
+}
+
+fn absent_is_none(answer: Result<String, NftError>) -> Result<Option<String>, NftError> {
+    match answer {
+        Ok(text) => Ok(Some(text)),
+        Err(NftError::Refused { said, .. }) if is_absent(&said) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_mean_themselves_in_a_rule_are_plain() {
+        for name in ["wan1", "wlp0s20f3", "eth0.100", "ppp0", "br-lan", "usb0@x", "veth_1"] {
+            assert!(is_plain_name(name), "{name}");
+        }
+        for name in ["", "wan*", "a\"b", "a b", "a{b", "a\\b", "überwan", "0123456789abcdef"] {
+            assert!(!is_plain_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_missing_right_is_named_and_other_refusals_are_quoted() {
+        let error = refusal(
+            "set the rules",
+            "netlink: Error: cache initialization failed: Operation not permitted",
+        );
+        assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+        let error = refusal("set the rules", "  Error: syntax error, unexpected junk\n");
+        assert_eq!(
+            error.to_string(),
+            "cannot set the rules: nft says: Error: syntax error, unexpected junk"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_missing_nft_is_told_with_its_remedy() {
+        let mut table = Table::new("ropewalk_test").with_program("/nowhere/nft");
+        for error in [
+            table.apply("").await.unwrap_err(),
+            table.remove().await.unwrap_err(),
+            table.listing().await.unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(
+                text.contains("apt install nftables") && text.contains("/nowhere/nft"),
+                "{text}"
+            );
+        }
+    }
+}
