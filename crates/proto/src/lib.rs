@@ -3,6 +3,7 @@
 pub mod congestion;
 pub mod ecn;
 pub mod path;
+pub mod reseq;
 pub mod sink;
 pub mod time;
 pub mod units;

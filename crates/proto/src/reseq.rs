@@ -1,0 +1,575 @@
+//! The resequencer: puts the packets of all links back in order, and waits for a missing one only as
+//! long as it can still come.
+//!
+//! The rules are those of seed 004 (section III.C, figure 3) with two changes: a hole is skipped only
+//! when its packet is *proven* lost (the paper takes any gap in a link's local numbers for a lost packet,
+//! but the lost datagram may have been a report and does not say which packet it carried), and the
+//! timeout is the spread of the links' delays instead of a whole RTO. `docs/RESEQUENCER.md` says where
+//! the paper is silent, what was chosen and what that costs.
+//!
+//! # Proof
+//!
+//! Global number `g` is proven lost when it did not come and
+//!
+//! - (a) a datagram says that `g` went before it on its link, and no lower local number of that link
+//!   can still arrive; or
+//! - (b) on every link that is waited for, a datagram sealed after `g` arrived, and no lower local number
+//!   of that link can still arrive (RFC 1990 §4.1).
+//!
+//! It is sound: `g` went on exactly one link. If that is the link of (a), or any link of (b), `g` went in a
+//! lower local number than the datagram that tells, and all lower ones arrived (then `g` came) or are
+//! beyond the order of that link (then it is lost, or the tolerance was measured too small). A link that
+//! joins later only carries numbers from its join on, so it starts with that floor. A link that left or is
+//! down is not waited for: what still comes from there is late, not lost. Datagrams without data count
+//! through the sender's next number; lost ones only delay the proof. (b) knows nothing of rekeying:
+//! numbers go on. A packet sent as copies on several links must not be named as a previous number,
+//! since losing one copy does not lose the packet.
+//!
+//! `proof.rs` holds the part about one link, `deadline.rs` the wait for what
+//! cannot be proven.
+//!
+//! # States
+//!
+//! ```text
+//! event                     | InOrder              | Holding(k), k = 0, 1, 2 expiries in a row
+//! --------------------------+----------------------+---------------------------------------------
+//! the expected number       | deliver              | deliver, drain; k := 0
+//! one ahead                 | store; Holding(0)    | store (again the same: duplicate, drop)
+//! one behind, skipped       | late: deliver once   | late: deliver once
+//! one behind, delivered     | duplicate: drop      | duplicate: drop
+//! the hole is proven lost   | expect the next      | skip it, drain; k := 0
+//! the deadline passes       | -                    | k < 2: release the lowest; k := k + 1
+//!                           |                      | k = 2: release all
+//! no room for one ahead     | deliver, expect next | release the lowest until there is room
+//! ```
+//!
+//! Whenever nothing waits any more the state is `InOrder`. "Drain" delivers what directly follows;
+//! "release the lowest" skips the hole before it. In-order packets are delivered from where they were
+//! received: never stored, never copied.
+
+mod buffer;
+mod deadline;
+mod histogram;
+mod links;
+mod proof;
+mod skipped;
+
+pub use deadline::{GRANULARITY, STALE_AFTER};
+pub use proof::Tolerance;
+
+use crate::sink::PacketSink;
+use crate::time::{Duration, Instant, earliest};
+use crate::units::LinkId;
+use buffer::{Buffer, Early, Slot};
+use histogram::Histogram;
+use links::Links;
+use proof::Claim;
+use skipped::{Below, Skipped};
+
+/// What an authenticated datagram tells the resequencer. Every datagram of every link must be offered,
+/// with data or without, in the order of arrival: each is evidence.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The link it came on.
+    pub link: LinkId,
+    /// Its number on that link, expanded to 64 bits.
+    pub local: u64,
+    /// When the peer sent it, in µs by the peer's clock, unwrapped; any epoch, the same for all links.
+    pub sent_us: i64,
+    /// With data: the packet's number. Without: the sender's next one. Expanded to 64 bits.
+    pub global: u64,
+    /// Whether it carries a packet.
+    pub kind: ArrivalKind,
+}
+
+/// Whether a datagram carries a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArrivalKind {
+    /// It does.
+    Data {
+        /// The global number of the packet before it on the same link; `None`: there was none, or it
+        /// is too far back for the wire, or it was sent as copies.
+        prev_on_link: Option<u64>,
+    },
+    /// It does not; everything below its `global` was sealed before it.
+    Mark,
+}
+
+/// What the first and second expiry release beyond the lowest packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Release {
+    /// The lowest packet only, as the paper says literally. What directly follows it waits for the
+    /// next expiry, whose timer starts at this one.
+    One,
+    /// The lowest packet and what directly follows it: no hole lies in between, so waiting longer
+    /// could not bring it into a better order. The next deadline is that of the next hole.
+    #[default]
+    Drain,
+}
+
+/// Bounds and choices of a [`Resequencer`].
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Numbers the buffer spans, missing ones included; the most packets that can wait.
+    pub max_packets: usize,
+    /// Bytes that can wait.
+    pub max_bytes: usize,
+    /// The longest that a packet waits for a hole, whatever the links' delays are.
+    pub max_wait: Duration,
+    /// What an expiry releases.
+    pub release: Release,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            // 1 Gbit/s of full packets over links 150 ms apart; 400 KiB of slots while in use.
+            max_packets: 16_384,
+            // The same in bytes.
+            max_bytes: 20 << 20,
+            max_wait: Duration::from_millis(500),
+            release: Release::Drain,
+        }
+    }
+}
+
+/// Counters since the start; sizes at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Packets delivered straight through.
+    pub in_order: u64,
+    /// Packets that waited and were delivered.
+    pub resequenced: u64,
+    /// Packets that came after their number was skipped: delivered at once, out of order.
+    pub late: u64,
+    /// Packets dropped because their number was delivered or waits already.
+    pub duplicates: u64,
+    /// Packets dropped because they came so late that nobody remembers whether they did before.
+    pub too_old: u64,
+    /// Numbers skipped because they were proven lost.
+    pub skipped_by_proof: u64,
+    /// Numbers skipped because the wait was over.
+    pub skipped_by_deadline: u64,
+    /// Numbers skipped because there was no room to wait, a jump was too far, or the session ended.
+    pub skipped_by_full: u64,
+    /// Deadlines that passed.
+    pub expiries: u64,
+    /// Packets that wait now.
+    pub held: usize,
+    /// Their bytes.
+    pub held_bytes: usize,
+    /// The most packets that ever waited at once.
+    pub held_peak: usize,
+    /// Median wait of the packets that waited, µs (in-order packets, which wait for nothing, are not
+    /// counted).
+    pub wait_p50_us: u64,
+    /// 99th percentile of the same, µs.
+    pub wait_p99_us: u64,
+}
+
+/// The state of figure 3 in the paper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Nothing waits.
+    InOrder,
+    /// Packets wait behind a hole; so many deadlines in a row have passed (0 to 2).
+    Holding {
+        /// Deadlines that passed since a hole was last closed by arrival or proof.
+        expiries: u8,
+    },
+}
+
+/// Why a number is passed over.
+#[derive(Clone, Copy)]
+enum Cause {
+    Proof,
+    Deadline,
+    Full,
+}
+
+/// The expiry in a row that gives up: it releases all.
+const LAST_EXPIRY: u8 = 3;
+
+/// Numbers from here on are refused: the arithmetic of the buffer then needs no checks, and 2^62
+/// packets are never sent.
+const NUMBER_LIMIT: u64 = 1 << 62;
+
+/// Receives packets in any order and delivers them in the sender's.
+#[derive(Debug)]
+pub struct Resequencer {
+    config: Config,
+    /// The number to be delivered next; everything below was delivered or skipped.
+    expected: u64,
+    /// One above the highest number that a packet had, or the highest that a mark named.
+    next_unseen: u64,
+    expiries: u8,
+    /// With [`Release::One`]: the expiry that restarted the timer.
+    restarted: Option<Instant>,
+    buffer: Buffer,
+    skipped: Skipped,
+    links: Links,
+    stats: Stats,
+    waits: Histogram,
+}
+
+impl Resequencer {
+    /// A resequencer whose first packet will have the number `first`.
+    #[must_use]
+    pub fn new(config: Config, first: u64) -> Self {
+        Self {
+            config,
+            expected: first,
+            next_unseen: first,
+            expiries: 0,
+            restarted: None,
+            buffer: Buffer::default(),
+            skipped: Skipped::default(),
+            links: Links::default(),
+            stats: Stats::default(),
+            waits: Histogram::new(),
+        }
+    }
+
+    /// A link may carry packets from now on, none of them below `first_global`. Call it before the
+    /// peer can use the link: a client when it asks to join (with [`next_unseen`](Self::next_unseen)), a
+    /// proxy when it answers.
+    pub fn link_added(&mut self, link: LinkId, first_global: u64) {
+        self.links.add(link, first_global);
+    }
+
+    /// The link sends no more. `end` is one above the last local number it used, where the peer said so:
+    /// then what is still under way is waited for, at most `max_wait`. Without it nothing is.
+    pub fn link_left(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        end: Option<u64>,
+        out: &mut impl PacketSink,
+    ) {
+        self.links.leave(link, end, now + self.config.max_wait);
+        self.settle(now, u64::MAX, out);
+    }
+
+    /// The link is down: its packets are not waited for.
+    pub fn link_down(&mut self, now: Instant, link: LinkId, out: &mut impl PacketSink) {
+        self.links.set_up(link, false);
+        self.settle(now, u64::MAX, out);
+    }
+
+    /// The link works again: its packets are waited for.
+    pub fn link_up(&mut self, link: LinkId) {
+        self.links.set_up(link, true);
+    }
+
+    /// The link's path changed, so datagrams on the new path may overtake those on the old one: for
+    /// `max_wait` no gap of this link is taken for a loss.
+    pub fn link_rerouted(&mut self, now: Instant, link: LinkId) {
+        self.links.be_patient(link, now + self.config.max_wait);
+    }
+
+    /// How much the link was measured to reorder by itself.
+    pub fn set_tolerance(&mut self, link: LinkId, tolerance: Tolerance) {
+        self.links.set_tolerance(link, tolerance);
+    }
+
+    /// Takes an authenticated datagram and, with data, its `packet`; without data `packet` is ignored.
+    pub fn offer(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &[u8],
+        out: &mut impl PacketSink,
+    ) {
+        let global = arrival.global;
+        if global >= NUMBER_LIMIT {
+            self.stats.too_old += 1;
+            return;
+        }
+        let delay_us = deadline::delay_us(now, arrival.sent_us);
+        let (claim, prev) = match arrival.kind {
+            ArrivalKind::Data { prev_on_link } => (global + 1, prev_on_link),
+            ArrivalKind::Mark => (global, None),
+        };
+        let previous = prev.filter(|p| *p < global && self.is_missing(*p));
+        let claim = Claim { floor: claim, previous };
+        let sowd_us = self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
+        self.next_unseen = self.next_unseen.max(claim.floor);
+        match arrival.kind {
+            ArrivalKind::Mark => self.settle(now, u64::MAX, out),
+            ArrivalKind::Data { .. } => {
+                // Not past the packet in hand: it would be late before it was looked at.
+                self.settle(now, global, out);
+                self.place(now, global, sowd_us, packet, out);
+                if self.buffer.held() > 0 {
+                    self.settle(now, u64::MAX, out);
+                } else {
+                    self.finish_step();
+                }
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let deadline = self.deadline()?;
+        earliest(Some(deadline), self.links.due())
+    }
+
+    /// Releases what is due; early calls do no harm.
+    pub fn handle_timeout(&mut self, now: Instant, out: &mut impl PacketSink) {
+        self.settle(now, u64::MAX, out);
+        while self.deadline().is_some_and(|deadline| now >= deadline) {
+            self.expire(now, out);
+        }
+    }
+
+    /// A new session: its numbers begin at `first` and its links are added anew. What waits is delivered.
+    pub fn reset(&mut self, now: Instant, first: u64, out: &mut impl PacketSink) {
+        self.advance_to(now, self.expected + self.buffer.span(), Cause::Full, out);
+        self.finish_step();
+        self.links.reset();
+        self.skipped.reset(first);
+        (self.expected, self.next_unseen) = (first, first);
+    }
+
+    /// The number to be delivered next.
+    #[must_use]
+    pub fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// No packet with this number or a higher one has been heard of.
+    #[must_use]
+    pub fn next_unseen(&self) -> u64 {
+        self.next_unseen
+    }
+
+    /// Where figure 3 stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self.buffer.held() {
+            0 => State::InOrder,
+            _ => State::Holding { expiries: self.expiries },
+        }
+    }
+
+    /// Counters and sizes.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            held: self.buffer.held(),
+            held_bytes: self.buffer.bytes(),
+            wait_p50_us: self.waits.quantile_us(500),
+            wait_p99_us: self.waits.quantile_us(990),
+            ..self.stats
+        }
+    }
+
+    /// Gives recycled memory back; for a session that has been idle for long.
+    pub fn release_memory(&mut self) {
+        self.buffer.release_memory();
+    }
+
+    /// Puts a packet in its place: out, into the buffer, or away.
+    fn place(
+        &mut self,
+        now: Instant,
+        global: u64,
+        sowd_us: i64,
+        packet: &[u8],
+        out: &mut impl PacketSink,
+    ) {
+        let Some(offset) = global.checked_sub(self.expected) else {
+            return self.place_behind(global, packet, out);
+        };
+        if offset == 0 && !matches!(self.buffer.slot(0), Some(Slot::Held(_))) {
+            return self.pass_through(now, packet, out);
+        }
+        if matches!(self.buffer.slot(offset), Some(Slot::Held(_))) {
+            self.stats.duplicates += 1;
+            return;
+        }
+        self.buffer.unmark_lost(offset);
+        match self.make_room(now, global, packet.len(), out) {
+            Some(offset) => {
+                self.buffer.store(offset, packet, global, now, sowd_us);
+                self.stats.held_peak = self.stats.held_peak.max(self.buffer.held());
+            }
+            None => self.pass_through(now, packet, out),
+        }
+    }
+
+    fn place_behind(&mut self, global: u64, packet: &[u8], out: &mut impl PacketSink) {
+        match self.skipped.take(global) {
+            Below::Late => {
+                self.stats.late += 1;
+                out.deliver(packet);
+            }
+            Below::Duplicate => self.stats.duplicates += 1,
+            Below::Forgotten => self.stats.too_old += 1,
+        }
+    }
+
+    /// Delivers the expected packet from where it was received, and what it was waited for by.
+    fn pass_through(&mut self, now: Instant, packet: &[u8], out: &mut impl PacketSink) {
+        out.deliver(packet);
+        self.stats.in_order += 1;
+        let _ = self.buffer.pop();
+        self.expected += 1;
+        self.progress();
+        self.drain(now, out);
+        self.finish_step();
+    }
+
+    /// Releases the lowest until there is room for `global`; returns its offset. `None`: it is itself
+    /// the lowest, and has become the expected number.
+    fn make_room(
+        &mut self,
+        now: Instant,
+        global: u64,
+        len: usize,
+        out: &mut impl PacketSink,
+    ) -> Option<usize> {
+        loop {
+            let offset = global - self.expected;
+            let small = usize::try_from(offset).ok().filter(|o| *o < self.config.max_packets);
+            if let Some(offset) = small
+                && self.buffer.bytes() + len <= self.config.max_bytes
+            {
+                return Some(offset);
+            }
+            match self.buffer.lowest() {
+                Some(lowest) if lowest < offset => self.release_lowest(now, Cause::Full, out),
+                _ => {
+                    self.advance_to(now, global, Cause::Full, out);
+                    return None;
+                }
+            }
+            if self.expected >= global {
+                return None;
+            }
+        }
+    }
+
+    /// Applies what is proven, but does not expect more than `limit`.
+    fn settle(&mut self, now: Instant, limit: u64, out: &mut impl PacketSink) {
+        self.links.mature(now);
+        while let Some(lost) = self.links.take_proven() {
+            if let Some(offset) = lost.checked_sub(self.expected)
+                && let Some(offset) = usize::try_from(offset).ok()
+                && offset < self.config.max_packets
+            {
+                self.buffer.mark_lost(offset);
+            }
+        }
+        let before = self.expected;
+        let floor = self.links.floor().unwrap_or(0).min(self.next_unseen).min(limit);
+        self.advance_to(now, floor, Cause::Proof, out);
+        if self.expected > before || matches!(self.buffer.slot(0), Some(Slot::Lost)) {
+            self.progress();
+            self.drain(now, out);
+        }
+        // A packet in hand is not in the buffer yet, and marks before it must outlive this call.
+        if limit == u64::MAX {
+            self.finish_step();
+        }
+    }
+
+    /// The deadline of the hole passed.
+    fn expire(&mut self, now: Instant, out: &mut impl PacketSink) {
+        self.stats.expiries += 1;
+        self.expiries += 1;
+        if self.expiries < LAST_EXPIRY {
+            self.release_lowest(now, Cause::Deadline, out);
+            self.restarted = (self.config.release == Release::One).then_some(now);
+        } else {
+            self.advance_to(now, self.expected + self.buffer.span(), Cause::Deadline, out);
+        }
+        self.finish_step();
+    }
+
+    /// When the hole has been waited for long enough; `None` if nothing waits.
+    fn deadline(&self) -> Option<Instant> {
+        let first = self.buffer.first_behind()?;
+        let from = self.restarted.map_or(first.arrived, |at| at.max(first.arrived));
+        Some(from + deadline::patience(self.links.worst_us(), first.sowd_us, self.config.max_wait))
+    }
+
+    /// Skips the hole and delivers the packet behind it.
+    fn release_lowest(&mut self, now: Instant, cause: Cause, out: &mut impl PacketSink) {
+        let Some(lowest) = self.buffer.lowest() else { return };
+        self.advance_to(now, self.expected + lowest + 1, cause, out);
+        if self.config.release == Release::Drain {
+            self.drain(now, out);
+        }
+        self.buffer.trim(self.expected);
+    }
+
+    /// Delivers what directly follows, passing over what is proven lost.
+    fn drain(&mut self, now: Instant, out: &mut impl PacketSink) {
+        while let Some(Slot::Held(_) | Slot::Lost) = self.buffer.slot(0) {
+            self.advance_to(now, self.expected + 1, Cause::Proof, out);
+        }
+    }
+
+    /// Expects `target` next: delivers what waits below it and skips the rest.
+    fn advance_to(&mut self, now: Instant, target: u64, cause: Cause, out: &mut impl PacketSink) {
+        while self.expected < target {
+            let next = self.expected + 1;
+            match self.buffer.pop() {
+                Some(Slot::Held(early)) => self.deliver_early(now, early, out),
+                Some(Slot::Lost) => self.skip_to(next, Cause::Proof),
+                Some(Slot::Missing) => self.skip_to(next, cause),
+                None => {
+                    self.skip_to(target, cause);
+                    self.expected = target;
+                    return;
+                }
+            }
+            self.expected = next;
+        }
+    }
+
+    fn deliver_early(&mut self, now: Instant, early: Early, out: &mut impl PacketSink) {
+        out.deliver(early.packet());
+        self.stats.resequenced += 1;
+        let micros = now.since(early.arrived).as_micros();
+        self.waits.record(u64::try_from(micros).unwrap_or(u64::MAX));
+        self.buffer.recycle(early, self.config.max_bytes);
+    }
+
+    fn skip_to(&mut self, to: u64, cause: Cause) {
+        let counter = match cause {
+            Cause::Proof => &mut self.stats.skipped_by_proof,
+            Cause::Deadline => &mut self.stats.skipped_by_deadline,
+            Cause::Full => &mut self.stats.skipped_by_full,
+        };
+        *counter += to - self.expected;
+        self.skipped.push(self.expected, to);
+    }
+
+    /// A hole was closed by arrival or proof: expiries are no longer in a row.
+    fn progress(&mut self) {
+        self.expiries = 0;
+        self.restarted = None;
+    }
+
+    /// Brings the buffer and the state in line with the expected number.
+    fn finish_step(&mut self) {
+        self.buffer.trim(self.expected);
+        if self.buffer.held() == 0 {
+            self.progress();
+        }
+    }
+
+    /// Whether a packet with this number may still be waited for.
+    fn is_missing(&self, number: u64) -> bool {
+        number.checked_sub(self.expected).is_some_and(|offset| {
+            !matches!(self.buffer.slot(offset), Some(Slot::Held(_) | Slot::Lost))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

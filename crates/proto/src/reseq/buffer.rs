@@ -1,0 +1,180 @@
+//! The packets that wait, in the order of their numbers, in recycled memory.
+//!
+//! Slot 0 stands for the expected number; the slots exist only while something waits, so an idle
+//! session holds nothing. Buffers go back to a pool when their packet was delivered: after the first
+//! burst nothing is allocated any more.
+
+use crate::time::Instant;
+use std::collections::VecDeque;
+
+/// Buffers grow in steps of this size: few reallocations until the pool fits the packets in use, and at
+/// most this much lost on each.
+const BUFFER_STEP: usize = 512;
+
+/// What is known of a number at or above the expected one.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// It may still come.
+    Missing,
+    /// It was proven lost.
+    Lost,
+    /// It came early.
+    Held(Early),
+}
+
+/// A packet that came early.
+#[derive(Debug)]
+pub(super) struct Early {
+    bytes: Vec<u8>,
+    /// When it came.
+    pub(super) arrived: Instant,
+}
+
+impl Early {
+    pub(super) fn packet(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The arrival that started the wait for a hole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstBehind {
+    global: u64,
+    /// When it came.
+    pub(super) arrived: Instant,
+    /// SOWD of the link it came on, at that time.
+    pub(super) sowd_us: i64,
+}
+
+/// The packets that wait.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    slots: VecDeque<Slot>,
+    /// In the order of arrival. Numbers below the expected one are taken off when they get to the
+    /// front; at most twice as many as the buffer spans, since all of them were stored while the front
+    /// one waited.
+    arrivals: VecDeque<FirstBehind>,
+    pool: Vec<Vec<u8>>,
+    /// Capacity of the buffers in the pool.
+    pooled_bytes: usize,
+    held: usize,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Packets that wait.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Their bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Numbers from the expected one to the highest that waits.
+    pub(super) fn span(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// The slot of the number `offset` above the expected one, if the buffer spans it.
+    pub(super) fn slot(&self, offset: u64) -> Option<&Slot> {
+        self.slots.get(usize::try_from(offset).ok()?)
+    }
+
+    /// How far above the expected number the lowest waiting packet is.
+    pub(super) fn lowest(&self) -> Option<u64> {
+        let index = self.slots.iter().position(|slot| matches!(slot, Slot::Held(_)))?;
+        Some(index as u64)
+    }
+
+    /// Copies a packet in, `offset` above the expected number. The caller has checked the bounds and
+    /// that the slot is free.
+    pub(super) fn store(
+        &mut self,
+        offset: usize,
+        packet: &[u8],
+        global: u64,
+        now: Instant,
+        sowd_us: i64,
+    ) {
+        let mut bytes = self.pool.pop().unwrap_or_default();
+        self.pooled_bytes -= bytes.capacity();
+        if bytes.capacity() < packet.len() {
+            bytes.reserve_exact(packet.len().next_multiple_of(BUFFER_STEP));
+        }
+        bytes.extend_from_slice(packet);
+        self.reach(offset);
+        self.slots[offset] = Slot::Held(Early { bytes, arrived: now });
+        self.arrivals.push_back(FirstBehind { global, arrived: now, sowd_us });
+        self.held += 1;
+        self.bytes += packet.len();
+    }
+
+    /// Notes that the number `offset` above the expected one will not come.
+    pub(super) fn mark_lost(&mut self, offset: usize) {
+        self.reach(offset);
+        if let slot @ Slot::Missing = &mut self.slots[offset] {
+            *slot = Slot::Lost;
+        }
+    }
+
+    /// The number `offset` above the expected one came after all.
+    pub(super) fn unmark_lost(&mut self, offset: u64) {
+        if let Ok(offset) = usize::try_from(offset)
+            && let Some(slot @ Slot::Lost) = self.slots.get_mut(offset)
+        {
+            *slot = Slot::Missing;
+        }
+    }
+
+    /// Takes the slot of the expected number; `None` if the buffer spans nothing.
+    pub(super) fn pop(&mut self) -> Option<Slot> {
+        let slot = self.slots.pop_front()?;
+        if let Slot::Held(early) = &slot {
+            self.held -= 1;
+            self.bytes -= early.bytes.len();
+        }
+        Some(slot)
+    }
+
+    /// Takes back the memory of a delivered packet; `limit` bounds the pool in bytes.
+    pub(super) fn recycle(&mut self, early: Early, limit: usize) {
+        let mut bytes = early.bytes;
+        if self.pooled_bytes + bytes.capacity() <= limit {
+            bytes.clear();
+            self.pooled_bytes += bytes.capacity();
+            self.pool.push(bytes);
+        }
+    }
+
+    /// The first arrival among the packets from `expected` on.
+    pub(super) fn first_behind(&self) -> Option<FirstBehind> {
+        self.arrivals.front().copied()
+    }
+
+    /// Forgets the arrivals of what was released, and every slot if nothing waits.
+    pub(super) fn trim(&mut self, expected: u64) {
+        if self.held == 0 {
+            self.slots.clear();
+            self.arrivals.clear();
+        }
+        while self.arrivals.front().is_some_and(|first| first.global < expected) {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Gives the memory of an idle buffer back.
+    pub(super) fn release_memory(&mut self) {
+        self.pool = Vec::new();
+        self.pooled_bytes = 0;
+        self.slots.shrink_to_fit();
+        self.arrivals.shrink_to_fit();
+    }
+
+    fn reach(&mut self, offset: usize) {
+        while self.slots.len() <= offset {
+            self.slots.push_back(Slot::Missing);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The links of the tunnel as the resequencer sees them: which are waited for, and what follows from
+//! all of them together.
+
+use super::deadline::OneWayDelay;
+use super::proof::{Claim, LinkOrder, Tolerance};
+use crate::time::{Instant, earliest};
+use crate::units::LinkId;
+
+/// Whether a link's packets are waited for.
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    Live,
+    Down,
+    /// It sends no more; what was under way is waited for until then.
+    Leaving {
+        /// One above the last local number it used.
+        end: u64,
+        until: Instant,
+    },
+}
+
+#[derive(Debug)]
+struct Tracked {
+    id: LinkId,
+    standing: Standing,
+    order: LinkOrder,
+    delay: OneWayDelay,
+}
+
+/// All links by which packets can still come; at most 256, since an id is a byte.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    table: Vec<Tracked>,
+    /// The latest arrival on any link.
+    newest: Instant,
+    /// Global numbers that were proven lost by name and not yet taken.
+    proven: Vec<u64>,
+}
+
+impl Links {
+    /// Adds a link; one that is known already is live again and keeps what is known.
+    pub(super) fn add(&mut self, id: LinkId, first_global: u64) {
+        if let Some(link) = self.find(id) {
+            link.standing = Standing::Live;
+            return;
+        }
+        let order = LinkOrder::new(first_global);
+        let delay = OneWayDelay::default();
+        self.table.push(Tracked { id, standing: Standing::Live, order, delay });
+    }
+
+    pub(super) fn set_up(&mut self, id: LinkId, up: bool) {
+        if let Some(link) = self.find(id)
+            && !matches!(link.standing, Standing::Leaving { .. })
+        {
+            link.standing = if up { Standing::Live } else { Standing::Down };
+        }
+    }
+
+    /// The link sends no more. With the number of its last datagram known, what is under way is
+    /// awaited until `until`; else nothing is.
+    pub(super) fn leave(&mut self, id: LinkId, end: Option<u64>, until: Instant) {
+        match (end, self.find(id)) {
+            (Some(end), Some(link)) => link.standing = Standing::Leaving { end, until },
+            _ => self.table.retain(|link| link.id != id),
+        }
+    }
+
+    pub(super) fn set_tolerance(&mut self, id: LinkId, tolerance: Tolerance) {
+        if let Some(link) = self.find(id) {
+            link.order.set_tolerance(tolerance);
+        }
+    }
+
+    pub(super) fn be_patient(&mut self, id: LinkId, until: Instant) {
+        if let Some(link) = self.find(id) {
+            link.order.be_patient(until);
+        }
+    }
+
+    /// A datagram arrived; returns SOWD of its link in µs (of an unknown link the delay itself).
+    pub(super) fn on_arrival(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        local: u64,
+        claim: Claim,
+        delay_us: i64,
+    ) -> i64 {
+        self.newest = now;
+        let Some(link) = self.table.iter_mut().find(|link| link.id == id) else { return delay_us };
+        link.order.on_arrival(now, local, claim, &mut self.proven);
+        link.delay.sample(now, delay_us)
+    }
+
+    /// Gives up missing local numbers that are beyond their link's tolerance, and links that have
+    /// left.
+    pub(super) fn mature(&mut self, now: Instant) {
+        for link in &mut self.table {
+            link.order.mature(now, &mut self.proven);
+        }
+        self.table.retain(|link| match link.standing {
+            Standing::Leaving { end, until } => now < until && !link.order.is_complete_below(end),
+            Standing::Live | Standing::Down => true,
+        });
+    }
+
+    /// The next global number that was proven lost by name.
+    pub(super) fn take_proven(&mut self) -> Option<u64> {
+        self.proven.pop()
+    }
+
+    /// Nothing below this global number can still come on any link that is waited for; `None` if there
+    /// is no such link: then nothing is proven.
+    pub(super) fn floor(&self) -> Option<u64> {
+        self.awaited().map(|link| link.order.floor()).min()
+    }
+
+    /// When time alone may prove something.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.table.iter().fold(None, |due, link| {
+            let leaves = match link.standing {
+                Standing::Leaving { until, .. } => Some(until),
+                Standing::Live | Standing::Down => None,
+            };
+            earliest(due, earliest(link.order.due(), leaves))
+        })
+    }
+
+    /// The largest `SOWD + 4 OWDVAR` of the links that are waited for and have delivered lately.
+    pub(super) fn worst_us(&self) -> Option<i64> {
+        self.awaited().filter_map(|link| link.delay.worst_us(self.newest)).max()
+    }
+
+    /// Forgets all links.
+    pub(super) fn reset(&mut self) {
+        self.table.clear();
+        self.proven.clear();
+    }
+
+    fn awaited(&self) -> impl Iterator<Item = &Tracked> {
+        self.table.iter().filter(|link| !matches!(link.standing, Standing::Down))
+    }
+
+    fn find(&mut self, id: LinkId) -> Option<&mut Tracked> {
+        self.table.iter_mut().find(|link| link.id == id)
+    }
+}
