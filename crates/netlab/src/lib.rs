@@ -1,13 +1,19 @@
 //! An emulated network for Ropewalk's tests and benchmarks, in virtual and in real time.
 
 pub mod address;
+pub mod download;
 pub mod error;
+pub mod http;
 pub mod loss;
 pub mod namespace;
 pub mod netem;
+pub mod ping;
 pub mod privilege;
+pub mod process;
 pub mod queue;
 pub mod router;
+pub mod stats;
 pub mod tool;
 pub mod topology;
 pub mod trace;
+pub mod traffic;

@@ -112,7 +112,7 @@ impl Topology {
         let ipv6 = config.ipv6;
         let make = |role: &str| -> Result<Namespace, LabError> {
             let namespace = Namespace::create(number, role)?;
-            namespace.sysctl(settings(ipv6))?;
+            namespace.sysctl(&settings(ipv6))?;
             Ok(namespace)
         };
 
@@ -221,23 +221,24 @@ impl Topology {
 
 /// Kernel parameters of every namespace, before its interfaces are made. A new namespace copies
 /// some of the initial one's, so that each is set whatever its usual default.
-fn settings(ipv6: Ipv6) -> &'static [(&'static str, &'static str)] {
-    /// Addresses are usable at once: nobody else can have them.
-    const COMMON: &[(&str, &str)] = &[
+fn settings(ipv6: Ipv6) -> Vec<(&'static str, &'static str)> {
+    let mut settings = vec![
         ("net.ipv4.conf.all.rp_filter", "0"),
         ("net.ipv4.conf.default.rp_filter", "0"),
         ("net.ipv4.ip_forward", "0"),
-        ("net.ipv6.conf.default.accept_dad", "0"),
-        ("net.ipv6.conf.default.accept_ra", "0"),
+        // Ping sockets for the group root, the only one that a user namespace surely has.
+        ("net.ipv4.ping_group_range", "0 0"),
     ];
-    const OFF: &[(&str, &str)] = &[
-        ("net.ipv4.conf.all.rp_filter", "0"),
-        ("net.ipv4.conf.default.rp_filter", "0"),
-        ("net.ipv4.ip_forward", "0"),
-        ("net.ipv6.conf.all.disable_ipv6", "1"),
-        ("net.ipv6.conf.default.disable_ipv6", "1"),
-    ];
-    if ipv6 == Ipv6::Off { OFF } else { COMMON }
+    settings.extend(match ipv6 {
+        Ipv6::Off => {
+            [("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")]
+        }
+        // Addresses are usable at once: nobody else can have them.
+        Ipv6::Routed | Ipv6::Masqueraded => {
+            [("net.ipv6.conf.default.accept_dad", "0"), ("net.ipv6.conf.default.accept_ra", "0")]
+        }
+    });
+    settings
 }
 
 fn forward(namespace: &Namespace, ipv6: Ipv6) -> Result<(), LabError> {

@@ -1,0 +1,337 @@
+//! A real HTTP/1.1 server for real clients: it gives pseudo-random bodies of any length and takes
+//! uploads, over TCP with a congestion control of choice.
+//!
+//! `GET /<bytes>/<seed>` answers with that many bytes from a generator with that seed, so that the
+//! receiver can know the right checksum without a file. `PUT` or `POST` of anything answers with
+//! an [`Upload`] as JSON. The header `X-Tcp-Congestion` says what the kernel uses on the
+//! connection, read back from the socket.
+//!
+//! One thread a connection, one request a connection, as a test needs; never to be exposed.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use ring::digest::{Context, SHA256};
+use serde::{Deserialize, Serialize};
+use socket2::SockRef;
+
+use crate::error::LabError;
+use crate::stats::mbit;
+
+/// Bytes made and written at a time: enough to keep a fast connection busy.
+const CHUNK: usize = 64 * 1024;
+/// The longest request head taken.
+const MAX_HEAD: u64 = 16 * 1024;
+
+/// What the server saw of an upload.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Upload {
+    /// Bytes of the body.
+    pub bytes: u64,
+    /// From the first to the last byte of the body.
+    pub seconds: f64,
+    /// Goodput over that time.
+    pub mbit: f64,
+    /// SHA-256 of the body, in hexadecimal.
+    pub sha256: String,
+}
+
+/// A running server; dropped, it ends with all its connections.
+#[derive(Debug)]
+pub struct HttpServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Serves on `listener` (made in the namespace it is for) with `congestion` (such as `cubic`)
+    /// on every connection.
+    ///
+    /// # Errors
+    /// When the kernel does not know the congestion control, or forbids it.
+    pub fn serve(listener: TcpListener, congestion: &str) -> Result<Self, LabError> {
+        // Connections inherit it from the listener.
+        SockRef::from(&listener)
+            .set_tcp_congestion(congestion.as_bytes())
+            .map_err(LabError::io(format!("TCP congestion control {congestion}")))?;
+        let failed = || LabError::io("the HTTP server's socket");
+        let address = listener.local_addr().map_err(failed())?;
+        let accepting = listener.try_clone().map_err(failed())?;
+        let connections = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let open = Arc::clone(&connections);
+        let thread = thread::Builder::new()
+            .name(format!("http {address}"))
+            .spawn(move || accept_all(&accepting, &open))
+            .map_err(LabError::io("starting a thread"))?;
+        Ok(Self { listener, address, connections, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of a body of `bytes` bytes made from `seed`.
+    #[must_use]
+    pub fn url(&self, bytes: u64, seed: u64) -> String {
+        format!("http://{}/{bytes}/{seed}", self.address)
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        // Wakes the thread in `accept`, and those that wait for a slow client. A connection that
+        // has ended refuses, which is as good.
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        for connection in lock(&self.connections).drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept_all(listener: &TcpListener, connections: &Arc<Mutex<Vec<TcpStream>>>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    while let Ok((stream, peer)) = listener.accept() {
+        threads.retain(|thread| !thread.is_finished());
+        let Ok(copy) = stream.try_clone() else { continue };
+        lock(connections).push(copy);
+        let connections = Arc::clone(connections);
+        threads.push(thread::spawn(move || {
+            // A client that goes away in the middle is part of the tests.
+            let _ = answer(&stream);
+            lock(&connections).retain(|other| other.peer_addr().is_ok_and(|other| other != peer));
+        }));
+    }
+    for connection in lock(connections).drain(..) {
+        let _ = connection.shutdown(Shutdown::Both);
+    }
+    threads.into_iter().for_each(|thread| {
+        let _ = thread.join();
+    });
+}
+
+fn lock(connections: &Mutex<Vec<TcpStream>>) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
+    // The list is valid after a panic elsewhere: every change is one operation.
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request's first line and the headers that matter here.
+#[derive(Debug, PartialEq, Eq, Default)]
+struct Head {
+    method: String,
+    path: String,
+    length: Option<u64>,
+    wants_continue: bool,
+}
+
+fn answer(stream: &TcpStream) -> io::Result<()> {
+    let mut reader = BufReader::with_capacity(CHUNK, stream);
+    let head = read_head(&mut reader)?;
+    let congestion = congestion_of(stream)?;
+    match head.method.as_str() {
+        "GET" => match parse_body_path(&head.path) {
+            Some((bytes, seed)) => {
+                respond(stream, "200 OK", &congestion, bytes, "application/octet-stream")?;
+                write_body(stream, bytes, seed)
+            }
+            None => respond(stream, "404 Not Found", &congestion, 0, "text/plain"),
+        },
+        "PUT" | "POST" => {
+            let Some(length) = head.length else {
+                return respond(stream, "411 Length Required", &congestion, 0, "text/plain");
+            };
+            if head.wants_continue {
+                (&*stream).write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+            }
+            let upload = serde_json::to_string(&read_upload(&mut reader, length)?)?;
+            let size = upload.len() as u64;
+            respond(stream, "200 OK", &congestion, size, "application/json")?;
+            (&*stream).write_all(upload.as_bytes())
+        }
+        _ => respond(stream, "405 Method Not Allowed", &congestion, 0, "text/plain"),
+    }
+}
+
+fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
+    let mut head = Head::default();
+    let mut limited = reader.take(MAX_HEAD);
+    let mut line = String::new();
+    limited.read_line(&mut line)?;
+    let mut words = line.split_whitespace();
+    head.method = words.next().unwrap_or_default().to_owned();
+    head.path = words.next().unwrap_or_default().to_owned();
+    loop {
+        line.clear();
+        if limited.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let Some((name, value)) = line.split_once(':') else { return Ok(head) };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => head.length = value.trim().parse().ok(),
+            "expect" => head.wants_continue = value.trim().eq_ignore_ascii_case("100-continue"),
+            _ => {}
+        }
+    }
+}
+
+fn parse_body_path(path: &str) -> Option<(u64, u64)> {
+    let (bytes, seed) = path.strip_prefix('/')?.split_once('/')?;
+    Some((bytes.parse().ok()?, seed.parse().ok()?))
+}
+
+fn respond(
+    mut stream: &TcpStream,
+    status: &str,
+    congestion: &str,
+    length: u64,
+    kind: &str,
+) -> io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nContent-Type: {kind}\r\n\
+         X-Tcp-Congestion: {congestion}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())
+}
+
+/// The congestion control that the kernel uses on a connection.
+fn congestion_of(stream: &TcpStream) -> io::Result<String> {
+    let name = SockRef::from(stream).tcp_congestion()?;
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+}
+
+fn write_body(mut stream: &TcpStream, bytes: u64, seed: u64) -> io::Result<()> {
+    body(bytes, seed, |chunk| stream.write_all(chunk))
+}
+
+fn read_upload(reader: &mut impl Read, length: u64) -> io::Result<Upload> {
+    let mut hash = Context::new(&SHA256);
+    let mut buffer = vec![0; CHUNK];
+    let mut bytes = 0;
+    let mut started = None;
+    let mut body = reader.take(length);
+    loop {
+        let read = body.read(&mut buffer)?;
+        let started = *started.get_or_insert_with(Instant::now);
+        if read == 0 {
+            let time = started.elapsed();
+            return Ok(Upload {
+                bytes,
+                seconds: time.as_secs_f64(),
+                mbit: mbit(bytes, time),
+                sha256: hex(hash.finish().as_ref()),
+            });
+        }
+        hash.update(&buffer[..read]);
+        bytes += read as u64;
+    }
+}
+
+/// Makes the body of `bytes` bytes for `seed`, a chunk at a time.
+///
+/// # Errors
+/// The first error of `take`.
+pub fn body(
+    mut bytes: u64,
+    seed: u64,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut generator = SmallRng::seed_from_u64(seed);
+    let mut chunk = vec![0; CHUNK];
+    while bytes > 0 {
+        let length = usize::try_from(bytes).unwrap_or(CHUNK).min(CHUNK);
+        generator.fill_bytes(&mut chunk);
+        take(&chunk[..length])?;
+        bytes -= length as u64;
+    }
+    Ok(())
+}
+
+/// The SHA-256 of that body, in hexadecimal.
+#[must_use]
+pub fn body_sha256(bytes: u64, seed: u64) -> String {
+    let mut hash = Context::new(&SHA256);
+    let hashed = body(bytes, seed, |chunk| {
+        hash.update(chunk);
+        Ok(())
+    });
+    debug_assert!(hashed.is_ok(), "hashing never fails");
+    hex(hash.finish().as_ref())
+}
+
+/// Bytes as lower-case hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(request: &[u8]) -> String {
+        let server = HttpServer::serve(TcpListener::bind("127.0.0.1:0").unwrap(), "reno").unwrap();
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[test]
+    fn a_body_is_the_same_however_often_it_is_made() {
+        let length = 3 * CHUNK as u64 + 17;
+        let mut total = 0;
+        body(length, 5, |chunk| {
+            total += chunk.len() as u64;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(total, length);
+        assert_eq!(body_sha256(length, 5), body_sha256(length, 5));
+        assert_ne!(body_sha256(length, 5), body_sha256(length, 6));
+        // Of no bytes: the known digest of the empty string (FIPS 180-4 examples).
+        assert!(body_sha256(0, 5).starts_with("e3b0c44298fc1c149afbf4c8996fb924"));
+    }
+
+    #[test]
+    fn requests_get_the_answer_of_their_kind() {
+        for (request, status) in [
+            ("GET /10/1 HTTP/1.1\r\n\r\n", "200"),
+            ("GET /ten/1 HTTP/1.1\r\n\r\n", "404"),
+            ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("PUT / HTTP/1.1\r\n\r\n", "411"),
+            ("DELETE /10/1 HTTP/1.1\r\n\r\n", "405"),
+        ] {
+            let answer = exchange(request.as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
+            assert!(answer.contains("X-Tcp-Congestion: reno"), "{answer}");
+        }
+    }
+
+    #[test]
+    fn an_upload_is_counted_and_hashed() {
+        let answer = exchange(b"PUT /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
+        let upload: Upload =
+            serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(upload.bytes, 3);
+        // FIPS 180-4, example of one block.
+        assert!(upload.sha256.starts_with("ba7816bf8f01cfea414140de5dae2223"));
+    }
+
+    #[test]
+    fn an_unknown_congestion_control_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(HttpServer::serve(listener, "no-such").is_err());
+    }
+}

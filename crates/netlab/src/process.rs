@@ -1,0 +1,184 @@
+//! Programs under test: started in a namespace, their output kept, waited for, stopped or killed.
+//!
+//! No child outlives the test: `setpriv --pdeathsig KILL` asks the kernel to end it with its
+//! parent, even where the parent itself is killed, and dropping a [`Process`] ends it at once.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::LabError;
+use crate::namespace::Namespace;
+
+/// How often a condition is looked at; short against any time a test waits for.
+const POLL: Duration = Duration::from_millis(10);
+/// How much of a log an error shows.
+const TAIL_LINES: usize = 15;
+
+/// A running (or ended) program in a namespace. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with `arguments` in `namespace`; both outputs go to `<folder>/<name>.log`,
+    /// after what an earlier process of this name wrote.
+    ///
+    /// # Errors
+    /// When the log cannot be opened, or `setpriv` cannot be started. A missing `program` shows
+    /// as an early end.
+    pub fn start<S: AsRef<OsStr>>(
+        namespace: &Namespace,
+        folder: &Path,
+        name: &str,
+        program: impl AsRef<OsStr>,
+        arguments: &[S],
+    ) -> Result<Self, LabError> {
+        let log = folder.join(format!("{name}.log"));
+        let open = || -> Result<File, LabError> {
+            let opened = File::options().create(true).append(true).open(&log);
+            opened.map_err(LabError::io(format!("opening {}", log.display())))
+        };
+        let mut command = bound_to_parent(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
+        let child = namespace.spawn(command)?;
+        Ok(Self { name: name.to_owned(), child, log })
+    }
+
+    /// The process id, while it runs.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it wrote until now.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The status it ended with, or `None` while it runs.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        // An error means that it was waited for already, which only this type does.
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits until `ready` holds.
+    ///
+    /// # Errors
+    /// When the process ends first, or `within` passes; both show the end of its log.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        within: Duration,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<(), LabError> {
+        let started = Instant::now();
+        loop {
+            if ready() {
+                return Ok(());
+            }
+            if let Some(status) = self.ended() {
+                return Err(LabError::EndedEarly {
+                    name: self.name.clone(),
+                    status: status.to_string(),
+                    log: self.log.clone(),
+                    tail: self.tail(),
+                });
+            }
+            if started.elapsed() > within {
+                return Err(self.too_late(what, within));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until the log holds `text`.
+    ///
+    /// # Errors
+    /// As [`Process::wait_until`].
+    pub fn wait_for_log(&mut self, text: &str, within: Duration) -> Result<(), LabError> {
+        let log = self.log.clone();
+        self.wait_until(&format!("`{text}` in its log"), within, || {
+            std::fs::read(&log).is_ok_and(|b| String::from_utf8_lossy(&b).contains(text))
+        })
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// [`LabError::TooLate`] when `within` passes.
+    pub fn wait(&mut self, within: Duration) -> Result<ExitStatus, LabError> {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.ended() {
+                return Ok(status);
+            }
+            if started.elapsed() > within {
+                return Err(self.too_late("its end", within));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Asks it to end (SIGTERM) and waits.
+    ///
+    /// # Errors
+    /// [`LabError::TooLate`] when it still runs after `within`; it is left running.
+    pub fn stop(&mut self, within: Duration) -> Result<ExitStatus, LabError> {
+        self.signal(Signal::TERM);
+        self.wait(within)
+    }
+
+    /// Ends it without a chance to clean up (SIGKILL), and waits.
+    pub fn kill(&mut self) {
+        // Both fail only for a process that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Sends a signal, such as SIGHUP for a reload or SIGSTOP for a process that hangs.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // Not yet waited for, so the id is still ours even if it has ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn too_late(&self, what: &str, within: Duration) -> LabError {
+        LabError::TooLate {
+            what: format!("{}: {what}", self.name),
+            seconds: within.as_secs_f64(),
+            detail: format!("; the end of its log:\n{}", self.tail()),
+        }
+    }
+
+    fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A command that starts `program` and is ended by the kernel with the thread that starts it.
+/// Arguments added go to the program.
+pub fn bound_to_parent(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
