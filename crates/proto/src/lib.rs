@@ -2,6 +2,7 @@
 
 pub mod congestion;
 pub mod ecn;
+pub mod error;
 pub mod path;
 pub mod reseq;
 pub mod sink;
