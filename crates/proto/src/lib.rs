@@ -1,6 +1,7 @@
 //! The Ropewalk tunnel protocol: pure state machines without I/O, clock, threads or async.
 
 pub mod congestion;
+pub mod crypto;
 pub mod ecn;
 pub mod error;
 pub mod path;
