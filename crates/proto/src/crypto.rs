@@ -15,8 +15,10 @@
 //! Nothing here reads a clock or the system's random numbers: both are arguments.
 
 pub mod aead;
+pub mod keys;
 pub mod replay;
 pub mod secret;
 
 pub use aead::{Capabilities, Cipher, CipherSet, OpenError, SealError};
+pub use keys::{EpochKeys, KeyRing, Opened, Role};
 pub use secret::{DataKey, PresharedKey, PublicKey, StaticSecret};
