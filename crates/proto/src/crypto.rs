@@ -15,7 +15,11 @@
 //! Nothing here reads a clock or the system's random numbers: both are arguments.
 
 pub mod aead;
+pub mod freshness;
 pub mod keys;
+pub mod limit;
+pub mod mac;
+pub mod recent;
 pub mod replay;
 pub mod secret;
 

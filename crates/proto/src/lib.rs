@@ -9,3 +9,4 @@ pub mod reseq;
 pub mod sink;
 pub mod time;
 pub mod units;
+pub mod wire;

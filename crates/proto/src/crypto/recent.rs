@@ -1,0 +1,124 @@
+//! First messages of the last seconds and what was answered.
+//!
+//! The same first message goes out over all links of a client at once. The first copy to arrive costs
+//! the Diffie-Hellman operations; the others get the very same answer from here. So do replays: a
+//! recorded first message costs one mac and one look-up.
+//!
+//! Only messages that were authentic are kept, so that garbage with a right mac1 (anyone who knows
+//! the proxy's public key can make it) pushes nothing out. The mac1 serves as the digest: it was
+//! checked and covers every byte.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::time::Instant;
+use crate::wire::hello::MAC_LEN;
+
+/// How long an answer is repeated: longer than the links' delays differ, shorter than a session that
+/// was not confirmed may live.
+pub const LIFETIME: Duration = Duration::from_secs(5);
+
+/// How many messages are kept; about 1 MB when full.
+pub const CAPACITY: usize = 4_096;
+
+/// The table of recent first messages.
+#[derive(Debug, Default)]
+pub struct RecentFirstMessages {
+    answers: BTreeMap<[u8; MAC_LEN], Recent>,
+    /// Oldest first.
+    order: VecDeque<[u8; MAC_LEN]>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    expires: Instant,
+    answer: Vec<u8>,
+}
+
+impl RecentFirstMessages {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was answered to the first message with this digest. Empty: it was met with silence.
+    #[must_use]
+    pub fn answer(&self, now: Instant, digest: &[u8; MAC_LEN]) -> Option<&[u8]> {
+        let recent = self.answers.get(digest).filter(|recent| recent.expires > now)?;
+        Some(&recent.answer)
+    }
+
+    /// Remembers what was answered to an authentic first message (empty: nothing). The oldest entry
+    /// makes room. A digest that is known keeps its answer.
+    pub fn insert(&mut self, now: Instant, digest: [u8; MAC_LEN], answer: Vec<u8>) {
+        self.forget_expired(now);
+        if self.answers.contains_key(&digest) {
+            return;
+        }
+        if self.order.len() >= CAPACITY {
+            self.forget_oldest();
+        }
+        self.order.push_back(digest);
+        self.answers.insert(digest, Recent { expires: now + LIFETIME, answer });
+    }
+
+    /// How many messages are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn forget_expired(&mut self, now: Instant) {
+        let expired = |recent: Option<&Recent>| recent.is_none_or(|recent| recent.expires <= now);
+        while self.order.front().is_some_and(|digest| expired(self.answers.get(digest))) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(digest) = self.order.pop_front() {
+            self.answers.remove(&digest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(number: u32) -> [u8; MAC_LEN] {
+        let mut digest = [0; MAC_LEN];
+        digest[..4].copy_from_slice(&number.to_be_bytes());
+        digest
+    }
+
+    #[test]
+    fn a_copy_gets_the_same_answer_until_it_expires() {
+        let mut recent = RecentFirstMessages::new();
+        recent.insert(Instant::ZERO, digest(1), vec![7]);
+        recent.insert(Instant::from_millis(1), digest(1), vec![8]);
+        let end = Instant::ZERO + LIFETIME;
+        assert_eq!(recent.answer(end - Duration::from_nanos(1), &digest(1)), Some([7].as_slice()));
+        assert_eq!(recent.answer(end, &digest(1)), None);
+        assert_eq!(recent.answer(Instant::ZERO, &digest(2)), None);
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_the_oldest_makes_room() {
+        let mut recent = RecentFirstMessages::new();
+        let more = u32::try_from(CAPACITY).unwrap() + 10;
+        (0..more).for_each(|number| recent.insert(Instant::ZERO, digest(number), Vec::new()));
+        assert_eq!((recent.len(), recent.answers.len()), (CAPACITY, CAPACITY));
+        assert_eq!(recent.answer(Instant::ZERO, &digest(9)), None);
+        assert_eq!(recent.answer(Instant::ZERO, &digest(10)), Some([].as_slice()));
+        recent.insert(Instant::ZERO + LIFETIME, digest(0), Vec::new());
+        assert_eq!((recent.len(), recent.answers.len()), (1, 1));
+    }
+}
