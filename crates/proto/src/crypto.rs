@@ -16,9 +16,11 @@
 
 pub mod aead;
 pub mod freshness;
+pub mod handshake;
 pub mod keys;
 pub mod limit;
 pub mod mac;
+mod noise;
 pub mod recent;
 pub mod replay;
 pub mod secret;
