@@ -22,6 +22,7 @@ pub mod limit;
 pub mod mac;
 mod noise;
 pub mod recent;
+pub mod rekey;
 pub mod replay;
 pub mod secret;
 
