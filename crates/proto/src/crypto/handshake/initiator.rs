@@ -91,7 +91,8 @@ pub enum AnswerError {
     /// else comes, the two ends' preshared keys differ.
     #[error("not authentic: altered, or the preshared keys differ")]
     NotAuthentic,
-    /// Authentic, but its content breaks the format or chooses what was not offered. Drop, count.
+    /// Its content breaks the format or chooses what was not offered. Drop, count. An authentic
+    /// response with such content ends the attempt.
     #[error("its content breaks the format")]
     BadContent,
 }
