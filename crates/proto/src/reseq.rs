@@ -233,8 +233,8 @@ impl Resequencer {
     /// A link may carry packets from now on, none of them below `first_global`. Call it before the
     /// peer can use the link: a client when it asks to join (with [`next_unseen`](Self::next_unseen)), a
     /// proxy when it answers.
-    pub fn link_added(&mut self, link: LinkId, first_global: u64) {
-        self.links.add(link, first_global);
+    pub fn link_added(&mut self, now: Instant, link: LinkId, first_global: u64) {
+        self.links.add(now, link, first_global);
     }
 
     /// The link sends no more. `end` is one above the last local number it used, where the peer said so:

@@ -12,6 +12,8 @@
 //!
 //! `NETLAB_SEED=n` reruns one seed, which a failure prints.
 
+#![expect(clippy::print_stdout, reason = "a failing seed is printed to be run again")]
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats, Tolerance};
@@ -295,7 +297,7 @@ impl World {
         let id = LinkId(self.next_id);
         self.next_id += 1;
         let first = self.reseq.next_unseen();
-        self.reseq.link_added(id, first);
+        self.reseq.link_added(self.now, id, first);
         self.reseq.set_tolerance(id, self.tolerance);
         self.model.awaited.insert(id, NEVER);
         self.links.push(Link {

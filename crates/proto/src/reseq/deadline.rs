@@ -21,7 +21,8 @@
 //! live link sends something at least every 500 ms, so it is in trouble or gone, and its old estimate
 //! must not hold up the others. Silence is measured against the newest arrival of any link, not against
 //! the clock: when nothing arrives at all, nothing changes. A link that returns starts its estimate
-//! afresh.
+//! afresh. A link that was added lately and has delivered nothing yet has an unknown delay: a hole then
+//! waits for `max_wait`, lest all first packets of a slow link come late.
 
 use crate::time::{Duration, Instant};
 
@@ -38,16 +39,22 @@ const FIRST_VARIATION_US: i64 = 10_000;
 pub const STALE_AFTER: Duration = Duration::from_secs(1);
 
 /// Smoothed one-way delay and its variation on one link.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct OneWayDelay {
     /// SOWD, in µs, with the unknown offset between the clocks.
     smoothed_us: i64,
     /// OWDVAR, in µs.
     variation_us: i64,
+    added: Instant,
     last: Option<Instant>,
 }
 
 impl OneWayDelay {
+    /// The delay of a link that was added at this time.
+    pub(super) fn new(added: Instant) -> Self {
+        Self { smoothed_us: 0, variation_us: 0, added, last: None }
+    }
+
     /// Takes the delay of a datagram that arrived `now`; returns SOWD after it.
     pub(super) fn sample(&mut self, now: Instant, delay_us: i64) -> i64 {
         match self.last {
@@ -63,12 +70,16 @@ impl OneWayDelay {
         self.smoothed_us
     }
 
-    /// `SOWD + 4 OWDVAR` in µs, unless the link was silent for long before `newest`, the latest
-    /// arrival on any link.
+    /// `SOWD + 4 OWDVAR` in µs, the largest there is if it is unknown yet; `None` if the link was silent
+    /// for long before `newest`, the latest arrival on any link.
     pub(super) fn worst_us(&self, newest: Instant) -> Option<i64> {
-        let last = self.last?;
-        (newest.since(last) <= STALE_AFTER)
-            .then(|| self.smoothed_us.saturating_add(self.variation_us.saturating_mul(4)))
+        if newest.since(self.last.unwrap_or(self.added)) > STALE_AFTER {
+            return None;
+        }
+        Some(match self.last {
+            Some(_) => self.smoothed_us.saturating_add(self.variation_us.saturating_mul(4)),
+            None => i64::MAX,
+        })
     }
 }
 
@@ -91,7 +102,7 @@ mod tests {
     const CAP: Duration = Duration::from_millis(500);
 
     fn settled(delay_us: i64) -> OneWayDelay {
-        let mut owd = OneWayDelay::default();
+        let mut owd = OneWayDelay::new(Instant::ZERO);
         for ms in 0..100 {
             owd.sample(Instant::from_millis(ms), delay_us);
         }
@@ -114,8 +125,9 @@ mod tests {
 
     #[test]
     fn gains_are_an_eighth_and_a_quarter() {
-        let mut owd = OneWayDelay { smoothed_us: 80_000, variation_us: 4_000, last: None };
-        owd.last = Some(Instant::ZERO);
+        let last = Some(Instant::ZERO);
+        let mut owd =
+            OneWayDelay { smoothed_us: 80_000, variation_us: 4_000, added: Instant::ZERO, last };
         owd.sample(Instant::from_millis(1), 96_000);
         assert_eq!((owd.smoothed_us, owd.variation_us), (82_000, 7_000));
     }
@@ -129,11 +141,18 @@ mod tests {
     }
 
     #[test]
+    fn a_link_not_heard_of_yet_is_given_the_longest_wait_for_a_while() {
+        let owd = OneWayDelay::new(Instant::from_millis(100));
+        assert_eq!(patience(owd.worst_us(Instant::from_millis(1_100)), 5_000, CAP), CAP);
+        assert_eq!(owd.worst_us(Instant::from_millis(1_101)), None);
+    }
+
+    #[test]
     fn the_wait_is_capped_and_absurd_times_do_not_overflow() {
         assert_eq!(patience(Some(i64::MAX), i64::MIN, CAP), CAP);
         assert_eq!(patience(Some(i64::MIN), i64::MAX, CAP), GRANULARITY);
         assert_eq!(patience(None, 0, CAP), GRANULARITY);
-        let mut owd = OneWayDelay::default();
+        let mut owd = OneWayDelay::new(Instant::ZERO);
         for sent in [i64::MIN, i64::MAX, i64::MIN, 0] {
             owd.sample(Instant::ZERO, delay_us(Instant::from_nanos(u64::MAX), sent));
             let _ = owd.worst_us(Instant::ZERO);

@@ -39,13 +39,13 @@ pub(super) struct Links {
 
 impl Links {
     /// Adds a link; one that is known already is live again and keeps what is known.
-    pub(super) fn add(&mut self, id: LinkId, first_global: u64) {
+    pub(super) fn add(&mut self, now: Instant, id: LinkId, first_global: u64) {
         if let Some(link) = self.find(id) {
             link.standing = Standing::Live;
             return;
         }
         let order = LinkOrder::new(first_global);
-        let delay = OneWayDelay::default();
+        let delay = OneWayDelay::new(now);
         self.table.push(Tracked { id, standing: Standing::Live, order, delay });
     }
 

@@ -23,12 +23,12 @@ struct Bench {
 
 impl Bench {
     fn new(config: Config) -> Self {
+        let now = Instant::from_millis(1_000);
         let mut reseq = Resequencer::new(config, 0);
         for link in [FAST, SLOW] {
-            reseq.link_added(link, 0);
+            reseq.link_added(now, link, 0);
         }
-        let mut bench =
-            Self { reseq, out: Out::default(), now: Instant::from_millis(1_000), locals: [0; 2] };
+        let mut bench = Self { reseq, out: Out::default(), now, locals: [0; 2] };
         for _ in 0..60 {
             for link in [FAST, SLOW] {
                 bench.mark(link, 0);
@@ -238,12 +238,36 @@ fn a_link_that_joins_carries_nothing_older() {
     bench.data(FAST, 0);
     bench.data(SLOW, 1);
     let first = bench.reseq.next_unseen();
-    bench.reseq.link_added(LinkId(2), first);
+    bench.reseq.link_added(bench.now, LinkId(2), first);
     bench.data(FAST, 4);
     bench.mark(SLOW, 4);
     assert_eq!(bench.take(), [0, 1], "2 and 3 may be on the new link");
     bench.reseq.link_down(bench.now, LinkId(2), &mut bench.out);
     assert_eq!(bench.take(), [4]);
+}
+
+#[test]
+fn a_packet_of_a_link_that_is_not_waited_for_is_put_in_order_if_it_can_be() {
+    let mut bench = Bench::new(Config::default());
+    bench.data(FAST, 0);
+    bench.reseq.link_down(bench.now, SLOW, &mut bench.out);
+    bench.reseq.link_added(bench.now, LinkId(2), 0);
+    bench.data(FAST, 3);
+    assert_eq!(bench.take(), [0], "1 and 2 may be on the third link");
+    bench.data(SLOW, 2);
+    bench.reseq.link_down(bench.now, LinkId(2), &mut bench.out);
+    assert_eq!(bench.take(), [2, 3]);
+    bench.reseq.link_added(bench.now, LinkId(2), 0);
+    bench.data(FAST, 6);
+    bench.mark(FAST, 8);
+    let mark = bench.arrival(SLOW, 8, ArrivalKind::Mark);
+    bench.reseq.offer(
+        bench.now,
+        &Arrival { link: LinkId(2), local: 0, ..mark },
+        &[],
+        &mut bench.out,
+    );
+    assert_eq!((bench.take(), bench.reseq.expected()), (vec![6], 8), "all live links passed 8");
 }
 
 #[test]
@@ -353,7 +377,7 @@ fn a_new_session_flushes_and_counts_anew() {
         (bench.take(), bench.reseq.state(), bench.reseq.expected()),
         (vec![2], State::InOrder, 0)
     );
-    bench.reseq.link_added(FAST, 0);
+    bench.reseq.link_added(bench.now, FAST, 0);
     bench.locals = [0; 2];
     bench.data(FAST, 0);
     assert_eq!(bench.take(), [0]);
