@@ -5,8 +5,21 @@
 //! [`window`](Controller::window) does nothing by default, so that the simplest controller is a
 //! number.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::time::{Duration, Instant};
 use crate::units::Bitrate;
+
+pub mod ccid2;
+pub mod fixed;
+
+pub use ccid2::Ccid2;
+pub use fixed::Fixed;
+
+/// No window grows past this. 32,768 full datagrams are 4 Gbit/s at 100 ms; the sender's memory of
+/// what is in flight is bounded by it.
+pub const MAX_WINDOW: u32 = 1 << 15;
 
 /// What a report newly confirmed.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +37,28 @@ pub struct AckSample {
     pub window_limited: bool,
     /// Round-trip time of the newest confirmed datagram, without the receiver's report delay.
     pub rtt: Option<Duration>,
+    /// How fast the path delivered what was confirmed, where that could be measured.
+    pub delivery: Option<DeliverySample>,
+}
+
+/// How fast a path delivered, over about one round trip (draft-cheng-iccrg-delivery-rate-estimation).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeliverySample {
+    /// Bytes (outer UDP payload) that arrived in `interval`.
+    pub bytes: u64,
+    /// The longer of the time over which they were sent and the time over which they were confirmed.
+    pub interval: Duration,
+    /// Whether the window, not a lack of packets, held the sender back: only then does the rate say
+    /// what the path can carry.
+    pub window_limited: bool,
+}
+
+impl DeliverySample {
+    /// The rate of the sample.
+    #[must_use]
+    pub fn rate(&self) -> Bitrate {
+        Bitrate::from_bytes_in(self.bytes, self.interval)
+    }
 }
 
 /// What a report showed to be lost, or a mark that stands for a loss.
@@ -49,6 +84,11 @@ pub trait Controller {
         None
     }
 
+    /// Below this window growth is fast (slow start); `None`: there is no such threshold (yet).
+    fn slow_start_threshold(&self) -> Option<u32> {
+        None
+    }
+
     /// A datagram in the window was sent; `in_flight` counts it.
     fn on_sent(&mut self, _now: Instant, _number: u64, _in_flight: u32) {}
 
@@ -63,4 +103,146 @@ pub trait Controller {
 
     /// The retransmission timeout passed with nothing confirmed; all in flight counts as lost.
     fn on_timeout(&mut self, _now: Instant, _sample: &LossSample) {}
+
+    /// Nothing was in flight or sent for `idle`, which is longer than `rto`, and now something will
+    /// be: what the window was worth is old news.
+    fn on_idle(&mut self, _now: Instant, _idle: Duration, _rto: Duration) {}
+}
+
+/// Which controller a link uses, as named in the configuration: `ccid2`, `fixed` or `fixed:N` with a
+/// window of N datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ControllerKind {
+    /// Like TCP, for datagrams that are not sent again (RFC 4341).
+    #[default]
+    Ccid2,
+    /// A window of this many datagrams, whatever happens.
+    Fixed(u32),
+}
+
+/// The configuration names a controller that does not exist.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "unknown congestion control {0:?}: expected \"ccid2\", \"fixed\" or \"fixed:N\" with N from 1 to 32768"
+)]
+pub struct UnknownController(String);
+
+impl FromStr for ControllerKind {
+    type Err = UnknownController;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let window = match name {
+            "ccid2" => return Ok(Self::Ccid2),
+            "fixed" => Some(Fixed::DEFAULT_WINDOW),
+            _ => name.strip_prefix("fixed:").and_then(|n| n.parse().ok()),
+        };
+        window
+            .filter(|n| (1..=MAX_WINDOW).contains(n))
+            .map(Self::Fixed)
+            .ok_or_else(|| UnknownController(name.to_owned()))
+    }
+}
+
+impl fmt::Display for ControllerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ccid2 => f.write_str("ccid2"),
+            Self::Fixed(Fixed::DEFAULT_WINDOW) => f.write_str("fixed"),
+            Self::Fixed(window) => write!(f, "fixed:{window}"),
+        }
+    }
+}
+
+/// One of the controllers, without a heap allocation or a virtual call for each report.
+#[derive(Clone, Debug)]
+pub enum AnyController {
+    /// RFC 4341.
+    Ccid2(Ccid2),
+    /// A constant window.
+    Fixed(Fixed),
+}
+
+impl AnyController {
+    /// A controller of this kind at the start of a link's life.
+    #[must_use]
+    pub fn new(kind: ControllerKind) -> Self {
+        match kind {
+            ControllerKind::Ccid2 => Self::Ccid2(Ccid2::new()),
+            ControllerKind::Fixed(window) => Self::Fixed(Fixed::new(window)),
+        }
+    }
+}
+
+/// Hands a call to whichever controller it is.
+macro_rules! dispatch {
+    ($self:ident, $method:ident($($argument:expr),*)) => {
+        match $self {
+            Self::Ccid2(controller) => controller.$method($($argument),*),
+            Self::Fixed(controller) => controller.$method($($argument),*),
+        }
+    };
+}
+
+impl Controller for AnyController {
+    fn window(&self) -> u32 {
+        dispatch!(self, window())
+    }
+
+    fn pacing_rate(&self) -> Option<Bitrate> {
+        dispatch!(self, pacing_rate())
+    }
+
+    fn slow_start_threshold(&self) -> Option<u32> {
+        dispatch!(self, slow_start_threshold())
+    }
+
+    fn on_sent(&mut self, now: Instant, number: u64, in_flight: u32) {
+        dispatch!(self, on_sent(now, number, in_flight));
+    }
+
+    fn on_ack(&mut self, now: Instant, sample: &AckSample) {
+        dispatch!(self, on_ack(now, sample));
+    }
+
+    fn on_loss(&mut self, now: Instant, sample: &LossSample) {
+        dispatch!(self, on_loss(now, sample));
+    }
+
+    fn on_ecn(&mut self, now: Instant, sample: &LossSample) {
+        dispatch!(self, on_ecn(now, sample));
+    }
+
+    fn on_timeout(&mut self, now: Instant, sample: &LossSample) {
+        dispatch!(self, on_timeout(now, sample));
+    }
+
+    fn on_idle(&mut self, now: Instant, idle: Duration, rto: Duration) {
+        dispatch!(self, on_idle(now, idle, rto));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_named_as_in_the_configuration() {
+        for name in ["ccid2", "fixed", "fixed:7", "fixed:32768"] {
+            assert_eq!(name.parse::<ControllerKind>().unwrap().to_string(), name);
+        }
+        for name in ["", "bbr", "fixed:", "fixed:0", "fixed:32769", "fixed:-1", "CCID2"] {
+            let error = name.parse::<ControllerKind>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_fixed_window_never_moves() {
+        let mut controller = AnyController::new(ControllerKind::Fixed(7));
+        let loss = LossSample { datagrams: 5, largest: 9, next: 12, prior_in_flight: 7 };
+        controller.on_loss(Instant::ZERO, &loss);
+        controller.on_ecn(Instant::ZERO, &loss);
+        controller.on_timeout(Instant::ZERO, &loss);
+        assert_eq!((controller.window(), controller.slow_start_threshold()), (7, None));
+    }
 }
