@@ -4,6 +4,7 @@ pub mod congestion;
 pub mod crypto;
 pub mod ecn;
 pub mod error;
+pub mod link;
 pub mod path;
 pub mod reseq;
 pub mod sink;
