@@ -1,9 +1,18 @@
 //! One link of a tunnel: what is known of its two directions.
 //!
+//! Sending: [`sender`] gives numbers to datagrams, remembers them ([`sent`]) until a report says what
+//! became of them or they count as lost ([`loss`]), and so feeds the round-trip time ([`rtt`]), the rate of
+//! delivery ([`delivery`]) and
+//! the congestion controller.
+//!
 //! Receiving: [`receiver`] notes which numbers came ([`received`]), decides when the peer is told, and
 //! measures how far datagrams overtake each other inside the link ([`reordering`]).
 
+pub mod delivery;
+pub mod loss;
 pub mod received;
 pub mod receiver;
 pub mod reordering;
 pub mod rtt;
+pub mod sender;
+pub mod sent;
