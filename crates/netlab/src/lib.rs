@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod download;
+pub mod emulator;
 pub mod error;
 pub mod http;
 pub mod loss;
