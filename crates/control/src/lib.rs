@@ -1,1 +1,21 @@
-//! The local control API of Ropewalk's daemons: types, HTTP+JSON over a Unix socket.
+//! The local control API of Ropewalk's daemons, and what their config files have in common.
+//!
+//! A daemon answers on a Unix socket, HTTP and JSON, versioned by path: `GET /v1/status` gives the one
+//! status document ([`api::StatusReport`]) that `ropewalk status` shows as a table and scripts read as
+//! it is. Root, the daemon's own user and the members of one configured group may ask
+//! ([`server::Access`]); the file's mode says so and the credentials of each connection are checked
+//! again.
+//!
+//! This crate knows nothing of packets and depends on no other crate of the workspace.
+
+pub mod api;
+pub mod client;
+pub mod config;
+pub mod keys;
+pub mod server;
+
+/// The control socket of the client daemon where nothing else is configured.
+pub const CLIENT_SOCKET: &str = "/run/ropewalk/client.sock";
+
+/// The control socket of the proxy daemon where nothing else is configured.
+pub const PROXY_SOCKET: &str = "/run/ropewalk/proxy.sock";

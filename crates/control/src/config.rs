@@ -1,0 +1,27 @@
+//! What the config files of both daemons have in common.
+//!
+//! A config file is read in two steps, *parse, don't validate*: serde reads the raw file, with unknown
+//! keys denied, and the daemon's own `Config::parse` turns it into a value whose every field is valid,
+//! so that nothing later has to check it again. Every error of both steps is a [`ConfigError`] with
+//! file, line, column and a caret under the place, and names the nearest valid name for a typo.
+//! A secret is never shown by an error. No input panics, and a file is bounded
+//! ([`source::MAX_FILE_BYTES`]).
+
+pub mod error;
+pub mod source;
+pub mod tunnel;
+pub mod value;
+
+pub use error::ConfigError;
+pub use source::{KeyFiles, Source};
+pub use tunnel::{
+    Cipher, ControlConfig, Controller, Release, ResequencerConfig, Scheduler, TunnelConfig,
+    WhenClosed,
+};
+pub use value::{HostPort, InterfaceName, Keepalive, Mtu};
+
+/// The UDP port of a proxy where nothing else is said.
+///
+/// It stands in the dynamic range of RFC 6335 (49152 to 65535), in which no service can be registered,
+/// and is not WireGuard's 51820, so that both can run on one host.
+pub const DEFAULT_PORT: u16 = 51900;

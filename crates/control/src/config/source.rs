@@ -1,0 +1,260 @@
+//! The text of a config file, and the key files that it names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::de::{DeserializeOwned, IgnoredAny};
+use toml::Spanned;
+use zeroize::Zeroizing;
+
+use super::error::{ConfigError, explain};
+use crate::keys::{KeyError, PrivateKey};
+
+/// Bytes of the longest config file that is read: 65,000 peers with a name and a key are 10 MiB.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Bytes of the longest key file: a key and room for white space.
+const MAX_KEY_FILE_BYTES: u64 = 1024;
+
+/// Mode bits a key file may not have: others may do nothing with it, the group may not write it.
+///
+/// Group reading stays allowed: it is how a daemon without root is given its key.
+const FORBIDDEN_MODE: u32 = 0o027;
+
+/// One config file: its name for errors, its text (wiped when dropped: it may hold a key), and where
+/// the key files come from.
+pub struct Source {
+    file: PathBuf,
+    text: Zeroizing<String>,
+    keys: KeyFiles,
+}
+
+/// Where the key files named by a config file are read from.
+pub enum KeyFiles {
+    /// The file system; a relative name is relative to the folder of the config file.
+    Disk,
+    /// These texts by the name that stands in the config file: for tests and fuzzing.
+    Given(BTreeMap<PathBuf, String>),
+}
+
+impl Source {
+    /// Reads a config file from disk.
+    ///
+    /// # Errors
+    /// The file cannot be read, is too long, or is not UTF-8.
+    pub fn read(file: &Path) -> Result<Self, ConfigError> {
+        let bytes = read_bounded(file, MAX_FILE_BYTES)
+            .map_err(|error| ConfigError::of_io(file, "cannot read the config file", &error))?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => {
+                let text = Zeroizing::new(text.to_owned());
+                Ok(Self { file: file.to_path_buf(), text, keys: KeyFiles::Disk })
+            }
+            Err(error) => {
+                let valid = error.valid_up_to();
+                let text = String::from_utf8_lossy(&bytes);
+                Err(ConfigError::at(file, &text, valid..valid, "the file is not UTF-8 text"))
+            }
+        }
+    }
+
+    /// A config file whose text is at hand.
+    #[must_use]
+    pub fn from_text(file: &Path, text: &str, keys: KeyFiles) -> Self {
+        Self { file: file.to_path_buf(), text: Zeroizing::new(text.to_owned()), keys }
+    }
+
+    /// The name of the file.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Reads the raw file.
+    ///
+    /// # Errors
+    /// Not TOML, an unknown key, or a value of the wrong kind.
+    pub fn raw<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        toml::from_str(&self.text).map_err(|error| {
+            let (message, help) = explain(error.message());
+            let at = match error.span() {
+                Some(span) => self.error(span, &message),
+                None => ConfigError::of_file(&self.file, message),
+            };
+            match help {
+                Some(help) => at.with_help(help),
+                None => at,
+            }
+        })
+    }
+
+    /// The keys and tables at the top of the file: what a `client.toml` and a `proxy.toml` differ in.
+    ///
+    /// # Errors
+    /// The file is not TOML.
+    pub fn top_keys(&self) -> Result<BTreeSet<String>, ConfigError> {
+        let table: BTreeMap<String, IgnoredAny> = self.raw()?;
+        Ok(table.into_keys().collect())
+    }
+
+    /// An error at this place of the text.
+    pub fn error(&self, span: Range<usize>, message: &str) -> ConfigError {
+        ConfigError::at(&self.file, &self.text, span, message)
+    }
+
+    /// An error of the whole file.
+    pub fn error_of_file(&self, message: impl Into<String>) -> ConfigError {
+        ConfigError::of_file(&self.file, message)
+    }
+
+    /// The private key of a daemon: in the file itself or in a file of its own, exactly one of both.
+    ///
+    /// # Errors
+    /// None or both are given, or the key or its file is not usable.
+    pub fn private_key(
+        &self,
+        inline: Option<&Spanned<super::value::Parsed<PrivateKey>>>,
+        key_file: Option<&Spanned<PathBuf>>,
+    ) -> Result<PrivateKey, ConfigError> {
+        match (inline, key_file) {
+            (Some(key), None) => Ok(key.get_ref().0.clone()),
+            (None, Some(name)) => self.key_file(name),
+            (Some(_), Some(name)) => Err(self
+                .error(name.span(), "`private_key` and `private_key_file` are both given")
+                .with_help("keep the file, so that this config may be shown to others")),
+            (None, None) => Err(self
+                .error_of_file("missing key `private_key_file`")
+                .with_help("`ropewalk keygen FILE` makes one; then: private_key_file = \"FILE\"")),
+        }
+    }
+
+    /// Reads a key from a file of its own.
+    ///
+    /// # Errors
+    /// The file cannot be read, may be read by others, or holds no key.
+    pub fn key_file<K: FromStr<Err = KeyError>>(
+        &self,
+        name: &Spanned<PathBuf>,
+    ) -> Result<K, ConfigError> {
+        let (path, text) = match &self.keys {
+            KeyFiles::Given(texts) => {
+                let text = texts.get(name.get_ref()).cloned().unwrap_or_default();
+                (name.get_ref().clone(), Zeroizing::new(text))
+            }
+            KeyFiles::Disk => {
+                let folder = self.file.parent().unwrap_or(Path::new(""));
+                let path = folder.join(name.get_ref());
+                let text = self.read_key_file(name, &path)?;
+                (path, text)
+            }
+        };
+        text.parse().map_err(|error| {
+            self.error(name.span(), &format!("the key file {}: {error}", path.display()))
+                .with_help("`ropewalk keygen FILE` writes one")
+        })
+    }
+
+    fn read_key_file(
+        &self,
+        name: &Spanned<PathBuf>,
+        path: &Path,
+    ) -> Result<Zeroizing<String>, ConfigError> {
+        let shown = path.display();
+        let failed = |error: std::io::Error| {
+            let help = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "run it with sudo, or as the owner of the file"
+                }
+                std::io::ErrorKind::NotFound => "`ropewalk keygen FILE` writes one",
+                _ => "the file must hold one key: 44 characters of base64",
+            };
+            self.error(name.span(), &format!("cannot read the key file {shown}: {error}"))
+                .with_help(help)
+                .with_permission(error.kind() == std::io::ErrorKind::PermissionDenied)
+        };
+        let mode = std::fs::metadata(path).map_err(failed)?.mode() & 0o777;
+        if mode & FORBIDDEN_MODE != 0 {
+            let message = format!("the key file {shown} is open to others (mode {mode:04o})");
+            return Err(self.error(name.span(), &message).with_help(format!("chmod 600 {shown}")));
+        }
+        let bytes = read_bounded(path, MAX_KEY_FILE_BYTES).map_err(failed)?;
+        let text = std::str::from_utf8(&bytes).unwrap_or("not a key");
+        Ok(Zeroizing::new(text.to_owned()))
+    }
+}
+
+/// Reads at most `limit` bytes; a longer file is an error.
+fn read_bounded(file: &Path, limit: u64) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    File::open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        let message = format!("it is longer than {limit} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Raw {
+        key: Spanned<PathBuf>,
+    }
+
+    #[test]
+    fn a_key_file_open_to_others_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("client.toml");
+        std::fs::write(&config, "key = \"my.key\"\n").unwrap();
+        let key = PrivateKey::generate().unwrap();
+        let key_path = folder.path().join("my.key");
+        std::fs::write(&key_path, format!("{}\n", *key.to_base64())).unwrap();
+        let source = Source::read(&config).unwrap();
+        let raw: Raw = source.raw().unwrap();
+
+        for (mode, accepted) in [
+            (0o600, true),
+            (0o400, true),
+            (0o640, true),
+            (0o644, false),
+            (0o660, false),
+            (0o604, false),
+        ] {
+            std::fs::set_permissions(&key_path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = source.key_file::<PrivateKey>(&raw.key);
+            assert_eq!(read.is_ok(), accepted, "mode {mode:o}");
+            match read {
+                Ok(read) => assert_eq!(read, key),
+                Err(error) => {
+                    assert_eq!(error.position(), Some((1, 7)));
+                    assert_eq!(error.help(), Some(&*format!("chmod 600 {}", key_path.display())));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_missing_no_text_or_too_long_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Source::read(&folder.path().join("none.toml")).err().unwrap();
+        assert!(missing.to_string().contains("No such file"), "{missing}");
+
+        let binary = folder.path().join("binary.toml");
+        std::fs::write(&binary, b"a = 1\nb = \"\xff\"").unwrap();
+        let error = Source::read(&binary).err().unwrap();
+        assert_eq!(error.position(), Some((2, 6)));
+        assert_eq!(error.message(), "the file is not UTF-8 text");
+
+        let error = Source::read(Path::new("/dev/zero")).err().unwrap();
+        assert!(error.message().contains("longer than"), "{error}");
+    }
+}

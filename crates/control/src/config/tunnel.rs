@@ -1,0 +1,366 @@
+//! What client and proxy configure alike: the tunnel itself (`[tunnel]`) and the control socket
+//! (`[control]`). Both directions of a tunnel are the same machine, so each end has the same knobs for
+//! what it sends (scheduler, controller, queue) and for what it receives (resequencer).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::error::ConfigError;
+use super::source::Source;
+use super::value::{Parsed, absolute, in_range};
+
+/// How a tunnel sends and receives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelConfig {
+    /// Which link takes the next packet.
+    pub scheduler: Scheduler,
+    /// How many datagrams may be in flight on a link.
+    pub controller: Controller,
+    /// What happens to a packet when no link has room.
+    pub when_closed: WhenClosed,
+    /// Age of the keys at which new ones are agreed.
+    pub rekey_after: Duration,
+    /// Whether inner congestion marks are copied out and outer ones combined at the exit (RFC 6040).
+    pub ecn: bool,
+    /// Which cipher is offered.
+    pub cipher: Cipher,
+    /// How packets are put back in order.
+    pub resequencer: ResequencerConfig,
+}
+
+/// Which link takes the next packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheduler {
+    /// The link with the most room in its congestion window.
+    #[default]
+    FreeWindow,
+    /// The links in turn: a baseline for comparison.
+    RoundRobin,
+}
+
+/// How many datagrams may be in flight on a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Controller {
+    /// TCP-like congestion control (RFC 4341).
+    #[default]
+    Ccid2,
+    /// Always this many: a baseline, and for links of known capacity.
+    Fixed {
+        /// Window in datagrams.
+        window: u32,
+    },
+}
+
+/// What happens to a packet when no link has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenClosed {
+    /// It waits at most this long, then it is dropped.
+    Queue(Duration),
+    /// It is dropped at once.
+    Drop,
+}
+
+/// Which cipher is offered for the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cipher {
+    /// AES-256-GCM where both processors have instructions for it, else ChaCha20-Poly1305.
+    #[default]
+    Auto,
+    /// Always AES-256-GCM.
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    /// Always ChaCha20-Poly1305.
+    #[serde(rename = "chacha20-poly1305")]
+    ChaCha20Poly1305,
+}
+
+/// How packets are put back in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResequencerConfig {
+    /// Longest time a packet waits for those before it.
+    pub max_wait: Duration,
+    /// Most bytes held.
+    pub buffer_bytes: u64,
+    /// What the first two deadlines in a row release.
+    pub release: Release,
+}
+
+/// What a missed deadline releases besides the packet that waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Release {
+    /// Also those that follow it without a gap.
+    #[default]
+    Drain,
+    /// Only that one.
+    One,
+}
+
+/// The socket on which a daemon answers `ropewalk status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlConfig {
+    /// Its file.
+    pub socket: PathBuf,
+    /// The group whose members may use it besides root and the daemon's own user.
+    pub group: Option<String>,
+}
+
+/// Window of the fixed controller where none is said: 32 datagrams of 1400 bytes are 45 kB, which is
+/// 8 Mbit/s at a round-trip time of 45 ms.
+const DEFAULT_FIXED_WINDOW: u32 = 32;
+
+/// A window that could not be numbered by the 16-bit offset of a report makes no sense.
+const MAX_FIXED_WINDOW: u32 = 65_535;
+
+/// Longest wait of a packet for a link: beyond it, a queue only adds delay (bufferbloat).
+const MAX_QUEUE: Duration = Duration::from_millis(100);
+
+/// Least queue: shorter is `when_closed = "drop"`.
+const MIN_QUEUE: Duration = Duration::from_millis(1);
+
+/// WireGuard's REKEY_AFTER_TIME.
+const DEFAULT_REKEY: Duration = Duration::from_secs(120);
+
+/// More than one handshake a second is only load.
+const MIN_REKEY: Duration = Duration::from_secs(1);
+
+/// Forward secrecy should not be older than an hour.
+const MAX_REKEY: Duration = Duration::from_secs(3600);
+
+/// Cap of the resequencing deadline: what an application notices as a stall.
+const MAX_WAIT: Duration = Duration::from_millis(500);
+
+/// Below it, timers decide more than links do.
+const MIN_WAIT: Duration = Duration::from_millis(1);
+
+/// 250 Mbit/s over 500 ms are 16 MiB.
+const DEFAULT_BUFFER: ByteSize = ByteSize::mib(16);
+
+/// Fewer than 40 full packets hold back no link.
+const MIN_BUFFER: ByteSize = ByteSize::kib(64);
+
+/// 4 Gbit/s over 500 ms; a proxy has one of these for each client.
+const MAX_BUFFER: ByteSize = ByteSize::mib(256);
+
+impl Default for TunnelConfig {
+    fn default() -> Self {
+        Self {
+            scheduler: Scheduler::default(),
+            controller: Controller::default(),
+            when_closed: WhenClosed::default(),
+            rekey_after: DEFAULT_REKEY,
+            ecn: true,
+            cipher: Cipher::default(),
+            resequencer: ResequencerConfig::default(),
+        }
+    }
+}
+
+impl Default for WhenClosed {
+    fn default() -> Self {
+        Self::Queue(MAX_QUEUE)
+    }
+}
+
+impl Default for ResequencerConfig {
+    fn default() -> Self {
+        Self {
+            max_wait: MAX_WAIT,
+            buffer_bytes: DEFAULT_BUFFER.as_u64(),
+            release: Release::default(),
+        }
+    }
+}
+
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::FreeWindow => "free-window",
+            Self::RoundRobin => "round-robin",
+        })
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ccid2 => f.write_str("ccid2"),
+            Self::Fixed { window } => write!(f, "fixed ({window})"),
+        }
+    }
+}
+
+impl fmt::Display for WhenClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(most) => write!(f, "queue {}", humantime::format_duration(*most)),
+            Self::Drop => f.write_str("drop"),
+        }
+    }
+}
+
+/// `[tunnel]` as it stands in the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TunnelFile {
+    scheduler: Scheduler,
+    controller: ControllerName,
+    fixed_window: Option<Spanned<i64>>,
+    when_closed: WhenClosedName,
+    queue: Option<Spanned<Parsed<Duration>>>,
+    rekey_after: Option<Spanned<Parsed<Duration>>>,
+    ecn: Option<bool>,
+    cipher: Cipher,
+    resequencer: ResequencerFile,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ControllerName {
+    #[default]
+    Ccid2,
+    Fixed,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum WhenClosedName {
+    #[default]
+    Queue,
+    Drop,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ResequencerFile {
+    max_wait: Option<Spanned<Parsed<Duration>>>,
+    buffer: Option<Spanned<Parsed<ByteSize>>>,
+    release: Release,
+}
+
+/// `[control]` as it stands in the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlFile {
+    socket: Option<Spanned<PathBuf>>,
+    group: Option<Spanned<String>>,
+}
+
+impl TunnelFile {
+    /// What the section means.
+    ///
+    /// # Errors
+    /// A value out of its bounds, or one that has no meaning beside another.
+    pub fn resolve(&self, source: &Source) -> Result<TunnelConfig, ConfigError> {
+        Ok(TunnelConfig {
+            scheduler: self.scheduler,
+            controller: self.controller(source)?,
+            when_closed: self.when_closed(source)?,
+            rekey_after: bounded(
+                source,
+                self.rekey_after.as_ref(),
+                DEFAULT_REKEY,
+                MIN_REKEY,
+                MAX_REKEY,
+            )?,
+            ecn: self.ecn.unwrap_or(true),
+            cipher: self.cipher,
+            resequencer: self.resequencer.resolve(source)?,
+        })
+    }
+
+    fn controller(&self, source: &Source) -> Result<Controller, ConfigError> {
+        match (&self.controller, &self.fixed_window) {
+            (ControllerName::Ccid2, None) => Ok(Controller::Ccid2),
+            (ControllerName::Fixed, None) => Ok(Controller::Fixed { window: DEFAULT_FIXED_WINDOW }),
+            (ControllerName::Ccid2, Some(window)) => Err(source
+                .error(window.span(), "`fixed_window` has no meaning with controller = \"ccid2\"")
+                .with_help("write controller = \"fixed\", or remove it")),
+            (ControllerName::Fixed, Some(window)) => match u32::try_from(*window.get_ref()) {
+                Ok(datagrams) if (1..=MAX_FIXED_WINDOW).contains(&datagrams) => {
+                    Ok(Controller::Fixed { window: datagrams })
+                }
+                _ => Err(source.error(
+                    window.span(),
+                    &format!("{} is outside 1 to {MAX_FIXED_WINDOW} datagrams", window.get_ref()),
+                )),
+            },
+        }
+    }
+
+    fn when_closed(&self, source: &Source) -> Result<WhenClosed, ConfigError> {
+        match (&self.when_closed, &self.queue) {
+            (WhenClosedName::Drop, Some(queue)) => Err(source
+                .error(queue.span(), "`queue` has no meaning with when_closed = \"drop\"")
+                .with_help("write when_closed = \"queue\", or remove it")),
+            (WhenClosedName::Drop, None) => Ok(WhenClosed::Drop),
+            (WhenClosedName::Queue, queue) => {
+                bounded(source, queue.as_ref(), MAX_QUEUE, MIN_QUEUE, MAX_QUEUE)
+                    .map(WhenClosed::Queue)
+            }
+        }
+    }
+}
+
+impl ResequencerFile {
+    fn resolve(&self, source: &Source) -> Result<ResequencerConfig, ConfigError> {
+        let buffer_bytes = match &self.buffer {
+            None => DEFAULT_BUFFER.as_u64(),
+            Some(size) if (MIN_BUFFER..=MAX_BUFFER).contains(&size.get_ref().0) => {
+                size.get_ref().0.as_u64()
+            }
+            Some(size) => {
+                let size_text = size.get_ref().0;
+                let message = format!("{size_text} is outside {MIN_BUFFER} to {MAX_BUFFER}");
+                return Err(source.error(size.span(), &message));
+            }
+        };
+        let max_wait = bounded(source, self.max_wait.as_ref(), MAX_WAIT, MIN_WAIT, MAX_WAIT)?;
+        Ok(ResequencerConfig { max_wait, buffer_bytes, release: self.release })
+    }
+}
+
+impl ControlFile {
+    /// What the section means; `default` is the role's own socket.
+    ///
+    /// # Errors
+    /// A relative path, or an empty group.
+    pub fn resolve(&self, source: &Source, default: &str) -> Result<ControlConfig, ConfigError> {
+        let socket = match &self.socket {
+            None => PathBuf::from(default),
+            Some(path) => {
+                absolute(path.get_ref()).map_err(|message| source.error(path.span(), &message))?;
+                path.get_ref().clone()
+            }
+        };
+        let group = match &self.group {
+            Some(group) if group.get_ref().is_empty() || group.get_ref().contains('\0') => {
+                return Err(source.error(group.span(), "this is not the name of a group"));
+            }
+            group => group.as_ref().map(|group| group.get_ref().clone()),
+        };
+        Ok(ControlConfig { socket, group })
+    }
+}
+
+/// A duration of the file within its bounds, or the default.
+fn bounded(
+    source: &Source,
+    value: Option<&Spanned<Parsed<Duration>>>,
+    default: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<Duration, ConfigError> {
+    match value {
+        None => Ok(default),
+        Some(value) => in_range(value.get_ref().0, least, most)
+            .map_err(|message| source.error(value.span(), &message)),
+    }
+}

@@ -1,0 +1,269 @@
+//! The keys of Ropewalk: X25519 key pairs (RFC 7748) and preshared keys, as 44 characters of base64.
+//!
+//! Secrets are wiped when dropped, never appear in `Debug` output and are compared in constant time.
+//! A key of only zeros is refused: it is the placeholder of the sample files, and as a public key
+//! it would make every shared secret zero (RFC 7748 section 6.1).
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use curve25519_dalek::montgomery::MontgomeryPoint;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// Bytes of every key: an X25519 scalar or point, or a Noise preshared key.
+pub const KEY_BYTES: usize = 32;
+
+/// Characters of a key in base64 with padding.
+pub const KEY_CHARS: usize = 44;
+
+/// The secret half of a key pair.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct PrivateKey([u8; KEY_BYTES]);
+
+/// The half of a key pair that is given to the other end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PublicKey([u8; KEY_BYTES]);
+
+/// A secret that both ends share besides their key pairs (Noise `psk2`).
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct PresharedKey([u8; KEY_BYTES]);
+
+/// Why a text is not a key. The text itself is never repeated: it may be a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The text has another length than a key.
+    #[error("a key is 44 characters of base64 (32 bytes); this has {chars}")]
+    Length {
+        /// Characters found, without surrounding white space.
+        chars: usize,
+    },
+    /// A character outside the alphabet, or wrong padding.
+    #[error("this is not base64: a key is 43 of A-Z a-z 0-9 + / followed by one =")]
+    Encoding,
+    /// All 32 bytes are zero.
+    #[error("a key of only zeros is a placeholder: put the real key here")]
+    Zero,
+}
+
+impl PrivateKey {
+    /// A new key from the system's random generator.
+    ///
+    /// # Errors
+    /// The system has no randomness to give.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+        getrandom::fill(bytes.as_mut())?;
+        // RFC 7748 section 5 clamps at use; storing it clamped makes equal keys equal texts.
+        bytes[0] &= 248;
+        bytes[31] &= 127;
+        bytes[31] |= 64;
+        Ok(Self(*bytes))
+    }
+
+    /// The public key that belongs to this private key.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey(MontgomeryPoint::mul_base_clamped(self.0).to_bytes())
+    }
+}
+
+impl PresharedKey {
+    /// A new key from the system's random generator.
+    ///
+    /// # Errors
+    /// The system has no randomness to give.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+        getrandom::fill(bytes.as_mut())?;
+        Ok(Self(*bytes))
+    }
+}
+
+/// What both kinds of secret have in common.
+macro_rules! secret {
+    ($name:ident) => {
+        impl $name {
+            /// The key of these bytes.
+            #[must_use]
+            pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+                Self(bytes)
+            }
+
+            /// The secret bytes. Copies of them are the caller's to wipe.
+            #[must_use]
+            pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+                &self.0
+            }
+
+            /// The secret as text, wiped when dropped.
+            #[must_use]
+            pub fn to_base64(&self) -> Zeroizing<String> {
+                Zeroizing::new(STANDARD.encode(self.0))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = KeyError;
+
+            fn from_str(text: &str) -> Result<Self, KeyError> {
+                decode(text).map(|bytes| Self(*bytes))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($name), "(secret)"))
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                same(&self.0, &other.0)
+            }
+        }
+
+        impl Eq for $name {}
+    };
+}
+
+secret!(PrivateKey);
+secret!(PresharedKey);
+
+impl PublicKey {
+    /// The key of these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes of the key.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        decode(text).map(|bytes| Self(*bytes))
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl Serialize for PublicKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PublicKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_BYTES]>, KeyError> {
+    let text = text.trim();
+    let chars = text.chars().count();
+    if chars != KEY_CHARS {
+        return Err(KeyError::Length { chars });
+    }
+    // One byte more than a key: base64 without padding at the end decodes to 33.
+    let mut buffer = Zeroizing::new([0; KEY_BYTES + 1]);
+    match STANDARD.decode_slice(text, buffer.as_mut()) {
+        Ok(KEY_BYTES) => {}
+        Ok(_) | Err(_) => return Err(KeyError::Encoding),
+    }
+    let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+    bytes.copy_from_slice(&buffer[..KEY_BYTES]);
+    if same(&bytes, &[0; KEY_BYTES]) { Err(KeyError::Zero) } else { Ok(bytes) }
+}
+
+/// Compares without telling by its time where the first difference stands.
+fn same(a: &[u8; KEY_BYTES], b: &[u8; KEY_BYTES]) -> bool {
+    std::hint::black_box(a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b))) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn public_keys_are_those_of_an_independent_implementation() {
+        let mut nine = [0; KEY_BYTES];
+        nine[0] = 9;
+        let counting = std::array::from_fn(|i| u8::try_from(i).unwrap());
+        let cases = [
+            // RFC 7748 section 5.2: the first iteration.
+            (nine, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"),
+            // OpenSSL, for the private key 00 01 02 .. 1f.
+            (counting, "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"),
+        ];
+        for (private, public) in cases {
+            assert_eq!(PrivateKey::from_bytes(private).public_key().as_bytes(), &hex(public));
+        }
+    }
+
+    #[test]
+    fn a_key_survives_the_way_through_text() {
+        let private = PrivateKey::generate().unwrap();
+        assert_eq!(private.to_base64().parse::<PrivateKey>().unwrap(), private);
+        let public = private.public_key();
+        assert_eq!(public.to_string().parse::<PublicKey>().unwrap(), public);
+        assert_eq!(format!(" {public}\n").parse::<PublicKey>().unwrap(), public);
+        let shared = PresharedKey::generate().unwrap();
+        assert_eq!(shared.to_base64().parse::<PresharedKey>().unwrap(), shared);
+    }
+
+    #[test]
+    fn debug_output_holds_no_secret() {
+        let private = PrivateKey::generate().unwrap();
+        let shared = PresharedKey::generate().unwrap();
+        assert_eq!(format!("{private:?}"), "PrivateKey(secret)");
+        assert_eq!(format!("{shared:?}"), "PresharedKey(secret)");
+    }
+
+    #[test]
+    fn a_text_that_is_no_key_says_why() {
+        let cases = [
+            ("", KeyError::Length { chars: 0 }),
+            ("abc", KeyError::Length { chars: 3 }),
+            (
+                "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+                KeyError::Length { chars: 64 },
+            ),
+            ("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", KeyError::Zero),
+            ("!AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", KeyError::Encoding),
+            // 44 characters without padding are 33 bytes.
+            ("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", KeyError::Encoding),
+            ("ääääääääääääääääääääääääääääääääääääääääääää", KeyError::Encoding),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(text.parse::<PublicKey>(), Err(expected), "{text:?}");
+        }
+    }
+
+    fn hex(text: &str) -> [u8; KEY_BYTES] {
+        let mut bytes = [0; KEY_BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        }
+        bytes
+    }
+}
