@@ -1,0 +1,408 @@
+//! What tools and daemons say to each other: one request, one status document for both roles.
+//!
+//! Units stand in the names: `_s` seconds, `_ms` milliseconds, `_bps` bits per second. *Up* is always
+//! client to proxy and *down* proxy to client, on both ends. Totals count from the start of the
+//! tunnel's session table (they survive a rekey), rates are over about the last second, and the loss
+//! called recent is over about the last thousand datagrams. A field whose value is not known yet is
+//! absent, never zero.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::keys::PublicKey;
+
+/// The version of the document. It grows when a field changes its meaning or goes; new fields may
+/// come at any time.
+pub const STATUS_VERSION: u32 = 1;
+
+/// What may be asked of a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// `GET /v1/status`: how things are.
+    Status,
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Response {
+    /// To [`Request::Status`].
+    Status(Box<StatusReport>),
+}
+
+/// Why a daemon does not answer a request as asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// The kind, for programs.
+    pub code: ErrorCode,
+    /// What is wrong and what to do, for people.
+    pub message: String,
+}
+
+/// The kinds of [`ApiError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorCode {
+    /// The caller may not talk to this daemon.
+    Forbidden,
+    /// There is nothing at this path.
+    NotFound,
+    /// The request is too long or not understood.
+    BadRequest,
+    /// The daemon is busy, starting or stopping, and did not answer in time.
+    Busy,
+}
+
+/// The one status document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// [`STATUS_VERSION`].
+    pub version: u32,
+    /// The daemon itself.
+    pub daemon: DaemonStatus,
+    /// The client's one tunnel; on a proxy one for each configured client, in the order of the file.
+    pub tunnels: Vec<TunnelStatus>,
+    /// Dropped before they could be ascribed to a tunnel, by reason.
+    #[serde(default)]
+    pub drops: BTreeMap<String, u64>,
+    /// What only a proxy has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyStatus>,
+}
+
+/// The daemon that answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// Client or proxy.
+    pub role: Role,
+    /// Version of the program.
+    pub program_version: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Since its start.
+    pub uptime_s: f64,
+    /// What the user should know and do: rp_filter, nearly full tables, a kernel that lacks something.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// Which end of the tunnel a daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Starts the tunnel and owns the links.
+    Client,
+    /// Answers, and forwards to the Internet.
+    Proxy,
+}
+
+/// The whole bond between one client and the proxy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TunnelStatus {
+    /// The other end: on a client the configured address of the proxy, on a proxy the peer's name.
+    pub peer: String,
+    /// The public key of the other end.
+    pub peer_public_key: PublicKey,
+    /// Whether packets pass.
+    pub state: TunnelState,
+    /// Why it is in this state, where there is something to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How long it has been in this state.
+    pub state_age_s: f64,
+    /// The client's IPv4 address inside the tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_v4: Option<Ipv4Addr>,
+    /// The client's IPv6 address inside the tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_v6: Option<Ipv6Addr>,
+    /// Longest packet in bytes that fits through the links in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_mtu: Option<u16>,
+    /// The session in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionStatus>,
+    /// How this end sends.
+    pub policy: PolicyStatus,
+    /// Client to proxy, inner packets.
+    pub up: PacketTraffic,
+    /// Proxy to client, inner packets.
+    pub down: PacketTraffic,
+    /// Packets that wait for a link at this end.
+    pub queue: QueueStatus,
+    /// What this end receives, being put in order.
+    pub resequencer: ResequencerStatus,
+    /// The links, in the order of their ids.
+    pub links: Vec<LinkStatus>,
+    /// Dropped in this tunnel at this end, by reason.
+    #[serde(default)]
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// Whether packets pass through a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TunnelState {
+    /// No session, and none is being made.
+    Idle,
+    /// A handshake is under way.
+    Connecting,
+    /// A session and at least one link that is up.
+    Up,
+    /// A session, but no link is up.
+    Stalled,
+    /// Ended by one of the ends.
+    Closed,
+}
+
+/// Keys and state the two ends share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// `aes-256-gcm` or `chacha20-poly1305`.
+    pub cipher: String,
+    /// Since the handshake that made the session.
+    pub age_s: f64,
+    /// Since the keys in use were agreed.
+    pub key_age_s: f64,
+    /// Rekeys of this session.
+    pub rekeys: u64,
+}
+
+/// How an end sends, by the names of the config file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyStatus {
+    /// Which link takes the next packet.
+    pub scheduler: String,
+    /// How many datagrams may be in flight on a link.
+    pub controller: String,
+    /// What happens to a packet when no link has room.
+    pub when_closed: String,
+}
+
+/// Inner packets of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PacketTraffic {
+    /// Bits per second of inner packets.
+    pub rate_bps: f64,
+    /// Packets in all.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
+}
+
+/// Datagrams of one direction of one link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatagramTraffic {
+    /// Bits per second of UDP payload.
+    pub rate_bps: f64,
+    /// Datagrams in all.
+    pub datagrams: u64,
+    /// Their bytes of UDP payload.
+    pub bytes: u64,
+}
+
+/// Packets that wait for a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// Packets waiting.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What puts packets back in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResequencerStatus {
+    /// Packets held at present.
+    pub held: u64,
+    /// Their bytes.
+    pub held_bytes: u64,
+    /// Delivered in order.
+    pub in_order: u64,
+    /// Came after the wait for them had ended; delivered at once, out of order.
+    pub late: u64,
+    /// Came a second time; dropped.
+    pub duplicate: u64,
+    /// Numbers passed over because they were proven lost.
+    pub skipped_by_proof: u64,
+    /// Numbers passed over because the deadline for them passed.
+    pub skipped_by_deadline: u64,
+    /// Packets released because the buffer was full.
+    pub released_by_full_buffer: u64,
+    /// Median wait of packets that were held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_p50_ms: Option<f64>,
+    /// 99th percentile of that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_p99_ms: Option<f64>,
+}
+
+/// One link of a tunnel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// Its id in the session; absent while it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u8>,
+    /// Its name: of the config file, else that of the interface; on a proxy as the client told it.
+    pub name: String,
+    /// The client's interface; absent on a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Whether it carries packets.
+    pub state: LinkState,
+    /// Why it is in this state, where there is something to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How long it has been in this state.
+    pub state_age_s: f64,
+    /// This end of its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<SocketAddr>,
+    /// The other end of its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<SocketAddr>,
+    /// Smoothed round-trip time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub srtt_ms: Option<f64>,
+    /// Its mean deviation (RFC 6298).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rttvar_ms: Option<f64>,
+    /// Mean deviation of the one-way delay towards this end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owd_variation_ms: Option<f64>,
+    /// Share of recent datagrams sent from this end that were lost, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_recent: Option<f64>,
+    /// The same over all datagrams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_total: Option<f64>,
+    /// Largest datagram known to pass, in bytes with IP and UDP headers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u16>,
+    /// Congestion window of this end, in datagrams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwnd: Option<u32>,
+    /// Datagrams of this end sent and not yet confirmed or lost.
+    pub in_flight: u32,
+    /// Interval of keepalives in force; absent where they are off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keepalive_s: Option<f64>,
+    /// Client to proxy.
+    pub up: DatagramTraffic,
+    /// Proxy to client.
+    pub down: DatagramTraffic,
+}
+
+/// Whether a link carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkState {
+    /// Switched off by the config file.
+    Disabled,
+    /// Not usable: no interface, no address, no gateway, or nothing comes back.
+    Down,
+    /// Asked to join; no answer yet.
+    Joining,
+    /// In use.
+    Up,
+    /// Reports fail to come; in use only where no other link has room.
+    Suspect,
+}
+
+/// What only a proxy has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProxyStatus {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The address pools.
+    pub pools: Vec<PoolStatus>,
+    /// Interfaces to the Internet.
+    pub uplinks: Vec<String>,
+    /// First messages and what became of them.
+    pub handshakes: HandshakeCounters,
+    /// The kernel's table of connections, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conntrack: Option<ConntrackStatus>,
+}
+
+/// Addresses of one pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// The prefix.
+    pub prefix: ipnet::IpNet,
+    /// The proxy's own address in it.
+    pub gateway: IpAddr,
+    /// Addresses leased.
+    pub leased: u64,
+    /// Addresses that can be leased in all.
+    pub size: u128,
+}
+
+/// First messages a proxy received, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandshakeCounters {
+    /// Sessions that came of one.
+    pub completed: u64,
+    /// Not authentic: another proxy key, or damaged.
+    pub unauthentic: u64,
+    /// A key that is no peer's.
+    pub unknown_key: u64,
+    /// A timestamp not newer than the last one.
+    pub replayed: u64,
+    /// Another version of the protocol.
+    pub other_version: u64,
+    /// More than the limit a second.
+    pub rate_limited: u64,
+}
+
+/// The kernel's table of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConntrackStatus {
+    /// Entries in use.
+    pub count: u64,
+    /// Entries possible.
+    pub limit: u64,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Client => "client",
+            Self::Proxy => "proxy",
+        })
+    }
+}
+
+impl fmt::Display for TunnelState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Idle => "idle",
+            Self::Connecting => "connecting",
+            Self::Up => "up",
+            Self::Stalled => "stalled",
+            Self::Closed => "closed",
+        })
+    }
+}
+
+impl fmt::Display for LinkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Disabled => "disabled",
+            Self::Down => "down",
+            Self::Joining => "joining",
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+        })
+    }
+}
+
+impl ApiError {
+    /// An error of this kind.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}

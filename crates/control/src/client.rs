@@ -1,0 +1,166 @@
+//! The tools' side of the control socket: connect, ask, and say what to do when it fails.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::header::HOST;
+use hyper_util::rt::TokioIo;
+use nix::unistd::{Gid, Group};
+use tokio::net::UnixStream;
+
+use crate::api::{ApiError, Request, Response, STATUS_VERSION, StatusReport};
+
+/// How long one request may take in all; the daemon itself gives up after two seconds.
+const CALL_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes of the longest answer: the status of 65,000 peers is about as much.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+/// Why a daemon could not be asked, with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody answers at this socket.
+    #[error(
+        "no daemon answers at {}: is it running? (start it with `ropewalk client --config FILE` or \
+         `ropewalk proxy --config FILE`; if its [control] socket is another one, say --socket)",
+        socket.display()
+    )]
+    NotRunning {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// The user may not open the socket.
+    #[error("no permission for {}: use sudo, or become a member of the group `{group}`", socket.display())]
+    Permission {
+        /// The socket.
+        socket: PathBuf,
+        /// The group of the socket.
+        group: String,
+    },
+    /// The daemon refused.
+    #[error("the daemon refused: {0}")]
+    Refused(ApiError),
+    /// The daemon speaks another version.
+    #[error(
+        "the daemon's status has version {found}, this program knows {STATUS_VERSION}: use the \
+         `ropewalk` of the same version, or restart the daemon"
+    )]
+    Version {
+        /// What the daemon speaks.
+        found: u64,
+    },
+    /// It took too long.
+    #[error("the daemon at {} did not answer within {} s", socket.display(), CALL_TIME.as_secs())]
+    Timeout {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// What answers is no daemon of ours, or the connection broke.
+    #[error("the answer from {} is not understood: {what}", socket.display())]
+    Protocol {
+        /// The socket.
+        socket: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Asks the daemon at this socket, from outside any runtime.
+///
+/// # Errors
+/// See [`ClientError`].
+pub fn call_blocking(socket: &Path, request: Request) -> Result<Response, ClientError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| protocol(socket, &error))?;
+    runtime.block_on(call(socket, request))
+}
+
+/// Asks the daemon at this socket.
+///
+/// # Errors
+/// See [`ClientError`].
+pub async fn call(socket: &Path, request: Request) -> Result<Response, ClientError> {
+    match tokio::time::timeout(CALL_TIME, exchange(socket, request)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ClientError::Timeout { socket: socket.to_path_buf() }),
+    }
+}
+
+async fn exchange(socket: &Path, request: Request) -> Result<Response, ClientError> {
+    let stream = UnixStream::connect(socket).await.map_err(|error| connecting(socket, &error))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| protocol(socket, &error))?;
+    let driver = tokio::spawn(connection);
+    let path = match request {
+        Request::Status => "/v1/status",
+    };
+    let request = hyper::Request::get(path)
+        .header(HOST, "ropewalk")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| protocol(socket, &error))?;
+    let answer = sender.send_request(request).await.map_err(|error| protocol(socket, &error))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES)
+        .collect()
+        .await
+        .map_err(|error| protocol(socket, &error))?
+        .to_bytes();
+    driver.abort();
+    if status.is_success() {
+        return report(socket, &body);
+    }
+    match serde_json::from_slice(&body) {
+        Ok(refused) => Err(ClientError::Refused(refused)),
+        Err(_) => Err(protocol(socket, &format!("HTTP status {status}"))),
+    }
+}
+
+/// Reads the document; the version first, since another one may have other fields.
+fn report(socket: &Path, body: &[u8]) -> Result<Response, ClientError> {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        version: u64,
+    }
+
+    let versioned: Versioned =
+        serde_json::from_slice(body).map_err(|error| protocol(socket, &error))?;
+    if versioned.version != u64::from(STATUS_VERSION) {
+        return Err(ClientError::Version { found: versioned.version });
+    }
+    let report: StatusReport =
+        serde_json::from_slice(body).map_err(|error| protocol(socket, &error))?;
+    Ok(Response::Status(Box::new(report)))
+}
+
+fn connecting(socket: &Path, error: &io::Error) -> ClientError {
+    let name = socket.to_path_buf();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            ClientError::NotRunning { socket: name }
+        }
+        io::ErrorKind::PermissionDenied => {
+            ClientError::Permission { group: group_of(socket), socket: name }
+        }
+        _ => protocol(socket, error),
+    }
+}
+
+/// The name of the group of a file, else its number.
+fn group_of(file: &Path) -> String {
+    let Ok(metadata) = std::fs::metadata(file) else { return "of the daemon".to_owned() };
+    match Group::from_gid(Gid::from_raw(metadata.gid())) {
+        Ok(Some(group)) => group.name,
+        Ok(None) | Err(_) => metadata.gid().to_string(),
+    }
+}
+
+fn protocol(socket: &Path, what: &dyn std::fmt::Display) -> ClientError {
+    ClientError::Protocol { socket: socket.to_path_buf(), what: what.to_string() }
+}

@@ -1,0 +1,135 @@
+//! The daemon's side of the control socket: HTTP and JSON, on a thread of its own.
+//!
+//! A request becomes a [`Command`] in a bounded channel; the daemon's loop takes it when it can and
+//! [answers](Command::answer). The packet's way never waits for this thread, and a daemon that does not
+//! answer in time is reported as busy. Connections, their number, their headers, their bodies and their
+//! time are bounded.
+//!
+//! Who may ask is checked twice: the file has mode 0660 and belongs to the configured group, and each
+//! connection's credentials are checked by [`Access`]. The socket is bound under another name and
+//! renamed when its mode is right, so that it is never open too wide and replaces the file of a dead
+//! daemon at once; a file behind which a daemon answers is refused.
+
+mod access;
+mod http;
+mod socket;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::api::{ApiError, Request, Response};
+
+pub use access::Access;
+pub use socket::BindError;
+
+/// Requests that may wait for the daemon's loop; more are answered as busy.
+const WAITING_COMMANDS: usize = 16;
+
+/// How long a daemon may take to answer: its loop turns every few milliseconds.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// How a control server is to be run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file of the socket.
+    pub socket: PathBuf,
+    /// Who may use it.
+    pub access: Access,
+}
+
+/// One request, with the place for its answer.
+#[derive(Debug)]
+pub struct Command {
+    /// What is asked.
+    pub request: Request,
+    reply: oneshot::Sender<Result<Response, ApiError>>,
+}
+
+impl Command {
+    /// Answers; an asker who is gone is no error.
+    pub fn answer(self, answer: Result<Response, ApiError>) {
+        drop(self.reply.send(answer));
+    }
+}
+
+/// A running control server; dropped, it ends and removes its socket.
+#[derive(Debug)]
+pub struct Server {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where a connection puts what it asks.
+#[derive(Clone)]
+struct Desk {
+    commands: mpsc::Sender<Command>,
+    access: Arc<Access>,
+    answer_time: Duration,
+}
+
+impl Server {
+    /// Binds the socket and serves it from a thread of its own. The daemon's loop receives the
+    /// commands.
+    ///
+    /// # Errors
+    /// The socket is another daemon's, or cannot be made; or no thread can be started.
+    pub fn start(options: Options) -> Result<(Self, mpsc::Receiver<Command>), BindError> {
+        Self::start_with(options, ANSWER_TIME)
+    }
+
+    fn start_with(
+        options: Options,
+        answer_time: Duration,
+    ) -> Result<(Self, mpsc::Receiver<Command>), BindError> {
+        let Options { socket, access } = options;
+        let bound = socket::Bound::new(&socket, access.group_id())?;
+        let failed = |source| BindError::Start { source };
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (commands, receiver) = mpsc::channel(WAITING_COMMANDS);
+        let (stop, stopped) = oneshot::channel();
+        let desk = Desk { commands, access: Arc::new(access), answer_time };
+        let thread = std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || runtime.block_on(http::serve(bound, desk, stopped)))
+            .map_err(failed)?;
+        Ok((Self { stop: Some(stop), thread: Some(thread) }, receiver))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread was already printed; here there is nothing left to end.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Desk {
+    /// Puts a request to the daemon and waits for the answer.
+    async fn ask(&self, request: Request) -> Result<Response, ApiError> {
+        let busy = |message: &str| Err(ApiError::new(crate::api::ErrorCode::Busy, message));
+        let (reply, answer) = oneshot::channel();
+        match self.commands.try_send(Command { request, reply }) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                return busy("the daemon has too many requests waiting; try again");
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => return busy("the daemon is stopping"),
+        }
+        match tokio::time::timeout(self.answer_time, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => busy("the daemon is stopping"),
+            Err(_) => busy("the daemon did not answer in time; try again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! HTTP on the control socket: one short connection for each request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::http::{Request as HttpRequest, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response as HttpResponse};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::Desk;
+use super::socket::Bound;
+use crate::api::{ApiError, ErrorCode, Request, Response};
+
+/// Connections at a time; more wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 32;
+
+/// Bytes of the longest request line and headers.
+const MAX_HEADER_BYTES: usize = 16 << 10;
+
+/// Bytes of the longest body of a request.
+const MAX_BODY_BYTES: usize = 64 << 10;
+
+/// How long one connection may take in all: a tool asks and goes.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+
+/// How long to rest when the system cannot accept (too many open files).
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// The credentials of the other end of a connection.
+#[derive(Clone, Copy)]
+struct Peer {
+    uid: u32,
+    gid: u32,
+}
+
+/// Serves connections until told to stop, then removes the socket.
+pub(super) async fn serve(bound: Bound, desk: Desk, stopped: oneshot::Receiver<()>) {
+    let accept = async {
+        match bound.listener.try_clone().and_then(UnixListener::from_std) {
+            Ok(listener) => accept(listener, desk).await,
+            Err(error) => tracing::error!(%error, "the control socket cannot be served"),
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        // Told to stop, or the daemon is gone.
+        _ = stopped => {}
+    }
+}
+
+async fn accept(listener: UnixListener, desk: Desk) {
+    let router = router(desk);
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    let served = serve_connection(stream, router);
+                    if tokio::time::timeout(CONNECTION_TIME, served).await.is_err() {
+                        tracing::debug!("a control connection took too long");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the control socket accepts nothing");
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: UnixStream, router: Router) {
+    let peer = match stream.peer_cred() {
+        Ok(credentials) => Peer { uid: credentials.uid(), gid: credentials.gid() },
+        Err(error) => {
+            tracing::debug!(%error, "a control connection without credentials");
+            return;
+        }
+    };
+    let service = TowerToHyperService::new(router.layer(Extension(peer)));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(CONNECTION_TIME)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a control connection failed");
+    }
+}
+
+fn router(desk: Desk) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(desk.clone(), authorize))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(desk)
+}
+
+/// Refuses whoever may not talk to this daemon, before anything else is looked at.
+async fn authorize(
+    State(desk): State<Desk>,
+    Extension(peer): Extension<Peer>,
+    request: HttpRequest<Body>,
+    next: Next,
+) -> HttpResponse {
+    if desk.access.allows(peer.uid, peer.gid) {
+        return next.run(request).await;
+    }
+    tracing::warn!(uid = peer.uid, gid = peer.gid, "refused on the control socket");
+    let message = format!(
+        "the user with uid {} may not talk to this daemon: use sudo, or be a member of the group of \
+         its socket",
+        peer.uid
+    );
+    refusal(&ApiError::new(ErrorCode::Forbidden, message))
+}
+
+/// `GET /v1/status`. The body is read, although it says nothing, so that a long one is refused.
+async fn status(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
+    match desk.ask(Request::Status).await {
+        Ok(Response::Status(report)) => Json(*report).into_response(),
+        Err(error) => refusal(&error),
+    }
+}
+
+async fn not_found() -> HttpResponse {
+    let message = "there is nothing at this path; GET /v1/status gives the status";
+    refusal(&ApiError::new(ErrorCode::NotFound, message))
+}
+
+async fn wrong_method() -> HttpResponse {
+    let error = ApiError::new(ErrorCode::BadRequest, "this path is read with GET");
+    (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
+}
+
+fn refusal(error: &ApiError) -> HttpResponse {
+    let status = match error.code {
+        ErrorCode::Forbidden => StatusCode::FORBIDDEN,
+        ErrorCode::NotFound => StatusCode::NOT_FOUND,
+        ErrorCode::BadRequest => StatusCode::BAD_REQUEST,
+        ErrorCode::Busy => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(error)).into_response()
+}

@@ -1,0 +1,135 @@
+//! The file of the control socket: made with the right mode, and removed by the one who made it.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown,
+};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Owner and group may talk, nobody else.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Why a control socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another daemon answers at this socket.
+    #[error(
+        "another daemon answers at {}: stop it, or give this one another [control] socket",
+        socket.display()
+    )]
+    InUse {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// There is a file of this name that is no socket.
+    #[error("{} exists and is no socket: give another [control] socket", socket.display())]
+    NotASocket {
+        /// The file.
+        socket: PathBuf,
+    },
+    /// The socket cannot be made.
+    #[error("cannot {what} the control socket {}: {source}", socket.display())]
+    Socket {
+        /// What failed: make, open to the group, ...
+        what: &'static str,
+        /// The socket.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No thread or runtime can be started for the server.
+    #[error("cannot start the control server: {source}")]
+    Start {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A bound socket; dropped, it removes its file if that is still its own.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file.
+    identity: (u64, u64),
+}
+
+impl Bound {
+    /// Makes the socket, of this group and mode 0660, in place of that of a dead daemon.
+    pub(super) fn new(path: &Path, group: u32) -> Result<Self, BindError> {
+        let failed =
+            |what| move |source| BindError::Socket { what, socket: path.to_path_buf(), source };
+        if let Some(folder) = path.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(folder)
+                .map_err(failed("make the folder of"))?;
+        }
+        refuse_if_used(path)?;
+
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("make")(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let listener = UnixListener::bind(&new).map_err(failed("make"))?;
+        let opened = open_to_group(&new, group)
+            .and_then(|()| listener.set_nonblocking(true))
+            .and_then(|()| std::fs::metadata(&new))
+            .and_then(|metadata| std::fs::rename(&new, path).map(|()| metadata));
+        match opened {
+            Ok(metadata) => {
+                let identity = (metadata.dev(), metadata.ino());
+                Ok(Self { listener, path: path.to_path_buf(), identity })
+            }
+            Err(error) => {
+                drop(std::fs::remove_file(&new));
+                Err(failed("open to its group")(error))
+            }
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let own = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
+        if own && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(socket = %self.path.display(), %error, "the control socket stays");
+        }
+    }
+}
+
+fn open_to_group(path: &Path, group: u32) -> io::Result<()> {
+    // The group first: the mode must not open the socket to another one for a moment.
+    if std::fs::metadata(path)?.gid() != group {
+        chown(path, None, Some(group))?;
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))
+}
+
+/// A file of that name must be a socket at which nobody answers.
+fn refuse_if_used(path: &Path) -> Result<(), BindError> {
+    let socket = path.to_path_buf();
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(BindError::Socket { what: "look at", socket, source }),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(BindError::NotASocket { socket });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // It answers, or it exists and will not tell: both mean that it is not ours to replace.
+        Ok(_) | Err(_) => Err(BindError::InUse { socket }),
+    }
+}

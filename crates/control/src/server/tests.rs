@@ -1,0 +1,264 @@
+//! Server and client over a socket in a temporary folder.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use nix::unistd::{getegid, geteuid};
+
+use super::*;
+use crate::api::{DaemonStatus, ErrorCode, Role, STATUS_VERSION, StatusReport};
+use crate::client::{ClientError, call_blocking};
+
+#[test]
+fn a_status_goes_from_the_daemon_to_the_tool() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("run/client.sock");
+    let (server, commands) = Server::start(options(&socket)).unwrap();
+    let daemon = answer(commands, || Ok(Response::Status(Box::new(status()))));
+
+    let Response::Status(report) = call_blocking(&socket, Request::Status).unwrap();
+    assert_eq!(*report, status());
+    drop(server);
+    daemon.join().unwrap();
+    assert!(!socket.exists(), "the socket is removed at the end");
+}
+
+#[test]
+fn the_socket_is_for_owner_and_group_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let (_server, _commands) = Server::start(options(&socket)).unwrap();
+    let metadata = std::fs::metadata(&socket).unwrap();
+    assert_eq!(metadata.mode() & 0o777, 0o660);
+    assert_eq!(metadata.uid(), geteuid().as_raw());
+    assert!(!folder.path().join("client.sock.new").exists());
+}
+
+#[test]
+fn the_socket_belongs_to_the_configured_group() {
+    if !geteuid().is_root() {
+        println!("skipped: only root can give a file to another group");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let access = Access::of_ids(0, Some(4_000_001));
+    let (_server, _commands) = Server::start(Options { socket: socket.clone(), access }).unwrap();
+    assert_eq!(std::fs::metadata(&socket).unwrap().gid(), 4_000_001);
+}
+
+#[test]
+fn a_user_who_is_not_let_in_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    // Whoever runs this test may open the socket, and is nobody this policy knows.
+    let access = Access { users: [4_000_000, 4_000_001], group: Some(4_000_002) };
+    let bound = socket::Bound::new(&socket, getegid().as_raw()).unwrap();
+    let (commands, mut receiver) = mpsc::channel(1);
+    let desk = Desk { commands, access: Arc::new(access), answer_time: ANSWER_TIME };
+    let (stop, stopped) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = std::thread::spawn(move || runtime.block_on(http::serve(bound, desk, stopped)));
+
+    let error = call_blocking(&socket, Request::Status).unwrap_err();
+    let expected = format!("the user with uid {} may not talk to this daemon", geteuid());
+    assert!(error.to_string().contains(&expected), "{error}");
+    assert!(matches!(error, ClientError::Refused(error) if error.code == ErrorCode::Forbidden));
+    assert!(raw(&socket, b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").contains("403"));
+    assert!(receiver.try_recv().is_err(), "the daemon was not asked");
+    drop(stop);
+    server.join().unwrap();
+}
+
+#[test]
+fn the_socket_of_a_dead_daemon_is_replaced_and_a_live_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists(), "a dead daemon leaves its file");
+    assert!(matches!(call_blocking(&socket, Request::Status), Err(ClientError::NotRunning { .. })));
+
+    let (first, commands) = Server::start(options(&socket)).unwrap();
+    let second = Server::start(options(&socket)).unwrap_err();
+    assert!(matches!(second, BindError::InUse { .. }), "{second}");
+    // The attempt took nothing from the first.
+    let daemon = answer(commands, || Ok(Response::Status(Box::new(status()))));
+    assert!(call_blocking(&socket, Request::Status).is_ok());
+    drop(first);
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_server_does_not_remove_the_socket_of_its_successor() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let (first, _commands) = Server::start(options(&socket)).unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    let (_second, _commands) = Server::start(options(&socket)).unwrap();
+    drop(first);
+    assert!(socket.exists());
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    std::fs::write(&socket, "precious").unwrap();
+    let error = Server::start(options(&socket)).unwrap_err();
+    assert!(matches!(error, BindError::NotASocket { .. }), "{error}");
+    assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Server::start(options(&folder.path().join("x".repeat(120)))).unwrap_err();
+    assert!(error.to_string().contains("SUN_LEN"), "{error}");
+}
+
+#[test]
+fn no_daemon_means_saying_how_to_start_one() {
+    let error = call_blocking(Path::new("/nowhere/client.sock"), Request::Status).unwrap_err();
+    assert!(matches!(error, ClientError::NotRunning { .. }));
+    assert!(error.to_string().contains("ropewalk client --config FILE"), "{error}");
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_called_busy() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let (_server, mut commands) =
+        Server::start_with(options(&socket), Duration::from_millis(50)).unwrap();
+    let busy = call_blocking(&socket, Request::Status).unwrap_err();
+    assert!(busy.to_string().contains("did not answer in time"), "{busy}");
+
+    // Its answer comes when nobody waits for it.
+    commands.try_recv().unwrap().answer(Ok(Response::Status(Box::new(status()))));
+    drop(commands);
+    let stopping = call_blocking(&socket, Request::Status).unwrap_err();
+    assert!(stopping.to_string().contains("is stopping"), "{stopping}");
+}
+
+#[test]
+fn more_requests_than_may_wait_are_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let (server, mut commands) = Server::start(options(&socket)).unwrap();
+    let askers: Vec<_> = (0..WAITING_COMMANDS + 3)
+        .map(|_| {
+            let socket = socket.clone();
+            std::thread::spawn(move || call_blocking(&socket, Request::Status))
+        })
+        .collect();
+    let refused = askers
+        .into_iter()
+        .map(|asker| asker.join().unwrap())
+        .filter(|answer| {
+            matches!(answer, Err(ClientError::Refused(error)) if error.code == ErrorCode::Busy
+                && error.message.contains("too many"))
+        })
+        .count();
+    assert_eq!(refused, 3);
+    drop(server);
+    let waiting = std::iter::from_fn(|| commands.try_recv().ok()).count();
+    assert_eq!(waiting, WAITING_COMMANDS);
+}
+
+#[test]
+fn wrong_requests_get_an_answer_and_reach_no_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let (_server, mut commands) = Server::start(options(&socket)).unwrap();
+    let long_header =
+        format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(64 << 10));
+    let long_body = format!(
+        "GET /v1/status HTTP/1.1\r\nhost: x\r\ncontent-length: 70000\r\n\r\n{}",
+        "y".repeat(70_000)
+    );
+    let cases = [
+        ("GET /v2/status HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
+        ("GET /v1/../etc HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
+        ("POST /v1/status HTTP/1.1\r\nhost: x\r\n\r\n", "405", "GET"),
+        ("garbage\r\n\r\n", "400", ""),
+        ("\0\0\0\0\r\n\r\n", "400", ""),
+        (&*long_header, "431", ""),
+        (&*long_body, "413", ""),
+    ];
+    for (request, status, text) in cases {
+        let shown = &request[..request.len().min(40)];
+        let answer = raw(&socket, request.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{shown:?}: {answer}");
+        assert!(answer.contains(text), "{shown:?}: {answer}");
+    }
+    assert!(commands.try_recv().is_err());
+}
+
+#[test]
+fn something_else_behind_the_socket_is_not_understood() {
+    let cases = [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "missing field `version`"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{\"version\":2}", "version 2"),
+        ("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n", "HTTP status 500"),
+        ("SSH-2.0-OpenSSH\r\n", "invalid HTTP"),
+        ("", "connection"),
+    ];
+    for (reply, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("x.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 512];
+            let _ = stream.read(&mut request).unwrap();
+            stream.write_all(reply.as_bytes()).unwrap();
+        });
+        let error = call_blocking(&socket, Request::Status).unwrap_err().to_string();
+        assert!(error.contains(expected), "{reply:?}: {error}");
+        other.join().unwrap();
+    }
+}
+
+fn options(socket: &Path) -> Options {
+    let access = Access::of_ids(geteuid().as_raw(), Some(getegid().as_raw()));
+    Options { socket: socket.to_path_buf(), access }
+}
+
+/// A daemon that answers every command alike until the server ends.
+fn answer(
+    mut commands: mpsc::Receiver<Command>,
+    mut reply: impl FnMut() -> Result<Response, ApiError> + Send + 'static,
+) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        while let Some(command) = commands.blocking_recv() {
+            assert_eq!(command.request, Request::Status);
+            command.answer(reply());
+        }
+    })
+}
+
+fn raw(socket: &Path, request: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    // A refusal may come, and the socket close, before all of a long request is written.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn status() -> StatusReport {
+    StatusReport {
+        version: STATUS_VERSION,
+        daemon: DaemonStatus {
+            role: Role::Client,
+            program_version: "0.1.0".to_owned(),
+            pid: 7,
+            uptime_s: 1.5,
+            warnings: vec!["a warning".to_owned()],
+        },
+        tunnels: Vec::new(),
+        drops: [("not authentic".to_owned(), 3)].into(),
+        proxy: None,
+    }
+}
