@@ -1,0 +1,371 @@
+//! `client.toml`: the sample is the default, and every mistake is told with its place.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use ropewalk_client::config::{Config, Select};
+use ropewalk_control::config::{Controller, Keepalive, KeyFiles, Mtu, Source, WhenClosed};
+
+const SAMPLE: &str = include_str!("../../../configs/client.toml");
+
+/// The public key that stands for "put yours here" in the sample.
+const PLACEHOLDER: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+const PRIVATE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+/// Of the private key above.
+const OWN: &str = "pOCSkrZRwni5dyxWn1+puxPZBrRqtoyd+dwrRAn4ogk=";
+
+const PROXY: &str = "zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=";
+
+#[test]
+fn the_sample_says_what_a_minimal_file_means() {
+    let sample = parse(&SAMPLE.replace(PLACEHOLDER, PROXY)).unwrap();
+    let minimal = format!(
+        "private_key = \"{PRIVATE}\"\n[proxy]\naddress = \"vps.example.org\"\npublic_key = \"{PROXY}\"\n"
+    );
+    assert_eq!(sample, parse(&minimal).unwrap());
+    assert_eq!(sample.links.select, Select::Auto);
+    assert_eq!(sample.tun.mtu, Mtu::Auto);
+    assert_eq!(sample.tun.routes.len(), 2);
+    assert_eq!(sample.tunnel.when_closed, WhenClosed::Queue(Duration::from_millis(100)));
+}
+
+#[test]
+fn the_sample_as_it_is_asks_for_the_key() {
+    let error = parse(SAMPLE).unwrap_err();
+    assert_eq!(
+        error.split_once(": ").unwrap().1.lines().next().unwrap(),
+        "a key of only zeros is a placeholder: put the real key here"
+    );
+}
+
+#[test]
+fn every_key_that_the_sample_only_mentions_exists() {
+    // Each commented line in turn, in the section in which it stands; [[link]] as a whole below.
+    let mut mentioned = 0;
+    let mut of_link = false;
+    for (at, line) in SAMPLE.lines().enumerate() {
+        of_link = (of_link || line == "# [[link]]") && !line.is_empty();
+        if of_link {
+            continue;
+        }
+        let Some(key) = line.strip_prefix("# ").filter(|line| is_setting(line)) else { continue };
+        mentioned += 1;
+        let text: Vec<&str> =
+            SAMPLE.lines().enumerate().map(|(n, l)| if n == at { key } else { l }).collect();
+        if let Err(error) = parse(&text.join("\n").replace(PLACEHOLDER, PROXY)) {
+            assert!(!error.contains("unknown key"), "{key}: {error}");
+        }
+    }
+    assert_eq!(mentioned, 3);
+    let link = SAMPLE
+        .replace(PLACEHOLDER, PROXY)
+        .replace("# [[link]]\n# interface", "[[link]]\ninterface")
+        .replace("# name = \"wlan\"", "name = \"wlan\"")
+        .replace("# keepalive = \"auto\"", "keepalive = \"auto\"")
+        .replace("# enabled", "enabled");
+    let config = parse(&link).unwrap();
+    assert_eq!(config.links.select, Select::Auto);
+    assert_eq!(config.links.listed[0].name, "wlan");
+    assert_eq!(config.links.listed[0].keepalive, Keepalive::Auto);
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let text = format!(
+        r#"
+private_key_file = "client.key"
+keepalive = "4s"
+
+[proxy]
+address = ["vps.example.org:4000", "192.0.2.7", "[2001:db8::7]:4001"]
+public_key = "{PROXY}"
+preshared_key_file = "client.psk"
+
+[tun]
+name = "bond0"
+mtu = 1400
+routes = "10.0.0.0/8"
+exclude = ["10.1.0.0/16"]
+
+[[link]]
+interface = "wlan0"
+name = "wlan"
+
+[[link]]
+interface = "wwan0"
+keepalive = "off"
+
+[[link]]
+interface = "eth0"
+enabled = false
+
+[tunnel]
+scheduler = "round-robin"
+controller = "fixed"
+fixed_window = 7
+when_closed = "drop"
+rekey_after = "1s"
+ecn = false
+cipher = "chacha20-poly1305"
+[tunnel.resequencer]
+max_wait = "200ms"
+buffer = "1MiB"
+release = "one"
+
+[control]
+socket = "/run/mine.sock"
+group = "wheel"
+"#
+    );
+    let config = parse(&text).unwrap();
+    let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["vps.example.org:4000", "192.0.2.7:51900", "[2001:db8::7]:4001"]);
+    assert!(config.proxy.preshared_key.is_some());
+    assert_eq!(config.tun.mtu, Mtu::AtMost(1400));
+    assert_eq!(config.links.select, Select::Listed);
+    let links: Vec<_> =
+        config.links.listed.iter().map(|l| (l.name.as_str(), l.keepalive, l.enabled)).collect();
+    let four = Keepalive::Every(Duration::from_secs(4));
+    assert_eq!(
+        links,
+        [("wlan", four, true), ("wwan0", Keepalive::Off, true), ("eth0", four, false)]
+    );
+    assert_eq!(config.tunnel.controller, Controller::Fixed { window: 7 });
+    assert_eq!(config.tunnel.when_closed, WhenClosed::Drop);
+    assert_eq!(config.tunnel.resequencer.buffer_bytes, 1 << 20);
+    assert_eq!(config.control.group.as_deref(), Some("wheel"));
+}
+
+/// What is inserted into a valid file (before `[proxy]`, in `[proxy]`, or behind it), and the error.
+#[test]
+fn mistakes_are_told_with_place_and_remedy() {
+    let top = [
+        ("keepaliv = \"15s\"", "2:1: unknown key `keepaliv`", "did you mean `keepalive`?"),
+        (
+            "keepalive = 15",
+            "2:13: invalid type: integer `15`, expected a duration such as \"15s\"",
+            "",
+        ),
+        ("keepalive = \"15\"", "2:13: `15` is not a duration such as \"15s\", or \"auto\"", ""),
+        ("keepalive = \"of\"", "2:13: `of` is not a duration", "\"off\""),
+        ("keepalive = \"1h\"", "2:13: 1h is outside 500ms to 10m", ""),
+        ("links = \"atuo\"", "2:9: unknown value `atuo`", "did you mean `auto`?"),
+        ("links = \"listed\"", "there is no [[link]]", "links = \"auto\""),
+        (
+            "zebra = 1",
+            "2:1: unknown key `zebra`",
+            "valid here: private_key, private_key_file, proxy",
+        ),
+        (
+            "private_key = \"x\"",
+            "2:15: a key is 44 characters of base64 (32 bytes); this has 1",
+            "",
+        ),
+        ("keepalive = \"15s\"\nkeepalive = \"16s\"", "3:1: duplicate key", ""),
+        ("keepalive = \"15s", "2:", ""),
+        ("keepalive", "2:", ""),
+        ("[tunnel", "2:", ""),
+    ];
+    let below = [
+        ("[tunel]", "5:2: unknown key `tunel`", "did you mean `tunnel`?"),
+        (
+            "[tunnel]\nscheduler = \"free-windows\"",
+            "6:13: unknown value `free-windows`",
+            "did you mean `free-window`?",
+        ),
+        (
+            "[tunnel]\ncontroler = \"fixed\"",
+            "6:1: unknown key `controler`",
+            "did you mean `controller`?",
+        ),
+        ("[tunnel]\nqueue = \"101ms\"", "6:9: 101ms is outside 1ms to 100ms", ""),
+        (
+            "[tunnel]\nqueue = \"1 fortnight\"",
+            "6:9: `1 fortnight` is not a duration with its unit",
+            "",
+        ),
+        (
+            "[tunnel]\nqueue = 100",
+            "6:9: invalid type: integer `100`, expected a duration with its unit",
+            "",
+        ),
+        (
+            "[tunnel]\nwhen_closed = \"drop\"\nqueue = \"50ms\"",
+            "7:9: `queue` has no meaning",
+            "when_closed = \"queue\"",
+        ),
+        (
+            "[tunnel]\nfixed_window = 3",
+            "6:16: `fixed_window` has no meaning",
+            "controller = \"fixed\"",
+        ),
+        ("[tunnel]\ncontroller = \"fixed\"\nfixed_window = 0", "7:16: 0 is outside 1 to 65535", ""),
+        ("[tunnel]\nrekey_after = \"999ms\"", "6:15: 999ms is outside 1s to 1h", ""),
+        (
+            "[tunnel]\ncipher = \"aes-128-gcm\"",
+            "6:10: unknown value `aes-128-gcm`",
+            "did you mean `aes-256-gcm`?",
+        ),
+        ("[tunnel]\necn = \"yes\"", "6:7: invalid type: string \"yes\", expected a boolean", ""),
+        ("[tunnel.resequencer]\nbuffer = \"16\"", "6:10: `16` has no unit", ""),
+        (
+            "[tunnel.resequencer]\nbuffer = \"1GiB\"",
+            "6:10: 1.0 GiB is outside 64.0 KiB to 256.0 MiB",
+            "",
+        ),
+        (
+            "[tunnel.resequencer]\nrelease = \"none\"",
+            "6:11: unknown value `none`",
+            "did you mean `one`?",
+        ),
+        ("[tun]\nmtu = 1279", "6:7: 1279 is outside 1280 to 9000 bytes", ""),
+        (
+            "[tun]\nname = \"a-name-much-too-long\"",
+            "6:8: `a-name-much-too-long` has 20 characters",
+            "",
+        ),
+        (
+            "[tun]\nroutes = [\"10.0.0.1/8\"]",
+            "6:11: `10.0.0.1/8` has bits set beyond its length",
+            "10.0.0.0/8",
+        ),
+        ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", ""),
+        ("[[link]]\nname = \"a\"", "5:1: missing key `interface`", ""),
+        ("[[link]]\ninterface = \"a\"\nenabled = false", "no link is enabled", ""),
+        (
+            "[[link]]\ninterface = \"a\"\n[[link]]\ninterface = \"a\"",
+            "8:13: the interface `a` is listed twice",
+            "",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\nname = \"b\"\n[[link]]\ninterface = \"b\"",
+            "9:13: two links are called `b`",
+            "",
+        ),
+        ("[control]\nsocket = \"run/x\"", "6:10: `run/x` is not an absolute path", ""),
+        ("[control]\nsockets = \"/run/x\"", "6:1: unknown key `sockets`", "did you mean `socket`?"),
+    ];
+    let base = format!(
+        "private_key_file = \"client.key\"\n@TOP\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n@BELOW"
+    );
+    for (mistake, place, help) in top {
+        check(&base.replace("@TOP", mistake).replace("@BELOW", ""), mistake, place, help);
+    }
+    for (mistake, place, help) in below {
+        check(&base.replace("@TOP\n", "").replace("@BELOW", mistake), mistake, place, help);
+    }
+}
+
+#[test]
+fn what_must_be_said_is_asked_for() {
+    let key = "private_key_file = \"client.key\"\n";
+    let proxy = format!("[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n");
+    let cases = [
+        (String::new(), "missing key `proxy`", ""),
+        (proxy.clone(), "missing key `private_key_file`", "ropewalk keygen FILE"),
+        (
+            format!("{key}private_key = \"{PRIVATE}\"\n{proxy}"),
+            "1:20: `private_key` and `private_key_file` are both given",
+            "",
+        ),
+        (format!("{key}[proxy]\naddress = \"vps\"\n"), "2:1: missing key `public_key`", ""),
+        (format!("{key}[proxy]\naddress = []\npublic_key = \"{PROXY}\""), "3:11: 0 addresses", ""),
+        (
+            format!("{key}[proxy]\naddress = \"vps:0\"\npublic_key = \"{PROXY}\""),
+            "3:11: `vps:0`: the port must be 1 to 65535",
+            "",
+        ),
+        (
+            format!("{key}[proxy]\naddress = \"vps\"\npublic_key = \"{OWN}\""),
+            "4:14: this is the client's own public key",
+            "on the proxy",
+        ),
+        (
+            format!("private_key_file = \"none\"\n{proxy}"),
+            "1:20: the key file none: a key is 44 characters",
+            "ropewalk keygen FILE",
+        ),
+    ];
+    for (text, place, help) in cases {
+        check(&text, &text, place, help);
+    }
+}
+
+#[test]
+fn no_error_shows_a_secret() {
+    let secret = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0MTI=";
+    let proxy = format!("[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n");
+    for line in [
+        format!("private_kye = \"{secret}\""),
+        format!("private_key = \"{secret}\" x"),
+        format!("private_key = \"{}\"", &secret[..43]),
+        format!("private_key = {secret}"),
+        format!("private_key = [\"{secret}\"]"),
+        format!("keepalive = \"{secret}\""),
+        format!("links = \"{secret}\""),
+        format!("\"{secret}\" = 1"),
+    ] {
+        let error = parse(&format!("{line}\n{proxy}")).unwrap_err();
+        assert!(!error.contains("c2VjcmV0"), "{line}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in any::<String>()) {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = parse(&String::from_utf8_lossy(&bytes));
+    }
+
+    /// Cut, doubled, replaced at random places: most errors are deep in the file.
+    #[test]
+    fn no_mutation_of_a_valid_file_panics(
+        at in 0..SAMPLE.len(),
+        length in 0..40usize,
+        insert in prop_oneof![
+            any::<String>(),
+            "[\\[\\]\"'=.,#{}\n\\\\]{1,8}",
+            "(-?[0-9]{1,30}|[0-9]{1,20}(s|ms|m|h|MiB|EiB|y))",
+            Just("\u{feff}".to_owned()),
+        ],
+    ) {
+        let mut text = SAMPLE.replace(PLACEHOLDER, PROXY);
+        let start = (0..=at).rev().find(|&n| text.is_char_boundary(n)).unwrap();
+        let end = (start + length).min(text.len());
+        let end = (0..=end).rev().find(|&n| text.is_char_boundary(n)).unwrap().max(start);
+        text.replace_range(start..end, &insert);
+        if let Err(error) = parse(&text) {
+            let lines = text.lines().count().max(1);
+            let line = error.split(':').nth(1).and_then(|n| n.parse::<usize>().ok());
+            prop_assert!(line.is_none_or(|line| line <= lines + 1), "{}", error);
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    let keys = ["client.key", "/etc/ropewalk/client.key", "client.psk", "/etc/ropewalk/client.psk"];
+    let keys = keys.map(|name| (name.into(), PRIVATE.to_owned())).into();
+    let source = Source::from_text(Path::new("client.toml"), text, KeyFiles::Given(keys));
+    Config::parse(&source).map_err(|error| error.to_string())
+}
+
+fn check(text: &str, mistake: &str, place: &str, help: &str) {
+    let error = parse(text).map(drop).expect_err(mistake);
+    assert!(error.contains(place), "{mistake}\nexpected {place}\n{error}");
+    assert!(error.contains(help), "{mistake}\nexpected {help}\n{error}");
+}
+
+/// `key = value`, with nothing but a key before the sign.
+fn is_setting(line: &str) -> bool {
+    line.split_once(" = ").is_some_and(|(key, _)| {
+        !key.is_empty()
+            && key.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit())
+    })
+}
