@@ -1,0 +1,436 @@
+//! `proxy.toml`: the raw file, and what it means.
+//!
+//! Only two things must be said: the proxy's key, and a `[[peer]]` for each client (none is allowed:
+//! the proxy then waits for peers to be added to the file). The sample `configs/proxy.toml` shows every
+//! key with its default.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use blake2::digest::Digest as _;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
+use ropewalk_control::config::value::{OneOrMany, Parsed, Text};
+use ropewalk_control::config::{
+    ConfigError, ControlConfig, DEFAULT_PORT, InterfaceName, Source, TunnelConfig,
+};
+use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::pool::Pools;
+
+/// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
+const DEFAULT_MAX_PEERS: usize = 1024;
+
+/// Most peers of one proxy: the IPv4 pool of /16 has about as many addresses.
+const MAX_PEERS: usize = 65_000;
+
+/// Characters of the longest name of a peer.
+const MAX_PEER_NAME: usize = 64;
+
+/// Most prefixes in `no_nat`, and most uplinks: each becomes an element of a kernel table.
+const MAX_LIST: usize = 4096;
+
+/// What a valid `proxy.toml` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// This proxy's key.
+    pub private_key: PrivateKey,
+    /// The UDP socket for all clients.
+    pub listen: SocketAddr,
+    /// The name of the TUN.
+    pub tun_name: InterfaceName,
+    /// Where the clients' inner addresses come from.
+    pub pools: Pools,
+    /// How the clients' IPv6 packets reach the Internet, where there is an IPv6 pool.
+    pub ipv6: Ipv6Mode,
+    /// Destinations and inner prefixes whose packets keep their address.
+    pub no_nat: Vec<IpNet>,
+    /// Interfaces to the Internet.
+    pub uplinks: Uplinks,
+    /// Whether clients may reach each other through the proxy.
+    pub client_to_client: bool,
+    /// The clients, in the order of the file.
+    pub peers: Vec<PeerConfig>,
+    /// Most clients.
+    pub max_peers: usize,
+    /// How the tunnels send and receive.
+    pub tunnel: TunnelConfig,
+    /// The folder for what must survive a restart: the address leases.
+    pub state_dir: PathBuf,
+    /// The socket for `ropewalk status`.
+    pub control: ControlConfig,
+}
+
+/// How the clients' IPv6 packets reach the Internet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ipv6Mode {
+    /// Their source becomes the proxy's own address (NAT66).
+    #[default]
+    Nat66,
+    /// They keep their address: the pool is a prefix that the provider routes to this host.
+    Routed,
+}
+
+/// Interfaces to the Internet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Uplinks {
+    /// Those with a default route.
+    Auto,
+    /// These.
+    Named(Vec<InterfaceName>),
+}
+
+/// One `[[peer]]`: a client that may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// How it is called in `status` and in logs.
+    pub name: String,
+    /// Its public key.
+    pub public_key: PublicKey,
+    /// The secret shared besides the keys.
+    pub preshared_key: Option<PresharedKey>,
+    /// Its inner address, where the file fixes it; else it is leased from the pool.
+    pub address_v4: Option<Ipv4Addr>,
+    /// The same for IPv6.
+    pub address_v6: Option<Ipv6Addr>,
+}
+
+impl Config {
+    /// Reads and resolves a file, with the key files it names.
+    ///
+    /// # Errors
+    /// Whatever is wrong first, with its place.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        Self::parse(&Source::read(file)?)
+    }
+
+    /// Resolves a file whose text is at hand.
+    ///
+    /// # Errors
+    /// Whatever is wrong first, with its place.
+    pub fn parse(source: &Source) -> Result<Self, ConfigError> {
+        source.raw::<File>()?.resolve(source)
+    }
+
+    /// The names of the keys at the top of a `proxy.toml`, by which it is told from a `client.toml`.
+    #[must_use]
+    pub fn top_keys() -> &'static [&'static str] {
+        &[
+            "listen",
+            "pool_v4",
+            "pool_v6",
+            "ipv6",
+            "no_nat",
+            "uplinks",
+            "client_to_client",
+            "max_peers",
+            "state_dir",
+            "peer",
+        ]
+    }
+
+    /// The file of the address leases.
+    #[must_use]
+    pub fn leases_file(&self) -> PathBuf {
+        self.state_dir.join("leases.json")
+    }
+}
+
+/// The IPv6 pool where the file says `auto`: a unique local /64 (RFC 4193) whose 40 random bits are a
+/// hash of the proxy's public key, so that they stay and differ from those of other proxies.
+#[must_use]
+pub fn unique_local_pool(public_key: &PublicKey) -> Ipv6Net {
+    let mut hash = blake2::Blake2s256::new();
+    hash.update(b"ropewalk unique local prefix");
+    hash.update(public_key.as_bytes());
+    let hash = hash.finalize();
+    let mut octets = [0; 16];
+    octets[0] = 0xfd;
+    octets[1..6].copy_from_slice(&hash[..5]);
+    Ipv6Net::new(Ipv6Addr::from(octets), 64).expect("64 is a prefix length")
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    private_key: Option<Spanned<Parsed<PrivateKey>>>,
+    private_key_file: Option<Spanned<PathBuf>>,
+    listen: Option<Spanned<Parsed<SocketAddr>>>,
+    #[serde(default)]
+    tun: TunFile,
+    pool_v4: Option<Spanned<Parsed<Ipv4Net>>>,
+    pool_v6: Option<Spanned<Parsed<PoolV6>>>,
+    #[serde(default)]
+    ipv6: Ipv6Mode,
+    no_nat: Option<Spanned<OneOrMany<IpNet>>>,
+    uplinks: Option<Spanned<OneOrMany<InterfaceName>>>,
+    #[serde(default)]
+    client_to_client: bool,
+    max_peers: Option<Spanned<i64>>,
+    state_dir: Option<Spanned<PathBuf>>,
+    #[serde(default)]
+    peer: Vec<Spanned<PeerFile>>,
+    #[serde(default)]
+    tunnel: TunnelFile,
+    #[serde(default)]
+    control: ControlFile,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TunFile {
+    name: Option<Parsed<InterfaceName>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PeerFile {
+    name: Spanned<String>,
+    public_key: Spanned<Parsed<PublicKey>>,
+    preshared_key_file: Option<Spanned<PathBuf>>,
+    address_v4: Option<Spanned<Parsed<Ipv4Addr>>>,
+    address_v6: Option<Spanned<Parsed<Ipv6Addr>>>,
+}
+
+/// `pool_v6` as it stands in the file.
+#[derive(Clone, Copy, Debug)]
+enum PoolV6 {
+    Auto,
+    Off,
+    Prefix(Ipv6Net),
+}
+
+impl Text for PoolV6 {
+    const EXPECTED: &'static str =
+        "an IPv6 prefix such as \"fd12:3456:789a::/64\", or \"auto\", or \"off\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ if text.contains('/') => Ipv6Net::from_text(text).map(Self::Prefix),
+            _ => Err(format!("`{text}` is not {}", Self::EXPECTED)),
+        }
+    }
+}
+
+impl File {
+    fn resolve(self, source: &Source) -> Result<Config, ConfigError> {
+        let private_key =
+            source.private_key(self.private_key.as_ref(), self.private_key_file.as_ref())?;
+        let public_key = private_key.public_key();
+        let pools = self.pools(source, &public_key)?;
+        let max_peers = self.max_peers(source)?;
+        let peers = resolve_peers(source, &self.peer, &public_key, &pools, max_peers)?;
+        let tun_name = match self.tun.name {
+            Some(Parsed(name)) => name,
+            None => InterfaceName::new("ropewalk-proxy0").expect("a valid name"),
+        };
+        Ok(Config {
+            private_key,
+            listen: listen(source, self.listen.as_ref())?,
+            tun_name,
+            pools,
+            ipv6: self.ipv6,
+            no_nat: list(source, self.no_nat)?,
+            uplinks: uplinks(source, self.uplinks)?,
+            client_to_client: self.client_to_client,
+            peers,
+            max_peers,
+            tunnel: self.tunnel.resolve(source)?,
+            state_dir: state_dir(source, self.state_dir)?,
+            control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
+        })
+    }
+
+    fn pools(&self, source: &Source, public_key: &PublicKey) -> Result<Pools, ConfigError> {
+        let v4 = match &self.pool_v4 {
+            None => Ipv4Net::new(Ipv4Addr::new(10, 77, 0, 0), 16).expect("16 is a prefix length"),
+            Some(prefix) if (8..=30).contains(&prefix.get_ref().0.prefix_len()) => {
+                prefix.get_ref().0
+            }
+            Some(prefix) => {
+                return Err(source.error(prefix.span(), "an IPv4 pool is a /8 to a /30"));
+            }
+        };
+        let v6 = match &self.pool_v6 {
+            None => Some(unique_local_pool(public_key)),
+            Some(pool) => match pool.get_ref().0 {
+                PoolV6::Off => None,
+                PoolV6::Auto => Some(unique_local_pool(public_key)),
+                PoolV6::Prefix(prefix) if (32..=126).contains(&prefix.prefix_len()) => Some(prefix),
+                PoolV6::Prefix(_) => {
+                    return Err(source.error(pool.span(), "an IPv6 pool is a /32 to a /126"));
+                }
+            },
+        };
+        // fc00::/7 is never routed on the Internet (RFC 4193 section 4.1).
+        let unique_local = v6.is_some_and(|v6| v6.addr().is_unique_local());
+        if self.ipv6 == Ipv6Mode::Routed && unique_local {
+            let help =
+                "write ipv6 = \"nat66\", or pool_v6 = a prefix that the provider routes here";
+            let message = "ipv6 = \"routed\", but pool_v6 is a unique local prefix";
+            return Err(match &self.pool_v6 {
+                Some(pool) => source.error(pool.span(), message),
+                None => source.error_of_file(message),
+            }
+            .with_help(help));
+        }
+        Ok(Pools::new(v4, v6))
+    }
+
+    fn max_peers(&self, source: &Source) -> Result<usize, ConfigError> {
+        let Some(max_peers) = &self.max_peers else { return Ok(DEFAULT_MAX_PEERS) };
+        match usize::try_from(*max_peers.get_ref()) {
+            Ok(most) if (1..=MAX_PEERS).contains(&most) => Ok(most),
+            _ => Err(source.error(
+                max_peers.span(),
+                &format!("{} is outside 1 to {MAX_PEERS} peers", max_peers.get_ref()),
+            )),
+        }
+    }
+}
+
+fn listen(
+    source: &Source,
+    listen: Option<&Spanned<Parsed<SocketAddr>>>,
+) -> Result<SocketAddr, ConfigError> {
+    match listen {
+        None => Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT))),
+        Some(address) if address.get_ref().0.port() == 0 => Err(source
+            .error(address.span(), "port 0 would be another port at each start")
+            .with_help(format!("write a port the clients know, such as {DEFAULT_PORT}"))),
+        Some(address) => Ok(address.get_ref().0),
+    }
+}
+
+fn list<T>(source: &Source, list: Option<Spanned<OneOrMany<T>>>) -> Result<Vec<T>, ConfigError> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    let span = list.span();
+    let list = list.into_inner().0;
+    if list.len() > MAX_LIST {
+        let message = format!("{} entries; at most {MAX_LIST} are possible", list.len());
+        return Err(source.error(span, &message));
+    }
+    Ok(list)
+}
+
+fn uplinks(
+    source: &Source,
+    names: Option<Spanned<OneOrMany<InterfaceName>>>,
+) -> Result<Uplinks, ConfigError> {
+    let Some(names) = names else { return Ok(Uplinks::Auto) };
+    let span = names.span();
+    let names = list(source, Some(names))?;
+    match names.as_slice() {
+        [] => Err(source
+            .error(span, "no uplink: nothing could reach the Internet")
+            .with_help("name one, or write uplinks = \"auto\"")),
+        [one] if one.as_str() == "auto" => Ok(Uplinks::Auto),
+        _ => Ok(Uplinks::Named(names)),
+    }
+}
+
+fn state_dir(source: &Source, folder: Option<Spanned<PathBuf>>) -> Result<PathBuf, ConfigError> {
+    match folder {
+        None => Ok(PathBuf::from("/var/lib/ropewalk")),
+        Some(folder) if folder.get_ref().is_absolute() => Ok(folder.into_inner()),
+        Some(folder) => Err(source.error(
+            folder.span(),
+            &format!("`{}` is not an absolute path", folder.get_ref().display()),
+        )),
+    }
+}
+
+fn resolve_peers(
+    source: &Source,
+    files: &[Spanned<PeerFile>],
+    own_key: &PublicKey,
+    pools: &Pools,
+    max_peers: usize,
+) -> Result<Vec<PeerConfig>, ConfigError> {
+    if let Some(beyond) = files.get(max_peers) {
+        let message = format!("{} peers, but max_peers is {max_peers}", files.len());
+        return Err(source.error(beyond.span(), &message));
+    }
+    let mut seen = Seen::default();
+    let mut peers = Vec::with_capacity(files.len());
+    for file in files.iter().map(Spanned::get_ref) {
+        let name = peer_name(source, &file.name)?;
+        let key = file.public_key.get_ref().0;
+        if key == *own_key {
+            return Err(source
+                .error(file.public_key.span(), "this is the proxy's own public key")
+                .with_help(
+                    "put the client's here: `ropewalk keygen --public < FILE` on the client",
+                ));
+        }
+        let address_v4 = match &file.address_v4 {
+            None => None,
+            Some(address) => Some(
+                pools
+                    .check_v4(address.get_ref().0)
+                    .map_err(|message| source.error(address.span(), &message))?,
+            ),
+        };
+        let address_v6 = match &file.address_v6 {
+            None => None,
+            Some(address) => Some(
+                pools
+                    .check_v6(address.get_ref().0)
+                    .map_err(|message| source.error(address.span(), &message))?,
+            ),
+        };
+        seen.note(source, file, &name)?;
+        let preshared_key =
+            file.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
+        peers.push(PeerConfig { name, public_key: key, preshared_key, address_v4, address_v6 });
+    }
+    Ok(peers)
+}
+
+fn peer_name(source: &Source, name: &Spanned<String>) -> Result<String, ConfigError> {
+    let text = name.get_ref();
+    let long = text.chars().count() > MAX_PEER_NAME;
+    if long || text.trim().is_empty() || text.chars().any(char::is_control) {
+        let message = format!("a peer's name has 1 to {MAX_PEER_NAME} printable characters");
+        return Err(source.error(name.span(), &message));
+    }
+    Ok(text.clone())
+}
+
+/// What must be different for each peer, and whose it is.
+#[derive(Default)]
+struct Seen {
+    names: BTreeMap<String, String>,
+    keys: BTreeMap<String, String>,
+    addresses: BTreeMap<String, String>,
+}
+
+impl Seen {
+    fn note(&mut self, source: &Source, file: &PeerFile, name: &str) -> Result<(), ConfigError> {
+        let twice = |span, what: &str, other: Option<String>| match other {
+            Some(other) => Err(source.error(span, &format!("{what} is already that of `{other}`"))),
+            None => Ok(()),
+        };
+        let owner = || name.to_owned();
+        if self.names.insert(owner(), owner()).is_some() {
+            return Err(source.error(file.name.span(), &format!("two peers are called `{name}`")));
+        }
+        let key = file.public_key.get_ref().0.to_string();
+        twice(file.public_key.span(), "this key", self.keys.insert(key, owner()))?;
+        if let Some(address) = &file.address_v4 {
+            let text = address.get_ref().0.to_string();
+            twice(address.span(), "this address", self.addresses.insert(text, owner()))?;
+        }
+        if let Some(address) = &file.address_v6 {
+            let text = address.get_ref().0.to_string();
+            twice(address.span(), "this address", self.addresses.insert(text, owner()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,444 @@
+//! Which inner addresses belong to which key, across restarts of the proxy.
+//!
+//! An address once given stays that of its key: a download that outlives the proxy needs the same
+//! source. Addresses fixed by the config file come first and take an address from whoever leased it;
+//! the others get the lowest free address of the pool, IPv6 with the same offset as IPv4 where that is
+//! free. The result depends only on the file, the peers and their order.
+//!
+//! The file is JSON, written as a whole beside the old one, synced and renamed over it, so that a
+//! crash leaves the old or the new one. A damaged file is an error and is never overwritten: losing the
+//! leases would give clients other addresses without a word.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use ipnet::Ipv6Net;
+use ropewalk_control::keys::PublicKey;
+use serde::{Deserialize, Serialize};
+
+use crate::config::PeerConfig;
+use crate::pool::{Pools, v6_at};
+
+/// The version of the file.
+const FILE_VERSION: u32 = 1;
+
+/// Bytes of the longest file that is read: 65,000 leases take about 10 MiB.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// The inner addresses of one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// In the IPv4 pool.
+    pub v4: Ipv4Addr,
+    /// In the IPv6 pool; `None` where there is none.
+    pub v6: Option<Ipv6Addr>,
+}
+
+/// The leases of one proxy.
+#[derive(Debug)]
+pub struct Leases {
+    file: PathBuf,
+    pools: Pools,
+    by_key: BTreeMap<PublicKey, Lease>,
+}
+
+/// Why addresses cannot be given or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// The file exists and cannot be read.
+    #[error("cannot read the address leases {}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the address leases {}: {source}", file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not what was written.
+    #[error(
+        "the address leases {} are damaged: {what}; mend the file, or move it away: all clients \
+         without a fixed address then get new ones",
+        file.display()
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where and how.
+        what: String,
+    },
+    /// No address is left.
+    #[error(
+        "the pool {pool} is exhausted: all {size} addresses are leased, {stale} of them to keys that \
+         are no peers (remove those from {}, or give a larger pool)",
+        file.display()
+    )]
+    Exhausted {
+        /// The prefix.
+        pool: ipnet::IpNet,
+        /// Addresses that can be leased in it.
+        size: u128,
+        /// Leases of keys that are no peers.
+        stale: usize,
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// The file as it stands on disk.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeasesFile {
+    version: u32,
+    leases: Vec<LeaseLine>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeaseLine {
+    public_key: PublicKey,
+    address_v4: Ipv4Addr,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address_v6: Option<Ipv6Addr>,
+}
+
+impl Leases {
+    /// Reads the leases and gives every peer its addresses; what changed is on disk on return.
+    ///
+    /// # Errors
+    /// The file cannot be read or written or is damaged, or a pool is exhausted.
+    pub fn open(file: PathBuf, pools: Pools, peers: &[PeerConfig]) -> Result<Self, LeaseError> {
+        let read = read(&file)?;
+        let mut by_key = read.clone();
+        by_key.retain(|key, lease| {
+            let fits = pools.check_v4(lease.v4).is_ok();
+            if !fits {
+                tracing::warn!(%key, address = %lease.v4, "the lease is not in the pool any more");
+            }
+            fits
+        });
+        for lease in by_key.values_mut() {
+            lease.v6 = lease.v6.filter(|&v6| pools.check_v6(v6).is_ok());
+        }
+        let mut leases = Self { file, pools, by_key };
+        leases.assign(peers)?;
+        if leases.by_key != read {
+            leases.write()?;
+        }
+        Ok(leases)
+    }
+
+    /// The addresses of a peer.
+    #[must_use]
+    pub fn get(&self, key: &PublicKey) -> Option<Lease> {
+        self.by_key.get(key).copied()
+    }
+
+    /// Leases in all, with those of keys that are no peers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether nothing is leased.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    fn assign(&mut self, peers: &[PeerConfig]) -> Result<(), LeaseError> {
+        let mut fixed = BTreeMap::new();
+        for peer in peers {
+            let addresses = [peer.address_v4.map(IpAddr::V4), peer.address_v6.map(IpAddr::V6)];
+            fixed.extend(addresses.into_iter().flatten().map(|address| (address, peer.public_key)));
+        }
+        // A fixed address is taken from whoever else leased it.
+        let mine = |key: &PublicKey, address| fixed.get(&address).is_none_or(|owner| owner == key);
+        self.by_key.retain(|key, lease| mine(key, IpAddr::V4(lease.v4)));
+        for (key, lease) in &mut self.by_key {
+            lease.v6 = lease.v6.filter(|&v6| mine(key, IpAddr::V6(v6)));
+        }
+
+        let mut taken = Taken { used: fixed.into_keys().collect(), next_v4: 2, next_v6: 2 };
+        for lease in self.by_key.values() {
+            taken.note(*lease);
+        }
+        for peer in peers {
+            let old = self.by_key.get(&peer.public_key).copied();
+            let v4 = peer
+                .address_v4
+                .or(old.map(|old| old.v4))
+                .or_else(|| taken.free_v4(&self.pools))
+                .ok_or_else(|| {
+                    let size = u128::from(self.pools.size_v4());
+                    self.exhausted(self.pools.v4().into(), size, peers)
+                })?;
+            let v6 = match self.pools.v6() {
+                None => None,
+                Some(prefix) => Some(
+                    peer.address_v6
+                        .or(old.and_then(|old| old.v6))
+                        .or_else(|| taken.free_v6(&self.pools, prefix, v4))
+                        .ok_or_else(|| {
+                            self.exhausted(prefix.into(), self.pools.size_v6(), peers)
+                        })?,
+                ),
+            };
+            let lease = Lease { v4, v6 };
+            taken.note(lease);
+            self.by_key.insert(peer.public_key, lease);
+        }
+        Ok(())
+    }
+
+    fn exhausted(&self, pool: ipnet::IpNet, size: u128, peers: &[PeerConfig]) -> LeaseError {
+        let known: BTreeSet<&PublicKey> = peers.iter().map(|peer| &peer.public_key).collect();
+        let stale = self.by_key.keys().filter(|key| !known.contains(key)).count();
+        LeaseError::Exhausted { pool, size, stale, file: self.file.clone() }
+    }
+
+    fn write(&self) -> Result<(), LeaseError> {
+        let leases = self
+            .by_key
+            .iter()
+            .map(|(key, lease)| LeaseLine {
+                public_key: *key,
+                address_v4: lease.v4,
+                address_v6: lease.v6,
+            })
+            .collect();
+        let json = serde_json::to_vec_pretty(&LeasesFile { version: FILE_VERSION, leases })
+            .map_err(io::Error::from);
+        json.and_then(|json| replace(&self.file, &json))
+            .map_err(|source| LeaseError::Write { file: self.file.clone(), source })
+    }
+}
+
+/// The addresses in use, and from where on there may be free ones: none becomes free while addresses
+/// are given, so that the search never goes back.
+struct Taken {
+    used: BTreeSet<IpAddr>,
+    next_v4: u32,
+    next_v6: u128,
+}
+
+impl Taken {
+    fn note(&mut self, lease: Lease) {
+        self.used.insert(IpAddr::V4(lease.v4));
+        self.used.extend(lease.v6.map(IpAddr::V6));
+    }
+
+    /// The lowest free address.
+    fn free_v4(&mut self, pools: &Pools) -> Option<Ipv4Addr> {
+        let last = u32::try_from(pools.size_v4()).unwrap_or(u32::MAX).saturating_add(1);
+        while self.next_v4 <= last {
+            let address = pools.v4_at(self.next_v4);
+            if !self.used.contains(&IpAddr::V4(address)) {
+                return Some(address);
+            }
+            self.next_v4 += 1;
+        }
+        None
+    }
+
+    /// The address with the same offset as the IPv4 address, else the lowest free one.
+    fn free_v6(&mut self, pools: &Pools, prefix: Ipv6Net, v4: Ipv4Addr) -> Option<Ipv6Addr> {
+        let last = pools.size_v6().saturating_add(1);
+        let same = u128::from(u32::from(v4).wrapping_sub(u32::from(pools.v4().network())));
+        let address = v6_at(prefix, same);
+        if (2..=last).contains(&same) && !self.used.contains(&IpAddr::V6(address)) {
+            return Some(address);
+        }
+        while self.next_v6 <= last {
+            let address = v6_at(prefix, self.next_v6);
+            if !self.used.contains(&IpAddr::V6(address)) {
+                return Some(address);
+            }
+            self.next_v6 += 1;
+        }
+        None
+    }
+}
+
+/// Reads the file; one that does not exist holds no lease.
+fn read(file: &Path) -> Result<BTreeMap<PublicKey, Lease>, LeaseError> {
+    let failed = |source| LeaseError::Read { file: file.to_path_buf(), source };
+    let damaged = |what: String| LeaseError::Damaged { file: file.to_path_buf(), what };
+    let text = match std::fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
+            return Err(damaged(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+        }
+        Ok(_) => std::fs::read(file).map_err(failed)?,
+    };
+    let read: LeasesFile =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if read.version != FILE_VERSION {
+        return Err(damaged(format!("version {} is not {FILE_VERSION}", read.version)));
+    }
+    let mut by_key = BTreeMap::new();
+    let mut addresses = BTreeSet::new();
+    for line in read.leases {
+        let lease = Lease { v4: line.address_v4, v6: line.address_v6 };
+        let fresh = addresses.insert(IpAddr::V4(lease.v4))
+            && lease.v6.is_none_or(|v6| addresses.insert(IpAddr::V6(v6)));
+        if !fresh || by_key.insert(line.public_key, lease).is_some() {
+            return Err(damaged(format!("{} or its address stands twice", line.public_key)));
+        }
+    }
+    Ok(by_key)
+}
+
+/// Replaces a file as a whole: a crash leaves the old or the new one.
+fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut new = tempfile::NamedTempFile::new_in(folder)?;
+    new.write_all(content)?;
+    new.as_file().sync_all()?;
+    new.persist(file).map_err(|error| error.error)?;
+    // The rename itself is durable only with the folder.
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_a_restart_and_a_change_of_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("state/leases.json");
+        let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
+        let first = Leases::open(file.clone(), pools, &[peer(1), peer(2), peer(3)]).unwrap();
+        assert_eq!(first.get(&key(1)), Some(lease("10.77.0.2", "fd00:1::2")));
+        assert_eq!(first.get(&key(3)), Some(lease("10.77.0.4", "fd00:1::4")));
+
+        let second = Leases::open(file.clone(), pools, &[peer(3), peer(9), peer(1)]).unwrap();
+        assert_eq!(second.get(&key(3)), first.get(&key(3)));
+        assert_eq!(second.get(&key(1)), first.get(&key(1)));
+        // The address of 2, who is away, is not given to 9.
+        assert_eq!(second.get(&key(9)), Some(lease("10.77.0.5", "fd00:1::5")));
+        let third = Leases::open(file, pools, &[peer(2)]).unwrap();
+        assert_eq!(third.get(&key(2)), first.get(&key(2)));
+        assert_eq!(third.len(), 4);
+        assert!(!third.is_empty());
+    }
+
+    #[test]
+    fn a_fixed_address_is_taken_from_whoever_leased_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.json");
+        let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
+        Leases::open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
+
+        let mut fixed = peer(3);
+        fixed.address_v4 = Some("10.77.0.2".parse().unwrap());
+        fixed.address_v6 = Some("fd00:1::3".parse().unwrap());
+        let leases = Leases::open(file, pools, &[peer(1), peer(2), fixed]).unwrap();
+        assert_eq!(leases.get(&key(3)), Some(lease("10.77.0.2", "fd00:1::3")));
+        assert_eq!(leases.get(&key(2)), Some(lease("10.77.0.3", "fd00:1::2")));
+        assert_eq!(leases.get(&key(1)), Some(lease("10.77.0.4", "fd00:1::4")));
+    }
+
+    #[test]
+    fn an_exhausted_pool_is_named_with_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.json");
+        let pools = pools("10.9.0.0/29", None);
+        let peers: Vec<_> = (1..=5).map(peer).collect();
+        let full = Leases::open(file.clone(), pools, &peers).unwrap();
+        assert_eq!(full.get(&key(5)).unwrap().v4, "10.9.0.6".parse::<Ipv4Addr>().unwrap());
+
+        let error = Leases::open(file.clone(), pools, &[peer(1), peer(6)]).unwrap_err().to_string();
+        assert!(error.contains("the pool 10.9.0.0/29 is exhausted: all 5 addresses"), "{error}");
+        assert!(error.contains("4 of them to keys that are no peers"), "{error}");
+        // What is on disk is as it was.
+        assert_eq!(Leases::open(file, pools, &peers).unwrap().len(), 5);
+    }
+
+    #[test]
+    fn a_lease_outside_a_changed_pool_is_given_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.json");
+        let old = pools("10.77.0.0/16", Some("fd00:1::/64"));
+        Leases::open(file.clone(), old, &[peer(1)]).unwrap();
+        let new = pools("10.88.0.0/16", Some("fd00:2::/64"));
+        let leases = Leases::open(file.clone(), new, &[peer(1)]).unwrap();
+        assert_eq!(leases.get(&key(1)), Some(lease("10.88.0.2", "fd00:2::2")));
+        let without = Leases::open(file, pools("10.88.0.0/16", None), &[peer(1)]).unwrap();
+        assert_eq!(without.get(&key(1)).unwrap().v6, None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_stays_as_it_is() {
+        let line =
+            |n: u8, v4: &str| format!("{{\"public_key\":\"{}\",\"address_v4\":\"{v4}\"}}", key(n));
+        let twice = format!(
+            "{{\"version\":1,\"leases\":[{},{}]}}",
+            line(1, "10.77.0.2"),
+            line(2, "10.77.0.2")
+        );
+        let cases = [
+            ("", "EOF"),
+            ("{\"version\":1,\"leases\":[", "line 1 column"),
+            ("{\"version\":2,\"leases\":[]}", "version 2 is not 1"),
+            ("{\"version\":1,\"leases\":[],\"x\":0}", "unknown field `x`"),
+            ("{\"version\":1,\"leases\":[{\"public_key\":\"AAAA\"}]}", "44 characters"),
+            ("\0\0\0\0", "line 1 column"),
+            (&*twice, "stands twice"),
+        ];
+        for (text, expected) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("leases.json");
+            std::fs::write(&file, text).unwrap();
+            let pools = pools("10.77.0.0/16", None);
+            let error = Leases::open(file.clone(), pools, &[peer(1)]).unwrap_err().to_string();
+            assert!(error.contains("are damaged"), "{error}");
+            assert!(error.contains(expected), "{text:?}: {error}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let error =
+            Leases::open("/dev/null/x/leases.json".into(), pools("10.0.0.0/8", None), &[peer(1)])
+                .unwrap_err()
+                .to_string();
+        assert!(error.contains("/dev/null/x/leases.json"), "{error}");
+    }
+
+    fn key(n: u8) -> PublicKey {
+        PublicKey::from_bytes([n; 32])
+    }
+
+    fn peer(n: u8) -> PeerConfig {
+        PeerConfig {
+            name: format!("peer {n}"),
+            public_key: key(n),
+            preshared_key: None,
+            address_v4: None,
+            address_v6: None,
+        }
+    }
+
+    fn pools(v4: &str, v6: Option<&str>) -> Pools {
+        Pools::new(v4.parse().unwrap(), v6.map(|v6| v6.parse().unwrap()))
+    }
+
+    fn lease(v4: &str, v6: &str) -> Lease {
+        Lease { v4: v4.parse().unwrap(), v6: Some(v6.parse().unwrap()) }
+    }
+}

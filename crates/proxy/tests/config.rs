@@ -1,0 +1,209 @@
+//! `proxy.toml`: the sample is the default, and every mistake is told with its place.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use ropewalk_control::config::{InterfaceName, KeyFiles, Source};
+use ropewalk_proxy::config::{Config, Ipv6Mode, Uplinks};
+
+const SAMPLE: &str = include_str!("../../../configs/proxy.toml");
+
+const PRIVATE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+/// Of the private key above.
+const OWN: &str = "pOCSkrZRwni5dyxWn1+puxPZBrRqtoyd+dwrRAn4ogk=";
+
+const PEER: &str = "zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=";
+
+const OTHER: &str = "Xf7dO2vUf2+ijuFdlp1bsOpTd01Ii9r53xxuASSz7yI=";
+
+#[test]
+fn the_sample_says_what_a_minimal_file_means() {
+    let sample = parse(SAMPLE).unwrap();
+    assert_eq!(sample, parse(&format!("private_key = \"{PRIVATE}\"\n")).unwrap());
+    assert_eq!(sample.listen, "[::]:51900".parse().unwrap());
+    assert_eq!(sample.pools.v4(), "10.77.0.0/16".parse().unwrap());
+    assert_eq!(sample.ipv6, Ipv6Mode::Nat66);
+    assert_eq!(sample.uplinks, Uplinks::Auto);
+    assert_eq!(sample.leases_file(), Path::new("/var/lib/ropewalk/leases.json"));
+}
+
+#[test]
+fn the_automatic_ipv6_pool_is_unique_local_and_belongs_to_the_key() {
+    let pool = parse(SAMPLE).unwrap().pools.v6().unwrap();
+    assert_eq!(pool.prefix_len(), 64);
+    assert_eq!(pool.addr().octets()[0], 0xfd);
+    // The subnet id and the rest are zero; the 40 bits are not.
+    assert_eq!(pool.addr().octets()[6..], [0; 10]);
+    assert_ne!(pool.addr().octets()[1..6], [0; 5]);
+    let other =
+        parse(&format!("private_key = \"{}\"", "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="));
+    assert_ne!(other.unwrap().pools.v6().unwrap(), pool);
+}
+
+#[test]
+fn the_peer_of_the_sample_needs_only_its_key() {
+    let text = SAMPLE
+        .replace("# [[peer]]", "[[peer]]")
+        .replace("# name =", "name =")
+        .replace("# public_key =", "public_key =")
+        .replace("# preshared_key_file", "preshared_key_file")
+        .replace("# address_v4", "address_v4");
+    let error = parse(&text).unwrap_err();
+    assert!(error.contains("a key of only zeros is a placeholder"), "{error}");
+    let zeros = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let config = parse(&text.replace(zeros, PEER)).unwrap();
+    assert_eq!(config.peers[0].name, "laptop");
+    assert_eq!(config.peers[0].address_v4, Some("10.77.0.5".parse().unwrap()));
+    assert!(config.peers[0].preshared_key.is_some());
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let text = format!(
+        r#"
+private_key_file = "proxy.key"
+listen = "192.0.2.1:4000"
+pool_v4 = "10.9.0.0/24"
+pool_v6 = "2001:db8:9::/64"
+ipv6 = "routed"
+no_nat = ["10.0.0.0/8", "2001:db8::/32"]
+uplinks = ["eth0", "eth1"]
+client_to_client = true
+max_peers = 2
+state_dir = "/srv/ropewalk"
+[tun]
+name = "rw"
+[[peer]]
+name = "van"
+public_key = "{PEER}"
+address_v6 = "2001:db8:9::5"
+[[peer]]
+name = "boat"
+public_key = "{OTHER}"
+[tunnel]
+rekey_after = "1h"
+[control]
+socket = "/run/p.sock"
+"#
+    );
+    let config = parse(&text).unwrap();
+    assert_eq!(config.peers.len(), 2);
+    assert_eq!(config.no_nat.len(), 2);
+    let names = ["eth0", "eth1"].map(|name| InterfaceName::new(name).unwrap());
+    assert_eq!(config.uplinks, Uplinks::Named(names.into()));
+    assert!(config.client_to_client);
+    assert_eq!(config.tun_name.as_str(), "rw");
+    assert_eq!(config.ipv6, Ipv6Mode::Routed);
+}
+
+#[test]
+fn mistakes_are_told_with_place_and_remedy() {
+    let peer = format!("[[peer]]\nname = \"a\"\npublic_key = \"{PEER}\"\n");
+    let cases = [
+        ("lisen = \"[::]:1\"".to_owned(), "2:1: unknown key `lisen`", "did you mean `listen`?"),
+        ("listen = \"51900\"".into(), "2:10: `51900` is not an address with a port", "[::]:51900"),
+        ("listen = 51900".into(), "2:10: invalid type: integer `51900`, expected an address", ""),
+        ("listen = \"[::]:0\"".into(), "2:10: port 0 would be another port", "51900"),
+        ("pool_v4 = \"10.77.1.0/16\"".into(), "2:11: `10.77.1.0/16` has bits set", "10.77.0.0/16"),
+        ("pool_v4 = \"10.77.0.0/31\"".into(), "2:11: an IPv4 pool is a /8 to a /30", ""),
+        ("pool_v4 = \"fd00::/64\"".into(), "2:11: `fd00::/64` is not an IPv4 prefix", ""),
+        ("pool_v6 = \"automatic\"".into(), "2:11: `automatic` is not an IPv6 prefix", "\"auto\""),
+        ("pool_v6 = \"fd00::/127\"".into(), "2:11: an IPv6 pool is a /32 to a /126", ""),
+        ("ipv6 = \"nat\"".into(), "2:8: unknown value `nat`", "did you mean `nat66`?"),
+        ("ipv6 = \"routed\"".into(), "pool_v6 is a unique local prefix", "nat66"),
+        ("pool_v6 = \"fd00::/64\"\nipv6 = \"routed\"".into(), "2:11: ipv6 = \"routed\", but", ""),
+        ("uplinks = []".into(), "2:11: no uplink", "auto"),
+        ("uplinks = [\"eth0\", \"a b\"]".into(), "2:20: `a b` is not the name of an interface", ""),
+        ("no_nat = [\"10.0.0.0/40\"]".into(), "2:11: `10.0.0.0/40` is not a prefix", ""),
+        ("max_peers = 0".into(), "2:13: 0 is outside 1 to 65000 peers", ""),
+        ("max_peers = \"many\"".into(), "2:13: invalid type: string \"many\", expected", ""),
+        ("state_dir = \"state\"".into(), "2:13: `state` is not an absolute path", ""),
+        ("client_to_client = 1".into(), "2:20: invalid type: integer `1`, expected a boolean", ""),
+        ("[[peers]]".into(), "2:3: unknown key `peers`", "did you mean `peer`?"),
+        (
+            format!("{peer}adress_v4 = \"10.77.0.5\""),
+            "5:1: unknown key `adress_v4`",
+            "`address_v4`",
+        ),
+        (format!("{peer}address_v4 = \"10.78.0.5\""), "5:14: 10.78.0.5 is not in pool_v4", ""),
+        (format!("{peer}address_v4 = \"10.77.0.1\""), "5:14: 10.77.0.1 is the proxy's own", ""),
+        (format!("{peer}address_v6 = \"fd00::5\""), "5:14: fd00::5 is not in pool_v6", ""),
+        (format!("pool_v6 = \"off\"\n{peer}address_v6 = \"fd00::5\""), "6:14: pool_v6 is off", ""),
+        (format!("{peer}{peer}"), "6:8: two peers are called `a`", ""),
+        (
+            format!("{peer}{}", peer.replace("\"a\"", "\"b\"")),
+            "7:14: this key is already that of `a`",
+            "",
+        ),
+        (
+            format!(
+                "{peer}address_v4 = \"10.77.0.5\"\n[[peer]]\nname = \"b\"\npublic_key = \"{OTHER}\"\naddress_v4 = \"10.77.0.5\""
+            ),
+            "9:14: this address is already that of `a`",
+            "",
+        ),
+        (
+            format!("[[peer]]\nname = \"a\"\npublic_key = \"{OWN}\""),
+            "4:14: this is the proxy's own",
+            "on the client",
+        ),
+        (
+            format!("[[peer]]\nname = \"\"\npublic_key = \"{PEER}\""),
+            "3:8: a peer's name has 1 to 64",
+            "",
+        ),
+        ("[[peer]]\nname = \"a\"".into(), "2:1: missing key `public_key`", ""),
+        (
+            format!("max_peers = 1\n{peer}[[peer]]\nname = \"b\"\npublic_key = \"{OTHER}\""),
+            "2 peers, but max_peers is 1",
+            "",
+        ),
+        (format!("{peer}preshared_key_file = \"none.psk\""), "5:22: the key file none.psk", ""),
+    ];
+    for (mistake, place, help) in cases {
+        let text = format!("private_key_file = \"proxy.key\"\n{mistake}\n");
+        let error = parse(&text).map(drop).expect_err(&mistake);
+        assert!(error.contains(place), "{mistake}\nexpected {place}\n{error}");
+        assert!(error.contains(help), "{mistake}\nexpected {help}\n{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in any::<String>()) {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_value_of_any_key_panics(
+        key in prop::sample::select(&["listen", "pool_v4", "pool_v6", "no_nat", "uplinks", "max_peers", "state_dir", "ipv6"][..]),
+        value in prop_oneof![
+            "[0-9]{1,3}\\.[0-9]{1,3}\\.0\\.0/[0-9]{1,3}".prop_map(|text| format!("{text:?}")),
+            "[0-9a-f:]{1,12}/[0-9]{1,3}".prop_map(|text| format!("{text:?}")),
+            any::<String>().prop_map(|text| format!("{text:?}")),
+            any::<i64>().prop_map(|number| number.to_string()),
+            "[\\[\\]{}\",0-9]{0,12}",
+        ],
+    ) {
+        let _ = parse(&format!("private_key_file = \"proxy.key\"\n{key} = {value}\n[[peer]]\nname = \"a\"\npublic_key = \"{PEER}\"\n"));
+    }
+
+    #[test]
+    fn no_mutation_of_a_valid_file_panics(
+        at in 0..SAMPLE.len(),
+        length in 0..40usize,
+        insert in any::<String>(),
+    ) {
+        let mut text = SAMPLE.to_owned();
+        text.replace_range(at..(at + length).min(SAMPLE.len()), &insert);
+        let _ = parse(&text);
+    }
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    let keys = ["proxy.key", "/etc/ropewalk/proxy.key", "/etc/ropewalk/laptop.psk"];
+    let keys = keys.map(|name| (name.into(), PRIVATE.to_owned())).into();
+    let source = Source::from_text(Path::new("proxy.toml"), text, KeyFiles::Given(keys));
+    Config::parse(&source).map_err(|error| error.to_string())
+}
