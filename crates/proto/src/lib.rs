@@ -5,6 +5,7 @@ pub mod crypto;
 pub mod ecn;
 pub mod error;
 pub mod link;
+pub mod packet;
 pub mod path;
 pub mod reseq;
 pub mod sink;
