@@ -126,7 +126,7 @@ pub enum Turn {
 
 impl<R: Role, T: Tun> Driver<R, T> {
     /// A loop over `role`, that takes commands from `commands`. Sockets are the role's to open; some
-    /// may be open already. Must be called inside the runtime.
+    /// may be open already. Must be called inside the runtime, a current-thread one with I/O enabled.
     ///
     /// # Errors
     /// When there is no file descriptor left for the timer.
@@ -238,9 +238,10 @@ impl<R: Role, T: Tun> Driver<R, T> {
     /// Step 5.
     fn transmit(&mut self) -> Turn {
         let Self { role, tun, sockets, clock, .. } = self;
+        let mut flow = ControlFlow::Continue(());
         for _ in 0..TRANSMIT_ROUNDS {
             let now = clock.now();
-            let flow = role.handle_events(now, &mut Io { sockets, tun, clock: *clock });
+            flow = role.handle_events(now, &mut Io { sockets, tun, clock: *clock });
             role.poll_transmit(now, sockets.out());
             let refused = sockets.out().take_refused();
             let sent = sockets.flush(|path, error| role.handle_send_error(now, path, error));
@@ -251,7 +252,7 @@ impl<R: Role, T: Tun> Driver<R, T> {
                 ControlFlow::Break(()) | ControlFlow::Continue(()) => {}
             }
         }
-        Turn::More
+        if flow.is_break() { Turn::End } else { Turn::More }
     }
 
     /// Sleeps until there is something to do.

@@ -211,8 +211,9 @@ impl Role for Toy {
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut impl TransmitSink) {
         let Some(peer) = self.peer else { return };
-        if self.flood && self.queue.is_empty() {
-            self.queue.push_back(vec![9; 1000]);
+        if self.flood {
+            // More than a batch holds, again and again.
+            self.queue.resize(5000, vec![9; 1000]);
         }
         while let Some(packet) = self.queue.front() {
             let Some(bytes) = out.reserve(peer, Ecn::NotEct, packet.len()) else { return };
