@@ -47,7 +47,7 @@ fn each_datagram_ends_as_exactly_one_of_confirmed_or_lost() {
     assert!(totals.forgetful * 100 < totals.runs, "memory overflows rarely: {totals:?}");
 }
 
-#[derive(Default, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Totals {
     runs: u64,
     sent: u64,
