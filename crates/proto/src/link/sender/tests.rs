@@ -1,0 +1,268 @@
+//! The sending side by tables and virtual time.
+
+use super::*;
+use crate::link::received::{Range, Ranges};
+use crate::link::rtt::MAX_REPORT_DELAY;
+use crate::units::LinkId;
+
+const MS: Duration = Duration::from_millis(1);
+const DATA: Sent =
+    Sent { size: 1000, in_window: true, eliciting: true, window_limited: true, tag: 0 };
+const REPORT_ONLY: Sent =
+    Sent { size: 60, in_window: false, eliciting: false, window_limited: false, tag: 0 };
+
+fn at(millis: u64) -> Instant {
+    Instant::from_millis(1_000 + millis)
+}
+
+fn sender() -> LinkSender {
+    LinkSender::new(ControllerKind::Ccid2, 0)
+}
+
+fn send(sender: &mut LinkSender, now: Instant, count: u64) {
+    for _ in 0..count {
+        let tag = sender.next_number();
+        sender.on_sent(now, Sent { tag, ..DATA });
+    }
+}
+
+fn report(ranges: &[(u64, u64)]) -> Report {
+    let ranges: Ranges = ranges.iter().map(|&(first, last)| Range { first, last }).collect();
+    Report { link: LinkId(0), delay_us: 0, ce_count: 0, ranges }
+}
+
+/// Applies a report and returns the outcome and, per number, its fate.
+fn apply(sender: &mut LinkSender, now: Instant, report: &Report) -> (Outcome, Vec<(u64, Fate)>) {
+    let mut fates = vec![];
+    let outcome = sender
+        .on_report(now, report, Via::Own, |settled| {
+            assert!(
+                settled.sent == Sent { tag: settled.number, ..DATA } || !settled.sent.in_window
+            );
+            fates.push((settled.number, settled.fate));
+        })
+        .unwrap();
+    (outcome, fates)
+}
+
+#[test]
+fn the_window_gives_room_and_reports_give_it_back() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    assert_eq!((sender.room(), sender.in_flight(), sender.next_number()), (0, 10, 10));
+    let (outcome, fates) = apply(&mut sender, at(50), &report(&[(0, 3)]));
+    assert_eq!(fates, [0, 1, 2, 3].map(|number| (number, Fate::Confirmed)));
+    assert_eq!((outcome.confirmed, outcome.rtt), (4, Some(MS * 50)));
+    assert_eq!((sender.window(), sender.in_flight(), sender.room()), (12, 6, 6));
+}
+
+#[test]
+fn the_report_delay_is_not_in_the_sample() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 2);
+    let late = Report { delay_us: 20_000, ..report(&[(0, 0)]) };
+    assert_eq!(apply(&mut sender, at(50), &late).0.rtt, Some(MS * 30));
+    let absurd = Report { delay_us: 60_000, ..report(&[(0, 1)]) };
+    assert_eq!(apply(&mut sender, at(51), &absurd).0.rtt, None);
+}
+
+#[test]
+fn only_the_newest_and_newly_confirmed_gives_a_sample() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 4);
+    let copy = report(&[(1, 1)]);
+    let outcome = sender.on_report(at(30), &copy, Via::Other, |_| {}).unwrap();
+    assert_eq!((outcome.confirmed, outcome.rtt), (1, None), "it came by another way");
+    let (outcome, _) = apply(&mut sender, at(40), &report(&[(0, 1)]));
+    assert_eq!((outcome.confirmed, outcome.rtt), (1, None), "1 was known");
+    assert_eq!(apply(&mut sender, at(50), &report(&[(0, 2)])).0.rtt, Some(MS * 50));
+}
+
+#[test]
+fn three_later_confirmations_prove_a_loss() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    assert_eq!(apply(&mut sender, at(50), &report(&[(2, 3), (0, 0)])).0.lost, 0);
+    let (outcome, fates) = apply(&mut sender, at(51), &report(&[(2, 4), (0, 0)]));
+    assert_eq!(fates, [(4, Fate::Confirmed), (1, Fate::Lost)]);
+    assert_eq!(outcome.lost, 1);
+    assert_eq!((sender.window(), sender.in_flight()), (5, 5));
+    assert_eq!(sender.stats().lost, 1);
+}
+
+#[test]
+fn a_loss_confirmed_later_is_taken_back_and_raises_the_threshold() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    apply(&mut sender, at(50), &report(&[(1, 6)]));
+    let (outcome, fates) = apply(&mut sender, at(51), &report(&[(0, 7)]));
+    assert_eq!(fates, [(0, Fate::ConfirmedLate), (7, Fate::Confirmed)]);
+    assert_eq!((outcome.confirmed, outcome.late), (2, 1));
+    let stats = sender.stats();
+    assert_eq!((stats.lost, stats.spurious, stats.confirmed), (0, 1, 8));
+    assert_eq!(stats.loss_threshold, 8);
+    assert!(stats.loss_ratio.abs() < f64::EPSILON);
+
+    // Six later ones are no loss any more, eight are.
+    send(&mut sender, at(60), 12);
+    assert_eq!(apply(&mut sender, at(90), &report(&[(11, 16), (0, 9)])).0.lost, 0);
+    assert_eq!(apply(&mut sender, at(90), &report(&[(11, 18), (0, 9)])).0.lost, 1);
+}
+
+#[test]
+fn a_raised_threshold_waits_no_longer_than_a_round_trip() {
+    let mut sender = sender();
+    sender.threshold.on_spurious(at(0), 60);
+    send(&mut sender, at(0), 1);
+    apply(&mut sender, at(100), &report(&[(0, 0)]));
+    send(&mut sender, at(100), 4);
+    assert_eq!(apply(&mut sender, at(200), &report(&[(2, 4), (0, 0)])).0.lost, 0);
+    send(&mut sender, at(199), 1);
+    assert_eq!(apply(&mut sender, at(299), &report(&[(2, 5), (0, 0)])).0.lost, 0);
+    send(&mut sender, at(200), 1);
+    assert_eq!(apply(&mut sender, at(300), &report(&[(2, 6), (0, 0)])).0.lost, 1);
+}
+
+#[test]
+fn old_and_repeated_reports_are_harmless() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    let old = report(&[(0, 1)]);
+    let new = Report { ce_count: 1, ..report(&[(4, 6), (0, 2)]) };
+    apply(&mut sender, at(50), &new);
+    let before = (sender.window(), sender.in_flight(), sender.stats().marks);
+    for report in [&old, &new, &old] {
+        let (outcome, fates) = apply(&mut sender, at(60), report);
+        assert_eq!((outcome, fates), (Outcome::default(), vec![]));
+    }
+    assert_eq!((sender.window(), sender.in_flight(), sender.stats().marks), before);
+}
+
+#[test]
+fn a_report_that_cannot_be_is_refused_whole() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    let table = [
+        (vec![], ReportError::Empty),
+        (vec![(3, 2)], ReportError::Disordered),
+        (vec![(5, 6), (4, 4)], ReportError::Disordered),
+        (vec![(0, 1), (4, 5)], ReportError::Disordered),
+        (vec![(5, 6), (5, 6)], ReportError::Disordered),
+        (vec![(0, 0), (0, 0)], ReportError::Disordered),
+        (vec![(9, 10), (0, 1)], ReportError::NeverSent { number: 10, next: 10 }),
+        (vec![(0, u64::MAX)], ReportError::NeverSent { number: u64::MAX, next: 10 }),
+    ];
+    for (ranges, error) in table {
+        let result = sender.on_report(at(1), &report(&ranges), Via::Own, |_| panic!("settled"));
+        assert_eq!(result, Err(error), "{ranges:?}");
+    }
+    assert_eq!((sender.in_flight(), sender.stats().reports), (10, 0));
+}
+
+#[test]
+fn marks_halve_once_and_are_counted_by_difference() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    let (outcome, _) = apply(&mut sender, at(50), &Report { ce_count: 2, ..report(&[(0, 1)]) });
+    assert_eq!((outcome.marks, sender.window()), (2, 5));
+    let (outcome, _) = apply(&mut sender, at(51), &Report { ce_count: 3, ..report(&[(0, 3)]) });
+    assert_eq!((outcome.marks, sender.window()), (1, 5), "of the same window of data");
+    sender.ce_count = u32::MAX;
+    let (outcome, _) = apply(&mut sender, at(52), &Report { ce_count: 1, ..report(&[(0, 4)]) });
+    assert_eq!(outcome.marks, 2, "the counter wraps");
+}
+
+#[test]
+fn a_timeout_gives_everything_up_and_backs_off() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 8);
+    assert_eq!(sender.poll_timeout(), Some(at(1000)));
+    assert!(!sender.handle_timeout(at(999), |_| panic!("too early")));
+    let mut fates = vec![];
+    assert!(sender.handle_timeout(at(1000), |settled| fates.push((settled.number, settled.fate))));
+    assert_eq!(fates, (0..8).map(|number| (number, Fate::TimedOut)).collect::<Vec<_>>());
+    assert_eq!((sender.window(), sender.in_flight(), sender.poll_timeout()), (1, 0, None));
+    send(&mut sender, at(1000), 1);
+    assert_eq!(sender.poll_timeout(), Some(at(3000)), "the second waits twice as long");
+    assert_eq!(sender.unanswered_since(), Some(at(0)));
+
+    // The link only slept: what was given up arrives, and nothing of it makes the window grow.
+    let (outcome, fates) = apply(&mut sender, at(1100), &report(&[(0, 7)]));
+    assert_eq!((outcome.late, fates[7]), (8, (7, Fate::ConfirmedLate)));
+    assert_eq!((sender.window(), sender.in_flight()), (1, 1));
+    assert_eq!((sender.stats().lost, sender.stats().loss_threshold), (0, 3));
+    assert_eq!(sender.unanswered_since(), Some(at(1000)));
+    let rto = MS * 1100 + MS * 550 * 4 + MAX_REPORT_DELAY;
+    assert_eq!(sender.poll_timeout(), Some(at(1100) + rto), "the back-off is over");
+}
+
+#[test]
+fn the_timeout_restarts_with_every_confirmation_and_ends_with_the_last() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 4);
+    apply(&mut sender, at(100), &report(&[(0, 1)]));
+    assert_eq!(sender.poll_timeout(), Some(at(100) + MS * 325));
+    apply(&mut sender, at(110), &report(&[(0, 1)]));
+    assert_eq!(sender.poll_timeout(), Some(at(100) + MS * 325), "nothing new");
+    apply(&mut sender, at(120), &report(&[(0, 3)]));
+    assert_eq!(sender.poll_timeout(), None);
+}
+
+#[test]
+fn reports_alone_are_outside_the_window_and_never_time_out() {
+    let mut sender = sender();
+    for _ in 0..50 {
+        sender.on_sent(at(0), REPORT_ONLY);
+    }
+    assert_eq!((sender.in_flight(), sender.room(), sender.poll_timeout()), (0, 10, None));
+    assert_eq!(sender.unanswered_since(), None, "nothing asked for an answer");
+    let tag = sender.next_number();
+    sender.on_sent(at(1), Sent { tag, ..DATA });
+    assert_eq!(sender.unanswered_since(), Some(at(1)));
+    let (outcome, fates) = apply(&mut sender, at(50), &report(&[(40, 50), (0, 9)]));
+    assert_eq!(outcome.lost, 0, "no congestion");
+    assert_eq!(fates.iter().filter(|(_, fate)| *fate == Fate::Lost).count(), 30);
+    assert_eq!(sender.window(), 10);
+    assert_eq!((sender.unanswered_since(), sender.last_confirmed()), (None, Some(at(50))));
+}
+
+#[test]
+fn an_idle_window_decays_at_the_next_datagram() {
+    let mut sender = sender();
+    let mut now = at(0);
+    while sender.window() < 60 {
+        let (first, room) = (sender.next_number(), u64::from(sender.room()));
+        send(&mut sender, now, room);
+        now += MS * 100;
+        apply(&mut sender, now, &report(&[(first, first + room - 1)]));
+    }
+    let (window, rto) = (sender.window(), sender.rtt().rto());
+    send(&mut sender, now - MS * 100 + rto * 2, 1);
+    assert_eq!(sender.window(), window / 4);
+    assert_eq!(sender.stats().threshold, None);
+}
+
+#[test]
+fn a_quarter_of_the_number_space_unconfirmed_stops_the_sender() {
+    let mut sender = sender();
+    for _ in 0..MAX_UNCONFIRMED - 1 {
+        sender.on_sent(at(0), REPORT_ONLY);
+    }
+    assert!(!sender.must_stop());
+    sender.on_sent(at(0), REPORT_ONLY);
+    assert!(sender.must_stop());
+    apply(&mut sender, at(1), &report(&[(MAX_UNCONFIRMED - 1, MAX_UNCONFIRMED - 1)]));
+    assert!(!sender.must_stop());
+    let open = MAX_UNCONFIRMED - sender.stats().lost - sender.stats().confirmed;
+    assert!(open < 1 << 16, "memory is bounded: {open}");
+}
+
+#[test]
+fn a_new_path_starts_from_scratch_but_numbers_go_on() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    apply(&mut sender, at(50), &report(&[(0, 7)]));
+    sender.on_new_path(at(60));
+    assert_eq!((sender.window(), sender.in_flight(), sender.next_number()), (10, 2, 10));
+    assert_eq!((sender.rtt().srtt(), sender.poll_timeout()), (None, Some(at(1060))));
+}
