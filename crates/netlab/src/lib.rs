@@ -1,5 +1,6 @@
 //! An emulated network for Ropewalk's tests and benchmarks, in virtual and in real time.
 
+pub mod access;
 pub mod address;
 pub mod download;
 pub mod emulator;

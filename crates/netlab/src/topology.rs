@@ -7,18 +7,24 @@
 //! itself. Nobody but a router knows a route to what is behind it, and nobody at all one to the
 //! tunnel's inner addresses: what arrives at the server has passed the proxy's source NAT.
 //!
-//! Only the access links (client to router) are emulated. No interface aggregates segments
-//! (`gso_max_segs 1`), so that every packet on a wire is one that could exist outside.
+//! Only the access links (client to router) are emulated; every other is a plain veth pair. No
+//! interface aggregates segments (`gso_max_segs 1`), so that every packet on a wire is one that
+//! could exist outside.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
+use crate::access::{Access, AccessEnd, End, acquaint, plain_access};
 use crate::address::{
     MAX_CLIENTS, MAX_WANS, PROXY_GATEWAY_V4, PROXY_GATEWAY_V6, PROXY_V4, PROXY_V6, ROUTER_WAN,
     SERVER_GATEWAY_V4, SERVER_GATEWAY_V6, SERVER_V4, SERVER_V6, UPLINK, client_interface,
-    client_v4, client_v6, gateway_v4, gateway_v6, provider_v4, provider_v6, router_lan,
+    client_v4, client_v6, gateway_v4, gateway_v6, provider_v4, provider_v6,
 };
+use crate::emulator::{Direction, Emulator, LinkSpec};
 use crate::error::LabError;
 use crate::namespace::{Namespace, next_number};
+use crate::netem::{Conditions, Cut};
 use crate::router::Router;
 
 /// What the emulated Internet does about IPv6.
@@ -66,27 +72,46 @@ pub struct TopologyConfig {
     pub ipv6: Ipv6,
     /// The clients' check of incoming packets.
     pub reverse_path: ReversePath,
+    /// Decides what the access links lose, and how long jitter delays.
+    pub seed: u64,
 }
 
 /// One WAN: the access link of each client to it, and its router.
 #[derive(Clone, Debug, Default)]
 pub struct WanConfig {
+    /// The access link; where `None` a plain veth pair, which has no limits and cannot be changed.
+    pub access: Option<Access>,
     /// How long the router remembers an idle UDP flow; the kernel's default (30 s, then 120 s for
     /// an answered flow) where `None`.
     pub udp_timeout: Option<Duration>,
 }
 
+impl From<Access> for WanConfig {
+    fn from(access: Access) -> Self {
+        Self { access: Some(access), ..Self::default() }
+    }
+}
+
 impl TopologyConfig {
-    /// One client with `wans` WANs, IPv6 routed.
+    /// One client with these WANs, IPv6 routed, seed 1.
     #[must_use]
     pub fn new(wans: Vec<WanConfig>) -> Self {
-        Self { wans, clients: 1, ipv6: Ipv6::default(), reverse_path: ReversePath::default() }
+        Self {
+            wans,
+            clients: 1,
+            ipv6: Ipv6::default(),
+            reverse_path: ReversePath::default(),
+            seed: 1,
+        }
     }
 }
 
 /// The emulated Internet; dropped, it is gone.
-#[derive(Debug)]
 pub struct Topology {
+    // First, so that the emulator lets go of its devices before their namespaces are removed.
+    emulator: Option<Emulator>,
+    /// The emulator's number of each link, by client and WAN.
+    links: BTreeMap<(u8, u8), usize>,
     clients: Vec<Namespace>,
     routers: Vec<Router>,
     internet: Namespace,
@@ -136,24 +161,107 @@ impl Topology {
             .collect::<Result<_, LabError>>()?;
 
         let mut routers = Vec::new();
+        let (mut links, mut specs) = (BTreeMap::new(), Vec::new());
         for (wan, settings) in (0..wans).zip(&config.wans) {
-            let namespace = make(&format!("router{wan}"))?;
-            forward(&namespace, ipv6)?;
-            join_router(&internet, &namespace, wan, ipv6)?;
-            for (client, client_namespace) in (0..config.clients).zip(&clients) {
-                let (near, far) = (client_interface(wan), router_lan(client));
-                veth((client_namespace, &near), (&namespace, &far))?;
+            let router = make(&format!("router{wan}"))?;
+            forward(&router, ipv6)?;
+            join_router(&internet, &router, wan, ipv6)?;
+            for (client, near) in (0..config.clients).zip(&clients) {
+                let (near, far) = (
+                    AccessEnd::new(near, client, wan, End::Near),
+                    AccessEnd::new(&router, client, wan, End::Far),
+                );
+                match &settings.access {
+                    None => plain_access(&near, &far)?,
+                    Some(access) => {
+                        links.insert((client, wan), specs.len());
+                        specs.push(LinkSpec {
+                            near: near.port(),
+                            far: far.port(),
+                            upstream: access.upstream.clone(),
+                            downstream: access.downstream.clone(),
+                        });
+                    }
+                }
             }
+            routers.push(router);
+        }
+        let emulator = match specs.is_empty() {
+            true => None,
+            false => Some(Emulator::spawn(specs, config.seed)?),
+        };
+
+        let mut configured = Vec::new();
+        for ((wan, settings), namespace) in (0..wans).zip(&config.wans).zip(routers) {
             let router = Router::configure(namespace, wan, config.clients, ipv6)?;
             if let Some(timeout) = settings.udp_timeout {
                 router.set_udp_timeout(timeout)?;
             }
             for (client, client_namespace) in (0..config.clients).zip(&clients) {
                 configure_client(client_namespace, client, wan, ipv6)?;
+                acquaint(client_namespace, router.namespace(), client, wan, ipv6)?;
             }
-            routers.push(router);
+            configured.push(router);
         }
-        Ok(Self { clients, routers, internet, proxy, server, ipv6 })
+        Ok(Self { emulator, links, clients, routers: configured, internet, proxy, server, ipv6 })
+    }
+
+    /// Cuts an access link without telling anybody: what is under way, and what comes, is lost.
+    ///
+    /// # Errors
+    /// [`LabError::Unsupported`] where the link is plain or does not exist.
+    pub fn cut(&self, client: u8, wan: u8) -> Result<(), LabError> {
+        self.change_both(client, wan, |conditions| conditions.cut = Some(Cut::Everything))
+    }
+
+    /// Ends a cut.
+    ///
+    /// # Errors
+    /// As [`Topology::cut`].
+    pub fn restore(&self, client: u8, wan: u8) -> Result<(), LabError> {
+        self.change_both(client, wan, |conditions| conditions.cut = None)
+    }
+
+    /// Changes the conditions of one direction of an access link, at once.
+    ///
+    /// # Errors
+    /// As [`Topology::cut`].
+    pub fn change(
+        &self,
+        client: u8,
+        wan: u8,
+        direction: Direction,
+        change: impl FnOnce(&mut Conditions) + Send + 'static,
+    ) -> Result<(), LabError> {
+        let (emulator, link) = self.emulated(client, wan)?;
+        emulator.update(link, direction, change)
+    }
+
+    /// Changes both directions of an access link.
+    ///
+    /// # Errors
+    /// As [`Topology::cut`].
+    pub fn change_both(
+        &self,
+        client: u8,
+        wan: u8,
+        change: impl Fn(&mut Conditions) + Clone + Send + 'static,
+    ) -> Result<(), LabError> {
+        let (emulator, link) = self.emulated(client, wan)?;
+        emulator.update_both(link, change)
+    }
+
+    fn emulated(&self, client: u8, wan: u8) -> Result<(&Emulator, usize), LabError> {
+        let link = self.links.get(&(client, wan));
+        self.emulator.as_ref().zip(link.copied()).ok_or_else(|| {
+            LabError::Unsupported(format!("client {client} has no emulated link to WAN {wan}"))
+        })
+    }
+
+    /// The emulator of the access links, for its report; `None` where all are plain.
+    #[must_use]
+    pub const fn emulator(&self) -> Option<&Emulator> {
+        self.emulator.as_ref()
     }
 
     /// The namespace of the first client.
@@ -219,6 +327,12 @@ impl Topology {
     }
 }
 
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.namespaces().map(Namespace::name)).finish()
+    }
+}
+
 /// Kernel parameters of every namespace, before its interfaces are made. A new namespace copies
 /// some of the initial one's, so that each is set whatever its usual default.
 fn settings(ipv6: Ipv6) -> Vec<(&'static str, &'static str)> {
@@ -250,7 +364,7 @@ fn forward(namespace: &Namespace, ipv6: Ipv6) -> Result<(), LabError> {
 }
 
 /// Makes a veth pair whose ends never see the initial namespace.
-fn veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<(), LabError> {
+pub(crate) fn veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<(), LabError> {
     near.0.ip(&format!(
         "link add {} gso_max_segs 1 type veth peer name {} gso_max_segs 1 netns {}",
         near.1,

@@ -95,7 +95,7 @@ fn two_clients_share_the_routers_but_not_their_links() {
 #[test]
 fn an_idle_flow_is_forgotten_after_the_timeout_and_not_before() {
     lab_test("an_idle_flow_is_forgotten_after_the_timeout_and_not_before", || {
-        let wan = WanConfig { udp_timeout: Some(Duration::from_secs(2)) };
+        let wan = WanConfig { udp_timeout: Some(Duration::from_secs(2)), ..WanConfig::default() };
         let topology = Topology::build(&TopologyConfig::new(vec![wan])).unwrap();
         let flow = Flow::open(&topology, client_v4(0, 0).into(), PROXY_V4.into());
         let outside = flow.seen_as().expect("an answer");

@@ -1,0 +1,97 @@
+//! Every flag and subcommand, nothing else.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clap::{Parser, Subcommand};
+use humantime::Duration;
+
+/// The emulated network of Ropewalk's tests, by hand.
+#[derive(Parser, Debug)]
+#[command(version)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve pseudo-random bodies (GET /BYTES/SEED) and take uploads.
+    HttpServer {
+        /// Address and port.
+        listen: SocketAddr,
+        /// TCP congestion control of every connection.
+        #[arg(long, default_value = "cubic")]
+        congestion: String,
+    },
+    /// Send UDP packets at a constant rate; to where a hello comes from, unless told where.
+    UdpSend {
+        /// Where to.
+        #[arg(long)]
+        to: Option<SocketAddr>,
+        /// Own address and port.
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+        /// Bits of payload per second.
+        #[arg(long, default_value_t = 1_000_000)]
+        rate: u64,
+        /// Bytes of payload in a packet.
+        #[arg(long, default_value_t = 1200)]
+        size: usize,
+        /// How long.
+        #[arg(long, default_value = "10s")]
+        duration: Duration,
+    },
+    /// Receive such a stream and count.
+    UdpReceive {
+        /// Own address and port.
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+        /// Ask the sender there for its stream.
+        #[arg(long)]
+        hello_to: Option<SocketAddr>,
+        /// The stream is over when nothing came for this long.
+        #[arg(long, default_value = "3s")]
+        quiet: Duration,
+        /// The longest time in all.
+        #[arg(long, default_value = "60s")]
+        limit: Duration,
+    },
+    /// ICMP echoes with the spread of their round trips.
+    Ping {
+        /// Whom.
+        target: IpAddr,
+        /// Out of which interface.
+        #[arg(long)]
+        interface: Option<String>,
+        /// How many.
+        #[arg(long, default_value_t = 10)]
+        count: u32,
+        /// From one to the next.
+        #[arg(long, default_value = "100ms")]
+        interval: Duration,
+    },
+    /// Build the emulated Internet and a shell in its client; leaving the shell takes it down.
+    Topology(TopologyArgs),
+    /// Build the emulated Internet, use it, take it down; says whether this machine can.
+    Selftest,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct TopologyArgs {
+    /// An access link as MBIT,MS (rate, round-trip time); repeated for several WANs.
+    #[arg(long = "wan", default_values = ["8,10", "2,100"], value_parser = parse_wan)]
+    pub(crate) wans: Vec<(u64, u64)>,
+    /// Router timeout of idle UDP flows.
+    #[arg(long)]
+    pub(crate) udp_timeout: Option<Duration>,
+    /// Start no shell; stay until a signal.
+    #[arg(long)]
+    pub(crate) no_shell: bool,
+}
+
+fn parse_wan(text: &str) -> Result<(u64, u64), String> {
+    let parsed = text
+        .split_once(',')
+        .and_then(|(rate, rtt)| Some((rate.trim().parse().ok()?, rtt.trim().parse().ok()?)));
+    parsed.ok_or_else(|| "expected MBIT,MS, such as 8,10".to_owned())
+}

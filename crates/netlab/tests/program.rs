@@ -1,0 +1,164 @@
+//! The program `rw-netlab` as a user starts it: what a killed one leaves is removed, a signal takes
+//! everything down, and it runs without root.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ropewalk_netlab::namespace::remove_stale;
+use ropewalk_netlab::privilege::{lab_test, skipped};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_rw-netlab");
+
+/// Becomes the user `nobody` in a mount namespace whose /dev/net/tun everybody may open, as most
+/// distributions have it, then runs what follows. The first argument is an empty folder.
+const AS_NOBODY: &str = r#"
+set -e
+mount -t tmpfs tmpfs "$1"
+mknod "$1/tun" c 10 200 && chmod 666 "$1/tun"
+mount --bind "$1/tun" /dev/net/tun
+shift
+exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+"#;
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next() {
+    lab_test("what_a_killed_run_left_is_removed_by_the_next", || {
+        let (mut killed, names) = topology_up();
+        killed.kill().unwrap();
+        // Not waited for: a killed process that nobody has looked at yet is still listed.
+        assert!(exists(&names[0]), "{names:?}");
+        killed.wait().unwrap();
+        // A test beside this one may be removing the same names.
+        remove_stale();
+        let started = Instant::now();
+        while names.iter().any(|name| exists(name)) {
+            assert!(started.elapsed() < Duration::from_secs(10), "{names:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+}
+
+#[test]
+fn what_a_living_run_uses_is_not_removed() {
+    lab_test("what_a_living_run_uses_is_not_removed", || {
+        let (child, names) = topology_up();
+        assert!(!remove_stale().iter().any(|name| names.contains(name)));
+        assert!(names.iter().all(|name| exists(name)), "{names:?}");
+        end(child, Signal::TERM);
+    });
+}
+
+#[test]
+fn signals_take_everything_down() {
+    lab_test("signals_take_everything_down", || {
+        for signal in [Signal::INT, Signal::TERM] {
+            let (child, names) = topology_up();
+            assert_eq!(names.len(), 6, "{names:?}");
+            let code = end(child, signal);
+            assert_eq!(code, Some(128 + signal.as_raw()));
+            assert!(!names.iter().any(|name| exists(name)), "{names:?}");
+        }
+    });
+}
+
+#[test]
+fn a_user_without_root_can_build_and_use_it() {
+    const NAME: &str = "a_user_without_root_can_build_and_use_it";
+    if !rustix::process::geteuid().is_root() {
+        // The other tests have shown it: all of them ran in user namespaces of this user.
+        return lab_test(NAME, || {});
+    }
+    // The build folder may be closed to others.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("rw-netlab");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    let devices = folder.path().join("devices");
+    std::fs::create_dir(&devices).unwrap();
+
+    let whoami = as_nobody(&devices, Path::new("id"), &["-u"]);
+    if whoami.0 != "65534\n" {
+        return skipped(NAME, &format!("this root cannot become another user: {}", whoami.1));
+    }
+    let (output, errors) = as_nobody(&devices, &program, &["selftest"]);
+    if errors.contains("you cannot make a user namespace") {
+        return skipped(NAME, errors.trim());
+    }
+    assert!(output.contains("NAT: the client is seen as 198.18.0.2:"), "{output}{errors}");
+}
+
+#[test]
+fn a_user_who_may_not_open_the_tun_is_told_the_remedy() {
+    const NAME: &str = "a_user_who_may_not_open_the_tun_is_told_the_remedy";
+    let mode = std::fs::metadata("/dev/net/tun").map(|tun| tun.permissions().mode() & 0o777);
+    if !rustix::process::geteuid().is_root() || mode.unwrap_or(0o666) & 0o006 != 0 {
+        return skipped(
+            NAME,
+            "everybody may open /dev/net/tun here, or nobody can be put in place",
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("rw-netlab");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    let told = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(&program)
+        .arg("selftest")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&told.stderr);
+    assert!(!told.status.success() && errors.contains("sudo chmod 666 /dev/net/tun"), "{errors}");
+}
+
+fn as_nobody(devices: &Path, program: &Path, arguments: &[&str]) -> (String, String) {
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", AS_NOBODY, "sh"])
+        .arg(devices)
+        .arg(program)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Starts `rw-netlab topology` and waits until it is up; returns the names of its namespaces.
+fn topology_up() -> (Child, Vec<String>) {
+    let mut child = Command::new(PROGRAM)
+        .args(["topology", "--no-shell"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let mut names = Vec::new();
+    for line in output.lines().map_while(Result::ok) {
+        if line.starts_with("up ") {
+            return (child, names);
+        }
+        names.push(line);
+    }
+    panic!("it ended early: {:?}", child.wait());
+}
+
+fn end(mut child: Child, signal: Signal) -> Option<i32> {
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(20) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("still running after {signal:?}");
+}
+
+fn exists(name: &str) -> bool {
+    Path::new("/run/netns").join(name).exists()
+}
