@@ -1,6 +1,11 @@
 //! The Ropewalk client daemon.
 
 pub mod config;
+pub mod host;
+#[cfg(target_os = "linux")]
+pub mod interfaces;
+#[cfg(target_os = "linux")]
+pub mod routes;
 
 pub use config::Config;
 

@@ -1,5 +1,7 @@
 //! The kernel really does what the host-network modules say: every test in a network namespace of its own.
 
+#![cfg(target_os = "linux")]
+
 use std::net::IpAddr;
 use std::time::Duration;
 

@@ -1,0 +1,183 @@
+//! What the client asks of the host's network, whatever the operating system.
+//!
+//! The daemon describes what it wants as one value ([`Desired`]); a [`HostNetwork`] makes it so, changes only what
+//! differs, and takes everything back at the end. Links come and go, so `apply` is called again after every change that
+//! [`link-io`'s events](ropewalk_link_io::netlink::Events) report, and now and then without one: another program may
+//! have removed something.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+#[cfg(target_os = "linux")]
+pub mod linux;
+
+/// The host's network, as far as a client changes it.
+pub trait HostNetwork {
+    /// The candidates for links as they are now: which interfaces the choice names, and the way out of each.
+    fn candidates(
+        &self,
+        choice: &Choice,
+        tun: &str,
+    ) -> impl Future<Output = anyhow::Result<Vec<Candidate>>>;
+
+    /// Makes the host's network as desired, changing only what differs. What concerns one link only (it vanished in
+    /// between) is told in the outcome; the rest is done all the same.
+    fn apply(&mut self, desired: &Desired) -> impl Future<Output = anyhow::Result<Outcome>>;
+
+    /// Takes everything back that this client, or a crashed one before it, has changed.
+    fn remove(&mut self) -> impl Future<Output = anyhow::Result<()>>;
+}
+
+/// Which interfaces are to be links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Every interface with a default route of its own, except tunnels and the ones named here.
+    Auto {
+        /// Names that are no links.
+        except: Vec<String>,
+    },
+    /// Exactly these.
+    List(Vec<Listed>),
+}
+
+/// One interface that the user named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its routers, where the system's routing tables name none: at most one IPv4 and one IPv6 address.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// An interface that is, or could be, a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// The way out of it, or why there is none.
+    pub state: Result<Ways, NoWay>,
+}
+
+/// The ways out of one interface; at least one is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// The system's number of the interface.
+    pub index: u32,
+    /// For IPv4.
+    pub v4: Option<Way>,
+    /// For IPv6.
+    pub v6: Option<Way>,
+}
+
+impl Ways {
+    /// The way for a destination's family.
+    #[must_use]
+    pub fn to(&self, destination: IpAddr) -> Option<&Way> {
+        if destination.is_ipv4() { self.v4.as_ref() } else { self.v6.as_ref() }
+    }
+}
+
+/// The way out of an interface in one address family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The address that the link's socket is bound to.
+    pub source: IpAddr,
+    /// All usable addresses of the interface (bounded), `source` among them.
+    pub addresses: Vec<IpNet>,
+    /// The router, or none on a point-to-point link.
+    pub gateway: Option<IpAddr>,
+}
+
+/// Why an interface cannot be a link now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoWay {
+    /// There is no interface of this name (now).
+    Missing,
+    /// Its name holds characters that firewall rules cannot hold.
+    Name,
+    /// It is switched off.
+    Down,
+    /// No cable, no radio.
+    NoCarrier,
+    /// It has no usable address (yet).
+    NoAddress,
+    /// Nothing says where its packets would go.
+    NoGateway,
+}
+
+impl fmt::Display for NoWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "no such interface",
+            Self::Name => "name not usable in firewall rules",
+            Self::Down => "interface is down",
+            Self::NoCarrier => "no carrier",
+            Self::NoAddress => "no address",
+            Self::NoGateway => "no gateway",
+        })
+    }
+}
+
+/// What the client wants of the host's network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// The TUN, once it exists and the proxy has given inner addresses. Without it nothing is routed into the tunnel.
+    pub tun: Option<TunDesired>,
+    /// The links that have a way out.
+    pub links: Vec<LinkDesired>,
+    /// Every address and port of the proxy: datagrams that come from there belong to the link they come by.
+    pub proxy: Vec<SocketAddr>,
+    /// The prefixes that are routed through the tunnel; [`everything`] by default.
+    pub routed: Vec<IpNet>,
+    /// Whether routed packets stay unreachable, rather than take the host's own way, when the client has crashed and its
+    /// TUN with it.
+    pub fail_closed: bool,
+}
+
+/// All of IPv4 and IPv6.
+#[must_use]
+pub fn everything() -> Vec<IpNet> {
+    vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()]
+}
+
+/// The TUN as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunDesired {
+    /// Its name.
+    pub name: String,
+    /// The inner addresses that the proxy handed out. A family without one is unreachable through the tunnel.
+    pub inner: Vec<IpAddr>,
+    /// Largest inner packet, bytes.
+    pub mtu: u32,
+}
+
+/// A link as the host's network sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkDesired {
+    /// The interface's name.
+    pub name: String,
+    /// A small number that stays with the link as long as the client runs: it gives the routing table and the mark.
+    pub slot: u16,
+    /// The ways out.
+    pub ways: Ways,
+}
+
+/// What `apply` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether anything had to be changed.
+    pub changed: bool,
+    /// What could not be done, each with its reason.
+    pub problems: Vec<Problem>,
+}
+
+/// A part of the desired state that could not be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The link it concerns, if it concerns one only.
+    pub link: Option<String>,
+    /// What failed and what helps, for a person to read.
+    pub what: String,
+}

@@ -1,0 +1,251 @@
+//! The host's network on Linux: policy routing over rtnetlink, one nftables table, and one kernel setting.
+//!
+//! `apply` reads what is installed under our protocol number, takes the difference to the [plan](crate::routes), and
+//! applies only that: first routes, then the rules that lead to them; rules are removed before the routes behind them.
+//! So at no moment does a packet follow a rule into an empty table.
+//!
+//! The one setting, `src_valid_mark` of links with strict reverse path filtering, is remembered *before* it is switched,
+//! in the set `src_valid_mark_switched_on` of the firewall table, so that a crashed run's switches are found too.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use ropewalk_link_io::netlink::{AddressScope, Netlink, NetlinkError, Target};
+use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
+use ropewalk_link_io::sysctl;
+
+use super::{Candidate, Choice, Desired, HostNetwork, LinkDesired, Outcome, Problem, TunDesired};
+use crate::interfaces;
+use crate::routes::{Numbers, Plan, plan};
+
+/// The client's hold on the network of a Linux host.
+#[derive(Debug)]
+pub struct LinuxNetwork {
+    netlink: Netlink,
+    numbers: Numbers,
+    table: Table,
+    /// Interfaces whose `src_valid_mark` we switched from 0 to 1.
+    switched: BTreeSet<String>,
+}
+
+/// The set in the firewall table that remembers [`LinuxNetwork::switched`].
+const SWITCHED: &str = "src_valid_mark_switched_on";
+
+impl LinuxNetwork {
+    /// Takes hold, and removes what a crashed client left behind under the same numbers.
+    ///
+    /// # Errors
+    /// When the right is missing (the capability is named) or the kernel refuses.
+    pub async fn open(numbers: Numbers) -> anyhow::Result<Self> {
+        let table = Table::new(&numbers.firewall);
+        Self::open_with(numbers, table).await
+    }
+
+    /// The same with a given handle on the firewall table, for an `nft` in an unusual place.
+    ///
+    /// # Errors
+    /// As [`LinuxNetwork::open`].
+    pub async fn open_with(numbers: Numbers, table: Table) -> anyhow::Result<Self> {
+        let netlink = Netlink::open()?;
+        let mut network = Self { netlink, numbers, table, switched: BTreeSet::new() };
+        network.remove().await.context("cannot clean up what an earlier client left behind")?;
+        Ok(network)
+    }
+
+    /// Sets up the TUN and returns its number.
+    async fn apply_tun(&self, tun: &TunDesired, outcome: &mut Outcome) -> anyhow::Result<u32> {
+        let now = self.netlink.interface(&tun.name).await?;
+        if now.mtu != tun.mtu {
+            self.netlink.set_mtu(now.index, tun.mtu).await?;
+            outcome.changed = true;
+        }
+        for old in now.addresses.iter().filter(|old| old.scope == AddressScope::Global) {
+            if !tun.inner.contains(&old.net.addr()) {
+                self.netlink.remove_address(now.index, old.net).await?;
+                outcome.changed = true;
+            }
+        }
+        for inner in &tun.inner {
+            if !now.addresses.iter().any(|old| old.net.addr() == *inner) {
+                self.netlink.add_address(now.index, (*inner).into()).await?;
+                outcome.changed = true;
+            }
+        }
+        if !now.up {
+            self.netlink.set_up(now.index).await?;
+            outcome.changed = true;
+        }
+        Ok(now.index)
+    }
+
+    async fn apply_plan(
+        &self,
+        plan: &Plan,
+        links: &[LinkDesired],
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        let protocol = self.numbers.protocol;
+        let routes: BTreeSet<_> = self.netlink.routes_of(protocol).await?.into_iter().collect();
+        let rules: BTreeSet<_> = self.netlink.rules_of(protocol).await?.into_iter().collect();
+        for route in plan.routes.difference(&routes) {
+            match self.netlink.replace_route(route).await {
+                Ok(()) => outcome.changed = true,
+                Err(error @ NetlinkError::Permission { .. }) => return Err(error.into()),
+                // The interface went down or away since it was listed: the next events tell more.
+                Err(error) => {
+                    let link = links.iter().find(|link| {
+                        matches!(route.target, Target::Interface { index, .. } if index == link.ways.index)
+                    });
+                    let link = link.map(|link| link.name.clone());
+                    outcome.problems.push(Problem { link, what: error.to_string() });
+                }
+            }
+        }
+        for rule in plan.rules.difference(&rules) {
+            self.netlink.add_rule(rule).await?;
+            outcome.changed = true;
+        }
+        for rule in rules.difference(&plan.rules) {
+            self.netlink.remove_rule(rule).await?;
+            outcome.changed = true;
+        }
+        for route in routes.difference(&plan.routes) {
+            self.netlink.remove_route(route).await?;
+            outcome.changed = true;
+        }
+        Ok(())
+    }
+
+    /// Puts the firewall table in place and switches `src_valid_mark` where it is needed.
+    async fn apply_filter(
+        &mut self,
+        plan: &Plan,
+        links: &[LinkDesired],
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        let strict: BTreeSet<&str> = links
+            .iter()
+            .filter(|link| link.ways.v4.is_some() && is_strict(&link.name))
+            .map(|link| link.name.as_str())
+            .collect();
+        let wanted: BTreeSet<String> = strict
+            .iter()
+            .filter(|name| self.switched.contains(**name) || !marks_count(name))
+            .map(|name| (*name).to_owned())
+            .collect();
+        let remembered = self.switched.union(&wanted).cloned().collect();
+        match self.table.apply(&body(plan, &remembered)).await {
+            Ok(changed) => outcome.changed |= changed,
+            Err(error @ NftError::Permission { .. }) => return Err(error.into()),
+            Err(error) => {
+                // Without the table the links still work, unless reverse path filtering is strict and one of the rare
+                // cases holds that the mark is for.
+                let links = strict.iter().map(|name| Some((*name).to_owned()));
+                let links: Vec<_> = if strict.is_empty() { vec![None] } else { links.collect() };
+                outcome.problems.extend(links.into_iter().map(|link| Problem {
+                    link,
+                    what: format!(
+                        "{error}; where rp_filter is 1 (strict), answers of the proxy may be dropped"
+                    ),
+                }));
+                return Ok(());
+            }
+        }
+        for name in wanted.difference(&self.switched) {
+            sysctl::write(&src_valid_mark(name), "1")?;
+            outcome.changed = true;
+        }
+        for name in self.switched.difference(&wanted) {
+            switch_back(name)?;
+            outcome.changed = true;
+        }
+        let forget = remembered != wanted;
+        self.switched = wanted;
+        if forget {
+            self.table.apply(&body(plan, &self.switched)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl HostNetwork for LinuxNetwork {
+    async fn candidates(&self, choice: &Choice, tun: &str) -> anyhow::Result<Vec<Candidate>> {
+        let interfaces = self.netlink.interfaces().await?;
+        let gateways = self.netlink.gateways(self.numbers.protocol).await?;
+        Ok(interfaces::candidates(choice, tun, &interfaces, &gateways))
+    }
+
+    async fn apply(&mut self, desired: &Desired) -> anyhow::Result<Outcome> {
+        let mut outcome = Outcome::default();
+        let tun = match &desired.tun {
+            Some(tun) => Some(self.apply_tun(tun, &mut outcome).await?),
+            None => None,
+        };
+        let plan = plan(&self.numbers, desired, tun)?;
+        self.apply_filter(&plan, &desired.links, &mut outcome).await?;
+        self.apply_plan(&plan, &desired.links, &mut outcome).await?;
+        Ok(outcome)
+    }
+
+    async fn remove(&mut self) -> anyhow::Result<()> {
+        for rule in self.netlink.rules_of(self.numbers.protocol).await? {
+            self.netlink.remove_rule(&rule).await?;
+        }
+        for route in self.netlink.routes_of(self.numbers.protocol).await? {
+            self.netlink.remove_route(&route).await?;
+        }
+        match self.table.set_elements(SWITCHED).await {
+            Ok(remembered) => self.switched.extend(remembered),
+            // Where nft is missing there is no table of ours either.
+            Err(NftError::Missing { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for name in std::mem::take(&mut self.switched) {
+            switch_back(&name)?;
+        }
+        match self.table.remove().await {
+            Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The whole firewall table: the plan's chains, and what must be remembered.
+fn body(plan: &Plan, remembered: &BTreeSet<String>) -> String {
+    let names: Vec<_> = remembered.iter().map(|name| format!("\"{name}\"")).collect();
+    let elements = match names.as_slice() {
+        [] => String::new(),
+        names => format!("elements = {{ {} }}", names.join(", ")),
+    };
+    format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{}", plan.firewall)
+}
+
+/// Whether a datagram is dropped on this interface when its answer would leave by another one. The larger of the
+/// interface's value and that of `all` counts; 2 (loose) asks only whether there is any answer.
+fn is_strict(interface: &str) -> bool {
+    let value = |name: &str| {
+        let key = format!("net/ipv4/conf/{name}/rp_filter");
+        sysctl::read_number(&key).ok().flatten().unwrap_or(0)
+    };
+    value(interface).max(value("all")) == 1
+}
+
+/// Whether the mark of a datagram takes part in that question already.
+fn marks_count(interface: &str) -> bool {
+    let value = |key: String| sysctl::read_number(&key).ok().flatten() == Some(1);
+    value(src_valid_mark(interface)) || value(src_valid_mark("all"))
+}
+
+fn src_valid_mark(interface: &str) -> String {
+    format!("net/ipv4/conf/{interface}/src_valid_mark")
+}
+
+/// Sets `src_valid_mark` of an interface to 0 again; an interface that is gone took its setting with it.
+fn switch_back(interface: &str) -> anyhow::Result<()> {
+    let key = src_valid_mark(interface);
+    // The name may come from a table that somebody else wrote.
+    if is_plain_name(interface) && sysctl::read(&key)?.is_some() {
+        sysctl::write(&key, "0")?;
+    }
+    Ok(())
+}

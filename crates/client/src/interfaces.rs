@@ -1,0 +1,270 @@
+//! Which interfaces are links now, and the way out of each.
+//!
+//! A pure decision over what the kernel lists: for each address family a link needs a usable address and a way out, which is
+//! the best default route that somebody (DHCP, the user) made for that interface in any table, a router that the user
+//! named, or, on a point-to-point interface, the interface itself.
+
+use std::net::IpAddr;
+
+use ropewalk_link_io::netlink::{Address, AddressScope, Family, Gateway, Interface, Kind};
+use ropewalk_link_io::nft::is_plain_name;
+
+use crate::host::{Candidate, Choice, Listed, NoWay, Way, Ways};
+
+/// Kinds of interfaces that `auto` never takes, even with a default route: they carry their packets over another
+/// interface, which is the link.
+const TUNNELS: [&str; 16] = [
+    "tun",
+    "wireguard",
+    "gre",
+    "gretap",
+    "ip6gre",
+    "ip6gretap",
+    "ipip",
+    "ip6tnl",
+    "sit",
+    "vti",
+    "vti6",
+    "xfrm",
+    "vxlan",
+    "geneve",
+    "erspan",
+    "vrf",
+];
+
+/// Bounds the rules that one interface can cause; IPv6 privacy addresses pile up to about ten.
+const MAX_ADDRESSES: usize = 16;
+
+/// The candidates for links, in the order of the list or, for `auto`, of the interfaces' numbers.
+#[must_use]
+pub fn candidates(
+    choice: &Choice,
+    tun: &str,
+    interfaces: &[Interface],
+    gateways: &[Gateway],
+) -> Vec<Candidate> {
+    match choice {
+        Choice::Auto { except } => interfaces
+            .iter()
+            .filter(|found| found.name != tun && !except.contains(&found.name))
+            .filter(|found| !found.loopback && !is_tunnel(&found.kind))
+            .filter(|found| gateways.iter().any(|gateway| gateway.index == found.index))
+            .map(|found| Candidate { name: found.name.clone(), state: ways(found, &[], gateways) })
+            .collect(),
+        Choice::List(list) => list
+            .iter()
+            .map(|listed| Candidate {
+                name: listed.name.clone(),
+                state: ways_of_listed(listed, interfaces, gateways),
+            })
+            .collect(),
+    }
+}
+
+fn is_tunnel(kind: &Kind) -> bool {
+    match kind {
+        Kind::Physical => false,
+        Kind::Virtual(kind) => TUNNELS.contains(&kind.as_str()),
+    }
+}
+
+fn ways_of_listed(
+    listed: &Listed,
+    interfaces: &[Interface],
+    gateways: &[Gateway],
+) -> Result<Ways, NoWay> {
+    let found = interfaces.iter().find(|found| found.name == listed.name).ok_or(NoWay::Missing)?;
+    ways(found, &listed.gateways, gateways)
+}
+
+fn ways(interface: &Interface, named: &[IpAddr], gateways: &[Gateway]) -> Result<Ways, NoWay> {
+    if !is_plain_name(&interface.name) {
+        return Err(NoWay::Name);
+    }
+    if !interface.up {
+        return Err(NoWay::Down);
+    }
+    if !interface.carrier {
+        return Err(NoWay::NoCarrier);
+    }
+    if !interface.addresses.iter().any(is_usable) {
+        return Err(NoWay::NoAddress);
+    }
+    let v4 = way(Family::V4, interface, named, gateways);
+    let v6 = way(Family::V6, interface, named, gateways);
+    if v4.is_none() && v6.is_none() {
+        return Err(NoWay::NoGateway);
+    }
+    Ok(Ways { index: interface.index, v4, v6 })
+}
+
+fn way(
+    family: Family,
+    interface: &Interface,
+    named: &[IpAddr],
+    gateways: &[Gateway],
+) -> Option<Way> {
+    let mut usable: Vec<&Address> = interface
+        .addresses
+        .iter()
+        .filter(|address| is_usable(address) && Family::of(address.net.addr()) == family)
+        .collect();
+    // A socket lives long: an address that stays is better than one that is about to go. The sort is stable, so among
+    // equals the kernel's order decides (the primary address first).
+    usable.sort_by_key(|address| (address.deprecated, address.temporary));
+    let source = usable.first()?.net.addr();
+    let by_name = named.iter().copied().find(|gateway| Family::of(*gateway) == family);
+    let by_route = gateways
+        .iter()
+        .find(|gateway| gateway.index == interface.index && gateway.family == family);
+    let gateway = match (by_name, by_route) {
+        (Some(named), _) => Some(named),
+        (None, Some(found)) => found.via,
+        (None, None) if interface.point_to_point => None,
+        (None, None) => return None,
+    };
+    usable.truncate(MAX_ADDRESSES);
+    let addresses = usable.iter().map(|address| address.net).collect();
+    Some(Way { source, addresses, gateway })
+}
+
+fn is_usable(address: &Address) -> bool {
+    address.scope == AddressScope::Global && !address.tentative
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {
+        Interface {
+            index,
+            name: name.into(),
+            up: true,
+            carrier: true,
+            kind: Kind::Physical,
+            loopback: false,
+            point_to_point: false,
+            mtu: 1500,
+            addresses: addresses
+                .iter()
+                .map(|net| Address {
+                    net: net.parse().unwrap(),
+                    scope: AddressScope::Global,
+                    tentative: false,
+                    deprecated: false,
+                    temporary: false,
+                })
+                .collect(),
+        }
+    }
+
+    fn gateway(index: u32, family: Family, via: Option<&str>) -> Gateway {
+        let via = via.map(|address| address.parse().unwrap());
+        Gateway { family, index, via, metric: 100, table: 254, protocol: 16 }
+    }
+
+    fn listed(names: &[&str]) -> Choice {
+        let list = names.iter().map(|name| Listed { name: (*name).into(), gateways: Vec::new() });
+        Choice::List(list.collect())
+    }
+
+    fn state(interface: &Interface, gateways: &[Gateway]) -> Result<Ways, NoWay> {
+        let choice = listed(&[&interface.name]);
+        let mut found = candidates(&choice, "rope0", std::slice::from_ref(interface), gateways);
+        found.remove(0).state
+    }
+
+    #[test]
+    fn each_obstacle_is_told_as_itself() {
+        let good = interface(2, "wan1", &["192.0.2.7/24"]);
+        let way_out = [gateway(2, Family::V4, Some("192.0.2.1"))];
+        assert!(state(&good, &way_out).is_ok());
+        let cases = [
+            (Interface { up: false, ..good.clone() }, NoWay::Down),
+            (Interface { carrier: false, ..good.clone() }, NoWay::NoCarrier),
+            (Interface { addresses: Vec::new(), ..good.clone() }, NoWay::NoAddress),
+            (Interface { name: "wan*".into(), ..good.clone() }, NoWay::Name),
+            (Interface { index: 9, ..good.clone() }, NoWay::NoGateway),
+        ];
+        for (interface, expected) in cases {
+            assert_eq!(state(&interface, &way_out), Err(expected));
+        }
+        let absent = candidates(&listed(&["usb7"]), "rope0", &[good], &way_out);
+        assert_eq!(absent[0].state, Err(NoWay::Missing));
+    }
+
+    #[test]
+    fn an_address_under_duplicate_detection_or_of_link_scope_is_no_address() {
+        let mut wan = interface(2, "wan1", &["2001:db8::7/64"]);
+        wan.addresses[0].tentative = true;
+        assert_eq!(state(&wan, &[]), Err(NoWay::NoAddress));
+        wan.addresses[0].tentative = false;
+        wan.addresses[0].scope = AddressScope::Link;
+        assert_eq!(state(&wan, &[]), Err(NoWay::NoAddress));
+    }
+
+    #[test]
+    fn a_point_to_point_interface_needs_no_gateway() {
+        let mut ppp = interface(2, "ppp0", &["192.0.2.7/32"]);
+        assert_eq!(state(&ppp, &[]), Err(NoWay::NoGateway));
+        ppp.point_to_point = true;
+        assert_eq!(state(&ppp, &[]).unwrap().v4.unwrap().gateway, None);
+        // A modem that is no point-to-point interface but has a default route without a gateway.
+        let wwan = interface(3, "wwan0", &["192.0.2.9/30"]);
+        assert_eq!(
+            state(&wwan, &[gateway(3, Family::V4, None)]).unwrap().v4.unwrap().gateway,
+            None
+        );
+    }
+
+    #[test]
+    fn the_address_that_stays_longest_is_the_source() {
+        let mut wan = interface(2, "wan1", &["2001:db8::a/64", "2001:db8::b/64", "2001:db8::c/64"]);
+        wan.addresses[0].temporary = true;
+        wan.addresses[1].deprecated = true;
+        let ways = state(&wan, &[gateway(2, Family::V6, Some("fe80::1"))]).unwrap();
+        let way = ways.v6.unwrap();
+        assert_eq!(way.source, "2001:db8::c".parse::<IpAddr>().unwrap());
+        assert_eq!(way.addresses.len(), 3);
+        assert_eq!(ways.v4, None);
+    }
+
+    #[test]
+    fn a_gateway_that_the_user_names_wins() {
+        let wan = interface(2, "wan1", &["192.0.2.7/24"]);
+        let choice = Choice::List(vec![Listed {
+            name: "wan1".into(),
+            gateways: vec!["192.0.2.99".parse().unwrap()],
+        }]);
+        let found =
+            candidates(&choice, "rope0", &[wan], &[gateway(2, Family::V4, Some("192.0.2.1"))]);
+        let way = found[0].state.clone().unwrap().v4.unwrap();
+        assert_eq!(way.gateway, Some("192.0.2.99".parse().unwrap()));
+    }
+
+    #[test]
+    fn auto_takes_interfaces_with_a_default_route_but_no_tunnels() {
+        let mut interfaces = [
+            interface(1, "lo", &["127.0.0.1/8"]),
+            interface(2, "wan1", &["192.0.2.7/24"]),
+            interface(3, "lan0", &["10.0.0.1/24"]),
+            interface(4, "wg0", &["10.9.0.1/24"]),
+            interface(5, "rope0", &["10.77.0.2/32"]),
+            interface(6, "wan2", &["198.51.100.7/24"]),
+        ];
+        interfaces[0].loopback = true;
+        interfaces[3].kind = Kind::Virtual("wireguard".into());
+        let gateways: Vec<_> =
+            [1, 2, 4, 5, 6].map(|index| gateway(index, Family::V4, Some("192.0.2.1"))).into();
+        let names = |except: &[&str]| -> Vec<String> {
+            let except = except.iter().map(|name| (*name).to_owned()).collect();
+            candidates(&Choice::Auto { except }, "rope0", &interfaces, &gateways)
+                .into_iter()
+                .map(|candidate| candidate.name)
+                .collect()
+        };
+        assert_eq!(names(&[]), ["wan1", "wan2"]);
+        assert_eq!(names(&["wan1"]), ["wan2"]);
+    }
+}

@@ -1,0 +1,414 @@
+//! The client's routes, rules and firewall table, computed as one plan from what is desired.
+//!
+//! Nothing of the user's is edited: every route stands in a table of our own, and rules lead there. A packet meets the
+//! rules in this order (offsets from [`Numbers::priority`]); the first whose table has an answer decides:
+//!
+//! | rule | for | why |
+//! | --- | --- | --- |
+//! | +0 mark of link *i* → table of link *i* | our own datagrams | each leaves by its link, past the tunnel |
+//! | +1 any of our marks → unreachable | our own datagrams | a link without a way out never sends by another one |
+//! | +2 from an inner address, or bound to the TUN → tunnel table | packets that name the tunnel | whatever is routed |
+//! | +3 from an address of a link → main, without its default route | packets that name a link | the LAN first |
+//! | +4 from an address of a link → table of that link | the same | replies leave by where the question came |
+//! | +10… to a routed prefix → main, only what is longer than the prefix | everything else | the LAN stays reachable |
+//! | +11… to a routed prefix → tunnel table | everything else | the tunnel |
+//!
+//! The last pair makes the tunnel behave as if its prefixes stood in the main table and won each tie: with `0.0.0.0/0` the
+//! host's own default route is ignored and everything more special stays (`wg-quick` has the same rule with
+//! `suppress_prefixlength 0`); with `10.0.0.0/8` a LAN `10.1.0.0/16` stays, a route to all of `10.0.0.0/8` does not.
+//!
+//! The proxy itself is reached by the marks, so no route to its addresses is needed, and a proxy whose address changes
+//! needs none changed. Its *name* is resolved before any of this is in place; afterwards a lookup by the system's resolver
+//! would itself go through the tunnel, so the daemon keeps all addresses it was given, tries them all, and takes the
+//! routes back before it looks the name up again.
+//!
+//! Strict reverse path filtering (`rp_filter` = 1, RFC 3704) asks, for each datagram that comes in, whether the answer
+//! would leave by the same interface. The rules +3 and +4 say yes, because the question is asked with our address as the
+//! source. That fails in two cases: the main table holds a special route to the proxy, or two links have the same address
+//! (two LTE routers of one make). So a datagram that comes from the proxy to this host by a link gets the link's mark
+//! (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given after address
+//! translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left alone.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use ropewalk_link_io::netlink::{
+    CLIENT_PROTOCOL, Family, MAIN_TABLE, Route, Rule, RuleAction, Target,
+};
+
+use crate::host::{Desired, LinkDesired, TunDesired, Way};
+
+/// The numbers under which a client's changes are found. A second client in the same network namespace needs others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The routing table of the tunnel; that of the link in slot *i* is this + 1 + *i*.
+    pub table: u32,
+    /// The mark (upper 16 bits) of our datagrams; that of the link in slot *i* is this + 1 + *i*.
+    pub mark: u32,
+    /// The priority of the first rule.
+    pub priority: u32,
+    /// The protocol number of routes and rules.
+    pub protocol: u8,
+    /// The name of the nftables table.
+    pub firewall: String,
+}
+
+impl Default for Numbers {
+    /// Tables from 7700 and marks 0x5257xxxx ("RW"), used by no program known to us. The rules begin at 5300: after
+    /// Tailscale's (5210 to 5270), so that its network stays reachable, and before `wg-quick`'s (near 32764) and the
+    /// main table (32766).
+    fn default() -> Self {
+        Self {
+            table: 7700,
+            mark: 0x5257_0000,
+            priority: 5300,
+            protocol: CLIENT_PROTOCOL,
+            firewall: "ropewalk_client".into(),
+        }
+    }
+}
+
+/// The bits of a mark that say that a datagram is ours.
+const MARK_MASK: u32 = 0xffff_0000;
+
+/// No host has this many ways out; bounds tables and rules.
+pub const MAX_LINKS: u16 = 64;
+
+/// Rules are asked one after the other for each packet that is routed, so their number is bounded.
+pub const MAX_ROUTED: usize = 256;
+
+impl Numbers {
+    /// The mark for the sockets of the link in this slot.
+    #[must_use]
+    pub fn mark_of(&self, slot: u16) -> u32 {
+        self.mark + 1 + u32::from(slot)
+    }
+
+    /// The routing table of the link in this slot.
+    #[must_use]
+    pub fn table_of(&self, slot: u16) -> u32 {
+        self.table + 1 + u32::from(slot)
+    }
+}
+
+/// All that is to be in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Routes, each in a table of our own.
+    pub routes: BTreeSet<Route>,
+    /// Rules that lead to them.
+    pub rules: BTreeSet<Rule>,
+    /// The chains of the firewall table.
+    pub firewall: String,
+}
+
+/// Why no plan can be made.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Too many links.
+    #[error("link {0} is more than the {MAX_LINKS} that can be used at once")]
+    TooManyLinks(String),
+    /// Too many prefixes.
+    #[error("{0} prefixes are to be routed through the tunnel; at most {MAX_ROUTED} can be")]
+    TooManyRouted(usize),
+}
+
+/// Computes the plan. `tun` is the interface number of the TUN, `None` while there is none.
+///
+/// # Errors
+/// When a bound is exceeded.
+pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Plan, PlanError> {
+    if let Some(link) = desired.links.iter().find(|link| link.slot >= MAX_LINKS) {
+        return Err(PlanError::TooManyLinks(link.name.clone()));
+    }
+    if desired.routed.len() > MAX_ROUTED {
+        return Err(PlanError::TooManyRouted(desired.routed.len()));
+    }
+    let mut plan = Plan::default();
+    plan.refuse_marks_without_way(numbers);
+    for link in &desired.links {
+        for way in [&link.ways.v4, &link.ways.v6].into_iter().flatten() {
+            plan.add_link(numbers, link, way);
+        }
+    }
+    if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
+        plan.add_tunnel(numbers, wanted, index, desired.fail_closed);
+        plan.add_routed(numbers, &desired.routed);
+    }
+    plan.firewall = firewall(numbers, desired);
+    Ok(plan)
+}
+
+/// Among routes to the same prefix in our own tables: the way, and the last resort behind it.
+const METRIC_WAY: u32 = 10;
+const METRIC_LAST: u32 = 20;
+
+impl Plan {
+    fn refuse_marks_without_way(&mut self, numbers: &Numbers) {
+        for family in Family::BOTH {
+            let mut rule = rule(numbers, family, 1, RuleAction::Unreachable);
+            rule.mark = Some((numbers.mark, MARK_MASK));
+            self.rules.insert(rule);
+        }
+    }
+
+    fn add_link(&mut self, numbers: &Numbers, link: &LinkDesired, way: &Way) {
+        let family = Family::of(way.source);
+        let table = numbers.table_of(link.slot);
+        let lookup = RuleAction::Lookup { table, suppress: None };
+
+        // The prefixes that are neighbours of the link, then everything else by its router.
+        for net in way.addresses.iter().map(IpNet::trunc) {
+            if net.prefix_len() < net.max_prefix_len() {
+                self.routes.insert(route(numbers, table, net, link.ways.index, None));
+            }
+        }
+        let default = route(numbers, table, family.everything(), link.ways.index, way.gateway);
+        self.routes.insert(default);
+
+        let mut by_mark = rule(numbers, family, 0, lookup);
+        by_mark.mark = Some((numbers.mark_of(link.slot), u32::MAX));
+        self.rules.insert(by_mark);
+        for address in &way.addresses {
+            let neighbours = RuleAction::Lookup { table: MAIN_TABLE, suppress: Some(0) };
+            for (offset, action) in [(3, neighbours), (4, lookup)] {
+                let mut by_source = rule(numbers, family, offset, action);
+                by_source.from = Some(host(address.addr()));
+                self.rules.insert(by_source);
+            }
+        }
+    }
+
+    fn add_tunnel(&mut self, numbers: &Numbers, tun: &TunDesired, index: u32, fail_closed: bool) {
+        let lookup = RuleAction::Lookup { table: numbers.table, suppress: None };
+        for family in Family::BOTH {
+            let handed_out = tun.inner.iter().any(|inner| Family::of(*inner) == family);
+            if handed_out {
+                let default = route(numbers, numbers.table, family.everything(), index, None);
+                self.routes.insert(default);
+            }
+            if !handed_out || fail_closed {
+                self.routes.insert(Route {
+                    destination: family.everything(),
+                    table: numbers.table,
+                    metric: METRIC_LAST,
+                    target: Target::Unreachable,
+                    protocol: numbers.protocol,
+                    mtu: None,
+                });
+            }
+            let mut bound = rule(numbers, family, 2, lookup);
+            bound.oif = Some(tun.name.clone());
+            self.rules.insert(bound);
+        }
+        for inner in &tun.inner {
+            let mut by_source = rule(numbers, Family::of(*inner), 2, lookup);
+            by_source.from = Some(host(*inner));
+            self.rules.insert(by_source);
+        }
+    }
+
+    fn add_routed(&mut self, numbers: &Numbers, routed: &[IpNet]) {
+        // Longer prefixes first, so that a shorter one that holds them does not answer for them.
+        let mut ordered: Vec<IpNet> = routed.iter().map(IpNet::trunc).collect();
+        ordered.sort_by_key(|net| (std::cmp::Reverse(net.prefix_len()), *net));
+        ordered.dedup();
+        for (net, offset) in ordered.into_iter().zip((10_u32..).step_by(2)) {
+            let longer = RuleAction::Lookup { table: MAIN_TABLE, suppress: Some(net.prefix_len()) };
+            let tunnel = RuleAction::Lookup { table: numbers.table, suppress: None };
+            for (offset, action) in [(offset, longer), (offset + 1, tunnel)] {
+                let mut to = rule(numbers, Family::of(net.addr()), offset, action);
+                // The kernel knows a prefix of length 0 as no prefix.
+                to.to = Some(net).filter(|net| net.prefix_len() > 0);
+                self.rules.insert(to);
+            }
+        }
+    }
+}
+
+/// The chains of the client's firewall table.
+fn firewall(numbers: &Numbers, desired: &Desired) -> String {
+    let mut text = String::from(
+        "    chain prerouting {\n        type filter hook prerouting priority -90; policy accept;\n",
+    );
+    // Sorted, so that the same state gives the same text whatever order the resolver answered in.
+    let proxies: BTreeSet<_> = desired.proxy.iter().collect();
+    for link in &desired.links {
+        for proxy in &proxies {
+            if link.ways.to(proxy.ip()).is_none() {
+                continue;
+            }
+            let (ip, name, mark) = (proxy.ip(), &link.name, numbers.mark_of(link.slot));
+            let word = if ip.is_ipv4() { "ip" } else { "ip6" };
+            writeln!(
+                text,
+                "        iifname \"{name}\" {word} saddr {ip} udp sport {} fib daddr type local meta mark set {mark:#x}",
+                proxy.port()
+            )
+            .expect("writing to a string");
+        }
+    }
+    text.push_str("    }\n");
+    text
+}
+
+fn rule(numbers: &Numbers, family: Family, offset: u32, action: RuleAction) -> Rule {
+    Rule {
+        family,
+        priority: numbers.priority + offset,
+        mark: None,
+        from: None,
+        to: None,
+        oif: None,
+        action,
+        protocol: numbers.protocol,
+    }
+}
+
+fn route(
+    numbers: &Numbers,
+    table: u32,
+    destination: IpNet,
+    index: u32,
+    gateway: Option<IpAddr>,
+) -> Route {
+    Route {
+        destination,
+        table,
+        metric: METRIC_WAY,
+        // Hosts in clouds and behind modems often have a router outside of their own prefix.
+        target: Target::Interface { index, gateway, onlink: gateway.is_some() },
+        protocol: numbers.protocol,
+        mtu: None,
+    }
+}
+
+fn host(address: IpAddr) -> IpNet {
+    IpNet::from(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Ways, everything};
+
+    fn link(name: &str, slot: u16, source: &str, gateway: Option<&str>) -> LinkDesired {
+        let net: IpNet = source.parse().unwrap();
+        let way = Way {
+            source: net.addr(),
+            addresses: vec![net],
+            gateway: gateway.map(|address| address.parse().unwrap()),
+        };
+        let (v4, v6) = if net.addr().is_ipv4() { (Some(way), None) } else { (None, Some(way)) };
+        LinkDesired { name: name.into(), slot, ways: Ways { index: 2 + u32::from(slot), v4, v6 } }
+    }
+
+    fn desired() -> Desired {
+        Desired {
+            tun: Some(TunDesired {
+                name: "rope0".into(),
+                inner: vec!["10.77.0.2".parse().unwrap()],
+                mtu: 1400,
+            }),
+            links: vec![link("wan1", 0, "192.0.2.7/24", Some("192.0.2.1"))],
+            proxy: vec!["203.0.113.5:4600".parse().unwrap()],
+            routed: everything(),
+            fail_closed: false,
+        }
+    }
+
+    fn rules(plan: &Plan, family: Family) -> Vec<String> {
+        let of_family = plan.rules.iter().filter(|rule| rule.family == family);
+        of_family.map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_rules_stand_in_the_order_of_the_table() {
+        let plan = plan(&Numbers::default(), &desired(), Some(9)).unwrap();
+        assert_eq!(
+            rules(&plan, Family::V4),
+            [
+                "5300: mark 0x52570001/0xffffffff lookup 7701",
+                "5301: mark 0x52570000/0xffff0000 unreachable",
+                "5302: bound to rope0 lookup 7700",
+                "5302: from 10.77.0.2/32 lookup 7700",
+                "5303: from 192.0.2.7/32 lookup 254 longer than /0",
+                "5304: from 192.0.2.7/32 lookup 7701",
+                "5310: lookup 254 longer than /0",
+                "5311: lookup 7700",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_family_that_is_not_handed_out_is_unreachable_through_the_tunnel() {
+        let plan = plan(&Numbers::default(), &desired(), Some(9)).unwrap();
+        let v6: Vec<_> =
+            plan.routes.iter().filter(|route| route.destination.addr().is_ipv6()).collect();
+        assert_eq!(v6.len(), 1);
+        assert_eq!((v6[0].target, v6[0].table), (Target::Unreachable, 7700));
+        assert!(rules(&plan, Family::V6).contains(&"5313: lookup 7700".into()));
+    }
+
+    #[test]
+    fn without_a_tun_only_the_links_have_routes() {
+        let plan = plan(&Numbers::default(), &desired(), None).unwrap();
+        assert!(plan.routes.iter().all(|route| route.table == 7701), "{:?}", plan.routes);
+        assert!(plan.rules.iter().all(|rule| rule.priority < 5305));
+    }
+
+    #[test]
+    fn longer_prefixes_are_asked_first_and_doubles_once() {
+        let mut desired = desired();
+        desired.routed =
+            ["10.0.0.0/8", "10.1.0.0/16", "10.0.0.1/8"].map(|net| net.parse().unwrap()).into();
+        let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+        let routed: Vec<_> = rules(&plan, Family::V4).split_off(6);
+        assert_eq!(
+            routed,
+            [
+                "5310: to 10.1.0.0/16 lookup 254 longer than /16",
+                "5311: to 10.1.0.0/16 lookup 7700",
+                "5312: to 10.0.0.0/8 lookup 254 longer than /8",
+                "5313: to 10.0.0.0/8 lookup 7700",
+            ]
+        );
+        assert!(!rules(&plan, Family::V6).iter().any(|rule| rule.starts_with("531")));
+    }
+
+    #[test]
+    fn failing_closed_adds_the_last_resort_behind_the_tunnel() {
+        let mut desired = desired();
+        desired.fail_closed = true;
+        let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+        let tunnel: Vec<_> = plan
+            .routes
+            .iter()
+            .filter(|route| route.table == 7700 && route.destination.addr().is_ipv4())
+            .map(|route| (route.metric, route.target == Target::Unreachable))
+            .collect();
+        assert_eq!(tunnel, [(10, false), (20, true)]);
+    }
+
+    #[test]
+    fn the_firewall_marks_only_families_that_the_link_has() {
+        let mut desired = desired();
+        desired.proxy.push("[2001:db8::5]:4600".parse().unwrap());
+        let text = firewall(&Numbers::default(), &desired);
+        assert!(text.contains("iifname \"wan1\" ip saddr 203.0.113.5 udp sport 4600"), "{text}");
+        assert!(!text.contains("ip6"), "{text}");
+    }
+
+    #[test]
+    fn what_exceeds_a_bound_is_refused() {
+        let mut many = desired();
+        many.links[0].slot = MAX_LINKS;
+        let error = plan(&Numbers::default(), &many, None).unwrap_err();
+        assert_eq!(error, PlanError::TooManyLinks("wan1".into()));
+        let mut many = desired();
+        many.routed = vec!["10.0.0.0/8".parse().unwrap(); MAX_ROUTED + 1];
+        assert!(plan(&Numbers::default(), &many, None).is_err());
+    }
+}
