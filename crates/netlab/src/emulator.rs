@@ -30,6 +30,7 @@ pub use self::worker::Scheduling;
 use self::worker::{Command, Snapshot, Worker};
 use crate::error::LabError;
 use crate::netem::{Conditions, Counters};
+use crate::scenario::Link;
 
 /// One link to emulate.
 #[derive(Clone, Debug)]
@@ -137,7 +138,8 @@ impl Emulator {
         self.update(link, Direction::Downstream, change)
     }
 
-    /// Has the conditions of one direction replaced at `at`, exactly.
+    /// Has the conditions of one direction replaced at `at`, exactly: all of them, also those that
+    /// [`Self::update`] changed meanwhile.
     ///
     /// # Errors
     /// If there is no such link.
@@ -150,6 +152,20 @@ impl Emulator {
     ) -> Result<(), LabError> {
         let lane = self.lane(link, direction)?;
         self.ask(|done| Command::Plan { lane, at, conditions, done })
+    }
+
+    /// Has a link follow a scenario that begins at `start`. Its initial conditions are those that the
+    /// emulator was spawned with.
+    ///
+    /// # Errors
+    /// If there is no such link.
+    pub fn follow(&self, link: usize, scenario: &Link, start: Instant) -> Result<(), LabError> {
+        let upstream = scenario.upstream.changes.iter().map(|change| (Direction::Upstream, change));
+        let downstream =
+            scenario.downstream.changes.iter().map(|change| (Direction::Downstream, change));
+        upstream.chain(downstream).try_for_each(|(direction, (at, conditions))| {
+            self.plan(link, direction, start + *at, conditions.clone())
+        })
     }
 
     /// What happened so far.

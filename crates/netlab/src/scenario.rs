@@ -1,0 +1,405 @@
+//! A scenario file: links, traffic, settings of the tunnel, and what must come out. The same file
+//! runs in virtual time and on the real kernel.
+//!
+//! The file ([`file`]) is what a person writes: TOML, unknown names refused. A [`Scenario`] is what
+//! it means: conditions per direction and moment, ready for [`Netem`](crate::netem::Netem) and
+//! [`Emulator`](crate::emulator::Emulator).
+
+pub mod file;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use ropewalk_proto::time::Instant;
+
+use self::file::{
+    Check, LinkSection, ScenarioFile, SettingsSection, TrafficSection, TunnelSection,
+};
+use crate::loss::{GilbertElliott, Loss};
+use crate::netem::{Conditions, Cut, Marking, Netem, QueueLimit, Rate};
+use crate::profile::bitrate;
+use crate::trace::{Trace, TraceError};
+
+/// The longest time that a scenario may name, in seconds: a day. Longer is a slip of the pen.
+const MAX_SECONDS: f64 = 86_400.0;
+
+/// A scenario, checked and ready to run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// A short name, for tables and files of results.
+    pub name: String,
+    /// What it shows, for people.
+    pub description: String,
+    /// What decides losses and jitter.
+    pub seed: u64,
+    /// How long it runs; `None` until all traffic has ended.
+    pub duration: Option<Duration>,
+    /// The links, in the order of the file.
+    pub links: Vec<Link>,
+    /// What runs through the tunnel.
+    pub traffic: Vec<TrafficSection>,
+    /// How the tunnel is set.
+    pub tunnel: TunnelSection,
+    /// What must come out.
+    pub checks: Vec<Check>,
+}
+
+/// One link of a scenario.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// From the client.
+    pub upstream: Course,
+    /// To the client.
+    pub downstream: Course,
+    /// After how long without a packet its NAT forgets a UDP flow; `None` is the router's default.
+    pub nat_udp_timeout: Option<Duration>,
+}
+
+/// What one direction of a link is like, from the beginning of the scenario to its end.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Course {
+    /// At the beginning.
+    pub initial: Conditions,
+    /// Later, by time since the beginning, ascending.
+    pub changes: Vec<(Duration, Conditions)>,
+}
+
+impl Course {
+    /// A link in virtual time that follows this course from `start`.
+    #[must_use]
+    pub fn netem<T>(&self, start: Instant, rng: SmallRng) -> Netem<T> {
+        let mut netem = Netem::new(start, self.initial.clone(), rng);
+        for (at, conditions) in &self.changes {
+            netem.plan_change(start + *at, conditions.clone());
+        }
+        netem
+    }
+}
+
+/// Why a scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error("cannot read the scenario {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Not TOML, or a name or type that does not belong there. Says line and column.
+    #[error(transparent)]
+    Syntax(#[from] toml::de::Error),
+    /// A value that makes no sense.
+    #[error("{place}: {problem}")]
+    Invalid {
+        /// Which link, traffic or check.
+        place: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A trace cannot be used.
+    #[error("{place}: {source}")]
+    Trace {
+        /// Which link.
+        place: String,
+        /// What is wrong with the trace.
+        source: TraceError,
+    },
+}
+
+impl Scenario {
+    /// Reads a scenario file. Traces are looked for from its folder.
+    ///
+    /// # Errors
+    /// If it cannot be read or makes no sense, with the place.
+    pub fn open(path: &Path) -> Result<Self, ScenarioError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Read { path: path.to_path_buf(), source })?;
+        Self::parse(&text, path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// Reads a scenario whose traces lie in `folder`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, ScenarioError> {
+        let file: ScenarioFile = toml::from_str(text)?;
+        let mut reader = Reader { folder, traces: BTreeMap::new() };
+        let mut links = Vec::with_capacity(file.links.len());
+        for section in &file.links {
+            let link = reader.link(section)?;
+            if links.iter().any(|other: &Link| other.name == link.name) {
+                return Err(invalid(&place(section), "the name is taken"));
+            }
+            links.push(link);
+        }
+        if links.is_empty() {
+            return Err(invalid("links", "a scenario needs at least one"));
+        }
+        for (number, traffic) in (1..).zip(&file.traffic) {
+            check_traffic(&format!("traffic {number}"), traffic)?;
+        }
+        for check in &file.checks {
+            if check.minimum.is_none() && check.maximum.is_none() {
+                let place = format!("check `{}`", check.name);
+                return Err(invalid(&place, "needs a minimum or a maximum"));
+            }
+        }
+        let duration = file.duration_s.map(|s| seconds("the scenario", "duration_s", s));
+        Ok(Self {
+            name: file.name,
+            description: file.description,
+            seed: file.seed,
+            duration: duration.transpose()?,
+            links,
+            traffic: file.traffic,
+            tunnel: file.tunnel,
+            checks: file.checks,
+        })
+    }
+}
+
+/// Turns sections into what they mean.
+struct Reader<'a> {
+    folder: &'a Path,
+    /// Those read so far: both directions, or many changes, often use the same.
+    traces: BTreeMap<PathBuf, Arc<Trace>>,
+}
+
+/// What happens to one direction at some moment.
+enum Event<'a> {
+    Set(Vec<&'a SettingsSection>),
+    Cut(Option<Cut>),
+}
+
+impl Reader<'_> {
+    fn link(&mut self, link: &LinkSection) -> Result<Link, ScenarioError> {
+        let place = place(link);
+        let timeout = link.nat_udp_timeout_s.map(|s| seconds(&place, "nat_udp_timeout_s", s));
+        Ok(Link {
+            name: link.name.clone(),
+            upstream: self.course(&place, link, file::Direction::Up)?,
+            downstream: self.course(&place, link, file::Direction::Down)?,
+            nat_udp_timeout: timeout.transpose()?,
+        })
+    }
+
+    fn course(
+        &mut self,
+        place: &str,
+        link: &LinkSection,
+        direction: file::Direction,
+    ) -> Result<Course, ScenarioError> {
+        let profile = link.profile.map(crate::profile::Profile::conditions);
+        let mut now = profile.map_or_else(Conditions::default, |pair| match direction {
+            file::Direction::Up => pair.upstream,
+            _ => pair.downstream,
+        });
+        if let Some(rtt) = link.rtt_ms {
+            now.delay = milliseconds(place, "rtt_ms", rtt)? / 2;
+        }
+        for settings in ours(direction, &link.both, &link.up, &link.down) {
+            self.apply(place, settings, &mut now)?;
+        }
+        let initial = now.clone();
+        let mut changes = Vec::new();
+        for (at, event) in events(place, link, direction)? {
+            match event {
+                Event::Cut(cut) => now.cut = cut,
+                Event::Set(sections) => {
+                    for settings in sections {
+                        self.apply(place, settings, &mut now)?;
+                    }
+                }
+            }
+            changes.push((at, now.clone()));
+        }
+        Ok(Course { initial, changes })
+    }
+
+    /// Applies what a section says and leaves alone what it does not mention.
+    fn apply(
+        &mut self,
+        place: &str,
+        settings: &SettingsSection,
+        conditions: &mut Conditions,
+    ) -> Result<(), ScenarioError> {
+        match (settings.rate_mbit, &settings.trace) {
+            (Some(_), Some(_)) => return Err(invalid(place, "either rate_mbit or trace")),
+            (Some(mbit), None) => conditions.rate = Rate::Fixed(positive_rate(place, mbit)?),
+            (None, Some(trace)) => conditions.rate = Rate::Trace(self.trace(place, trace)?),
+            (None, None) => {}
+        }
+        if let Some(ms) = settings.delay_ms {
+            conditions.delay = milliseconds(place, "delay_ms", ms)?;
+        }
+        if let Some(ms) = settings.jitter_ms {
+            conditions.jitter = milliseconds(place, "jitter_ms", ms)?;
+        }
+        if let Some(reorder) = settings.reorder {
+            conditions.keep_order = !reorder;
+        }
+        if let Some(loss) = &settings.loss {
+            conditions.loss =
+                read_loss(loss).ok_or_else(|| invalid(place, "no such loss exists"))?;
+        }
+        if let Some(ms) = settings.queue_ms {
+            let time = milliseconds(place, "queue_ms", ms)?;
+            conditions.queue = QueueLimit { time: Some(time), ..conditions.queue };
+        }
+        if let Some(packets) = settings.queue_packets {
+            conditions.queue.packets = packets;
+        }
+        if let Some(mtu) = settings.mtu {
+            conditions.mtu = mtu;
+        }
+        let mut marking = conditions.marking;
+        if let Some(ms) = settings.mark_above_ms {
+            marking.above = Some(milliseconds(place, "mark_above_ms", ms)?);
+        }
+        if let Some(probability) = settings.mark_probability {
+            marking =
+                Marking { probability: share(place, "mark_probability", probability)?, ..marking };
+        }
+        conditions.marking = marking;
+        Ok(())
+    }
+
+    fn trace(&mut self, place: &str, path: &Path) -> Result<Arc<Trace>, ScenarioError> {
+        let path = self.folder.join(path);
+        if let Some(known) = self.traces.get(&path) {
+            return Ok(Arc::clone(known));
+        }
+        let trace = Trace::open(&path)
+            .map_err(|source| ScenarioError::Trace { place: place.to_owned(), source })?;
+        let trace = Arc::new(trace);
+        self.traces.insert(path, Arc::clone(&trace));
+        Ok(trace)
+    }
+}
+
+/// Changes and outages of one direction, in the order in which they happen.
+fn events<'a>(
+    place: &str,
+    link: &'a LinkSection,
+    direction: file::Direction,
+) -> Result<Vec<(Duration, Event<'a>)>, ScenarioError> {
+    let mut events = Vec::new();
+    for change in &link.changes {
+        let sections: Vec<_> =
+            ours(direction, &change.both, &change.up, &change.down).into_iter().collect();
+        if !sections.is_empty() {
+            events.push((seconds(place, "at_s of a change", change.at_s)?, Event::Set(sections)));
+        }
+    }
+    let mut outages = Vec::new();
+    for outage in link.outages.iter().filter(|outage| outage.direction.includes(direction)) {
+        let at = seconds(place, "at_s of an outage", outage.at_s)?;
+        let until = at + seconds(place, "for_s of an outage", outage.for_s)?;
+        outages.push((at, until, outage.lose));
+    }
+    outages.sort_by_key(|outage| outage.0);
+    if let Some(pair) = outages.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+        let problem = format!("the outage at {:?} begins within the one before", pair[1].0);
+        return Err(invalid(place, &problem));
+    }
+    for (at, until, lose) in outages {
+        let cut = match lose {
+            file::Lose::Everything => Cut::Everything,
+            file::Lose::Arrivals => Cut::Arrivals,
+        };
+        events.push((at, Event::Cut(Some(cut))));
+        events.push((until, Event::Cut(None)));
+    }
+    // Stable: of two at the same moment, the one named first happens first.
+    events.sort_by_key(|event| event.0);
+    Ok(events)
+}
+
+/// The sections that hold for a direction, the more special one last.
+fn ours<'a>(
+    direction: file::Direction,
+    both: &'a Option<SettingsSection>,
+    up: &'a Option<SettingsSection>,
+    down: &'a Option<SettingsSection>,
+) -> impl IntoIterator<Item = &'a SettingsSection> {
+    let special = if direction == file::Direction::Up { up } else { down };
+    both.iter().chain(special)
+}
+
+fn read_loss(loss: &file::LossSection) -> Option<Loss> {
+    let loss = match *loss {
+        file::LossSection::Share(share) => Loss::Bernoulli(share),
+        file::LossSection::Bursts { mean, burst } => {
+            Loss::GilbertElliott(GilbertElliott::from_mean_and_burst(mean, burst)?)
+        }
+        file::LossSection::Chain { good_to_bad, bad_to_good, loss_in_good, loss_in_bad } => {
+            Loss::GilbertElliott(GilbertElliott {
+                good_to_bad,
+                bad_to_good,
+                loss_in_good,
+                loss_in_bad,
+            })
+        }
+    };
+    loss.is_valid().then_some(loss)
+}
+
+fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioError> {
+    seconds(place, "start_s", traffic.start_s)?;
+    traffic.duration_s.map(|s| seconds(place, "duration_s", s)).transpose()?;
+    traffic.rate_mbit.map(|mbit| positive_rate(place, mbit)).transpose()?;
+    if traffic.kind == file::TrafficKind::Udp && traffic.rate_mbit.is_none() {
+        return Err(invalid(place, "a UDP stream needs rate_mbit"));
+    }
+    if traffic.duration_s.is_none() && traffic.bytes.is_none() {
+        return Err(invalid(place, "needs bytes or duration_s, else it never ends"));
+    }
+    Ok(())
+}
+
+fn place(link: &LinkSection) -> String {
+    format!("link `{}`", link.name)
+}
+
+fn invalid(place: &str, problem: &str) -> ScenarioError {
+    ScenarioError::Invalid { place: place.to_owned(), problem: problem.to_owned() }
+}
+
+fn seconds(place: &str, name: &str, value: f64) -> Result<Duration, ScenarioError> {
+    if (0.0..=MAX_SECONDS).contains(&value) {
+        return Ok(Duration::from_secs_f64(value));
+    }
+    Err(invalid(place, &format!("{name} must be between 0 and a day, not {value}")))
+}
+
+fn milliseconds(place: &str, name: &str, value: f64) -> Result<Duration, ScenarioError> {
+    seconds(place, name, value / 1e3)
+        .map_err(|_| invalid(place, &format!("{name} must be between 0 and a day, not {value}")))
+}
+
+fn positive_rate(place: &str, mbit: f64) -> Result<ropewalk_proto::units::Bitrate, ScenarioError> {
+    // A kilobit to a terabit per second.
+    if (0.001..=1e6).contains(&mbit) {
+        return Ok(bitrate(mbit));
+    }
+    Err(invalid(place, &format!("rate_mbit must be between 0.001 and 1000000, not {mbit}")))
+}
+
+fn share(place: &str, name: &str, value: f64) -> Result<f64, ScenarioError> {
+    if (0.0..=1.0).contains(&value) {
+        return Ok(value);
+    }
+    Err(invalid(place, &format!("{name} must be between 0 and 1, not {value}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! What stands in a scenario file. Every unit is part of the name; a name that does not belong
+//! there is an error with line and column.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::profile::Profile;
+
+/// The whole file.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioFile {
+    /// A short name, for tables and files of results.
+    pub name: String,
+    /// What it shows, for people.
+    #[serde(default)]
+    pub description: String,
+    /// What decides losses and jitter; 1 if absent.
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    /// How long it runs; until all traffic has ended if absent.
+    pub duration_s: Option<f64>,
+    /// `[[links]]`
+    pub links: Vec<LinkSection>,
+    /// `[[traffic]]`
+    #[serde(default)]
+    pub traffic: Vec<TrafficSection>,
+    /// `[tunnel]`
+    #[serde(default)]
+    pub tunnel: TunnelSection,
+    /// `[[checks]]`
+    #[serde(default)]
+    pub checks: Vec<Check>,
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+/// One link. Later lines of this list win over earlier ones: `profile`, `rtt_ms`, `both`, then `up`
+/// or `down`.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSection {
+    /// Its name, once in the file.
+    pub name: String,
+    /// A kind of link to begin with; a perfect cable if absent.
+    pub profile: Option<Profile>,
+    /// Half of it is the delay of each direction.
+    pub rtt_ms: Option<f64>,
+    /// For both directions.
+    pub both: Option<SettingsSection>,
+    /// From the client.
+    pub up: Option<SettingsSection>,
+    /// To the client.
+    pub down: Option<SettingsSection>,
+    /// After how long without a packet its NAT forgets a UDP flow.
+    pub nat_udp_timeout_s: Option<f64>,
+    /// When it is cut.
+    #[serde(default)]
+    pub outages: Vec<OutageSection>,
+    /// When it becomes otherwise.
+    #[serde(default)]
+    pub changes: Vec<ChangeSection>,
+}
+
+/// Conditions of one direction; what is absent stays as it is.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsSection {
+    /// At IP level; unlimited if never set.
+    pub rate_mbit: Option<f64>,
+    /// A mahimahi trace in place of a rate, from the scenario's folder.
+    pub trace: Option<PathBuf>,
+    /// One way.
+    pub delay_ms: Option<f64>,
+    /// Standard deviation of the delay.
+    pub jitter_ms: Option<f64>,
+    /// Whether jitter may reorder packets; it may not if never set.
+    pub reorder: Option<bool>,
+    /// What is lost at random.
+    pub loss: Option<LossSection>,
+    /// The drop-tail queue, as time at the mean rate.
+    pub queue_ms: Option<f64>,
+    /// And in packets.
+    pub queue_packets: Option<usize>,
+    /// The largest IP packet that passes; larger ones vanish silently.
+    pub mtu: Option<u32>,
+    /// ECN-capable packets that waited longer are marked CE.
+    pub mark_above_ms: Option<f64>,
+    /// And at random with this probability.
+    pub mark_probability: Option<f64>,
+}
+
+/// `loss = 0.01`, `loss = { mean = 0.02, burst = 4 }` or the four parameters of the chain.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum LossSection {
+    /// Each packet on its own, with this probability.
+    Share(f64),
+    /// Bursts of this mean length in packets, and this share of packets lost in all.
+    Bursts {
+        /// 0 to below 1.
+        mean: f64,
+        /// At least 1.
+        burst: f64,
+    },
+    /// A Gilbert-Elliott chain ([`crate::loss::GilbertElliott`]).
+    Chain {
+        /// Probability.
+        good_to_bad: f64,
+        /// Probability.
+        bad_to_good: f64,
+        /// Probability.
+        loss_in_good: f64,
+        /// Probability.
+        loss_in_bad: f64,
+    },
+}
+
+/// An outage without notice.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutageSection {
+    /// Seconds since the beginning of the scenario.
+    pub at_s: f64,
+    /// How long.
+    pub for_s: f64,
+    /// Which direction; both if absent.
+    #[serde(default)]
+    pub direction: Direction,
+    /// What is lost; everything if absent.
+    #[serde(default)]
+    pub lose: Lose,
+}
+
+/// What an outage takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lose {
+    /// Also what waits or is under way.
+    #[default]
+    Everything,
+    /// Only what arrives during it.
+    Arrivals,
+}
+
+/// Conditions from some moment on.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeSection {
+    /// Seconds since the beginning of the scenario.
+    pub at_s: f64,
+    /// For both directions.
+    pub both: Option<SettingsSection>,
+    /// From the client.
+    pub up: Option<SettingsSection>,
+    /// To the client.
+    pub down: Option<SettingsSection>,
+}
+
+/// A direction, seen from the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the proxy.
+    Up,
+    /// From the proxy.
+    Down,
+    /// One and the other.
+    #[default]
+    Both,
+}
+
+impl Direction {
+    /// Whether this direction is meant.
+    #[must_use]
+    pub fn includes(self, direction: Self) -> bool {
+        self == Self::Both || self == direction
+    }
+}
+
+/// What an application does.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficSection {
+    /// Which application.
+    pub kind: TrafficKind,
+    /// Which way the data go; down if absent. A ping goes both ways whatever it says.
+    #[serde(default = "downwards")]
+    pub direction: Direction,
+    /// As much as this; UDP needs it, others have no limit without.
+    pub rate_mbit: Option<f64>,
+    /// Ends after so many bytes of payload.
+    pub bytes: Option<u64>,
+    /// Or after this time.
+    pub duration_s: Option<f64>,
+    /// When it begins, since the beginning of the scenario.
+    #[serde(default)]
+    pub start_s: f64,
+}
+
+fn downwards() -> Direction {
+    Direction::Down
+}
+
+/// An application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrafficKind {
+    /// One stream, as fast as it can.
+    Tcp,
+    /// A stream of full packets at a constant rate.
+    Udp,
+    /// Echo requests.
+    Ping,
+    /// A download or upload of a file over HTTP.
+    Http,
+}
+
+/// Settings of the tunnel, by the names and in the words of the configuration files; what is absent
+/// is the default of the daemons.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunnelSection {
+    /// Such as `free-window`.
+    pub scheduler: Option<String>,
+    /// Such as `ccid2`.
+    pub controller: Option<String>,
+    /// When all windows are closed: `queue` or `drop`.
+    pub when_closed: Option<String>,
+    /// A time such as `15s`, or `auto`, or `off`.
+    pub keepalive: Option<String>,
+    /// Between two rekeys.
+    pub rekey_s: Option<f64>,
+}
+
+/// What must come out: a measured value within bounds.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// The measured value, such as `tcp_percent_of_sum`.
+    pub name: String,
+    /// At least this.
+    pub minimum: Option<f64>,
+    /// At most this.
+    pub maximum: Option<f64>,
+}
+
+impl Check {
+    /// Whether a measured value is within the bounds. What is not a number is not.
+    #[must_use]
+    pub fn holds(&self, value: f64) -> bool {
+        !value.is_nan()
+            && self.minimum.is_none_or(|minimum| value >= minimum)
+            && self.maximum.is_none_or(|maximum| value <= maximum)
+    }
+}

@@ -1,0 +1,182 @@
+//! Scenario files: what they mean, and how they are refused.
+
+use rand::SeedableRng;
+use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::units::Bitrate;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse(text, Path::new("."))
+}
+
+/// A file with one link that has these lines.
+fn with_link(lines: &str) -> Result<Scenario, ScenarioError> {
+    parse(&format!("name = \"x\"\n[[links]]\nname = \"a\"\n{lines}"))
+}
+
+#[test]
+fn every_scenario_of_the_project_can_be_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let scenario = Scenario::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert_eq!(path.file_stem().unwrap().to_str(), Some(scenario.name.as_str()));
+        assert!(!scenario.traffic.is_empty() && !scenario.checks.is_empty(), "{}", scenario.name);
+        names.push(scenario.name);
+    }
+    assert!(names.contains(&"demo".to_owned()), "{names:?}");
+}
+
+#[test]
+fn the_demo_has_the_links_of_the_paper() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let demo = Scenario::open(&folder.join("demo.toml")).unwrap();
+    let shape = |course: &Course| {
+        let c = &course.initial;
+        (
+            c.rate.mean().unwrap(),
+            c.delay.as_millis(),
+            c.queue.bytes_at(&c.rate),
+            course.changes.len(),
+        )
+    };
+    let expected = [(Bitrate::from_mbps(8), 5, 100_000, 0), (Bitrate::from_mbps(2), 50, 25_000, 0)];
+    for (link, expected) in demo.links.iter().zip(expected) {
+        assert_eq!((shape(&link.upstream), shape(&link.downstream)), (expected, expected));
+    }
+}
+
+#[test]
+fn the_special_setting_wins_over_the_general_one() {
+    let scenario = with_link(
+        "profile = \"dsl\"\nrtt_ms = 40\nboth = { rate_mbit = 5, loss = 0.01 }\nup = { rate_mbit = 1, delay_ms = 7 }",
+    );
+    let link = &scenario.unwrap().links[0];
+    let (up, down) = (&link.upstream.initial, &link.downstream.initial);
+    assert_eq!(up.rate, Rate::Fixed(Bitrate::from_mbps(1)));
+    assert_eq!(down.rate, Rate::Fixed(Bitrate::from_mbps(5)));
+    assert_eq!((up.delay.as_millis(), down.delay.as_millis()), (7, 20));
+    assert_eq!((up.loss, down.loss), (Loss::Bernoulli(0.01), Loss::Bernoulli(0.01)));
+    // What nobody mentions is the profile's.
+    assert_eq!(down.queue.time, Some(Duration::from_millis(250)));
+}
+
+#[test]
+fn changes_and_outages_happen_in_the_order_of_time() {
+    let scenario = with_link(
+        "outages = [{ at_s = 3, for_s = 2 }, { at_s = 1, for_s = 0.5, direction = \"up\", lose = \"arrivals\" }]\n\
+         changes = [{ at_s = 4, both = { mtu = 1300 } }, { at_s = 2, down = { rate_mbit = 3 } }]",
+    );
+    let link = &scenario.unwrap().links[0];
+    let course = |course: &Course| -> Vec<(u128, Option<Cut>, u32)> {
+        course.changes.iter().map(|(at, c)| (at.as_millis(), c.cut, c.mtu)).collect()
+    };
+    let (any, all) = (u32::MAX, Some(Cut::Everything));
+    let expected = [
+        (1_000, Some(Cut::Arrivals), any),
+        (1_500, None, any),
+        (3_000, all, any),
+        (4_000, all, 1300),
+        (5_000, None, 1300),
+    ];
+    assert_eq!(course(&link.upstream), expected);
+    let expected = [(2_000, None, any), (3_000, all, any), (4_000, all, 1300), (5_000, None, 1300)];
+    assert_eq!(course(&link.downstream), expected);
+}
+
+#[test]
+fn a_course_runs_in_virtual_time() {
+    let link = &with_link("rtt_ms = 10\noutages = [{ at_s = 1, for_s = 1 }]").unwrap().links[0];
+    let start = Instant::from_millis(500);
+    let mut netem = link.upstream.netem(start, SmallRng::seed_from_u64(1));
+    for tenth in 0..30_u64 {
+        netem.handle_packet(start + Duration::from_millis(100 * tenth), tenth, 100, Ecn::NotEct);
+    }
+    let end = start + Duration::from_secs(9);
+    let came: Vec<u64> = std::iter::from_fn(|| netem.poll_packet(end)).map(|d| d.payload).collect();
+    assert_eq!(came, (0..10).chain(20..30).collect::<Vec<_>>());
+}
+
+#[test]
+fn all_kinds_of_loss_are_understood() {
+    let loss = |text: &str| {
+        with_link(&format!("both = {{ loss = {text} }}")).map(|s| s.links[0].upstream.initial.loss)
+    };
+    assert_eq!(loss("0.5").unwrap(), Loss::Bernoulli(0.5));
+    assert!((loss("{ mean = 0.02, burst = 4 }").unwrap().mean() - 0.02).abs() < 1e-12);
+    let chain = "{ good_to_bad = 0.1, bad_to_good = 0.3, loss_in_good = 0.0, loss_in_bad = 0.8 }";
+    assert!((loss(chain).unwrap().mean() - 0.2).abs() < 1e-12);
+    for wrong in ["1.5", "{ mean = 1.0, burst = 4 }", "{ mean = 0.1, burst = 0.1 }"] {
+        let text = loss(wrong).unwrap_err().to_string();
+        assert_eq!(text, "link `a`: no such loss exists", "{wrong}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_its_place() {
+    let table = [
+        (
+            "both = { rate_mbit = 0 }",
+            "link `a`: rate_mbit must be between 0.001 and 1000000, not 0",
+        ),
+        (
+            "both = { rate_mbit = -1 }",
+            "link `a`: rate_mbit must be between 0.001 and 1000000, not -1",
+        ),
+        ("rtt_ms = -5", "link `a`: rtt_ms must be between 0 and a day, not -5"),
+        ("both = { delay_ms = nan }", "link `a`: delay_ms must be between 0 and a day, not NaN"),
+        (
+            "up = { mark_probability = 2 }",
+            "link `a`: mark_probability must be between 0 and 1, not 2",
+        ),
+        ("up = { rate_mbit = 1, trace = \"t\" }", "link `a`: either rate_mbit or trace"),
+        ("up = { trace = \"absent.mm\" }", "link `a`: cannot read the trace ./absent.mm"),
+        (
+            "outages = [{ at_s = 1, for_s = 2 }, { at_s = 2, for_s = 1 }]",
+            "link `a`: the outage at 2s begins within the one before",
+        ),
+        ("[[links]]\nname = \"a\"", "link `a`: the name is taken"),
+        ("[[traffic]]\nkind = \"udp\"\nbytes = 1", "traffic 1: a UDP stream needs rate_mbit"),
+        ("[[traffic]]\nkind = \"tcp\"", "traffic 1: needs bytes or duration_s, else it never ends"),
+        ("[[checks]]\nname = \"loss\"", "check `loss`: needs a minimum or a maximum"),
+    ];
+    for (lines, expected) in table {
+        assert_eq!(with_link(lines).unwrap_err().to_string(), expected);
+    }
+    assert_eq!(
+        parse("name = \"x\"\nlinks = []").unwrap_err().to_string(),
+        "links: a scenario needs at least one"
+    );
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_line_and_column() {
+    for lines in [
+        "rate = 8",
+        "both = { rtt_ms = 8 }",
+        "outages = [{ at = 8, for_s = 1 }]",
+        "[tunnel]\nsheduler = \"x\"",
+        "[[checks]]\nname = \"x\"\nmin = 1",
+        "profile = \"isdn\"",
+        "both = { loss = { mean = 0.1 } }",
+    ] {
+        let text = with_link(lines).unwrap_err().to_string();
+        assert!(text.contains("line ") && text.contains("column "), "{lines}: {text}");
+    }
+}
+
+#[test]
+fn a_check_holds_within_its_bounds() {
+    let check = |minimum, maximum| Check { name: String::new(), minimum, maximum };
+    for (bounds, value, expected) in [
+        ((Some(80.0), None), 80.0, true),
+        ((Some(80.0), None), 79.9, false),
+        ((None, Some(2.0)), 2.1, false),
+        ((Some(1.0), Some(2.0)), 1.5, true),
+        ((Some(1.0), None), f64::NAN, false),
+    ] {
+        assert_eq!(check(bounds.0, bounds.1).holds(value), expected, "{bounds:?} {value}");
+    }
+}
