@@ -1,7 +1,7 @@
 //! A scenario file: links, traffic, settings of the tunnel, and what must come out. The same file
 //! runs in virtual time and on the real kernel.
 //!
-//! The file ([`file`]) is what a person writes: TOML, unknown names refused. A [`Scenario`] is what
+//! The file ([`mod@file`]) is what a person writes: TOML, unknown names refused. A [`Scenario`] is what
 //! it means: conditions per direction and moment, ready for [`Netem`](crate::netem::Netem) and
 //! [`Emulator`](crate::emulator::Emulator).
 
