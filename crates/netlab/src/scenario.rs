@@ -2,7 +2,7 @@
 //! runs in virtual time and on the real kernel.
 //!
 //! The file ([`mod@file`]) is what a person writes: TOML, unknown names refused. A [`Scenario`] is what
-//! it means: conditions per direction and moment, ready for [`Netem`](crate::netem::Netem) and
+//! it means: conditions per direction and moment, ready for [`Netem`] and
 //! [`Emulator`](crate::emulator::Emulator).
 
 pub mod file;
