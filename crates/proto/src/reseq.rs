@@ -55,8 +55,8 @@ mod proof;
 mod skipped;
 
 pub use deadline::{GRANULARITY, STALE_AFTER};
-pub use proof::Tolerance;
 
+use crate::link::reordering::Tolerance;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
 use crate::units::LinkId;

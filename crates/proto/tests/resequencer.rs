@@ -16,7 +16,8 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats, Tolerance};
+use ropewalk_proto::link::reordering::Tolerance;
+use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
@@ -38,8 +39,8 @@ fn what_is_in_flight_is_never_skipped_by_proof() {
 #[test]
 fn what_a_link_reorders_within_its_tolerance_is_never_skipped_by_proof() {
     run_all("links that reorder", |rng| Tolerance {
-        packets: rng.random_range(0..12),
-        time: Duration::from_micros(rng.random_range(0..3) * rng.random_range(100..20_000)),
+        distance: rng.random_range(0..12),
+        lateness: Duration::from_micros(rng.random_range(0..3) * rng.random_range(100..20_000)),
     });
 }
 
@@ -397,7 +398,7 @@ impl World {
 }
 
 /// Delays datagrams so that none is overtaken beyond the tolerance: one may arrive behind a number
-/// more than `packets` above its own only within `time` after it was first overtaken.
+/// more than `distance` above its own only within `lateness` after it was first overtaken.
 struct Reordering {
     tolerance: Tolerance,
     /// What is under way: its number, its arrival, and when it is first overtaken.
@@ -414,8 +415,10 @@ impl Reordering {
         let mut at = wish;
         while let Some((_, arrives, _)) =
             self.under_way.iter().find(|(lower, arrives, overtaken)| {
-                let beyond = local - lower > self.tolerance.packets;
-                beyond && at < *arrives && arrives.since(at.min(*overtaken)) > self.tolerance.time
+                let beyond = local - lower > self.tolerance.distance;
+                beyond
+                    && at < *arrives
+                    && arrives.since(at.min(*overtaken)) > self.tolerance.lateness
             })
         {
             at = *arrives;

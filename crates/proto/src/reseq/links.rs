@@ -2,7 +2,8 @@
 //! all of them together.
 
 use super::deadline::OneWayDelay;
-use super::proof::{Claim, LinkOrder, Tolerance};
+use super::proof::{Claim, LinkOrder};
+use crate::link::reordering::Tolerance;
 use crate::time::{Instant, earliest};
 use crate::units::LinkId;
 

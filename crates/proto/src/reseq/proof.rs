@@ -10,7 +10,7 @@
 //!
 //! A claim of datagram `n` is **mature** when no local number below `n` can still arrive: each arrived
 //! or is given up. A missing one is given up when the link has delivered something more than
-//! `tolerance.packets` above it *and* more than `tolerance.time` has passed since it was first
+//! `tolerance.distance` above it *and* more than `tolerance.lateness` has passed since it was first
 //! overtaken. Both must hold, because each is measured under one load and may be too small under
 //! another; with zero tolerance (the paper's assumption, and where every link starts) the first higher
 //! number is enough. A link whose path changed keeps its missing numbers for a while whatever its
@@ -23,21 +23,13 @@
 //! next gap. One floor (the highest) and one previous number suffice there: within a run without gaps
 //! every previous number but the first one's has arrived.
 
+use crate::link::reordering::Tolerance;
 use crate::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// Gaps remembered per link. More at once means reordering far beyond any tolerance; the two oldest
 /// are then taken as one larger gap, which delays proofs and never makes a false one.
 const MAX_GAPS: usize = 64;
-
-/// How much a link reorders by itself, as measured. Zero: it keeps its order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tolerance {
-    /// How far behind the highest local number a datagram may still arrive.
-    pub packets: u64,
-    /// How long after a higher local number a datagram may still arrive.
-    pub time: Duration,
-}
 
 /// What a datagram says about the lower local numbers of its link.
 #[derive(Clone, Copy, Debug)]
@@ -137,14 +129,14 @@ impl LinkOrder {
     /// first.
     pub(super) fn due(&self) -> Option<Instant> {
         let gap = self.gaps.front()?;
-        let far_enough = self.next - gap.end > self.tolerance.packets;
+        let far_enough = self.next - gap.end > self.tolerance.distance;
         if !far_enough {
             return None;
         }
-        let due = match self.tolerance.time {
+        let due = match self.tolerance.lateness {
             Duration::ZERO => gap.since,
             // "more than" the tolerance: what takes exactly as long is still awaited.
-            time => gap.since + time + Duration::from_nanos(1),
+            lateness => gap.since + lateness + Duration::from_nanos(1),
         };
         // Lower gaps were overtaken no later than higher ones, so the first gap is always due first.
         Some(
@@ -240,7 +232,7 @@ mod tests {
     #[test]
     fn within_the_tolerance_a_claim_waits_for_the_gap_below_it() {
         let (mut link, mut proven) = (LinkOrder::new(0), Vec::new());
-        link.set_tolerance(Tolerance { packets: 2, time: Duration::ZERO });
+        link.set_tolerance(Tolerance { distance: 2, lateness: Duration::ZERO });
         link.on_arrival(at(0), 0, data(0, None), &mut proven);
         link.on_arrival(at(1), 2, data(20, Some(10)), &mut proven);
         link.on_arrival(at(2), 3, data(30, None), &mut proven);
@@ -256,7 +248,7 @@ mod tests {
     #[test]
     fn a_filled_gap_matures_what_stood_above_it() {
         let (mut link, mut proven) = (LinkOrder::new(0), Vec::new());
-        link.set_tolerance(Tolerance { packets: 100, time: Duration::ZERO });
+        link.set_tolerance(Tolerance { distance: 100, lateness: Duration::ZERO });
         for (local, global) in [(0, 0), (4, 40), (2, 20), (9, 90)] {
             link.on_arrival(at(local), local, data(global, None), &mut proven);
         }
@@ -268,8 +260,8 @@ mod tests {
     }
 
     #[test]
-    fn both_packets_and_time_must_be_exceeded() {
-        let tolerance = Tolerance { packets: 1, time: Duration::from_millis(10) };
+    fn both_distance_and_lateness_must_be_exceeded() {
+        let tolerance = Tolerance { distance: 1, lateness: Duration::from_millis(10) };
         let (mut link, mut proven) = (LinkOrder::new(0), Vec::new());
         link.set_tolerance(tolerance);
         link.on_arrival(at(0), 1, data(5, None), &mut proven);
@@ -297,7 +289,7 @@ mod tests {
     #[test]
     fn too_many_gaps_join_and_prove_later_but_nothing_false() {
         let (mut link, mut proven) = (LinkOrder::new(0), Vec::new());
-        link.set_tolerance(Tolerance { packets: 10_000, time: Duration::ZERO });
+        link.set_tolerance(Tolerance { distance: 10_000, lateness: Duration::ZERO });
         for local in 0..200 {
             link.on_arrival(at(local), local * 2 + 1, data(local * 2 + 1, None), &mut proven);
         }
