@@ -10,6 +10,7 @@
 
 pub mod delivery;
 pub mod loss;
+pub mod mtu;
 pub mod received;
 pub mod receiver;
 pub mod reordering;
