@@ -9,7 +9,7 @@
 //! base size. The probe confirmed: the size passes. Only the guard confirmed, and the probe still not
 //! after half of that time again: one try failed. Neither: the link lost both and nothing was learned
 //! about sizes. So neither an outage nor congestion is taken for a small MTU; a size is given up after
-//! [`TRIES`] failed tries.
+//! `TRIES` failed tries.
 //!
 //! # States
 //!
@@ -23,13 +23,13 @@
 //! ```
 //!
 //! The search tries the largest size first, for most paths carry it, then 1500, then halves the
-//! [`COMMON_SIZES`] that are left.
+//! `COMMON_SIZES` that are left.
 //!
 //! # Black holes
 //!
-//! A router may begin to drop large packets silently. [`BLACK_HOLE_LOSSES`] losses of datagrams above the
+//! A router may begin to drop large packets silently. `BLACK_HOLE_LOSSES` losses of datagrams above the
 //! base size, with none of at least their size confirmed in between, raise suspicion; then the usable
-//! size itself is put in question as above. After [`VERIFY_TRIES`] failed tries it is a black hole: back to
+//! size itself is put in question as above. After `VERIFY_TRIES` failed tries it is a black hole: back to
 //! the base size, and search below. This takes the sender's own detection of loss (at worst its timeout)
 //! and three round trips. Any datagram of the doubted size that is confirmed ends the suspicion.
 

@@ -176,6 +176,39 @@ fn loss_by_congestion_is_not_taken_for_a_black_hole() {
 }
 
 #[test]
+fn a_black_hole_takes_two_failed_tries_and_a_full_datagram_ends_the_suspicion() {
+    let suspect = || {
+        let mut sim = Sim::new(1500, 1500);
+        sim.run(secs(1));
+        sim.path.on_lost(sim.now, 1500, BLACK_HOLE_LOSSES);
+        sim
+    };
+    let fail = |sim: &mut Sim| {
+        sim.now = sim.path.poll_timeout().expect("a try is due");
+        assert_eq!(sim.path.poll_probe(sim.now), Some(1500));
+        assert_eq!(sim.path.poll_probe(sim.now), Some(BASE));
+        sim.path.on_probe_acked(sim.now + sim.rtt, BASE);
+        sim.path.on_probe_lost(sim.now + sim.rtt, 1500);
+    };
+    let mut sim = suspect();
+    fail(&mut sim);
+    assert_eq!(sim.path.mtu(), 1500);
+    fail(&mut sim);
+    assert_eq!((sim.path.mtu(), sim.path.black_holes()), (BASE, 1));
+    assert!(sim.path.candidate() < Some(1500), "what just failed is not tried again");
+    let mut sim = suspect();
+    fail(&mut sim);
+    sim.path.on_acked(sim.now, 1400);
+    assert!(sim.path.verifying, "a smaller one says nothing");
+    sim.path.on_acked(sim.now, 1500);
+    assert_eq!((sim.path.verifying, sim.path.mtu()), (false, 1500));
+    let mut sim = Sim::new(1500, 1500);
+    sim.run(secs(1));
+    sim.path.on_lost(sim.now, BASE, 1_000);
+    assert!(!sim.path.verifying, "the base size cannot be too big");
+}
+
+#[test]
 fn an_outage_teaches_nothing_about_sizes() {
     let mut sim = Sim::new(1500, 1500);
     sim.bulk = Some(Duration::from_millis(3));
