@@ -22,8 +22,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::{ApiError, Request, Response};
+use crate::config::ControlConfig;
 
-pub use access::Access;
+pub use access::{Access, AccessError};
 pub use socket::BindError;
 
 /// Requests that may wait for the daemon's loop; more are answered as busy.
@@ -39,6 +40,17 @@ pub struct Options {
     pub socket: PathBuf,
     /// Who may use it.
     pub access: Access,
+}
+
+impl Options {
+    /// What `[control]` of a config file says.
+    ///
+    /// # Errors
+    /// The group does not exist or cannot be looked up.
+    pub fn of_config(config: &ControlConfig) -> Result<Self, AccessError> {
+        let access = Access::new(config.group.as_deref())?;
+        Ok(Self { socket: config.socket.clone(), access })
+    }
 }
 
 /// One request, with the place for its answer.
