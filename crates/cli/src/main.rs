@@ -1,2 +1,42 @@
-//! The `ropewalk` program.
-fn main() {}
+//! The `ropewalk` program: runs a daemon, or asks one.
+//!
+//! `args` holds every flag, `commands` what they do, `render` how a status looks, `exit` what the
+//! program's exit code says.
+
+mod args;
+mod commands;
+mod exit;
+mod logging;
+mod privilege;
+mod render;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Arguments, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to tell if standard error is closed.
+            drop(writeln!(std::io::stderr(), "error: {failure}"));
+            failure.code()
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    logging::start(&arguments.log, arguments.log_format)?;
+    match arguments.command {
+        Command::Client(daemon) => commands::daemon::client(&daemon.config),
+        Command::Proxy(daemon) => commands::daemon::proxy(&daemon.config),
+        Command::Status(status) => commands::status::run(&status),
+        Command::Keygen(keygen) => commands::keygen::run(&keygen),
+        Command::CheckConfig(check) => commands::check_config::run(&check),
+    }
+}

@@ -1,0 +1,185 @@
+//! Every subcommand and flag, with the help that `--help` shows; nothing else.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// One tunnel over all your links: a client bonds them, a proxy on a server unbundles them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ropewalk",
+    version,
+    after_long_help = "\
+EXAMPLES
+  On the server:
+    sudo ropewalk keygen /etc/ropewalk/proxy.key       prints the proxy's public key
+    sudo ropewalk check-config /etc/ropewalk/proxy.toml
+    sudo ropewalk proxy --config /etc/ropewalk/proxy.toml
+  On the laptop:
+    sudo ropewalk keygen /etc/ropewalk/client.key      prints the client's public key
+    sudo ropewalk client --config /etc/ropewalk/client.toml
+    sudo ropewalk status                               each link, and what it carries
+
+EXIT CODES
+  0  it worked
+  1  it failed
+  2  wrong use, or an error in a config file
+  3  no daemon answers
+  4  no permission, or a missing capability"
+)]
+pub(crate) struct Arguments {
+    /// What to log to standard error: error, warn, info, debug, trace, or a filter such as
+    /// `info,ropewalk_proto=trace`
+    #[arg(
+        long,
+        global = true,
+        env = "ROPEWALK_LOG",
+        default_value = "info",
+        value_name = "LEVEL",
+        help_heading = "Logging"
+    )]
+    pub(crate) log: String,
+
+    /// How log lines look
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", help_heading = "Logging")]
+    pub(crate) log_format: LogFormat,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line, for programs
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the client: bond this machine's links into one tunnel
+    #[command(after_long_help = "\
+The client needs the capabilities CAP_NET_ADMIN and CAP_NET_RAW: run it with sudo, as the systemd unit,
+or after `sudo setcap cap_net_admin,cap_net_raw+ep $(which ropewalk)`.
+Everything it sets up in the system is removed when it ends; after a crash, at its next start.
+
+EXAMPLE
+  sudo ropewalk client --config /etc/ropewalk/client.toml --log debug")]
+    Client(Daemon),
+
+    /// Run the proxy: the other end of the tunnels, and the way to the Internet
+    #[command(after_long_help = "\
+The proxy needs the capability CAP_NET_ADMIN: run it with sudo, as the systemd unit, or after
+`sudo setcap cap_net_admin+ep $(which ropewalk)`.
+Everything it sets up in the system is removed when it ends; after a crash, at its next start.
+
+EXAMPLE
+  sudo ropewalk proxy --config /etc/ropewalk/proxy.toml")]
+    Proxy(Daemon),
+
+    /// Show the tunnel and each of its links
+    #[command(after_long_help = "\
+Up is client to proxy, down is proxy to client, on both ends. A link's RTT, loss and window are those
+seen by this end.
+
+EXAMPLES
+  sudo ropewalk status
+  sudo ropewalk status --json | jq '.tunnels[0].links[] | {name, state, srtt_ms}'
+  sudo ropewalk status --peer laptop                  on a proxy: all about one client")]
+    Status(Status),
+
+    /// Make a key, or print the public key of one
+    #[command(after_long_help = "\
+The private key goes into FILE, which only its owner can read; the public key goes to standard output
+and is what the other end needs. A preshared key is the same file at both ends.
+
+EXAMPLES
+  ropewalk keygen client.key                make a key pair, print the public key
+  ropewalk keygen --public < client.key     print the public key again
+  ropewalk keygen --preshared laptop.psk    make a secret shared by both ends")]
+    Keygen(Keygen),
+
+    /// Check a client.toml or proxy.toml, and say what it means
+    #[command(after_long_help = "\
+Tells a client's file from a proxy's by its keys. An error is shown with its line, and with the name
+that was probably meant. Key files named by the file are read, too.
+
+EXAMPLE
+  ropewalk check-config /etc/ropewalk/client.toml")]
+    CheckConfig(CheckConfig),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Daemon {
+    /// The config file; the sample in configs/ shows every key with its default
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Print the whole status document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Show only this peer, in full
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Keygen {
+    /// Where the secret is written; an existing file is not touched
+    #[arg(value_name = "FILE", required_unless_present = "public")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Read a private key from standard input and print its public key
+    #[arg(long, conflicts_with_all = ["file", "preshared", "force"])]
+    pub(crate) public: bool,
+
+    /// Make a preshared key instead of a key pair
+    #[arg(long)]
+    pub(crate) preshared: bool,
+
+    /// Replace an existing file: the old key is lost
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckConfig {
+    /// The file to check
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Whose file it is, where its keys do not tell
+    #[arg(long, value_enum)]
+    pub(crate) role: Option<Role>,
+}
+
+/// Whose config file it is.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Role {
+    /// A client.toml
+    Client,
+    /// A proxy.toml
+    Proxy,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,143 @@
+//! `ropewalk check-config`: whether a config file is valid, and what it means.
+
+use std::fmt::Write as _;
+
+use ropewalk_client::config::Select;
+use ropewalk_control::config::{Mtu, Source, TunnelConfig};
+use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
+
+use crate::args::{CheckConfig, Role};
+use crate::exit::{Failure, print};
+
+/// Checks a file and prints what it means.
+pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
+    let source = Source::read(&check.file)?;
+    let role = match check.role {
+        Some(role) => role,
+        None => role_of(&source)?,
+    };
+    let meaning = match role {
+        Role::Client => client(&ropewalk_client::Config::parse(&source)?),
+        Role::Proxy => proxy(&ropewalk_proxy::Config::parse(&source)?),
+    };
+    print(&format!("{}: OK\n{meaning}", check.file.display()))
+}
+
+/// Whose file it is: it has more keys of that role.
+fn role_of(source: &Source) -> Result<Role, Failure> {
+    let keys = source.top_keys()?;
+    let count = |of: &[&str]| of.iter().filter(|key| keys.contains(**key)).count();
+    let client = count(ropewalk_client::Config::top_keys());
+    let proxy = count(ropewalk_proxy::Config::top_keys());
+    match client.cmp(&proxy) {
+        std::cmp::Ordering::Greater => Ok(Role::Client),
+        std::cmp::Ordering::Less => Ok(Role::Proxy),
+        std::cmp::Ordering::Equal => Err(Failure::Usage(format!(
+            "{}: its keys do not tell whether it is a client's or a proxy's file: say --role client \
+             or --role proxy",
+            source.file().display()
+        ))),
+    }
+}
+
+fn client(config: &ropewalk_client::Config) -> String {
+    let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
+    let routes: Vec<String> = config.tun.routes.iter().map(ToString::to_string).collect();
+    let links: Vec<String> = config
+        .links
+        .listed
+        .iter()
+        .map(|link| {
+            let use_of_it = match link.enabled {
+                true => format!("keepalive {}", link.keepalive),
+                false => "not used".to_owned(),
+            };
+            format!("{} ({}, {use_of_it})", link.name, link.interface)
+        })
+        .collect();
+    let links = match (config.links.select, links.is_empty()) {
+        (Select::Listed, _) => links.join(", "),
+        (Select::Auto, true) => "every interface with a default route".to_owned(),
+        (Select::Auto, false) => {
+            format!("every interface with a default route; adjusted: {}", links.join(", "))
+        }
+    };
+    let mut lines = Lines::default();
+    lines.add("role", "client");
+    lines.add("public key", &config.private_key.public_key().to_string());
+    lines.add("proxy", &addresses.join(", "));
+    lines.add("its key", &config.proxy.public_key.to_string());
+    lines.add("preshared", if config.proxy.preshared_key.is_some() { "yes" } else { "no" });
+    lines.add("links", &links);
+    lines.add("keepalive", &config.links.keepalive.to_string());
+    lines.add("TUN", &format!("{}, MTU {}", config.tun.name, mtu(config.tun.mtu)));
+    lines.add("routes", &if routes.is_empty() { "none".to_owned() } else { routes.join(", ") });
+    if !config.tun.exclude.is_empty() {
+        let exclude: Vec<String> = config.tun.exclude.iter().map(ToString::to_string).collect();
+        lines.add("but not", &exclude.join(", "));
+    }
+    lines.tunnel(&config.tunnel);
+    lines.add("control", &config.control.socket.display().to_string());
+    lines.0
+}
+
+fn proxy(config: &ropewalk_proxy::Config) -> String {
+    let v6 = match (config.pools.v6(), config.ipv6) {
+        (None, _) => "none".to_owned(),
+        (Some(pool), Ipv6Mode::Nat66) => format!("{pool}, NAT66"),
+        (Some(pool), Ipv6Mode::Routed) => format!("{pool}, routed"),
+    };
+    let uplinks = match &config.uplinks {
+        Uplinks::Auto => "every interface with a default route".to_owned(),
+        Uplinks::Named(names) => {
+            names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        }
+    };
+    let mut lines = Lines::default();
+    lines.add("role", "proxy");
+    lines.add("public key", &config.private_key.public_key().to_string());
+    lines.add("listen", &format!("{}/udp", config.listen));
+    lines.add("TUN", config.tun_name.as_str());
+    lines.add("IPv4 pool", &format!("{}, NAT", config.pools.v4()));
+    lines.add("IPv6 pool", &v6);
+    lines.add("uplinks", &uplinks);
+    if !config.no_nat.is_empty() {
+        let no_nat: Vec<String> = config.no_nat.iter().map(ToString::to_string).collect();
+        lines.add("no NAT", &no_nat.join(", "));
+    }
+    let peers = match config.peers.len() {
+        0 => "none: no client can connect (add a [[peer]])".to_owned(),
+        count => format!("{count} of at most {}", config.max_peers),
+    };
+    lines.add("peers", &peers);
+    lines.add("among them", if config.client_to_client { "allowed" } else { "refused" });
+    lines.tunnel(&config.tunnel);
+    lines.add("leases", &config.leases_file().display().to_string());
+    lines.add("control", &config.control.socket.display().to_string());
+    lines.0
+}
+
+/// A list of names and what they mean.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, name: &str, meaning: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "  {name:<11} {meaning}");
+    }
+
+    fn tunnel(&mut self, tunnel: &TunnelConfig) {
+        self.add(
+            "sends by",
+            &format!("{}, {}, {}", tunnel.scheduler, tunnel.controller, tunnel.when_closed),
+        );
+    }
+}
+
+fn mtu(mtu: Mtu) -> String {
+    match mtu {
+        Mtu::Auto => "auto".to_owned(),
+        Mtu::AtMost(bytes) => format!("at most {bytes}"),
+    }
+}

@@ -1,0 +1,20 @@
+//! `ropewalk client` and `ropewalk proxy`: read the config, check the capabilities, run the daemon.
+
+use std::path::Path;
+
+use crate::exit::Failure;
+use crate::privilege;
+
+/// Runs the client daemon.
+pub(crate) fn client(config: &Path) -> Result<(), Failure> {
+    let config = ropewalk_client::Config::load(config)?;
+    privilege::require("client", privilege::CLIENT)?;
+    Ok(ropewalk_client::run(config)?)
+}
+
+/// Runs the proxy daemon.
+pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
+    let config = ropewalk_proxy::Config::load(config)?;
+    privilege::require("proxy", privilege::proxy(config.listen.port()))?;
+    Ok(ropewalk_proxy::run(config)?)
+}

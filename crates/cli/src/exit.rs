@@ -1,0 +1,117 @@
+//! Why the program fails, and the exit code that says so (documented in `ropewalk --help`).
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use ropewalk_control::client::ClientError;
+use ropewalk_control::config::ConfigError;
+
+/// Why the program fails.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was tried and did not work.
+    Failed(anyhow::Error),
+    /// Wrong use, beyond what the command line parser sees.
+    Usage(String),
+    /// An error in a config file.
+    Config(ConfigError),
+    /// No daemon answers as it should.
+    Daemon(ClientError),
+    /// A missing permission or capability, with the remedy.
+    Permission(String),
+}
+
+impl Failure {
+    /// The exit code.
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Config(error) if error.is_permission() => 4,
+            Self::Config(_) => 2,
+            Self::Daemon(ClientError::NotRunning { .. } | ClientError::Timeout { .. }) => 3,
+            Self::Daemon(ClientError::Permission { .. }) => 4,
+            Self::Daemon(ClientError::Refused(error)) => match error.code {
+                ropewalk_control::api::ErrorCode::Forbidden => 4,
+                ropewalk_control::api::ErrorCode::Busy => 3,
+                _ => 1,
+            },
+            Self::Daemon(ClientError::Version { .. } | ClientError::Protocol { .. }) => 1,
+            Self::Permission(_) => 4,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // With all causes, each after a colon.
+            Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Usage(message) | Self::Permission(message) => f.write_str(message),
+            Self::Config(error) => error.fmt(f),
+            Self::Daemon(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Daemon(error)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    /// A lack of permission anywhere among the causes decides the exit code.
+    fn from(error: anyhow::Error) -> Self {
+        let denied = error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .any(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
+        if denied {
+            return Self::Permission(format!("{error:#} (run it with sudo?)"));
+        }
+        match error.downcast::<ConfigError>() {
+            Ok(error) => Self::Config(error),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// Prints to standard output; a reader who has seen enough (`| head`) is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write as _;
+
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Failed(
+            anyhow::Error::new(error).context("cannot write to standard output"),
+        )),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_without_permission_decides_the_exit_code() {
+        let denied = Err::<(), _>(io::Error::from(io::ErrorKind::PermissionDenied))
+            .context("cannot open /dev/net/tun")
+            .unwrap_err();
+        assert!(matches!(Failure::from(denied), Failure::Permission(text)
+            if text.starts_with("cannot open /dev/net/tun: permission denied")));
+        let taken =
+            Err::<(), _>(io::Error::from(io::ErrorKind::AddrInUse)).context("x").unwrap_err();
+        assert!(matches!(Failure::from(taken), Failure::Failed(_)));
+    }
+}

@@ -1,0 +1,122 @@
+//! Which capabilities a daemon needs, and which of them are missing.
+//!
+//! They are read from `/proc/self/status`; where that is not to be had, the daemon is started and the
+//! system itself says what it refuses.
+
+use std::path::Path;
+
+use crate::exit::Failure;
+
+/// A capability of the kernel (`capabilities(7)`), by its bit, and what it is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Capability {
+    bit: u32,
+    name: &'static str,
+    reason: &'static str,
+}
+
+/// Bit 12 of `CapEff`.
+const NET_ADMIN_CLIENT: Capability =
+    Capability { bit: 12, name: "CAP_NET_ADMIN", reason: "to make the TUN, its routes and rules" };
+
+/// Bit 12 of `CapEff`.
+const NET_ADMIN_PROXY: Capability = Capability {
+    bit: 12,
+    name: "CAP_NET_ADMIN",
+    reason: "to make the TUN, its routes and the nftables rules",
+};
+
+/// Bit 13 of `CapEff`.
+const NET_RAW: Capability =
+    Capability { bit: 13, name: "CAP_NET_RAW", reason: "to bind each socket to its interface" };
+
+/// Bit 10 of `CapEff`.
+const NET_BIND_SERVICE: Capability =
+    Capability { bit: 10, name: "CAP_NET_BIND_SERVICE", reason: "to listen on a port below 1024" };
+
+/// What the client needs.
+pub(crate) const CLIENT: &[Capability] = &[NET_ADMIN_CLIENT, NET_RAW];
+
+/// What the proxy needs to listen on this port.
+pub(crate) fn proxy(port: u16) -> &'static [Capability] {
+    if port < 1024 { &[NET_ADMIN_PROXY, NET_BIND_SERVICE] } else { &[NET_ADMIN_PROXY] }
+}
+
+/// Fails with the remedy where this process lacks one of these capabilities.
+pub(crate) fn require(command: &str, needed: &[Capability]) -> Result<(), Failure> {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return Ok(()) };
+    let Some(effective) = effective(&status) else { return Ok(()) };
+    let program = std::env::current_exe().unwrap_or_else(|_| "ropewalk".into());
+    match complaint(command, &program, needed, effective) {
+        Some(message) => Err(Failure::Permission(message)),
+        None => Ok(()),
+    }
+}
+
+/// The effective capabilities in a `/proc/PID/status`.
+fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// What to tell the user; `None` where nothing is missing.
+fn complaint(
+    command: &str,
+    program: &Path,
+    needed: &[Capability],
+    effective: u64,
+) -> Option<String> {
+    let missing: Vec<&Capability> =
+        needed.iter().filter(|capability| effective & (1 << capability.bit) == 0).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let lines: Vec<String> = missing
+        .iter()
+        .map(|capability| format!("\n  {} {}", capability.name, capability.reason))
+        .collect();
+    let names: Vec<String> =
+        needed.iter().map(|capability| capability.name.to_lowercase()).collect();
+    Some(format!(
+        "`ropewalk {command}` lacks{}\nRun it with sudo, or once: sudo setcap {}+ep {}",
+        lines.concat(),
+        names.join(","),
+        program.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effective_capabilities_are_found() {
+        let cases = [
+            (
+                "Name:\tx\nCapPrm:\t0000000000000001\nCapEff:\t000001ffffffffff\n",
+                Some(0x1ff_ffff_ffff),
+            ),
+            ("CapEff:\t0000000000003000\n", Some(0x3000)),
+            ("CapEff:\tmany\n", None),
+            ("", None),
+        ];
+        for (status, expected) in cases {
+            assert_eq!(effective(status), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn each_missing_capability_is_named_with_reason_and_remedy() {
+        let program = Path::new("/usr/bin/ropewalk");
+        assert_eq!(complaint("client", program, CLIENT, 0x3000), None);
+        assert_eq!(
+            complaint("client", program, CLIENT, 0x1000).unwrap(),
+            "`ropewalk client` lacks\n  CAP_NET_RAW to bind each socket to its interface\nRun it with \
+             sudo, or once: sudo setcap cap_net_admin,cap_net_raw+ep /usr/bin/ropewalk"
+        );
+        let proxy_message = complaint("proxy", program, proxy(443), 0).unwrap();
+        assert!(proxy_message.contains("CAP_NET_ADMIN"), "{proxy_message}");
+        assert!(proxy_message.contains("CAP_NET_BIND_SERVICE"), "{proxy_message}");
+        assert_eq!(complaint("proxy", program, proxy(51900), 0x1000), None);
+    }
+}

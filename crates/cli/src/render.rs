@@ -1,0 +1,362 @@
+//! How a status looks: readable at 80 columns, whatever stands in it.
+//!
+//! Names and reasons may come from the other end of a tunnel; control characters in them are replaced,
+//! so that they cannot steer the terminal.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use ropewalk_control::api::{
+    LinkStatus, PacketTraffic, ProxyStatus, Role, StatusReport, TunnelState, TunnelStatus,
+};
+
+/// Columns of the narrowest terminal that is catered for.
+const WIDTH: usize = 80;
+
+/// The whole report; `full` shows every tunnel with its links, as is always done where there is one.
+pub(crate) fn status(report: &StatusReport, full: bool) -> String {
+    let mut page = Page::default();
+    let daemon = &report.daemon;
+    page.line(
+        0,
+        &format!(
+            "ropewalk {} {}, process {}, running for {}",
+            daemon.role,
+            daemon.program_version,
+            daemon.pid,
+            age(daemon.uptime_s)
+        ),
+    );
+    for warning in &daemon.warnings {
+        page.line(2, &format!("warning: {warning}"));
+    }
+    if let Some(proxy) = &report.proxy {
+        proxy_lines(&mut page, proxy);
+    }
+    let one = full || daemon.role == Role::Client || report.tunnels.len() == 1;
+    if one {
+        for each in &report.tunnels {
+            tunnel(&mut page, each);
+        }
+    } else {
+        page.gap();
+        page.table(&peers(&report.tunnels));
+        if !report.tunnels.is_empty() {
+            page.gap();
+            page.line(0, "All about one of them: ropewalk status --peer NAME");
+        }
+    }
+    page.drops("Dropped before any tunnel", &report.drops);
+    page.0
+}
+
+fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
+    page.fact("listens", &format!("{}/udp, uplinks {}", proxy.listen, proxy.uplinks.join(", ")));
+    for pool in &proxy.pools {
+        page.fact(
+            "pool",
+            &format!("{}: {} of {} addresses leased", pool.prefix, pool.leased, count(pool.size)),
+        );
+    }
+    let shakes = &proxy.handshakes;
+    page.fact(
+        "handshakes",
+        &format!(
+            "{} completed; refused: {} not authentic, {} of unknown keys, {} replayed, {} of other \
+             versions, {} over the limit",
+            shakes.completed,
+            shakes.unauthentic,
+            shakes.unknown_key,
+            shakes.replayed,
+            shakes.other_version,
+            shakes.rate_limited
+        ),
+    );
+    if let Some(conntrack) = &proxy.conntrack {
+        page.fact("conntrack", &format!("{} of {} entries", conntrack.count, conntrack.limit));
+    }
+}
+
+fn peers(tunnels: &[TunnelStatus]) -> Table {
+    let mut table =
+        table(&["peer", "state", "inner address", "links up", "up Mbit/s", "down Mbit/s"], 3);
+    for tunnel in tunnels {
+        let up = tunnel.links.iter().filter(|link| is_up(link)).count();
+        table.add_row([
+            clean(&tunnel.peer),
+            tunnel.state.to_string(),
+            optional(tunnel.inner_v4),
+            format!("{up} of {}", tunnel.links.len()),
+            megabits(tunnel.up.rate_bps),
+            megabits(tunnel.down.rate_bps),
+        ]);
+    }
+    table
+}
+
+fn tunnel(page: &mut Page, tunnel: &TunnelStatus) {
+    page.gap();
+    let reason = tunnel.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let ago = age(tunnel.state_age_s);
+    let up = tunnel.links.iter().filter(|link| is_up(link)).count();
+    let links = match tunnel.state {
+        TunnelState::Up => format!(" over {up} of {} links", tunnel.links.len()),
+        _ => String::new(),
+    };
+    let state = tunnel.state;
+    page.line(0, &format!("Tunnel with {}: {state}{links} for {ago}{reason}", tunnel.peer));
+    page.fact("key", &tunnel.peer_public_key.to_string());
+    let inner: Vec<String> = [
+        tunnel.inner_v4.map(|address| address.to_string()),
+        tunnel.inner_v6.map(|address| address.to_string()),
+        tunnel.inner_mtu.map(|mtu| format!("MTU {mtu}")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !inner.is_empty() {
+        page.fact("inside", &inner.join(", "));
+    }
+    if let Some(session) = &tunnel.session {
+        page.fact(
+            "session",
+            &format!(
+                "{}, {} old, {} rekeys, keys {} old",
+                session.cipher,
+                age(session.age_s),
+                session.rekeys,
+                age(session.key_age_s)
+            ),
+        );
+    }
+    let policy = &tunnel.policy;
+    page.fact(
+        "sends by",
+        &format!("{}, {}, {}", policy.scheduler, policy.controller, policy.when_closed),
+    );
+    page.fact("up", &traffic(&tunnel.up));
+    page.fact("down", &traffic(&tunnel.down));
+    page.fact(
+        "waiting",
+        &format!("{} packets ({}) for a link", tunnel.queue.packets, bytes(tunnel.queue.bytes)),
+    );
+    links_of(page, &tunnel.links);
+    order(page, tunnel);
+    page.drops("Dropped", &tunnel.drops);
+}
+
+fn links_of(page: &mut Page, links: &[LinkStatus]) {
+    page.gap();
+    if links.is_empty() {
+        page.line(0, "No links.");
+        return;
+    }
+    let mut table = table(
+        &[
+            "link",
+            "state",
+            "RTT ms",
+            "jitter ms",
+            "loss %",
+            "in flight",
+            "MTU",
+            "up Mbit/s",
+            "down Mbit/s",
+        ],
+        2,
+    );
+    for link in links {
+        let cwnd = optional(link.cwnd);
+        table.add_row([
+            clean(&link.name),
+            link.state.to_string(),
+            decimal(link.srtt_ms, 1),
+            decimal(link.owd_variation_ms, 1),
+            decimal(link.loss_recent.map(|share| share * 100.0), 2),
+            format!("{} of {cwnd}", link.in_flight),
+            optional(link.path_mtu),
+            megabits(link.up.rate_bps),
+            megabits(link.down.rate_bps),
+        ]);
+    }
+    page.table(&table);
+    page.gap();
+    for link in links {
+        path(page, link);
+    }
+}
+
+/// State, path and totals of one link, as a sentence.
+fn path(page: &mut Page, link: &LinkStatus) {
+    let mut facts = vec![format!("{} for {}", link.state, age(link.state_age_s))];
+    facts.extend(link.reason.clone());
+    if let Some(interface) = link.interface.as_ref().filter(|interface| **interface != link.name) {
+        facts.push(format!("interface {interface}"));
+    }
+    match (link.local, link.remote) {
+        (Some(local), Some(remote)) => facts.push(format!("{local} -> {remote}")),
+        (Some(one), None) | (None, Some(one)) => facts.push(one.to_string()),
+        (None, None) => {}
+    }
+    facts.push(match link.keepalive_s {
+        Some(seconds) => format!("keepalive {}", age(seconds)),
+        None => "no keepalive".to_owned(),
+    });
+    facts.push(format!("{} up, {} down", bytes(link.up.bytes), bytes(link.down.bytes)));
+    if let Some(share) = link.loss_total {
+        facts.push(format!("{:.2} % lost in all", share * 100.0));
+    }
+    page.line(2, &format!("{}: {}", link.name, facts.join(", ")));
+}
+
+fn order(page: &mut Page, tunnel: &TunnelStatus) {
+    let order = &tunnel.resequencer;
+    page.gap();
+    page.line(
+        0,
+        &format!(
+            "Put in order here: {} in order, {} late, {} duplicate, {} held now ({})",
+            order.in_order,
+            order.late,
+            order.duplicate,
+            order.held,
+            bytes(order.held_bytes)
+        ),
+    );
+    page.line(
+        2,
+        &format!(
+            "skipped: {} by proof, {} by deadline; {} released by a full buffer",
+            order.skipped_by_proof, order.skipped_by_deadline, order.released_by_full_buffer
+        ),
+    );
+    if let (Some(median), Some(p99)) = (order.wait_p50_ms, order.wait_p99_ms) {
+        page.line(2, &format!("wait of those held: median {median:.1} ms, p99 {p99:.1} ms"));
+    }
+}
+
+/// What is printed, line by line.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    /// A line, broken between words where it is too long; what follows is indented two more.
+    fn line(&mut self, indent: usize, text: &str) {
+        let text = clean(text);
+        let mut column = indent;
+        self.0.push_str(&" ".repeat(indent));
+        let mut first = true;
+        for word in text.split_whitespace() {
+            let width = word.chars().count();
+            if !first && column + 1 + width > WIDTH {
+                self.0.push('\n');
+                self.0.push_str(&" ".repeat(indent + 2));
+                column = indent + 2;
+            } else if !first {
+                self.0.push(' ');
+                column += 1;
+            }
+            self.0.push_str(word);
+            column += width;
+            first = false;
+        }
+        self.0.push('\n');
+    }
+
+    fn fact(&mut self, name: &str, value: &str) {
+        // The padding is kept apart from the words that are wrapped.
+        let mut wrapped = Self::default();
+        wrapped.line(13, value);
+        let value = wrapped.0.trim_start();
+        self.0.push_str(&format!("  {name:<10} {value}"));
+    }
+
+    fn table(&mut self, table: &Table) {
+        for line in table.lines() {
+            self.0.push_str(line.trim_end());
+            self.0.push('\n');
+        }
+    }
+
+    fn drops(&mut self, title: &str, drops: &BTreeMap<String, u64>) {
+        let counted: Vec<String> = drops
+            .iter()
+            .filter(|&(_, count)| *count > 0)
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        if !counted.is_empty() {
+            self.line(0, &format!("{title}: {}", counted.join(", ")));
+        }
+    }
+
+    fn gap(&mut self) {
+        self.0.push('\n');
+    }
+}
+
+/// A table without lines; the columns from `numbers` on are aligned to the right.
+fn table(header: &[&str], numbers: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDTH as u16)
+        .set_header(header);
+    for column in table.column_iter_mut().skip(numbers) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn is_up(link: &LinkStatus) -> bool {
+    link.state == ropewalk_control::api::LinkState::Up
+}
+
+fn traffic(traffic: &PacketTraffic) -> String {
+    let (rate, packets) = (megabits(traffic.rate_bps), traffic.packets);
+    format!("{rate} Mbit/s, {} in {packets} packets", bytes(traffic.bytes))
+}
+
+fn megabits(rate_bps: f64) -> String {
+    format!("{:.2}", rate_bps / 1e6)
+}
+
+fn decimal(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn optional(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn bytes(bytes: u64) -> String {
+    ByteSize::b(bytes).to_string()
+}
+
+/// Addresses of a pool: that of a /64 in full would say nothing.
+fn count(size: u128) -> String {
+    if size < 1_000_000_000 { size.to_string() } else { format!("{size:.1e}") }
+}
+
+/// Seconds as people say them; fractions only below ten.
+fn age(seconds: f64) -> String {
+    let known = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+    let rounded = if known < Duration::from_secs(10) {
+        Duration::from_millis(u64::try_from(known.as_millis()).unwrap_or(0) / 100 * 100)
+    } else {
+        Duration::from_secs(known.as_secs())
+    };
+    let text = humantime::format_duration(rounded).to_string();
+    // Two units say enough: 3h 12m.
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;

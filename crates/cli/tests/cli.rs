@@ -1,0 +1,287 @@
+//! The program as its users run it: what it prints, and what its exit code says.
+#![expect(clippy::unwrap_used, reason = "the helpers of the tests fail as the tests do")]
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::unistd::geteuid;
+use ropewalk_control::api::{DaemonStatus, Response, Role, STATUS_VERSION, StatusReport};
+use ropewalk_control::server::{Access, Options, Server};
+
+const CLIENT: &str = include_str!("../../../configs/client.toml");
+const PROXY: &str = include_str!("../../../configs/proxy.toml");
+
+/// The public key that stands for "put yours here" in the samples.
+const PLACEHOLDER: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+#[test]
+fn help_teaches_and_wrong_use_is_told() {
+    let help = run(&["--help"]);
+    assert_eq!(code(&help), 0);
+    for text in ["EXAMPLES", "EXIT CODES", "sudo ropewalk client --config", "check-config"] {
+        assert!(stdout(&help).contains(text), "{text} is missing in\n{}", stdout(&help));
+    }
+    for command in ["client", "proxy", "status", "keygen", "check-config"] {
+        let help = run(&[command, "--help"]);
+        assert_eq!(code(&help), 0);
+        assert!(stdout(&help).contains("EXAMPLE"), "{command}: {}", stdout(&help));
+    }
+    let wrong: [(&[&str], &str); 6] = [
+        (&[], "Usage"),
+        (&["stauts"], "similar subcommand exists: 'status'"),
+        (&["client"], "--config"),
+        (&["keygen"], "FILE"),
+        (&["keygen", "--public", "x"], "cannot be used with"),
+        (&["--log", "loud", "status"], "`loud`: this is no level"),
+    ];
+    for (args, expected) in wrong {
+        let output = run(args);
+        assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn keys_are_made_for_their_owner_only_and_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("client.key");
+    let path = file.to_str().unwrap();
+    let made = run(&["keygen", path]);
+    assert_eq!(code(&made), 0, "{}", stderr(&made));
+    let public = stdout(&made);
+    assert_eq!(public.trim().len(), 44);
+    assert_eq!(mode(&file), 0o600);
+    let secret = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(secret.trim().len(), 44);
+    assert!(!stderr(&made).contains(secret.trim()));
+
+    let again = run_with(&["keygen", "--public"], secret.as_bytes());
+    assert_eq!(stdout(&again), public);
+
+    let refused = run(&["keygen", path]);
+    assert_eq!(code(&refused), 1);
+    assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), secret);
+
+    assert_eq!(code(&run(&["keygen", "--force", path])), 0);
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), secret);
+    assert_eq!(mode(&file), 0o600);
+
+    let shared = folder.path().join("laptop.psk");
+    let made = run(&["keygen", "--preshared", shared.to_str().unwrap()]);
+    assert_eq!(code(&made), 0);
+    assert_eq!(stdout(&made), "");
+    assert_eq!(mode(&shared), 0o600);
+
+    for wrong in ["", "no key\n", "\u{0}\u{1}", PLACEHOLDER] {
+        let output = run_with(&["keygen", "--public"], wrong.as_bytes());
+        assert_eq!(code(&output), 2, "{wrong:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("is no private key"), "{}", stderr(&output));
+    }
+    let nowhere = run(&["keygen", "/nowhere/at/all.key"]);
+    assert_eq!(code(&nowhere), 1);
+    assert!(stderr(&nowhere).contains("/nowhere/at/all.key"), "{}", stderr(&nowhere));
+}
+
+#[test]
+fn a_config_is_checked_and_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let public = configs(folder.path());
+    let client = run(&["check-config", folder.path().join("client.toml").to_str().unwrap()]);
+    assert_eq!(code(&client), 0, "{}", stderr(&client));
+    for text in [
+        "client.toml: OK",
+        "role        client",
+        "proxy       vps.example.org:51900",
+        &format!("its key     {public}"),
+        "links       every interface with a default route",
+        "TUN         ropewalk0, MTU auto",
+        "routes      0.0.0.0/0, ::/0",
+        "sends by    free-window, ccid2, queue 100ms",
+    ] {
+        assert!(stdout(&client).contains(text), "{text} is missing in\n{}", stdout(&client));
+    }
+    let proxy = run(&["check-config", folder.path().join("proxy.toml").to_str().unwrap()]);
+    assert_eq!(code(&proxy), 0, "{}", stderr(&proxy));
+    for text in ["role        proxy", "listen      [::]:51900/udp", "NAT66", "peers       none"] {
+        assert!(stdout(&proxy).contains(text), "{text} is missing in\n{}", stdout(&proxy));
+    }
+}
+
+#[test]
+fn an_error_in_a_config_shows_the_line_and_the_nearest_name() {
+    let folder = tempfile::tempdir().unwrap();
+    configs(folder.path());
+    let file = folder.path().join("client.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let line = text.lines().position(|line| line.starts_with("scheduler")).unwrap() + 1;
+    std::fs::write(&file, text.replace("\nscheduler =", "\nshceduler =")).unwrap();
+    let path = file.to_str().unwrap();
+    for args in [vec!["check-config", path], vec!["client", "--config", path]] {
+        let output = run(&args);
+        assert_eq!(code(&output), 2, "{}", stderr(&output));
+        let expected = format!(
+            "error: {path}:{line}:1: unknown key `shceduler`\n   |\n{line} | shceduler = \
+             \"free-window\"\n   | ^^^^^^^^^\n   = did you mean `scheduler`?\n"
+        );
+        assert_eq!(stderr(&output), expected);
+    }
+    // Neither daemon's keys: the role must be said, and then the error is of that role.
+    std::fs::write(&file, "private_key_file = \"client.key\"\n").unwrap();
+    let unclear = run(&["check-config", path]);
+    assert_eq!(code(&unclear), 2);
+    assert!(stderr(&unclear).contains("--role client"), "{}", stderr(&unclear));
+    let said = run(&["check-config", path, "--role", "client"]);
+    assert!(stderr(&said).contains("missing key `proxy`"), "{}", stderr(&said));
+    let said = run(&["check-config", path, "--role", "proxy"]);
+    assert_eq!(code(&said), 0, "{}", stderr(&said));
+    let missing = run(&["check-config", "/nowhere/client.toml"]);
+    assert_eq!(code(&missing), 2);
+    assert!(stderr(&missing).contains("No such file"), "{}", stderr(&missing));
+}
+
+#[test]
+fn status_without_a_daemon_says_how_to_start_one() {
+    let output = run(&["status", "--socket", "/nowhere/client.sock"]);
+    assert_eq!(code(&output), 3);
+    assert!(stderr(&output).contains("no daemon answers at /nowhere/client.sock"));
+    assert!(stderr(&output).contains("ropewalk client --config FILE"));
+}
+
+#[test]
+fn status_is_a_table_or_the_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let access = Access::new(None).unwrap();
+    let (server, mut commands) = Server::start(Options { socket: socket.clone(), access }).unwrap();
+    let daemon = std::thread::spawn(move || {
+        while let Some(command) = commands.blocking_recv() {
+            command.answer(Ok(Response::Status(Box::new(status()))));
+        }
+    });
+    let path = socket.to_str().unwrap();
+    let table = run(&["status", "--socket", path]);
+    assert_eq!(code(&table), 0, "{}", stderr(&table));
+    assert!(stdout(&table).starts_with("ropewalk client 0.1.0, process 7, running for 1s 500ms\n"));
+    let json = run(&["status", "--json", "--socket", path]);
+    assert_eq!(code(&json), 0);
+    assert_eq!(serde_json::from_slice::<StatusReport>(&json.stdout).unwrap(), status());
+    let nobody = run(&["status", "--peer", "van", "--socket", path]);
+    assert_eq!(code(&nobody), 2);
+    assert!(stderr(&nobody).contains("there is no peer `van`"), "{}", stderr(&nobody));
+    drop(server);
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_user_without_permission_is_told_what_is_missing() {
+    if !geteuid().is_root() {
+        println!("skipped: only root can run the program as somebody else");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    open_to_all(folder.path());
+    configs(folder.path());
+    let program = folder.path().join("ropewalk");
+    std::fs::copy(env!("CARGO_BIN_EXE_ropewalk"), &program).unwrap();
+    let socket = folder.path().join("client.sock");
+    let access = Access::new(None).unwrap();
+    let (_server, _commands) = Server::start(Options { socket: socket.clone(), access }).unwrap();
+    let nobody = |args: &[&str]| {
+        // Supplementary groups of root's would otherwise stay.
+        Command::new(&program).args(args).current_dir("/").uid(65534).gid(65534).output().unwrap()
+    };
+
+    let status = nobody(&["status", "--socket", socket.to_str().unwrap()]);
+    assert_eq!(code(&status), 4, "{}", stderr(&status));
+    assert!(stderr(&status).contains("use sudo, or become a member of the group"));
+
+    let config = folder.path().join("client.toml");
+    let closed = nobody(&["check-config", config.to_str().unwrap()]);
+    assert_eq!(code(&closed), 4, "{}", stderr(&closed));
+    assert!(stderr(&closed).contains("cannot read the key file"), "{}", stderr(&closed));
+
+    for key in ["client.key", "proxy.key"] {
+        nix::unistd::chown(&folder.path().join(key), Some(65534.into()), None).unwrap();
+    }
+    let client = nobody(&["client", "--config", config.to_str().unwrap()]);
+    assert_eq!(code(&client), 4, "{}", stderr(&client));
+    for text in ["CAP_NET_ADMIN", "CAP_NET_RAW", "sudo setcap cap_net_admin,cap_net_raw+ep"] {
+        assert!(stderr(&client).contains(text), "{text}: {}", stderr(&client));
+    }
+    let config = folder.path().join("proxy.toml");
+    let proxy = nobody(&["proxy", "--config", config.to_str().unwrap()]);
+    assert_eq!(code(&proxy), 4, "{}", stderr(&proxy));
+    assert!(stderr(&proxy).contains("CAP_NET_ADMIN"), "{}", stderr(&proxy));
+}
+
+/// The samples with new keys beside them; returns the proxy's public key.
+fn configs(folder: &Path) -> String {
+    let make = |name: &str| {
+        let made = run(&["keygen", folder.join(name).to_str().unwrap()]);
+        stdout(&made).trim().to_owned()
+    };
+    make("client.key");
+    let public = make("proxy.key");
+    let client = CLIENT.replace("/etc/ropewalk/", "").replace(PLACEHOLDER, &public);
+    std::fs::write(folder.join("client.toml"), client).unwrap();
+    std::fs::write(folder.join("proxy.toml"), PROXY.replace("/etc/ropewalk/", "")).unwrap();
+    public
+}
+
+fn status() -> StatusReport {
+    StatusReport {
+        version: STATUS_VERSION,
+        daemon: DaemonStatus {
+            role: Role::Client,
+            program_version: "0.1.0".to_owned(),
+            pid: 7,
+            uptime_s: 1.5,
+            warnings: Vec::new(),
+        },
+        tunnels: Vec::new(),
+        drops: [].into(),
+        proxy: None,
+    }
+}
+
+fn run(args: &[&str]) -> Output {
+    run_with(args, b"")
+}
+
+fn run_with(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+        .args(args)
+        .env_remove("ROPEWALK_LOG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that does not read its input may have ended before all of it is written.
+    drop(child.stdin.take().unwrap().write_all(input));
+    child.wait_with_output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn mode(file: &Path) -> u32 {
+    std::fs::metadata(file).unwrap().permissions().mode() & 0o777
+}
+
+fn open_to_all(folder: &Path) {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
