@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod address;
+pub mod deployment;
 pub mod download;
 pub mod emulator;
 pub mod error;

@@ -1,6 +1,7 @@
 //! Every flag and subcommand, nothing else.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use humantime::Duration;
@@ -72,8 +73,20 @@ pub(crate) enum Command {
     },
     /// Build the emulated Internet and a shell in its client; leaving the shell takes it down.
     Topology(TopologyArgs),
+    /// Download over two unequal links behind NAT with the real program, and print what came of it.
+    Demo(DemoArgs),
     /// Build the emulated Internet, use it, take it down; says whether this machine can.
     Selftest,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The `ropewalk` to run; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) program: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]

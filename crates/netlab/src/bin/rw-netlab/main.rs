@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
 
 mod args;
+mod demo;
 mod lab;
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -24,7 +25,7 @@ use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     match run(Args::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("rw-netlab: {error:#}");
             ExitCode::FAILURE
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::HttpServer { listen, congestion } => {
             let listener = TcpListener::bind(listen).with_context(|| listen.to_string())?;
@@ -45,25 +46,30 @@ fn run(command: Command) -> Result<()> {
         }
         Command::UdpSend { to, listen, rate, size, duration } => {
             let sender = UdpSender { to, bits_per_second: rate, size, duration: duration.into() };
-            print(&sender.run(&bind(listen, to)?)?)
+            print(&sender.run(&bind(listen, to)?)?)?;
         }
         Command::UdpReceive { listen, hello_to, quiet, limit } => {
             let receiver = UdpReceiver { hello_to, quiet: quiet.into(), limit: limit.into() };
-            print(&receiver.run(&bind(listen, hello_to)?)?)
+            print(&receiver.run(&bind(listen, hello_to)?)?)?;
         }
         Command::Ping { target, interface, count, interval } => {
             let ping = Ping { interface, interval: interval.into(), ..Ping::new(target, count) };
-            print(&ping.run_here()?)
+            print(&ping.run_here()?)?;
         }
         Command::Topology(options) => {
             enter_lab()?;
-            lab::topology(&options)
+            lab::topology(&options)?;
+        }
+        Command::Demo(options) => {
+            enter_lab()?;
+            return demo::run(&options);
         }
         Command::Selftest => {
             enter_lab()?;
-            lab::selftest()
+            lab::selftest()?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Binds to `local`, or to any port of the family of `peer`.
