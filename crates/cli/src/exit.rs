@@ -16,7 +16,9 @@ pub(crate) enum Failure {
     Usage(String),
     /// An error in a config file.
     Config(ConfigError),
-    /// No daemon answers as it should.
+    /// No daemon answers at any of the usual sockets.
+    NoDaemon(String),
+    /// A daemon does not answer as it should.
     Daemon(ClientError),
     /// A missing permission or capability, with the remedy.
     Permission(String),
@@ -30,6 +32,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::Config(error) if error.is_permission() => 4,
             Self::Config(_) => 2,
+            Self::NoDaemon(_) => 3,
             Self::Daemon(ClientError::NotRunning { .. } | ClientError::Timeout { .. }) => 3,
             Self::Daemon(ClientError::Permission { .. }) => 4,
             Self::Daemon(ClientError::Refused(error)) => match error.code {
@@ -48,7 +51,9 @@ impl fmt::Display for Failure {
         match self {
             // With all causes, each after a colon.
             Self::Failed(error) => write!(f, "{error:#}"),
-            Self::Usage(message) | Self::Permission(message) => f.write_str(message),
+            Self::Usage(message) | Self::NoDaemon(message) | Self::Permission(message) => {
+                f.write_str(message)
+            }
             Self::Config(error) => error.fmt(f),
             Self::Daemon(error) => error.fmt(f),
         }

@@ -32,7 +32,15 @@ pub(crate) fn run(status: &Status) -> Result<(), Failure> {
 /// The client's daemon, else the proxy's.
 fn ask_any() -> Result<StatusReport, Failure> {
     match ask(Path::new(CLIENT_SOCKET)) {
-        Err(ClientError::NotRunning { .. }) => Ok(ask(Path::new(PROXY_SOCKET))?),
+        Err(ClientError::NotRunning { .. }) => {}
+        answer => return Ok(answer?),
+    }
+    match ask(Path::new(PROXY_SOCKET)) {
+        Err(ClientError::NotRunning { .. }) => Err(Failure::NoDaemon(format!(
+            "no daemon answers at {CLIENT_SOCKET} or {PROXY_SOCKET}: is it running? (start it with \
+             `ropewalk client --config FILE` or `ropewalk proxy --config FILE`; if its [control] \
+             socket is another one, say --socket)"
+        ))),
         answer => Ok(answer?),
     }
 }
