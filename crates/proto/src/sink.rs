@@ -6,7 +6,7 @@ use crate::{ecn::Ecn, path::Path};
 /// as if it had not been made.
 pub trait TransmitSink {
     /// Borrows `len` bytes (zeroed or not) for a datagram on `path`. `None`: the batch is full; the
-    /// driver flushes and calls [`poll_transmit`] again.
+    /// driver flushes and calls `poll_transmit` again.
     fn reserve(&mut self, path: Path, ecn: Ecn, len: usize) -> Option<&mut [u8]>;
 
     /// Queues the reserved datagram, shortened to its first `len` bytes.
