@@ -1,0 +1,503 @@
+//! Frames: everything but a single packet (PROTOCOL §4). A datagram with frames holds one or more,
+//! to its end. A type below 0x40 that is not known spoils the rest of the datagram; from 0x40 on a
+//! type is followed by a two-byte length and may be skipped, so that later versions can add hints.
+
+use arrayvec::ArrayVec;
+
+use super::cursor::{Reader, Truncated, Writer};
+use super::expand;
+use crate::link::received::{MAX_REPORT_RANGES, Range, Report};
+use crate::units::LinkId;
+
+/// Most bytes of a link's name: as long as a Linux interface name.
+pub const MAX_NAME: usize = 15;
+
+/// One frame, as parsed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per report")]
+pub enum Frame<'a> {
+    /// One zero byte; fills a probe.
+    Padding,
+    /// An inner packet that shares its datagram.
+    Packet(PacketFrame<'a>),
+    /// The receiver's feedback about a link.
+    Report(ReportFrame),
+    /// Asks for a report at once; also the keepalive.
+    Ping,
+    /// The client opens this link; the name is for people.
+    Join {
+        /// The client's name of the link, UTF-8.
+        name: &'a [u8],
+    },
+    /// The proxy has taken the link.
+    JoinAck,
+    /// The sender will send nothing more on `link`.
+    Leave(Halt),
+    /// The sender gives up what is in flight on `link`, until a later datagram shows it alive.
+    Down(Halt),
+    /// Asks whoever has this address to prove it can receive here.
+    PathChallenge([u8; 8]),
+    /// The proof.
+    PathResponse([u8; 8]),
+    /// The session ends.
+    Close(CloseReason),
+    /// First message of a rekey.
+    RekeyFirst(&'a [u8]),
+    /// Its answer.
+    RekeyResponse(&'a [u8]),
+    /// The proxy asks the client to rekey.
+    RekeyRequest,
+    /// Asks for an [`Echo`](Frame::Echo) after a silence, to find how long a NAT holds (§9).
+    EchoAfter {
+        /// Returned as it is.
+        token: u32,
+        /// The silence, in milliseconds.
+        delay_ms: u32,
+    },
+    /// The answer after the silence.
+    Echo {
+        /// From the question.
+        token: u32,
+    },
+}
+
+/// An inner packet inside a datagram with frames; the fields are those of the sealed header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketFrame<'a> {
+    /// Low 24 bits of the packet's global number.
+    pub global: u32,
+    /// Distance to the previous global number on this link; 0: none or too far.
+    pub previous_on_link: u8,
+    /// Distance to the previous packet of the same flow; 0: none or too far.
+    pub previous_of_flow: u8,
+    /// The packet.
+    pub packet: &'a [u8],
+}
+
+/// Bytes in front of a packet in its frame.
+pub const PACKET_FRAME_HEADER: usize = 8;
+
+/// Where a link's numbers stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Halt {
+    /// The link.
+    pub link: LinkId,
+    /// Low 32 bits of the next local number on it: all below may have been sent.
+    pub next: u32,
+}
+
+/// Why a session ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// The daemon stops.
+    Shutdown,
+    /// The same key has a newer session.
+    Replaced,
+    /// The peer broke the protocol.
+    Protocol,
+    /// One that this version does not know.
+    Other(u8),
+}
+
+impl CloseReason {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Shutdown => 0,
+            Self::Replaced => 1,
+            Self::Protocol => 2,
+            Self::Other(code) => code,
+        }
+    }
+
+    const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Shutdown,
+            1 => Self::Replaced,
+            2 => Self::Protocol,
+            code => Self::Other(code),
+        }
+    }
+}
+
+/// A report on the wire: numbers are low bits until [`ReportFrame::expand`] restores them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReportFrame {
+    /// The link reported on.
+    pub link: LinkId,
+    /// Low 32 bits of the largest number received.
+    largest: u32,
+    delay_us: u32,
+    ce_count: u32,
+    /// Lengths of ranges and of the gaps between them, newest first: `(gap, length - 1)`; the first
+    /// gap is 0.
+    ranges: ArrayVec<(u64, u64), { MAX_REPORT_RANGES }>,
+}
+
+impl ReportFrame {
+    /// Prepares a report for the wire.
+    #[must_use]
+    pub fn new(report: &Report) -> Self {
+        let largest = report.ranges.first().map_or(0, |range| range.last);
+        let mut above = largest.saturating_add(1);
+        let ranges = report.ranges.iter().map(|range| {
+            let gap = above.saturating_sub(range.last).saturating_sub(1);
+            above = range.first;
+            (gap, range.last.saturating_sub(range.first))
+        });
+        Self {
+            link: report.link,
+            largest: low32(largest),
+            delay_us: report.delay_us,
+            ce_count: report.ce_count,
+            ranges: ranges.collect(),
+        }
+    }
+
+    /// The report with full numbers, given the next number we will send on that link. `None`: it
+    /// names numbers below zero or that were never sent.
+    #[must_use]
+    pub fn expand(&self, next: u64) -> Option<Report> {
+        let mut last = expand(next, u64::from(self.largest), 32);
+        if last >= next {
+            return None;
+        }
+        let mut ranges = ArrayVec::new();
+        for (index, (gap, length)) in self.ranges.iter().enumerate() {
+            if index > 0 {
+                last = last.checked_sub(gap.checked_add(1)?)?;
+            }
+            let first = last.checked_sub(*length)?;
+            ranges.push(Range { first, last });
+            last = first;
+        }
+        Some(Report { link: self.link, delay_us: self.delay_us, ce_count: self.ce_count, ranges })
+    }
+
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Truncated> {
+        let link = LinkId(reader.u8()?);
+        let largest = reader.u32()?;
+        let delay_us = u32::try_from(reader.varint()?).unwrap_or(u32::MAX);
+        let ce_count = reader.u32()?;
+        let count = usize::from(reader.u8()?);
+        if count == 0 || count > MAX_REPORT_RANGES {
+            return Err(Truncated);
+        }
+        let mut ranges = ArrayVec::new();
+        for index in 0..count {
+            let gap = if index == 0 { 0 } else { reader.varint()? };
+            ranges.push((gap, reader.varint()?));
+        }
+        Ok(Self { link, largest, delay_us, ce_count, ranges })
+    }
+}
+
+mod kind {
+    pub(super) const PADDING: u8 = 0x00;
+    pub(super) const PACKET: u8 = 0x01;
+    pub(super) const REPORT: u8 = 0x02;
+    pub(super) const PING: u8 = 0x03;
+    pub(super) const JOIN: u8 = 0x04;
+    pub(super) const JOIN_ACK: u8 = 0x05;
+    pub(super) const LEAVE: u8 = 0x06;
+    pub(super) const DOWN: u8 = 0x07;
+    pub(super) const PATH_CHALLENGE: u8 = 0x08;
+    pub(super) const PATH_RESPONSE: u8 = 0x09;
+    pub(super) const CLOSE: u8 = 0x0a;
+    pub(super) const REKEY_FIRST: u8 = 0x0b;
+    pub(super) const REKEY_RESPONSE: u8 = 0x0c;
+    pub(super) const REKEY_REQUEST: u8 = 0x0d;
+    pub(super) const ECHO_AFTER: u8 = 0x0e;
+    pub(super) const ECHO: u8 = 0x0f;
+    pub(super) const SKIPPABLE: u8 = 0x40;
+}
+
+/// The frames of a datagram, in order. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Frames<'a>(Reader<'a>);
+
+impl<'a> Frames<'a> {
+    /// Reads frames from what follows the sealed header.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(Reader::new(bytes))
+    }
+
+    fn parse(reader: &mut Reader<'a>) -> Result<Frame<'a>, Truncated> {
+        let mut kind = reader.u8()?;
+        while kind >= kind::SKIPPABLE {
+            let len = reader.u16()?;
+            reader.bytes(usize::from(len))?;
+            if reader.rest().is_empty() {
+                return Ok(Frame::Padding);
+            }
+            kind = reader.u8()?;
+        }
+        Ok(match kind {
+            kind::PADDING => Frame::Padding,
+            kind::PACKET => {
+                let len = reader.u16()?;
+                Frame::Packet(PacketFrame {
+                    global: reader.u24()?,
+                    previous_on_link: reader.u8()?,
+                    previous_of_flow: reader.u8()?,
+                    packet: reader.bytes(usize::from(len))?,
+                })
+            }
+            kind::REPORT => Frame::Report(ReportFrame::parse(reader)?),
+            kind::PING => Frame::Ping,
+            kind::JOIN => {
+                let len = usize::from(reader.u8()?);
+                if len > MAX_NAME {
+                    return Err(Truncated);
+                }
+                Frame::Join { name: reader.bytes(len)? }
+            }
+            kind::JOIN_ACK => Frame::JoinAck,
+            kind::LEAVE => Frame::Leave(halt(reader)?),
+            kind::DOWN => Frame::Down(halt(reader)?),
+            kind::PATH_CHALLENGE => Frame::PathChallenge(reader.array()?),
+            kind::PATH_RESPONSE => Frame::PathResponse(reader.array()?),
+            kind::CLOSE => Frame::Close(CloseReason::from_code(reader.u8()?)),
+            kind::REKEY_FIRST => Frame::RekeyFirst(message(reader)?),
+            kind::REKEY_RESPONSE => Frame::RekeyResponse(message(reader)?),
+            kind::REKEY_REQUEST => Frame::RekeyRequest,
+            kind::ECHO_AFTER => Frame::EchoAfter { token: reader.u32()?, delay_ms: reader.u32()? },
+            kind::ECHO => Frame::Echo { token: reader.u32()? },
+            _ => return Err(Truncated),
+        })
+    }
+}
+
+fn halt(reader: &mut Reader<'_>) -> Result<Halt, Truncated> {
+    Ok(Halt { link: LinkId(reader.u8()?), next: reader.u32()? })
+}
+
+fn message<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Truncated> {
+    let len = reader.u16()?;
+    reader.bytes(usize::from(len))
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, Truncated>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.rest().is_empty() {
+            return None;
+        }
+        let frame = Self::parse(&mut self.0);
+        if frame.is_err() {
+            self.0 = Reader::new(&[]);
+        }
+        Some(frame)
+    }
+}
+
+/// Writes a frame.
+///
+/// # Errors
+/// It does not fit; what was written of it is to be discarded with the datagram.
+pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated> {
+    match frame {
+        Frame::Padding => writer.u8(kind::PADDING),
+        Frame::Packet(frame) => {
+            writer.u8(kind::PACKET)?;
+            writer.u16(u16::try_from(frame.packet.len()).map_err(|_| Truncated)?)?;
+            writer.u24(frame.global)?;
+            writer.u8(frame.previous_on_link)?;
+            writer.u8(frame.previous_of_flow)?;
+            writer.bytes(frame.packet)
+        }
+        Frame::Report(frame) => {
+            writer.u8(kind::REPORT)?;
+            writer.u8(frame.link.0)?;
+            writer.u32(frame.largest)?;
+            writer.varint(u64::from(frame.delay_us))?;
+            writer.u32(frame.ce_count)?;
+            writer.u8(u8::try_from(frame.ranges.len()).map_err(|_| Truncated)?)?;
+            for (index, (gap, length)) in frame.ranges.iter().enumerate() {
+                if index > 0 {
+                    writer.varint(*gap)?;
+                }
+                writer.varint(*length)?;
+            }
+            Ok(())
+        }
+        Frame::Ping => writer.u8(kind::PING),
+        Frame::Join { name } => {
+            let name = name.get(..name.len().min(MAX_NAME)).unwrap_or_default();
+            writer.u8(kind::JOIN)?;
+            writer.u8(u8::try_from(name.len()).map_err(|_| Truncated)?)?;
+            writer.bytes(name)
+        }
+        Frame::JoinAck => writer.u8(kind::JOIN_ACK),
+        Frame::Leave(halt) => emit_halt(writer, kind::LEAVE, *halt),
+        Frame::Down(halt) => emit_halt(writer, kind::DOWN, *halt),
+        Frame::PathChallenge(token) => {
+            writer.u8(kind::PATH_CHALLENGE)?;
+            writer.bytes(token)
+        }
+        Frame::PathResponse(token) => {
+            writer.u8(kind::PATH_RESPONSE)?;
+            writer.bytes(token)
+        }
+        Frame::Close(reason) => {
+            writer.u8(kind::CLOSE)?;
+            writer.u8(reason.code())
+        }
+        Frame::RekeyFirst(message) => emit_message(writer, kind::REKEY_FIRST, message),
+        Frame::RekeyResponse(message) => emit_message(writer, kind::REKEY_RESPONSE, message),
+        Frame::RekeyRequest => writer.u8(kind::REKEY_REQUEST),
+        Frame::EchoAfter { token, delay_ms } => {
+            writer.u8(kind::ECHO_AFTER)?;
+            writer.u32(*token)?;
+            writer.u32(*delay_ms)
+        }
+        Frame::Echo { token } => {
+            writer.u8(kind::ECHO)?;
+            writer.u32(*token)
+        }
+    }
+}
+
+fn emit_halt(writer: &mut Writer<'_>, kind: u8, halt: Halt) -> Result<(), Truncated> {
+    writer.u8(kind)?;
+    writer.u8(halt.link.0)?;
+    writer.u32(halt.next)
+}
+
+fn emit_message(writer: &mut Writer<'_>, kind: u8, message: &[u8]) -> Result<(), Truncated> {
+    writer.u8(kind)?;
+    writer.u16(u16::try_from(message.len()).map_err(|_| Truncated)?)?;
+    writer.bytes(message)
+}
+
+/// The low 32 bits of a number, as in [`Halt`] and reports.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are what travels")]
+pub const fn low32(number: u64) -> u32 {
+    number as u32
+}
+
+/// The low 24 bits of a number, as in headers.
+#[must_use]
+pub const fn low24(number: u64) -> u32 {
+    low32(number & 0xff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(frame: &Frame<'_>) -> Vec<u8> {
+        let mut buffer = [0; 512];
+        let mut writer = Writer::new(&mut buffer);
+        emit(&mut writer, frame).unwrap();
+        let len = writer.len();
+        buffer[..len].to_vec()
+    }
+
+    fn every_frame() -> Vec<Frame<'static>> {
+        vec![
+            Frame::Padding,
+            Frame::Packet(PacketFrame {
+                global: 0xff_fffe,
+                previous_on_link: 3,
+                previous_of_flow: 255,
+                packet: b"packet",
+            }),
+            Frame::Ping,
+            Frame::Join { name: b"wlan0" },
+            Frame::JoinAck,
+            Frame::Leave(Halt { link: LinkId(3), next: u32::MAX }),
+            Frame::Down(Halt { link: LinkId(255), next: 0 }),
+            Frame::PathChallenge(*b"whereami"),
+            Frame::PathResponse(*b"overhere"),
+            Frame::Close(CloseReason::Replaced),
+            Frame::RekeyFirst(b"first"),
+            Frame::RekeyResponse(b""),
+            Frame::RekeyRequest,
+            Frame::EchoAfter { token: 1, delay_ms: 30_000 },
+            Frame::Echo { token: 1 },
+        ]
+    }
+
+    #[test]
+    fn every_frame_survives_the_wire_alone_and_in_a_row() {
+        let mut row = Vec::new();
+        for frame in every_frame() {
+            let bytes = written(&frame);
+            let parsed: Vec<_> = Frames::new(&bytes).collect();
+            assert_eq!(parsed, [Ok(frame)]);
+            row.extend(bytes);
+        }
+        let parsed: Result<Vec<_>, _> = Frames::new(&row).collect();
+        assert_eq!(parsed, Ok(every_frame()));
+    }
+
+    #[test]
+    fn a_frame_cut_short_at_any_byte_is_an_error_and_ends_the_datagram() {
+        for frame in every_frame() {
+            let bytes = written(&frame);
+            for len in 1..bytes.len() {
+                let parsed: Vec<_> = Frames::new(&bytes[..len]).collect();
+                assert_eq!(parsed, [Err(Truncated)], "{frame:?} cut to {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hint_of_a_later_version_is_skipped_and_an_unknown_frame_is_not() {
+        let bytes = [0x7f, 0, 2, 9, 9, kind::PING, 0x41, 0, 0];
+        let parsed: Vec<_> = Frames::new(&bytes).collect();
+        assert_eq!(parsed, [Ok(Frame::Ping), Ok(Frame::Padding)]);
+        let parsed: Vec<_> = Frames::new(&[0x3f, kind::PING]).collect();
+        assert_eq!(parsed, [Err(Truncated)]);
+    }
+
+    fn report(ranges: &[(u64, u64)]) -> Report {
+        let ranges =
+            ranges.iter().map(|&(first, last)| Range { first, last }).collect::<ArrayVec<_, 32>>();
+        Report { link: LinkId(2), delay_us: 25_000, ce_count: u32::MAX, ranges }
+    }
+
+    fn through_the_wire(report: &Report, next: u64) -> Option<Report> {
+        let bytes = written(&Frame::Report(ReportFrame::new(report)));
+        let Some(Ok(Frame::Report(frame))) = Frames::new(&bytes).next() else {
+            panic!("not a report")
+        };
+        frame.expand(next)
+    }
+
+    #[test]
+    fn a_report_survives_the_wire_at_the_wrap_of_its_numbers() {
+        for base in [0, 1 << 24, (1 << 32) - 7, u64::from(u32::MAX) * 5] {
+            let report = report(&[(base + 9, base + 9), (base + 3, base + 6), (base, base + 1)]);
+            assert_eq!(through_the_wire(&report, base + 10), Some(report.clone()));
+        }
+    }
+
+    #[test]
+    fn a_report_of_what_was_never_sent_is_refused() {
+        assert_eq!(through_the_wire(&report(&[(4, 9)]), 9), None);
+        let below_zero = ReportFrame {
+            link: LinkId(0),
+            largest: 3,
+            delay_us: 0,
+            ce_count: 0,
+            ranges: [(0, 1), (9, 0)].into_iter().collect(),
+        };
+        assert_eq!(below_zero.expand(10), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics_and_frames_always_end(bytes: Vec<u8>, next: u64) {
+            for frame in Frames::new(&bytes).flatten() {
+                if let Frame::Report(report) = frame {
+                    let _ = report.expand(next);
+                }
+            }
+        }
+    }
+}
