@@ -1,0 +1,148 @@
+//! What waits for a link: a first-in first-out queue, bounded in time and in bytes.
+//!
+//! Packets have no global number yet; they get one when they are sealed, so that a packet dropped
+//! here leaves no hole for the receiver to wait for. Buffers are recycled.
+
+use std::collections::VecDeque;
+
+use crate::time::{Duration, Instant};
+
+/// Bounds of the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// Longest wait; older packets are dropped from the head, where a flow notices soonest.
+    pub time: Duration,
+    /// Most bytes held.
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    packet: Vec<u8>,
+}
+
+/// Packets from the TUN that have no link yet.
+#[derive(Debug)]
+pub struct EgressQueue {
+    limits: QueueLimits,
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+/// Buffers kept for reuse; more are freed. Covers 100 ms at 300 Mbit/s.
+const MAX_SPARE: usize = 4096;
+
+impl EgressQueue {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new(limits: QueueLimits) -> Self {
+        Self { limits, waiting: VecDeque::new(), bytes: 0, spare: Vec::new() }
+    }
+
+    /// Copies `packet` to the tail. `false`: full; the packet is to be counted as dropped.
+    pub fn push(&mut self, now: Instant, packet: &[u8]) -> bool {
+        if self.bytes + packet.len() > self.limits.bytes {
+            return false;
+        }
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(packet);
+        self.bytes += packet.len();
+        self.waiting.push_back(Waiting { since: now, packet: buffer });
+        true
+    }
+
+    /// The packet whose turn it is.
+    #[must_use]
+    pub fn head(&self) -> Option<&[u8]> {
+        self.waiting.front().map(|waiting| waiting.packet.as_slice())
+    }
+
+    /// Removes the head.
+    pub fn pop(&mut self) {
+        let Some(waiting) = self.waiting.pop_front() else { return };
+        self.bytes -= waiting.packet.len();
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(waiting.packet);
+        }
+    }
+
+    /// Drops what has waited too long; returns how many.
+    pub fn handle_timeout(&mut self, now: Instant) -> u64 {
+        let mut dropped = 0;
+        while self.poll_timeout().is_some_and(|due| due <= now) {
+            self.pop();
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// When the head will have waited too long.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.waiting.front().map(|waiting| waiting.since + self.limits.time)
+    }
+
+    /// Packets waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Bytes waiting.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> EgressQueue {
+        EgressQueue::new(QueueLimits { time: Duration::from_millis(100), bytes: 3000 })
+    }
+
+    #[test]
+    fn packets_leave_in_the_order_they_came() {
+        let mut queue = queue();
+        for byte in 0..3 {
+            assert!(queue.push(Instant::ZERO, &[byte]));
+        }
+        for byte in 0..3 {
+            assert_eq!(queue.head(), Some(&[byte][..]));
+            queue.pop();
+        }
+        assert_eq!((queue.head(), queue.bytes()), (None, 0));
+    }
+
+    #[test]
+    fn a_packet_that_waited_too_long_goes_and_a_younger_one_stays() {
+        let mut queue = queue();
+        queue.push(Instant::ZERO, &[1]);
+        queue.push(Instant::from_millis(1), &[2]);
+        assert_eq!(queue.poll_timeout(), Some(Instant::from_millis(100)));
+        assert_eq!(queue.handle_timeout(Instant::from_millis(99)), 0);
+        assert_eq!(queue.handle_timeout(Instant::from_millis(100)), 1);
+        assert_eq!(queue.head(), Some(&[2][..]));
+    }
+
+    #[test]
+    fn the_queue_never_holds_more_bytes_than_allowed() {
+        let mut queue = queue();
+        assert!(queue.push(Instant::ZERO, &[0; 1500]));
+        assert!(queue.push(Instant::ZERO, &[0; 1500]));
+        assert!(!queue.push(Instant::ZERO, &[0]));
+        queue.pop();
+        assert!(queue.push(Instant::ZERO, &[0]));
+    }
+}
