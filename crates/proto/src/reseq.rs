@@ -233,8 +233,8 @@ impl Resequencer {
     /// A link may carry packets from now on, none of them below `first_global`. Call it before the
     /// peer can use the link: a client when it asks to join (with [`next_unseen`](Self::next_unseen)), a
     /// proxy when it answers.
-    pub fn link_added(&mut self, now: Instant, link: LinkId, first_global: u64) {
-        self.links.add(now, link, first_global);
+    pub fn link_added(&mut self, link: LinkId, first_global: u64) {
+        self.links.add(link, first_global);
     }
 
     /// The link sends no more. `end` is one above the last local number it used, where the peer said so:
@@ -292,14 +292,14 @@ impl Resequencer {
         };
         let previous = prev.filter(|p| *p < global && self.is_missing(*p));
         let claim = Claim { floor: claim, previous };
-        let sowd_us = self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
+        self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
         self.next_unseen = self.next_unseen.max(claim.floor);
         match arrival.kind {
             ArrivalKind::Mark => self.settle(now, u64::MAX, out),
             ArrivalKind::Data { .. } => {
                 // Not past the packet in hand: it would be late before it was looked at.
                 self.settle(now, global, out);
-                self.place(now, global, sowd_us, packet, out);
+                self.place(now, global, delay_us, packet, out);
                 if self.buffer.held() > 0 {
                     self.settle(now, u64::MAX, out);
                 } else {
@@ -354,6 +354,12 @@ impl Resequencer {
         }
     }
 
+    /// Variation of the one-way delay of a link, once something arrived on it.
+    #[must_use]
+    pub fn delay_variation(&self, link: LinkId) -> Option<Duration> {
+        self.links.delay_variation(link)
+    }
+
     /// Counters and sizes.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -376,7 +382,7 @@ impl Resequencer {
         &mut self,
         now: Instant,
         global: u64,
-        sowd_us: i64,
+        delay_us: i64,
         packet: &[u8],
         out: &mut impl PacketSink,
     ) {
@@ -393,7 +399,7 @@ impl Resequencer {
         self.buffer.unmark_lost(offset);
         match self.make_room(now, global, packet.len(), out) {
             Some(offset) => {
-                self.buffer.store(offset, packet, global, now, sowd_us);
+                self.buffer.store(offset, packet, global, now, delay_us);
                 self.stats.held_peak = self.stats.held_peak.max(self.buffer.held());
             }
             None => self.pass_through(now, packet, out),
@@ -493,7 +499,7 @@ impl Resequencer {
     fn deadline(&self) -> Option<Instant> {
         let first = self.buffer.first_behind()?;
         let from = self.restarted.map_or(first.arrived, |at| at.max(first.arrived));
-        Some(from + deadline::patience(self.links.worst_us(), first.sowd_us, self.config.max_wait))
+        Some(from + deadline::patience(self.links.worst_us(), first.delay_us, self.config.max_wait))
     }
 
     /// Skips the hole and delivers the packet behind it.

@@ -298,7 +298,7 @@ impl World {
         let id = LinkId(self.next_id);
         self.next_id += 1;
         let first = self.reseq.next_unseen();
-        self.reseq.link_added(self.now, id, first);
+        self.reseq.link_added(id, first);
         self.reseq.set_tolerance(id, self.tolerance);
         self.model.awaited.insert(id, NEVER);
         self.links.push(Link {

@@ -124,7 +124,7 @@ fn arrivals(scenario: &Scenario) -> BTreeMap<(Instant, u64), Arrival> {
 fn run(scenario: &Scenario, release: Release) -> (Stats, Out) {
     let mut reseq = Resequencer::new(Config { release, ..Config::default() }, 0);
     for link in 0..if scenario.proof { 2 } else { 3 } {
-        reseq.link_added(Instant::ZERO, LinkId(link), 0);
+        reseq.link_added(LinkId(link), 0);
     }
     let mut out = Out::default();
     for ((at, global), arrival) in arrivals(scenario) {

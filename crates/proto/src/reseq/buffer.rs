@@ -43,7 +43,7 @@ pub(super) struct FirstBehind {
     /// When it came.
     pub(super) arrived: Instant,
     /// SOWD of the link it came on, at that time.
-    pub(super) sowd_us: i64,
+    pub(super) delay_us: i64,
 }
 
 /// The packets that wait.
@@ -96,7 +96,7 @@ impl Buffer {
         packet: &[u8],
         global: u64,
         now: Instant,
-        sowd_us: i64,
+        delay_us: i64,
     ) {
         let mut bytes = self.pool.pop().unwrap_or_default();
         self.pooled_bytes -= bytes.capacity();
@@ -106,7 +106,7 @@ impl Buffer {
         bytes.extend_from_slice(packet);
         self.reach(offset);
         self.slots[offset] = Slot::Held(Early { bytes, arrived: now });
-        self.arrivals.push_back(FirstBehind { global, arrived: now, sowd_us });
+        self.arrivals.push_back(FirstBehind { global, arrived: now, delay_us });
         self.held += 1;
         self.bytes += packet.len();
     }

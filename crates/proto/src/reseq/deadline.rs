@@ -2,16 +2,21 @@
 //!
 //! ```text
 //! deadline = arrival of the first packet behind the hole
-//!          + max over live links of (SOWD_i + 4 OWDVAR_i)  -  SOWD of the link it came on
-//!          + GRANULARITY,                                     at most `max_wait` after that arrival
+//!          + max over live links of (D_i + 4 OWDVAR_i)  -  the delay of that packet
+//!          + GRANULARITY,                                   at most `max_wait` after that arrival
 //! ```
 //!
-//! The missing packet was sealed before the one behind it. That one was sealed about `SOWD` of its
-//! own link before it arrived; the missing one takes at most `SOWD_i + 4 OWDVAR_i` on whichever link
-//! it went. This is the timeout of seed 004 (TCP's RTO over one-way delays) with its zero moved to the
-//! moment of sending: the paper's timer lets a hole wait for a whole one-way delay although the packet
-//! behind it has already spent one. RFC 6298's gains are kept (1/8, 1/4); its floor of 1 s and its
-//! doubling are not, for nothing is sent again.
+//! The missing packet was sealed before the one behind it. That one was sealed its delay before it
+//! arrived; the missing one takes at most `D_i + 4 OWDVAR_i` on whichever link it went. This is the
+//! timeout of seed 004 (TCP's RTO over one-way delays) with its zero moved to the moment of sending: the
+//! paper's timer lets a hole wait for a whole one-way delay although the packet behind it has already
+//! spent one. RFC 6298's gains are kept (1/8, 1/4); its floor of 1 s and its doubling are not, for
+//! nothing is sent again.
+//!
+//! `D_i` is the larger of SOWD_i and the latest delay: when a burst fills a link's queue each datagram is
+//! slower than the one before, and the smoothed delay lags behind by several, so that what still stands
+//! in that queue would be given up. For the packet behind the hole its own delay is used, not its link's
+//! smoothed one, which lags the other way when a queue drains.
 //!
 //! Clocks need not agree: a delay here is arrival by our clock minus sending by the peer's, so each
 //! holds the same unknown offset, and only differences of delays are used. For the same reason the
@@ -19,10 +24,11 @@
 //!
 //! A link that was silent for [`STALE_AFTER`] while others delivered does not count in the maximum: a
 //! live link sends something at least every 500 ms, so it is in trouble or gone, and its old estimate
-//! must not hold up the others. Silence is measured against the newest arrival of any link, not against
-//! the clock: when nothing arrives at all, nothing changes. A link that returns starts its estimate
-//! afresh. A link that was added lately and has delivered nothing yet has an unknown delay: a hole then
-//! waits for `max_wait`, lest all first packets of a slow link come late.
+//! must not hold up the others. Silence is measured in *active* time, which stands still while nothing
+//! arrives on any link ([`ActiveClock`]): a link that is idle because all are is not in trouble. What it
+//! showed before an idle time may be outdated; until it delivers again its variation counts as a first
+//! one. A link that was added lately and has delivered nothing yet has an unknown delay: a hole then waits
+//! for `max_wait`, lest all first packets of a slow link come late.
 
 use crate::time::{Duration, Instant};
 
@@ -38,48 +44,84 @@ const FIRST_VARIATION_US: i64 = 10_000;
 /// Twice the 500 ms within which every live link sends something.
 pub const STALE_AFTER: Duration = Duration::from_secs(1);
 
-/// Smoothed one-way delay and its variation on one link.
+/// A pause between two arrivals counts as active time up to this: four times the 25 ms within which idle
+/// links speak while others are busy.
+const ACTIVE_GAP: Duration = Duration::from_millis(100);
+
+/// Time in which something arrived on some link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ActiveClock {
+    newest: Instant,
+    active: Instant,
+}
+
+impl ActiveClock {
+    /// Something arrived.
+    pub(super) fn on_arrival(&mut self, now: Instant) {
+        self.active += now.since(self.newest).min(ACTIVE_GAP);
+        self.newest = now;
+    }
+
+    /// The active time so far, as an instant of its own line.
+    pub(super) fn active(&self) -> Instant {
+        self.active
+    }
+}
+
+/// Smoothed one-way delay and its variation on one link. All times are active times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OneWayDelay {
     /// SOWD, in µs, with the unknown offset between the clocks.
     smoothed_us: i64,
     /// OWDVAR, in µs.
     variation_us: i64,
+    latest_us: i64,
     added: Instant,
     last: Option<Instant>,
+    /// When the last sample came, by the ordinary clock.
+    sampled: Instant,
 }
 
 impl OneWayDelay {
     /// The delay of a link that was added at this time.
     pub(super) fn new(added: Instant) -> Self {
-        Self { smoothed_us: 0, variation_us: 0, added, last: None }
+        let sampled = Instant::ZERO;
+        Self { smoothed_us: 0, variation_us: 0, latest_us: 0, added, last: None, sampled }
     }
 
-    /// Takes the delay of a datagram that arrived `now`; returns SOWD after it.
-    pub(super) fn sample(&mut self, now: Instant, delay_us: i64) -> i64 {
-        match self.last {
-            Some(last) if now.since(last) <= STALE_AFTER => {
-                let error = delay_us.saturating_sub(self.smoothed_us);
-                let deviation = error.saturating_abs();
-                self.variation_us += deviation.saturating_sub(self.variation_us) / 4;
-                self.smoothed_us = self.smoothed_us.saturating_add(error / 8);
-            }
-            _ => (self.smoothed_us, self.variation_us) = (delay_us, FIRST_VARIATION_US),
+    /// Takes the delay of a datagram that arrived `now`.
+    pub(super) fn sample(&mut self, now: Instant, active: Instant, delay_us: i64) {
+        let outdated = self.last.is_none() || now.since(self.sampled) > STALE_AFTER;
+        if outdated {
+            (self.smoothed_us, self.variation_us) = (delay_us, FIRST_VARIATION_US);
+        } else {
+            let error = delay_us.saturating_sub(self.smoothed_us);
+            let deviation = error.saturating_abs();
+            self.variation_us += deviation.saturating_sub(self.variation_us) / 4;
+            self.smoothed_us = self.smoothed_us.saturating_add(error / 8);
         }
-        self.last = Some(now);
-        self.smoothed_us
+        (self.last, self.sampled, self.latest_us) = (Some(active), now, delay_us);
     }
 
-    /// `SOWD + 4 OWDVAR` in µs, the largest there is if it is unknown yet; `None` if the link was silent
-    /// for long before `newest`, the latest arrival on any link.
-    pub(super) fn worst_us(&self, newest: Instant) -> Option<i64> {
-        if newest.since(self.last.unwrap_or(self.added)) > STALE_AFTER {
+    /// OWDVAR, once something arrived.
+    pub(super) fn variation(&self) -> Option<Duration> {
+        self.last.map(|_| Duration::from_micros(self.variation_us.unsigned_abs()))
+    }
+
+    /// `D + 4 OWDVAR` in µs, the largest there is if it is unknown yet; `None` if the link was silent
+    /// for long while others delivered.
+    pub(super) fn worst_us(&self, clock: &ActiveClock) -> Option<i64> {
+        if clock.active.since(self.last.unwrap_or(self.added)) > STALE_AFTER {
             return None;
         }
-        Some(match self.last {
-            Some(_) => self.smoothed_us.saturating_add(self.variation_us.saturating_mul(4)),
-            None => i64::MAX,
-        })
+        if self.last.is_none() {
+            return Some(i64::MAX);
+        }
+        let outdated = clock.newest.since(self.sampled) > STALE_AFTER;
+        let least = if outdated { FIRST_VARIATION_US } else { 0 };
+        let variation_us = self.variation_us.max(least);
+        let delay_us = self.smoothed_us.max(self.latest_us);
+        Some(delay_us.saturating_add(variation_us.saturating_mul(4)))
     }
 }
 
@@ -88,10 +130,10 @@ pub(super) fn delay_us(now: Instant, sent_us: i64) -> i64 {
     i64::try_from(now.as_micros()).unwrap_or(i64::MAX).saturating_sub(sent_us)
 }
 
-/// How long a packet from a link with `sowd_us` may wait for one before it. `worst_us`: the maximum
+/// How long a packet that took `delay_us` may wait for one before it. `worst_us`: the maximum
 /// over the live links, `None` if there is none (then there is nobody to wait for).
-pub(super) fn patience(worst_us: Option<i64>, sowd_us: i64, max_wait: Duration) -> Duration {
-    let spread = worst_us.map_or(0, |worst| worst.saturating_sub(sowd_us).max(0));
+pub(super) fn patience(worst_us: Option<i64>, delay_us: i64, max_wait: Duration) -> Duration {
+    let spread = worst_us.map_or(0, |worst| worst.saturating_sub(delay_us).max(0));
     Duration::from_micros(spread.unsigned_abs()).saturating_add(GRANULARITY).min(max_wait)
 }
 
@@ -101,50 +143,92 @@ mod tests {
 
     const CAP: Duration = Duration::from_millis(500);
 
-    fn settled(delay_us: i64) -> OneWayDelay {
-        let mut owd = OneWayDelay::new(Instant::ZERO);
+    /// A link that delivered every millisecond for 100 ms, and the clock then.
+    fn settled(delay_us: i64) -> (OneWayDelay, ActiveClock) {
+        let mut clock = ActiveClock::default();
+        let mut owd = OneWayDelay::new(clock.active());
         for ms in 0..100 {
-            owd.sample(Instant::from_millis(ms), delay_us);
+            let now = Instant::from_millis(ms);
+            clock.on_arrival(now);
+            owd.sample(now, clock.active(), delay_us);
         }
-        owd
+        (owd, clock)
     }
 
     #[test]
     fn steady_links_wait_their_difference_whatever_the_offset_of_the_clocks() {
-        let now = Instant::from_millis(99);
         for offset in [0, -7_000_000_000, 7_000_000_000] {
-            let (fast, slow) = (settled(offset + 5_000), settled(offset + 50_000));
-            let worst = fast.worst_us(now).max(slow.worst_us(now));
-            let wait = patience(worst, fast.smoothed_us, CAP);
+            let ((fast, clock), (slow, _)) = (settled(offset + 5_000), settled(offset + 50_000));
+            let worst = fast.worst_us(&clock).max(slow.worst_us(&clock));
+            let wait = patience(worst, offset + 5_000, CAP);
             let expected = Duration::from_millis(45) + GRANULARITY;
             assert!(wait >= expected && wait < expected + Duration::from_micros(50), "{wait:?}");
-            let wait = patience(worst, slow.smoothed_us, CAP);
+            let wait = patience(worst, offset + 50_000, CAP);
             assert!(wait < GRANULARITY + Duration::from_micros(50), "{wait:?}");
         }
     }
 
     #[test]
     fn gains_are_an_eighth_and_a_quarter() {
-        let last = Some(Instant::ZERO);
-        let mut owd =
-            OneWayDelay { smoothed_us: 80_000, variation_us: 4_000, added: Instant::ZERO, last };
-        owd.sample(Instant::from_millis(1), 96_000);
+        let mut owd = OneWayDelay {
+            smoothed_us: 80_000,
+            variation_us: 4_000,
+            last: Some(Instant::ZERO),
+            ..OneWayDelay::new(Instant::ZERO)
+        };
+        owd.sample(Instant::from_millis(1), Instant::from_millis(1), 96_000);
         assert_eq!((owd.smoothed_us, owd.variation_us), (82_000, 7_000));
     }
 
     #[test]
+    fn a_queue_that_fills_is_given_the_time_of_its_latest_datagram() {
+        let (mut owd, mut clock) = settled(50_000);
+        let mut now = Instant::from_millis(100);
+        // A burst on a slow link: each datagram takes 6 ms longer than the one before.
+        for place in 1..=16 {
+            let delay_us = 50_000 + place * 6_000;
+            let worst = owd.worst_us(&clock).unwrap();
+            assert!(place == 1 || worst >= delay_us, "datagram {place} would be given up");
+            now += Duration::from_millis(6);
+            clock.on_arrival(now);
+            owd.sample(now, clock.active(), delay_us);
+        }
+    }
+
+    /// Others deliver every 10 ms for `millis`.
+    fn others(clock: &mut ActiveClock, millis: u64) {
+        for _ in 0..millis / 10 {
+            clock.on_arrival(clock.newest + Duration::from_millis(10));
+        }
+    }
+
+    #[test]
     fn a_link_silent_for_long_does_not_count_and_starts_afresh() {
-        let mut owd = settled(300_000);
-        assert!(owd.worst_us(Instant::from_millis(1_099)).is_some());
-        assert_eq!(owd.worst_us(Instant::from_millis(1_100)), None);
-        assert_eq!(owd.sample(Instant::from_millis(5_000), 20_000), 20_000);
+        let (mut owd, mut clock) = settled(300_000);
+        others(&mut clock, 1_000);
+        assert!(owd.worst_us(&clock).is_some());
+        others(&mut clock, 10);
+        assert_eq!(owd.worst_us(&clock), None);
+        owd.sample(Instant::from_millis(5_000), clock.active(), 20_000);
+        assert_eq!(owd.smoothed_us, 20_000);
+    }
+
+    #[test]
+    fn a_link_that_was_idle_with_all_others_still_counts() {
+        let (owd, mut clock) = settled(50_000);
+        clock.on_arrival(Instant::from_millis(60_000));
+        let worst = owd.worst_us(&clock).unwrap();
+        assert_eq!(worst, 50_000 + 4 * FIRST_VARIATION_US);
     }
 
     #[test]
     fn a_link_not_heard_of_yet_is_given_the_longest_wait_for_a_while() {
-        let owd = OneWayDelay::new(Instant::from_millis(100));
-        assert_eq!(patience(owd.worst_us(Instant::from_millis(1_100)), 5_000, CAP), CAP);
-        assert_eq!(owd.worst_us(Instant::from_millis(1_101)), None);
+        let (_, mut clock) = settled(0);
+        let owd = OneWayDelay::new(clock.active());
+        others(&mut clock, 1_000);
+        assert_eq!(patience(owd.worst_us(&clock), 5_000, CAP), CAP);
+        others(&mut clock, 10);
+        assert_eq!(owd.worst_us(&clock), None);
     }
 
     #[test]
@@ -154,8 +238,9 @@ mod tests {
         assert_eq!(patience(None, 0, CAP), GRANULARITY);
         let mut owd = OneWayDelay::new(Instant::ZERO);
         for sent in [i64::MIN, i64::MAX, i64::MIN, 0] {
-            owd.sample(Instant::ZERO, delay_us(Instant::from_nanos(u64::MAX), sent));
-            let _ = owd.worst_us(Instant::ZERO);
+            let delay_us = delay_us(Instant::from_nanos(u64::MAX), sent);
+            owd.sample(Instant::ZERO, Instant::ZERO, delay_us);
+            let _ = owd.worst_us(&ActiveClock::default());
         }
     }
 }

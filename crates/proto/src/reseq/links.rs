@@ -1,10 +1,10 @@
 //! The links of the tunnel as the resequencer sees them: which are waited for, and what follows from
 //! all of them together.
 
-use super::deadline::OneWayDelay;
+use super::deadline::{ActiveClock, OneWayDelay};
 use super::proof::{Claim, LinkOrder};
 use crate::link::reordering::Tolerance;
-use crate::time::{Instant, earliest};
+use crate::time::{Duration, Instant, earliest};
 use crate::units::LinkId;
 
 /// Whether a link's packets are waited for.
@@ -32,21 +32,20 @@ struct Tracked {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     table: Vec<Tracked>,
-    /// The latest arrival on any link.
-    newest: Instant,
+    clock: ActiveClock,
     /// Global numbers that were proven lost by name and not yet taken.
     proven: Vec<u64>,
 }
 
 impl Links {
     /// Adds a link; one that is known already is live again and keeps what is known.
-    pub(super) fn add(&mut self, now: Instant, id: LinkId, first_global: u64) {
+    pub(super) fn add(&mut self, id: LinkId, first_global: u64) {
         if let Some(link) = self.find(id) {
             link.standing = Standing::Live;
             return;
         }
         let order = LinkOrder::new(first_global);
-        let delay = OneWayDelay::new(now);
+        let delay = OneWayDelay::new(self.clock.active());
         self.table.push(Tracked { id, standing: Standing::Live, order, delay });
     }
 
@@ -79,7 +78,7 @@ impl Links {
         }
     }
 
-    /// A datagram arrived; returns SOWD of its link in µs (of an unknown link the delay itself).
+    /// A datagram arrived after a delay.
     pub(super) fn on_arrival(
         &mut self,
         now: Instant,
@@ -87,11 +86,11 @@ impl Links {
         local: u64,
         claim: Claim,
         delay_us: i64,
-    ) -> i64 {
-        self.newest = now;
-        let Some(link) = self.table.iter_mut().find(|link| link.id == id) else { return delay_us };
+    ) {
+        self.clock.on_arrival(now);
+        let Some(link) = self.table.iter_mut().find(|link| link.id == id) else { return };
         link.order.on_arrival(now, local, claim, &mut self.proven);
-        link.delay.sample(now, delay_us)
+        link.delay.sample(now, self.clock.active(), delay_us);
     }
 
     /// Gives up missing local numbers that are beyond their link's tolerance, and links that have
@@ -128,9 +127,14 @@ impl Links {
         })
     }
 
-    /// The largest `SOWD + 4 OWDVAR` of the links that are waited for and have delivered lately.
+    /// The largest `D + 4 OWDVAR` of the links that are waited for and have delivered lately.
     pub(super) fn worst_us(&self) -> Option<i64> {
-        self.awaited().filter_map(|link| link.delay.worst_us(self.newest)).max()
+        self.awaited().filter_map(|link| link.delay.worst_us(&self.clock)).max()
+    }
+
+    /// OWDVAR of a link.
+    pub(super) fn delay_variation(&self, id: LinkId) -> Option<Duration> {
+        self.table.iter().find(|link| link.id == id)?.delay.variation()
     }
 
     /// Forgets all links.
