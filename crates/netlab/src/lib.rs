@@ -7,6 +7,7 @@ pub mod download;
 pub mod emulator;
 pub mod error;
 pub mod http;
+pub mod lab;
 pub mod loss;
 pub mod namespace;
 pub mod netem;

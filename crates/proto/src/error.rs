@@ -89,6 +89,83 @@ drop_reasons! {
     RekeyOutOfOrder = "rekey_out_of_order",
     /// A rekey message that does not decrypt, or names another static key than the session's.
     RekeyNotAuthentic = "rekey_not_authentic",
+    /// A datagram of no known type, or shorter than its headers.
+    DatagramMalformed = "datagram_malformed",
+    /// A datagram for a session that does not exist (any more).
+    UnknownSession = "unknown_session",
+    /// An authentic datagram on a link that was never opened.
+    UnknownLink = "unknown_link",
+    /// A link beyond the most that a tunnel may have.
+    TooManyLinks = "too_many_links",
+    /// A link opened under an id that was given before.
+    LinkIdUsed = "link_id_used",
+    /// A frame that breaks the format; the rest of its datagram is lost with it.
+    FrameMalformed = "frame_malformed",
+    /// A frame that only the other end may send.
+    FrameUnexpected = "frame_unexpected",
+    /// A report about datagrams that were never sent.
+    ReportInvalid = "report_invalid",
+    /// A packet whose IP header contradicts its length, or that is neither IPv4 nor IPv6.
+    PacketMalformed = "packet_malformed",
+    /// A packet larger than any link carries; its sender was told if the rules allow it.
+    PacketTooBig = "packet_too_big",
+    /// A packet from an inner address that is not the peer's.
+    ForeignSource = "foreign_source",
+    /// A packet to another client.
+    RefusedDestination = "refused_destination",
+    /// A packet for an inner address that no session has.
+    UnknownDestination = "unknown_destination",
+    /// A packet that was marked on the way although its flow cannot see marks (RFC 6040 §4.2).
+    CongestionMarkedNotCapable = "congestion_marked_not_capable",
+    /// A packet that found the queue full.
+    QueueFull = "queue_full",
+    /// A packet that waited too long for a link.
+    QueueTimeout = "queue_timeout",
+    /// A packet that found all windows closed, under the policy `drop`.
+    NoRoom = "no_room",
+}
+
+/// How often each reason applied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropCounters([u64; DropReason::COUNT]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self([0; DropReason::COUNT])
+    }
+}
+
+impl DropCounters {
+    /// One more.
+    pub fn count(&mut self, reason: DropReason) {
+        self.add(reason, 1);
+    }
+
+    /// `count` more.
+    pub fn add(&mut self, reason: DropReason, count: u64) {
+        self.0[reason.index()] += count;
+    }
+
+    /// The count of one reason.
+    #[must_use]
+    pub const fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason.index()]
+    }
+
+    /// Adds another table to this one.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// All reasons that applied at least once.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
+        DropReason::ALL
+            .iter()
+            .map(|reason| (*reason, self.get(*reason)))
+            .filter(|(_, count)| *count > 0)
+    }
 }
 
 #[cfg(test)]

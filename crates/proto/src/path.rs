@@ -20,7 +20,7 @@ pub struct Path {
 impl Path {
     /// Bytes of IP and UDP headers in front of a datagram: 28 over IPv4, 48 over IPv6.
     #[must_use]
-    pub fn header_len(&self) -> usize {
+    pub fn header_len(&self) -> u16 {
         if self.is_ipv4() { 28 } else { 48 }
     }
 

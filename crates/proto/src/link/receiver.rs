@@ -163,6 +163,12 @@ impl LinkReceiver {
         placement
     }
 
+    /// The peer asks for a report at once.
+    pub fn demand(&mut self, now: Instant) {
+        self.pending.since.get_or_insert(now);
+        self.pending.urgent = true;
+    }
+
     /// All datagrams that were received together are in: decides once for all of them.
     pub fn end_of_batch(&mut self, now: Instant) {
         if self.pending.urgent || self.pace.suffices(&self.pending) {

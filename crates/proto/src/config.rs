@@ -1,0 +1,89 @@
+//! Every knob of the core, with unit, default and reason. Values are valid by type; the daemons parse
+//! text into them.
+
+use arrayvec::{ArrayString, ArrayVec};
+
+use crate::congestion::ControllerKind;
+use crate::path::Path;
+use crate::queue::QueueLimits;
+use crate::reseq;
+use crate::sched::{SchedulerKind, WhenClosed};
+use crate::time::Duration;
+use crate::wire::frame::MAX_NAME;
+
+/// Most links of one tunnel: more than any machine has, and a bound for every table by link.
+pub const MAX_LINKS: usize = 16;
+
+/// Most remote addresses tried for one link.
+pub const MAX_PATHS: usize = 8;
+
+/// How one end of a tunnel behaves. Both ends have their own: each governs its sending direction, and
+/// its receiving resequencer.
+#[derive(Clone, Debug)]
+pub struct TunnelConfig {
+    /// Which link carries a packet.
+    pub scheduler: SchedulerKind,
+    /// How each link's window is found.
+    pub controller: ControllerKind,
+    /// What happens to a packet when all windows are closed.
+    pub when_closed: WhenClosed,
+    /// Bounds of the queue for [`WhenClosed::Queue`].
+    pub queue: QueueLimits,
+    /// Keys are replaced after this time if they were used. At least 1 s.
+    pub rekey_after: Duration,
+    /// The receiving side.
+    pub reseq: reseq::Config,
+    /// Largest outer IP packet tried by the path MTU search, in bytes.
+    pub max_mtu: u16,
+}
+
+impl Default for TunnelConfig {
+    fn default() -> Self {
+        Self {
+            scheduler: SchedulerKind::default(),
+            controller: ControllerKind::default(),
+            when_closed: WhenClosed::default(),
+            // 100 ms: longer only adds delay that the sender's TCP takes for path; 8 MiB bound the
+            // memory at 640 Mbit/s.
+            queue: QueueLimits { time: Duration::from_millis(100), bytes: 8 << 20 },
+            // WireGuard's interval: a stolen key opens at most two minutes of traffic.
+            rekey_after: Duration::from_secs(120),
+            reseq: reseq::Config::default(),
+            // Ethernet. Larger paths are rare, and a probe of 9,000 bytes is dear on a slow link.
+            max_mtu: 1500,
+        }
+    }
+}
+
+/// A link as the client wants it.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// For people: usually the interface's name.
+    pub name: ArrayString<MAX_NAME>,
+    /// Where the proxy may be reached over this interface, in order of preference; never empty.
+    pub paths: ArrayVec<Path, MAX_PATHS>,
+    /// How the NATs on this link are kept open.
+    pub keepalive: Keepalive,
+    /// Whether bytes cost money here: a dead metered link is probed less often.
+    pub metered: bool,
+    /// Largest outer IP packet, if the interface's own MTU is known.
+    pub mtu: Option<u16>,
+}
+
+/// When an idle link says that it is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keepalive {
+    /// Never: for links without NAT or firewall.
+    Off,
+    /// After this much silence.
+    Every(Duration),
+    /// As seldom as the NAT allows (PROTOCOL §9).
+    Auto,
+}
+
+impl Default for Keepalive {
+    /// 15 s, as RFC 8445 §11 has it: the shortest UDP timeouts met in the field are 20 to 30 s.
+    fn default() -> Self {
+        Self::Every(Duration::from_secs(15))
+    }
+}

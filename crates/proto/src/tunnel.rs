@@ -1,0 +1,275 @@
+//! The tunnel: one session's machine, the same at both ends.
+//!
+//! The way of a packet out is told in `egress`, the way in in `ingress`, what is said without
+//! packets in `control`, and what time brings in `timeout`. Each part of the machine keeps its own
+//! state and makes its own decisions; this file only holds them together.
+//!
+//! Contract: after any `handle_*` call, call [`Tunnel::poll_transmit`] until it leaves room in the
+//! batch, [`Tunnel::poll_event`] until it has none, and arm one timer with [`Tunnel::poll_timeout`].
+
+mod control;
+mod egress;
+mod feedback;
+mod filter;
+mod flows;
+mod ingress;
+mod keepalive;
+mod link;
+mod path;
+mod rekey;
+mod seal;
+mod snapshot;
+mod timeout;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+
+pub use filter::InnerFilter;
+pub use link::{LinkState, Traffic};
+pub use rekey::Credentials;
+pub use snapshot::{LinkStats, TunnelStats};
+
+use crate::config::{LinkConfig, MAX_LINKS, TunnelConfig};
+use crate::crypto::KeyRing;
+use crate::crypto::limit::TokenBucket;
+use crate::error::DropCounters;
+use crate::event::{DownReason, Event};
+use crate::link::mtu::PathMtu;
+use crate::link::received::Report;
+use crate::link::receiver::LinkReceiver;
+use crate::link::sender::LinkSender;
+use crate::queue::EgressQueue;
+use crate::reseq::Resequencer;
+use crate::sched::AnyScheduler;
+use crate::sink::PacketSink;
+use crate::time::Instant;
+use crate::units::{LinkId, SessionIndex};
+use crate::wire::frame::{CloseReason, Halt, low32};
+use flows::FlowTable;
+use link::{Link, NewLink};
+use path::Validation;
+use rekey::Rekey;
+
+/// ICMP answers a second at most (RFC 1812 §4.3.2.8): enough for every flow to learn its MTU.
+const ANSWERS_PER_SECOND: u32 = 100;
+
+/// Which end this is. They differ only in who starts things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Opens links, rekeys, keeps NATs open.
+    Client,
+    /// Takes links, follows addresses.
+    Proxy,
+}
+
+/// A session that both ends share, as the handshake left it.
+pub struct Established {
+    /// Which end this is.
+    pub side: Side,
+    /// The keys.
+    pub keys: KeyRing,
+    /// The index by which the peer finds the session.
+    pub peer: SessionIndex,
+    /// What rekeys are made with.
+    pub rekey: Credentials,
+    /// The proxy's inner addresses: whom an ICMP answer comes from.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// One end of a tunnel.
+pub struct Tunnel {
+    side: Side,
+    config: TunnelConfig,
+    keys: KeyRing,
+    peer: SessionIndex,
+    rekey: Rekey,
+    /// Sorted by id.
+    links: Vec<Link>,
+    scheduler: AnyScheduler,
+    queue: EgressQueue,
+    flows: FlowTable,
+    next_global: u64,
+    reseq: Resequencer,
+    sender_clock: ingress::SenderClock,
+    filter: InnerFilter,
+    gateways: Vec<IpAddr>,
+    /// ICMP answers that may be sent now.
+    answers: TokenBucket,
+    inner_mtu: Option<u16>,
+    closing: Option<Closing>,
+    events: VecDeque<Event>,
+    drops: DropCounters,
+    /// Packets handed to the TUN.
+    delivered: Traffic,
+    /// Packets taken from the TUN.
+    accepted: Traffic,
+    /// A report to be repeated over another link.
+    report_copy: Option<Report>,
+    /// A packet that shared its datagram, while it is looked at.
+    scratch: Vec<u8>,
+    rng: StdRng,
+}
+
+/// The last words: a `Close` on every link.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    reason: CloseReason,
+    /// Next link to say it on.
+    next: usize,
+}
+
+/// The tunnel has as many links as it may have, or the key has no free link id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddLinkError {
+    /// See [`MAX_LINKS`].
+    #[error("a tunnel has at most {MAX_LINKS} links")]
+    TooMany,
+    /// A rekey is on its way; try again after [`Event::Rekeyed`].
+    #[error("all link ids of this key are used up; a rekey is on its way")]
+    NoId,
+    /// Nothing to send to.
+    #[error("the link has no remote address")]
+    NoPath,
+}
+
+impl Tunnel {
+    /// The machine for a fresh session. `seed` must be unpredictable: challenges are drawn from it.
+    #[must_use]
+    pub fn new(
+        now: Instant,
+        config: TunnelConfig,
+        filter: InnerFilter,
+        session: Established,
+        seed: [u8; 32],
+    ) -> Self {
+        Self {
+            side: session.side,
+            scheduler: config.scheduler.build(),
+            queue: EgressQueue::new(config.queue),
+            reseq: Resequencer::new(config.reseq, 0),
+            rekey: Rekey::new(now, session.rekey),
+            config,
+            keys: session.keys,
+            peer: session.peer,
+            links: Vec::new(),
+            flows: FlowTable::new(),
+            next_global: 0,
+            sender_clock: ingress::SenderClock::default(),
+            filter,
+            gateways: session.gateways,
+            answers: TokenBucket::new(now, ANSWERS_PER_SECOND, ANSWERS_PER_SECOND),
+            inner_mtu: None,
+            closing: None,
+            events: VecDeque::new(),
+            drops: DropCounters::default(),
+            delivered: Traffic::default(),
+            accepted: Traffic::default(),
+            report_copy: None,
+            scratch: Vec::new(),
+            rng: StdRng::from_seed(seed),
+        }
+    }
+
+    /// Opens a link (client only); the peer has taken it when [`Event::LinkUp`] comes.
+    ///
+    /// # Errors
+    /// [`AddLinkError`].
+    pub fn add_link(&mut self, now: Instant, config: &LinkConfig) -> Result<LinkId, AddLinkError> {
+        if self.links.len() >= MAX_LINKS {
+            return Err(AddLinkError::TooMany);
+        }
+        let path = *config.paths.first().ok_or(AddLinkError::NoPath)?;
+        let Some(id) = self.keys.free_link(now) else {
+            self.rekey.request();
+            return Err(AddLinkError::NoId);
+        };
+        self.keys.claim_link(now, id).map_err(|_| AddLinkError::NoId)?;
+        let validation = Validation::trusted(path);
+        let max_mtu = config.mtu.unwrap_or(u16::MAX).min(self.config.max_mtu);
+        let new = self.new_link(now, id, &config.name, validation, max_mtu);
+        self.insert(Link::joining(now, new, config));
+        Ok(id)
+    }
+
+    /// Takes a link out and tells the peer over the others.
+    pub fn remove_link(&mut self, now: Instant, id: LinkId, sink: &mut impl PacketSink) {
+        let Ok(at) = self.position(id) else { return };
+        let link = self.links.remove(at);
+        let halt = Halt { link: id, next: low32(link.sender.next_number()) };
+        for other in &mut self.links {
+            let _ = other.pending.leaves.try_push(halt);
+        }
+        self.with_gate(sink, |reseq, gate| reseq.link_left(now, id, None, gate));
+        self.events.push_back(Event::LinkDown(id, DownReason::Removed));
+        self.update_inner_mtu(now);
+    }
+
+    fn new_link<'a>(
+        &self,
+        now: Instant,
+        id: LinkId,
+        name: &'a str,
+        validation: Validation,
+        max_mtu: u16,
+    ) -> NewLink<'a> {
+        let header_len = validation.path().header_len();
+        NewLink {
+            id,
+            name,
+            validation,
+            sender: LinkSender::new(self.config.controller, 0),
+            receiver: LinkReceiver::new(id, 0),
+            mtu: PathMtu::new(now, header_len, max_mtu),
+            max_mtu,
+        }
+    }
+
+    fn insert(&mut self, link: Link) {
+        let at = self.links.partition_point(|other| other.id < link.id);
+        self.links.insert(at, link);
+    }
+
+    fn position(&self, id: LinkId) -> Result<usize, usize> {
+        self.links.binary_search_by_key(&id, |link| link.id)
+    }
+
+    /// Says goodbye on every link with the next [`poll_transmit`](Self::poll_transmit).
+    pub fn close(&mut self, reason: CloseReason) {
+        self.closing.get_or_insert(Closing { reason, next: 0 });
+    }
+
+    /// Whether goodbye was said on every link.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closing.is_some_and(|closing| closing.next >= self.links.len())
+    }
+
+    /// What happened, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The smallest inner MTU over the links that carry packets.
+    fn update_inner_mtu(&mut self, now: Instant) {
+        let usable = self.links.iter().filter(|link| link.is_usable(now));
+        let Some(mtu) = usable.map(Link::inner_mtu).min() else { return };
+        if self.inner_mtu != Some(mtu) {
+            self.inner_mtu = Some(mtu);
+            self.events.push_back(Event::InnerMtu(mtu));
+        }
+    }
+
+    fn token(rng: &mut StdRng) -> [u8; 8] {
+        rng.next_u64().to_be_bytes()
+    }
+
+    /// The best link that answers, by round-trip time; not `except`.
+    fn best_link(&self, except: Option<LinkId>) -> Option<usize> {
+        let live = |link: &Link| link.state == LinkState::Up && Some(link.id) != except;
+        let links = self.links.iter().enumerate().filter(|(_, link)| live(link));
+        links.min_by_key(|(_, link)| link.sender.rtt().srtt()).map(|(at, _)| at)
+    }
+}

@@ -1,0 +1,207 @@
+//! What is said without packets: reports, joins, probes, marks, proofs of address, goodbyes.
+//!
+//! Frames that wait for a link leave together in one datagram; a report rides along. None of it waits for
+//! the congestion window: it is little, and without it the window would never open.
+
+use super::link::{Link, LinkState, Pending};
+use super::seal::{Cargo, Datagram, Made, Press};
+use super::{Side, Tunnel};
+use crate::ecn::Ecn;
+use crate::path::Path;
+use crate::sink::TransmitSink;
+use crate::time::Instant;
+use crate::wire::cursor::{Truncated, Writer};
+use crate::wire::frame::{Frame, ReportFrame, emit};
+use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
+
+/// Room for the frames of one datagram: a report, a rekey message and everything small fit.
+const CONTROL_ROOM: usize = 900;
+
+/// A `PathChallenge` alone: 32 bytes of header and tag, 9 of frame.
+const CHALLENGE_LEN: usize = OVERHEAD + 9;
+
+impl Tunnel {
+    /// Sends what waits on every link. `false`: the batch is full.
+    pub(super) fn send_control(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
+        (0..self.links.len())
+            .all(|at| self.send_challenge(now, at, out) && self.send_frames(now, at, out))
+            && self.send_report_copies(now, out)
+    }
+
+    fn press(&mut self) -> (Press<'_>, &mut [Link], u64) {
+        let press = Press { keys: &mut self.keys, peer: self.peer };
+        (press, &mut self.links, self.next_global)
+    }
+
+    fn send_challenge(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
+        let (mut press, links, global) = self.press();
+        let link = &mut links[at];
+        let before = link.validation;
+        let Some((path, token)) = link.validation.poll_challenge(now, CHALLENGE_LEN) else {
+            return true;
+        };
+        let made = press.send(now, link, &frames(path, global), out, |writer, _| {
+            emit(writer, &Frame::PathChallenge(token)).map(|()| Cargo::Plain)
+        });
+        if made == Made::Full {
+            link.validation = before;
+        }
+        made != Made::Full
+    }
+
+    /// Everything that waits on link `at`, in one datagram.
+    fn send_frames(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
+        let rekey: &[u8] = match self.side {
+            Side::Client => self.rekey.message().unwrap_or_default(),
+            Side::Proxy => &self.rekey.answer,
+        };
+        let side = self.side;
+        let mut press = Press { keys: &mut self.keys, peer: self.peer };
+        let link = &mut self.links[at];
+        let report = link.receiver.poll_report(now);
+        if link.state == LinkState::Down {
+            self.report_copy = report.clone();
+        }
+        let mark = link.mark_at(self.next_global).is_some_and(|at| at <= now);
+        if !link.pending.any() && report.is_none() && !mark {
+            return true;
+        }
+        if report.is_some()
+            && link.receiver.wants_elicit(now, link.sender.rtt().srtt().unwrap_or_default())
+        {
+            link.receiver.on_elicit(now);
+            link.pending.ping = true;
+        }
+        let pending = link.pending.clone();
+        let ride = report.or_else(|| link.receiver.poll_ride(now));
+        let mut datagram = frames(link.path(), self.next_global);
+        datagram.eliciting = pending.any();
+        let name = link.name;
+        let made = press.send(now, link, &datagram, out, |writer, receiver| {
+            let mut cargo = Cargo::Plain;
+            if let Some(report) = &ride {
+                emit(writer, &Frame::Report(ReportFrame::new(report)))?;
+                cargo = Cargo::Report(receiver.report_sent(now, report));
+            }
+            let mut put = |wanted: bool, frame: Frame<'_>| match wanted {
+                true => emit(writer, &frame),
+                false => Ok(()),
+            };
+            put(pending.join, Frame::Join { name: name.as_bytes() })?;
+            put(pending.join_ack, Frame::JoinAck)?;
+            put(pending.ping, Frame::Ping)?;
+            if let Some(token) = pending.response {
+                put(true, Frame::PathResponse(token))?;
+            }
+            if let Some((token, delay_ms)) = pending.echo_after {
+                put(true, Frame::EchoAfter { token, delay_ms })?;
+            }
+            if let Some(token) = pending.echo {
+                put(true, Frame::Echo { token })?;
+            }
+            pending.leaves.iter().try_for_each(|halt| put(true, Frame::Leave(*halt)))?;
+            pending.downs.iter().try_for_each(|halt| put(true, Frame::Down(*halt)))?;
+            if pending.rekey {
+                put(true, rekey_frame(side, rekey))?;
+            }
+            Ok(cargo)
+        });
+        if made != Made::Full {
+            link.pending = Pending::default();
+        }
+        made != Made::Full
+    }
+
+    /// A copy of the report of a link that does not answer goes over the best of the others, so that the
+    /// peer learns what came on it.
+    fn send_report_copies(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
+        let Some(report) = self.report_copy.take() else { return true };
+        let best = self.best_link(Some(report.link));
+        let (mut press, links, global) = self.press();
+        let Some(link) = best.and_then(|at| links.get_mut(at)) else { return true };
+        let mut datagram = frames(link.path(), global);
+        datagram.eliciting = false;
+        let made = press.send(now, link, &datagram, out, |writer, _| {
+            emit(writer, &Frame::Report(ReportFrame::new(&report))).map(|()| Cargo::Plain)
+        });
+        if made == Made::Full {
+            self.report_copy = Some(report);
+        }
+        made != Made::Full
+    }
+
+    /// Path MTU probes: a ping padded to the size on trial.
+    pub(super) fn send_probes(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        for at in 0..self.links.len() {
+            let (mut press, links, global) = self.press();
+            let link = &mut links[at];
+            while link.may_probe()
+                && let Some(size) = link.mtu.poll_probe(now)
+            {
+                let mut datagram = frames(link.path(), global);
+                let overhead = OVERHEAD + usize::from(datagram.path.header_len());
+                datagram.room = usize::from(size).saturating_sub(overhead);
+                let padded = SEALED_LEN + datagram.room;
+                let made = press.send(now, link, &datagram, out, |writer, _| {
+                    emit(writer, &Frame::Ping)?;
+                    pad(writer, padded)?;
+                    Ok(Cargo::Probe(size))
+                });
+                if made != Made::Sent {
+                    link.mtu.on_probe_lost(now, size);
+                }
+            }
+        }
+    }
+
+    /// The last words on each link, then silence.
+    pub(super) fn send_close(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        while let Some(mut closing) = self.closing.filter(|closing| closing.next < self.links.len())
+        {
+            let (mut press, links, global) = self.press();
+            let link = &mut links[closing.next];
+            let mut datagram = frames(link.path(), global);
+            datagram.eliciting = false;
+            let made = press.send(now, link, &datagram, out, |writer, _| {
+                emit(writer, &Frame::Close(closing.reason)).map(|()| Cargo::Plain)
+            });
+            if made == Made::Full {
+                return;
+            }
+            closing.next += 1;
+            self.closing = Some(closing);
+        }
+    }
+}
+
+/// A datagram with frames on `path`.
+fn frames(path: Path, global: u64) -> Datagram {
+    Datagram {
+        path,
+        kind: Kind::Frames,
+        ecn: Ecn::NotEct,
+        global,
+        previous_on_link: 0,
+        previous_of_flow: 0,
+        room: CONTROL_ROOM,
+        in_window: false,
+        eliciting: true,
+    }
+}
+
+fn rekey_frame(side: Side, message: &[u8]) -> Frame<'_> {
+    match side {
+        Side::Client if !message.is_empty() => Frame::RekeyFirst(message),
+        Side::Proxy if !message.is_empty() => Frame::RekeyResponse(message),
+        Side::Client => Frame::Padding,
+        Side::Proxy => Frame::RekeyRequest,
+    }
+}
+
+/// Fills up to `len` bytes with padding frames.
+fn pad(writer: &mut Writer<'_>, len: usize) -> Result<(), Truncated> {
+    while writer.room() > 0 && writer.len() < len {
+        writer.u8(0)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The way of a packet out.
+//!
+//! 1. [`Tunnel::handle_packet`]: from the TUN, into the queue (bounded in time and bytes).
+//! 2. [`Tunnel::poll_transmit`]: first what has to be said without packets ([`control`](super::control)).
+//! 3. Then, for the packet at the head: views of the links that can carry it.
+//! 4. The scheduler picks a link, or none has room: the packet waits, or is dropped.
+//! 5. The packet gets its global number, the datagram its local one; both are sealed into the batch.
+
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+
+use super::Tunnel;
+use super::link::Link;
+use super::seal::{Cargo, Datagram, Made, Press};
+use crate::config::MAX_LINKS;
+use crate::ecn::Ecn;
+use crate::error::DropReason;
+use crate::link::mtu;
+use crate::packet::{FlowKey, PacketView, icmp};
+use crate::path::Path;
+use crate::sched::{LinkView, PacketMeta, Pick, Scheduler, WhenClosed};
+use crate::sink::{PacketSink, TransmitSink};
+use crate::time::Instant;
+use crate::wire::frame::{Frame, PACKET_FRAME_HEADER, PacketFrame, ReportFrame, emit, low24};
+use crate::wire::header::{Kind, OVERHEAD, distance};
+
+/// Largest packet that shares its datagram with a report: beyond it the report goes alone, so that full
+/// packets never become smaller for it.
+const SMALL_PACKET: usize = 512;
+
+/// Most bytes of a report in such a datagram: with 32 ranges of three-byte gaps and lengths.
+pub(super) const REPORT_ROOM: usize = 256;
+
+impl Tunnel {
+    /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
+    /// goes to `sink`, back into the TUN.
+    pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {
+        let Ok(view) = PacketView::parse(packet) else {
+            return self.drops.count(DropReason::PacketMalformed);
+        };
+        if let Some(limit) = self.too_big_for(now, packet.len()) {
+            self.answer_too_big(now, &view, limit, sink);
+            return self.drops.count(DropReason::PacketTooBig);
+        }
+        self.accepted.count(packet.len());
+        if !self.queue.push(now, packet) {
+            self.drops.count(DropReason::QueueFull);
+        }
+    }
+
+    /// The largest inner packet any link carries, if that is less than `len`.
+    fn too_big_for(&self, now: Instant, len: usize) -> Option<u16> {
+        let usable = self.links.iter().filter(|link| link.is_usable(now));
+        let largest = usable.map(Link::inner_mtu).max()?;
+        (len > usize::from(largest)).then_some(largest)
+    }
+
+    /// Tells the sender how much fits, if the rules and the rate allow it.
+    fn answer_too_big(
+        &mut self,
+        now: Instant,
+        view: &PacketView<'_>,
+        limit: u16,
+        sink: &mut impl PacketSink,
+    ) {
+        let same_family = |from: &&IpAddr| from.is_ipv4() == view.source().is_ipv4();
+        let answer = self.gateways.iter().find(same_family);
+        let answer = answer.and_then(|from| icmp::too_big(view, limit, *from));
+        if let Some(answer) = answer.filter(|_| self.answers.take(now)) {
+            sink.deliver(&answer);
+        }
+    }
+
+    /// Steps 2 to 5: fills the batch with all that may be sent now. Call again after a flush until it
+    /// leaves room.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        if self.closing.is_some() {
+            self.send_close(now, out);
+        } else if self.send_control(now, out) && self.send_packets(now, out) {
+            self.send_probes(now, out);
+        }
+    }
+
+    /// Steps 3 and 4. `false`: the batch is full.
+    fn send_packets(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
+        let mut views = Views::default();
+        while let Some(packet) = self.queue.head() {
+            let len = packet.len();
+            if len > views.narrowest {
+                views = Views::of(&self.links, now, len);
+            }
+            match self.scheduler.pick(now, &PacketMeta { len }, &views.links) {
+                Pick::Send(index) => match self.send_head(now, views.places[index], out) {
+                    Made::Sent => views.links[index].room = self.room(views.places[index]),
+                    Made::Full => return false,
+                    Made::Refused => return true,
+                },
+                Pick::Blocked if self.config.when_closed == WhenClosed::Drop => {
+                    self.queue.pop();
+                    self.drops.count(DropReason::NoRoom);
+                }
+                Pick::Blocked => return true,
+            }
+        }
+        true
+    }
+
+    fn room(&self, at: usize) -> u32 {
+        self.links.get(at).map_or(0, |link| link.sender.room())
+    }
+
+    /// Step 5 for the head of the queue, on link `at`.
+    fn send_head(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> Made {
+        let (Some(packet), Some(link)) = (self.queue.head(), self.links.get_mut(at)) else {
+            return Made::Refused;
+        };
+        let view = PacketView::parse(packet).ok();
+        let flow = view.as_ref().map_or(FlowKey(0), PacketView::flow_key);
+        let global = self.next_global;
+        let ride = (packet.len() <= SMALL_PACKET).then(|| link.receiver.poll_ride(now)).flatten();
+        let mut datagram = Datagram {
+            path: link.path(),
+            kind: Kind::Data,
+            ecn: view.as_ref().map_or(Ecn::NotEct, PacketView::ecn),
+            global,
+            previous_on_link: distance(global, link.previous_global),
+            previous_of_flow: distance(global, self.flows.previous(flow)),
+            room: packet.len(),
+            in_window: true,
+            eliciting: true,
+        };
+        let mut press = Press { keys: &mut self.keys, peer: self.peer };
+        let made = if let Some(report) = ride {
+            let frame = PacketFrame {
+                global: low24(global),
+                previous_on_link: datagram.previous_on_link,
+                previous_of_flow: datagram.previous_of_flow,
+                packet,
+            };
+            (datagram.kind, datagram.global) = (Kind::Frames, global + 1);
+            datagram.room += PACKET_FRAME_HEADER + REPORT_ROOM;
+            press.send(now, link, &datagram, out, |writer, receiver| {
+                emit(writer, &Frame::Report(ReportFrame::new(&report)))?;
+                emit(writer, &Frame::Packet(frame))?;
+                Ok(Cargo::Report(receiver.report_sent(now, &report)))
+            })
+        } else {
+            let cargo = cargo_of(&datagram.path, packet.len());
+            press.send(now, link, &datagram, out, |writer, _| writer.bytes(packet).map(|()| cargo))
+        };
+        if made == Made::Sent {
+            link.previous_global = Some(global);
+            self.flows.note(flow, global);
+            self.next_global += 1;
+            self.queue.pop();
+        }
+        made
+    }
+}
+
+/// Notes the datagrams that only fit because the path MTU is above its base.
+fn cargo_of(path: &Path, packet_len: usize) -> Cargo {
+    let size = packet_len + OVERHEAD + usize::from(path.header_len());
+    let size = u16::try_from(size).unwrap_or(u16::MAX);
+    if size > mtu::BASE { Cargo::Large(size) } else { Cargo::Plain }
+}
+
+/// Views of the links that can carry a packet, with their places in the tunnel's list.
+#[derive(Default)]
+struct Views {
+    links: ArrayVec<LinkView, MAX_LINKS>,
+    places: ArrayVec<usize, MAX_LINKS>,
+    /// The largest packet that each of them can carry.
+    narrowest: usize,
+}
+
+impl Views {
+    /// The links that can carry a packet of `len` bytes now.
+    fn of(links: &[Link], now: Instant, len: usize) -> Self {
+        let mut views = Self { narrowest: usize::MAX, ..Self::default() };
+        for (at, link) in links.iter().enumerate() {
+            let inner_mtu = usize::from(link.inner_mtu());
+            if link.is_usable(now) && inner_mtu >= len {
+                views.links.push(LinkView { id: link.id, room: link.sender.room() });
+                views.places.push(at);
+                views.narrowest = views.narrowest.min(inner_mtu);
+            }
+        }
+        views
+    }
+}

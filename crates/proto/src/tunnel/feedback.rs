@@ -1,0 +1,112 @@
+//! What the peer's frames do to a link: reports, joins, proofs, farewells.
+
+use super::link::LinkState;
+use super::seal::Cargo;
+use super::{Side, Tunnel};
+use crate::error::DropReason;
+use crate::event::{DownReason, Event};
+use crate::link::mtu::PathMtu;
+use crate::link::receiver::LinkReceiver;
+use crate::link::sender::Via;
+use crate::link::sent::{Fate, Settled};
+use crate::path::Path;
+use crate::sink::PacketSink;
+use crate::time::Instant;
+use crate::units::LinkId;
+use crate::wire::expand;
+use crate::wire::frame::{Halt, ReportFrame};
+
+impl Tunnel {
+    /// A report came on link `at`, about that link or another.
+    pub(super) fn on_report(&mut self, now: Instant, at: usize, frame: &ReportFrame) {
+        let via = if self.links[at].id == frame.link { Via::Own } else { Via::Other };
+        let Ok(about) = self.position(frame.link) else { return };
+        let link = &mut self.links[about];
+        let Some(report) = frame.expand(link.sender.next_number()) else {
+            return self.drops.count(DropReason::ReportInvalid);
+        };
+        let (mtu, receiver) = (&mut link.mtu, &mut link.receiver);
+        let settle = |settled| settle(now, &settled, mtu, receiver);
+        match link.sender.on_report(now, &report, via, settle) {
+            Ok(outcome) if outcome.confirmed > 0 => self.on_confirmed(now, about),
+            Ok(_) => {}
+            Err(_) => self.drops.count(DropReason::ReportInvalid),
+        }
+    }
+
+    /// Something sent on the link arrived: the link lives.
+    fn on_confirmed(&mut self, now: Instant, at: usize) {
+        let link = &mut self.links[at];
+        link.nudges = 0;
+        if link.state == LinkState::Down && link.validation.is_proven() {
+            link.enter(now, LinkState::Up);
+            self.events.push_back(Event::LinkUp(link.id));
+        }
+    }
+
+    /// The proxy took the client's link.
+    pub(super) fn on_join_ack(&mut self, now: Instant, at: usize, path: Path) {
+        let link = &mut self.links[at];
+        if self.side == Side::Client && link.state == LinkState::Joining {
+            link.settle_path(path);
+            link.enter(now, LinkState::Up);
+            self.events.push_back(Event::LinkUp(link.id));
+        }
+    }
+
+    /// The client proved that it receives at `path`.
+    pub(super) fn on_path_response(&mut self, now: Instant, at: usize, path: Path, token: [u8; 8]) {
+        let link = &mut self.links[at];
+        let before = link.path();
+        let Some(moved) = link.validation.on_response(path, token) else { return };
+        if moved {
+            self.events.push_back(Event::PathMoved(link.id, path));
+            link.moved(now, before);
+        }
+        if link.state == LinkState::Joining {
+            link.enter(now, LinkState::Up);
+            self.events.push_back(Event::LinkUp(link.id));
+        }
+    }
+
+    /// The peer took a link out.
+    pub(super) fn on_leave(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
+        let Ok(at) = self.position(halt.link) else { return };
+        let end = expand(self.next_received(halt.link), u64::from(halt.next), 32);
+        self.links.remove(at);
+        self.with_gate(sink, |reseq, gate| reseq.link_left(now, halt.link, Some(end), gate));
+        self.events.push_back(Event::LinkDown(halt.link, DownReason::Left));
+    }
+
+    /// The peer gave up what was in flight on a link; unless something newer came on it since.
+    pub(super) fn on_down(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
+        let next = self.next_received(halt.link);
+        if expand(next, u64::from(halt.next), 32) >= next {
+            self.with_gate(sink, |reseq, gate| reseq.link_down(now, halt.link, gate));
+        }
+    }
+
+    fn next_received(&self, link: LinkId) -> u64 {
+        let place = self.position(link).ok();
+        let largest = place.and_then(|at| self.links[at].receiver.largest());
+        largest.map_or(0, |largest| largest.saturating_add(1))
+    }
+}
+
+/// One datagram's fate is known: tells whom it concerns.
+pub(super) fn settle(
+    now: Instant,
+    settled: &Settled,
+    mtu: &mut PathMtu,
+    receiver: &mut LinkReceiver,
+) {
+    let arrived = matches!(settled.fate, Fate::Confirmed | Fate::ConfirmedLate);
+    match Cargo::from_tag(settled.sent.tag) {
+        Cargo::Report(token) if arrived => receiver.on_report_confirmed(now, token),
+        Cargo::Probe(size) if arrived => mtu.on_probe_acked(now, size),
+        Cargo::Probe(size) => mtu.on_probe_lost(now, size),
+        Cargo::Large(size) if arrived => mtu.on_acked(now, size),
+        Cargo::Large(size) => mtu.on_lost(now, size, 1),
+        Cargo::Plain | Cargo::Report(_) => {}
+    }
+}

@@ -1,0 +1,397 @@
+//! The way of a packet in.
+//!
+//! 1. [`Tunnel::handle_datagram`]: the clear header names the link and the key phase; the local number is
+//!    expanded.
+//! 2. The key ring opens it in place, after its replay window allowed it. From here on it is authentic.
+//! 3. A link that is not known is taken if the datagram asks for it.
+//! 4. The link notes number, time and address.
+//! 5. Frames are obeyed; a packet goes to the resequencer, which delivers it, holds it, or lets others go.
+//!
+//! Nothing before step 3 changes any state but counters.
+
+use std::mem;
+
+use super::Traffic;
+use super::filter::Refusal;
+use super::link::Link;
+use super::path::Validation;
+use super::{InnerFilter, Side, Tunnel};
+use crate::config::MAX_LINKS;
+use crate::ecn::Ecn;
+use crate::error::{DropCounters, DropReason};
+use crate::event::Event;
+use crate::link::receiver::Arrival as LinkArrival;
+use crate::packet::PacketView;
+use crate::path::Path;
+use crate::reseq::{Arrival, ArrivalKind, Resequencer};
+use crate::sink::PacketSink;
+use crate::time::{Duration, Instant};
+use crate::wire::expand;
+use crate::wire::frame::{Frame, Frames, PacketFrame};
+use crate::wire::header::{CLEAR_LEN, Clear, Kind, NUMBER_BITS, SEALED_LEN, Sealed, TIME_UNIT_US};
+
+/// Longest silence that a peer may ask an echo after.
+const MAX_ECHO_DELAY: Duration = Duration::from_secs(600);
+
+/// Maps the sender's 24-bit send times to a number line, by our own clock: a send time is the one nearest
+/// to where the sender's clock must stand now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SenderClock {
+    /// The sender's clock minus ours when last seen, in units of the send time.
+    offset: Option<u64>,
+}
+
+/// Keeps the number line above zero whatever the two clocks say.
+const CLOCK_BASE: u64 = 1 << 40;
+
+impl SenderClock {
+    /// When the datagram was sealed, in µs of the sender's clock from an epoch of its own.
+    fn sent_us(&mut self, now: Instant, send_time: u32) -> i64 {
+        let ours = CLOCK_BASE + now.as_micros() / TIME_UNIT_US;
+        let expected = ours.wrapping_add(self.offset.unwrap_or(0));
+        let units = match self.offset {
+            Some(_) => expand(expected, u64::from(send_time), NUMBER_BITS),
+            None => CLOCK_BASE + u64::from(send_time),
+        };
+        self.offset = Some(units.wrapping_sub(ours));
+        i64::try_from(units.saturating_mul(TIME_UNIT_US)).unwrap_or(i64::MAX)
+    }
+}
+
+/// Lets only packets through that the peer may send; keeps the totals.
+pub(super) struct Gate<'a, S> {
+    sink: &'a mut S,
+    filter: &'a InnerFilter,
+    drops: &'a mut DropCounters,
+    delivered: &'a mut Traffic,
+}
+
+impl<S: PacketSink> PacketSink for Gate<'_, S> {
+    fn deliver(&mut self, packet: &[u8]) {
+        if packet.is_empty() {
+            return;
+        }
+        let Ok(view) = PacketView::parse(packet) else {
+            return self.drops.count(DropReason::PacketMalformed);
+        };
+        match self.filter.check(view.source(), view.destination()) {
+            Ok(()) => {
+                self.delivered.count(packet.len());
+                self.sink.deliver(packet);
+            }
+            Err(Refusal::Source) => self.drops.count(DropReason::ForeignSource),
+            Err(Refusal::Destination) => self.drops.count(DropReason::RefusedDestination),
+        }
+    }
+}
+
+/// What step 2 knows of an authentic datagram.
+#[derive(Clone, Copy)]
+struct Received {
+    path: Path,
+    ecn: Ecn,
+    kind: Kind,
+    number: u64,
+    size: usize,
+    sent_us: i64,
+    /// The sealed header's global number, expanded.
+    global: u64,
+    /// The previous one on the link.
+    previous: Option<u64>,
+}
+
+impl Tunnel {
+    /// Steps 1 to 5. `datagram` is opened in place; packets in order go straight to `sink`. Returns
+    /// whether it was authentic.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        datagram: &mut [u8],
+        sink: &mut impl PacketSink,
+    ) -> bool {
+        let size = datagram.len();
+        let Ok(clear) = Clear::parse(datagram) else {
+            self.drops.count(DropReason::DatagramMalformed);
+            return false;
+        };
+        let place = self.position(clear.link);
+        let largest = place.ok().and_then(|at| self.links[at].receiver.largest());
+        let expected = largest.map_or(0, |largest| largest.saturating_add(1));
+        let number = expand(expected, u64::from(clear.number), NUMBER_BITS);
+        let Some((head, sealed)) = datagram.split_first_chunk_mut::<CLEAR_LEN>() else {
+            return false;
+        };
+        let opened = match self.keys.open(now, clear.link, number, clear.phase, head, sealed) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.drops.count(error.into());
+                return false;
+            }
+        };
+        let Ok((header, _)) = Sealed::parse(opened.plaintext) else {
+            self.drops.count(DropReason::DatagramMalformed);
+            return true;
+        };
+        let body = opened.plaintext.get_mut(SEALED_LEN..).unwrap_or_default();
+        let at = match place.or_else(|_| self.try_join(now, &clear, path, size, body)) {
+            Ok(at) => at,
+            Err(reason) => {
+                self.drops.count(reason);
+                return true;
+            }
+        };
+        let global = expand(self.reseq.next_unseen(), u64::from(header.global), NUMBER_BITS);
+        let received = Received {
+            path,
+            ecn,
+            kind: clear.kind,
+            number,
+            size,
+            sent_us: self.sender_clock.sent_us(now, header.send_time),
+            global,
+            previous: previous(global, header.previous_on_link),
+        };
+        self.note(now, at, &received, body);
+        match received.kind {
+            Kind::Data => self.offer(now, at, &received, body, sink),
+            Kind::Frames => self.obey(now, at, &received, body, sink),
+        }
+        self.update_inner_mtu(now);
+        true
+    }
+
+    /// All datagrams that were received together are in.
+    pub fn end_of_batch(&mut self, now: Instant) {
+        for link in &mut self.links {
+            link.receiver.end_of_batch(now);
+        }
+    }
+
+    /// Step 3.
+    fn try_join(
+        &mut self,
+        now: Instant,
+        clear: &Clear,
+        path: Path,
+        size: usize,
+        body: &[u8],
+    ) -> Result<usize, DropReason> {
+        if self.side != Side::Proxy || clear.kind != Kind::Frames {
+            return Err(DropReason::UnknownLink);
+        }
+        let join = Frames::new(body).flatten().find_map(|frame| match frame {
+            Frame::Join { name } => Some(name),
+            _ => None,
+        });
+        let name = join.ok_or(DropReason::UnknownLink)?;
+        if self.links.len() >= MAX_LINKS {
+            return Err(DropReason::TooManyLinks);
+        }
+        self.keys.claim_link(now, clear.link).map_err(|_| DropReason::LinkIdUsed)?;
+        let validation = Validation::learned(now, path, size, Self::token(&mut self.rng));
+        let name = String::from_utf8_lossy(name);
+        let new = self.new_link(now, clear.link, &name, validation, self.config.max_mtu);
+        self.insert(Link::accepted(now, new));
+        self.position(clear.link).map_err(|_| DropReason::UnknownLink)
+    }
+
+    /// Step 4.
+    fn note(&mut self, now: Instant, at: usize, received: &Received, body: &[u8]) {
+        let rng = &mut self.rng;
+        let link = &mut self.links[at];
+        let newest = link.receiver.largest().is_none_or(|largest| received.number > largest);
+        let arrival = LinkArrival {
+            number: received.number,
+            size: u32::try_from(received.size).unwrap_or(u32::MAX),
+            eliciting: received.kind == Kind::Data || elicits(body),
+            ce: received.ecn == Ecn::Ce,
+        };
+        link.receiver.on_datagram(now, arrival);
+        link.received.count(received.size);
+        link.last_received = now;
+        link.keepalive.on_traffic(now);
+        if self.side == Side::Proxy {
+            let token = || Self::token(rng);
+            link.validation.on_received(now, received.path, received.size, newest, token);
+        }
+        let tolerance = link.receiver.reordering(now);
+        let (id, first) = (link.id, !link.in_reseq);
+        link.in_reseq = true;
+        if first {
+            // Nothing sealed before the peer had heard of this link can come on it.
+            self.reseq.link_added(id, self.reseq.next_unseen());
+        } else if newest {
+            self.reseq.link_up(id);
+        }
+        self.reseq.set_tolerance(id, tolerance);
+    }
+
+    /// Step 5 for one packet.
+    fn offer(
+        &mut self,
+        now: Instant,
+        at: usize,
+        received: &Received,
+        packet: &mut [u8],
+        sink: &mut impl PacketSink,
+    ) {
+        let packet = self.decapsulated(received.ecn, packet);
+        let arrival = Arrival {
+            link: self.links[at].id,
+            local: received.number,
+            sent_us: received.sent_us,
+            global: received.global,
+            kind: ArrivalKind::Data { prev_on_link: received.previous },
+        };
+        self.with_gate(sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));
+    }
+
+    /// Combines outer and inner ECN; empty if the packet must not go on (RFC 6040 §4.2).
+    fn decapsulated<'a>(&mut self, outer: Ecn, packet: &'a mut [u8]) -> &'a [u8] {
+        let Ok(view) = PacketView::parse(packet) else { return packet };
+        match Ecn::decapsulate(view.ecn(), outer) {
+            Some(ecn) if ecn == view.ecn() => packet,
+            Some(ecn) => {
+                crate::packet::set_ecn(packet, ecn);
+                packet
+            }
+            None => {
+                self.drops.count(DropReason::CongestionMarkedNotCapable);
+                &[]
+            }
+        }
+    }
+
+    /// Step 5 for frames.
+    fn obey(
+        &mut self,
+        now: Instant,
+        at: usize,
+        received: &Received,
+        body: &mut [u8],
+        sink: &mut impl PacketSink,
+    ) {
+        let mut packet = None;
+        for frame in Frames::new(body) {
+            let Ok(frame) = frame else {
+                self.drops.count(DropReason::FrameMalformed);
+                break;
+            };
+            match frame {
+                Frame::Padding => {}
+                Frame::Packet(frame) => packet = Some(frame),
+                Frame::Report(report) => self.on_report(now, at, &report),
+                Frame::Ping => self.links[at].receiver.demand(now),
+                Frame::Join { .. } => self.links[at].pending.join_ack |= self.side == Side::Proxy,
+                Frame::JoinAck => self.on_join_ack(now, at, received.path),
+                Frame::Leave(halt) => self.on_leave(now, halt, sink),
+                Frame::Down(halt) => self.on_down(now, halt, sink),
+                Frame::PathChallenge(token) => self.links[at].pending.response = Some(token),
+                Frame::PathResponse(token) => self.on_path_response(now, at, received.path, token),
+                Frame::Close(reason) => self.events.push_back(Event::Closed(reason)),
+                Frame::RekeyFirst(message) => self.on_rekey_first(now, at, message),
+                Frame::RekeyResponse(message) => self.on_rekey_response(now, message),
+                Frame::RekeyRequest => self.on_rekey_request(),
+                Frame::EchoAfter { token, delay_ms } => {
+                    let delay = Duration::from_millis(u64::from(delay_ms)).min(MAX_ECHO_DELAY);
+                    self.links[at].echo_due = Some((token, now + delay));
+                }
+                Frame::Echo { token } => self.links[at].keepalive.on_echo(token),
+            }
+        }
+        match packet {
+            Some(frame) => self.offer_framed(now, at, received, &frame, sink),
+            None => self.offer_mark(now, at, received, sink),
+        }
+    }
+
+    /// A packet that shared its datagram. It is small; the copy makes it ours to alter.
+    fn offer_framed(
+        &mut self,
+        now: Instant,
+        at: usize,
+        received: &Received,
+        frame: &PacketFrame<'_>,
+        sink: &mut impl PacketSink,
+    ) {
+        let global = expand(self.reseq.next_unseen(), u64::from(frame.global), NUMBER_BITS);
+        let received =
+            Received { global, previous: previous(global, frame.previous_on_link), ..*received };
+        let mut packet = mem::take(&mut self.scratch);
+        packet.clear();
+        packet.extend_from_slice(frame.packet);
+        self.offer(now, at, &received, &mut packet, sink);
+        self.scratch = packet;
+    }
+
+    /// A datagram without packet says what was sealed before it.
+    fn offer_mark(
+        &mut self,
+        now: Instant,
+        at: usize,
+        received: &Received,
+        sink: &mut impl PacketSink,
+    ) {
+        // The datagram may have taken its link out.
+        let Some(link) = self.links.get(at) else { return };
+        let arrival = Arrival {
+            link: link.id,
+            local: received.number,
+            sent_us: received.sent_us,
+            global: received.global,
+            kind: ArrivalKind::Mark,
+        };
+        self.with_gate(sink, |reseq, gate| reseq.offer(now, &arrival, &[], gate));
+    }
+
+    /// Runs the resequencer with a sink that only lets through what the peer may send.
+    pub(super) fn with_gate<S: PacketSink>(
+        &mut self,
+        sink: &mut S,
+        run: impl FnOnce(&mut Resequencer, &mut Gate<'_, S>),
+    ) {
+        let Self { filter, drops, delivered, reseq, .. } = self;
+        run(reseq, &mut Gate { sink, filter, drops, delivered });
+    }
+}
+
+/// The global number that lies `distance` before `global`; 0 means none.
+fn previous(global: u64, distance: u8) -> Option<u64> {
+    (distance > 0).then(|| global.checked_sub(u64::from(distance))).flatten()
+}
+
+/// Whether a datagram with these frames is to be reported (PROTOCOL §4).
+fn elicits(body: &[u8]) -> bool {
+    Frames::new(body).flatten().any(|frame| !matches!(frame, Frame::Report(_) | Frame::Close(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::low24;
+
+    #[test]
+    fn send_times_form_one_line_over_wraps_and_long_silences() {
+        let mut clock = SenderClock::default();
+        let sender_ahead = Duration::from_secs(12_345);
+        let mut now = Instant::from_millis(500);
+        let mut line = None;
+        for pause in [0, 1, 60, 67, 68, 1000, 7, 86_400].map(Duration::from_secs) {
+            now += pause;
+            let send_time = low24((now + sender_ahead).as_micros() / TIME_UNIT_US);
+            let sent_us = clock.sent_us(now, send_time);
+            let ours = i64::try_from(now.as_micros()).unwrap();
+            let offset = *line.get_or_insert(sent_us - ours);
+            assert!((sent_us - ours - offset).abs() <= 4, "after {pause:?}");
+        }
+    }
+
+    #[test]
+    fn a_distance_of_zero_or_below_the_first_number_names_nothing() {
+        assert_eq!(previous(7, 0), None);
+        assert_eq!(previous(7, 7), Some(0));
+        assert_eq!(previous(7, 8), None);
+    }
+}

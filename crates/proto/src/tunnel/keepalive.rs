@@ -1,0 +1,196 @@
+//! Keeping the NATs on a link open (PROTOCOL §9).
+//!
+//! `Every`: a ping after that much silence. `Auto` finds how long the NAT holds an idle mapping: it asks
+//! the peer to answer after a silence in which the client sends nothing (`EchoAfter`). An echo that
+//! comes proves that silence; one that does not come bounds it from above. The interval in use never
+//! exceeds four fifths of the longest proven silence, and an attempt is made only on an idle link. Traffic
+//! in the middle of an attempt voids it, because it refreshes the mapping. A failed attempt closes the mapping for the
+//! time that is left to wait for the echo: the price of looking, paid a few times, then never again
+//! unless the path changes.
+
+use crate::config::Keepalive;
+use crate::time::{Duration, Instant};
+
+/// The first silence tried, and the least interval: below it a NAT is broken rather than strict.
+const SHORTEST: Duration = Duration::from_secs(5);
+/// The longest silence tried: RFC 4787 REQ-5 asks NATs for 120 s or more.
+const LONGEST: Duration = Duration::from_secs(120);
+/// How long after its time an echo may come.
+const GRACE: Duration = Duration::from_secs(2);
+/// The question and its confirmation pass within this time; the silence counts from its end.
+const OPENING: Duration = Duration::from_secs(1);
+/// The search ends when the proven and the failed silence are this near to each other, as a ratio of
+/// five to four: finer steps gain nothing, as one fifth is kept as a margin.
+const CLOSE_ENOUGH: (u32, u32) = (5, 4);
+
+/// When to send what on an idle link.
+#[derive(Clone, Debug)]
+pub(super) struct KeepaliveTimer {
+    mode: Keepalive,
+    /// Longest silence that an echo has proven.
+    proven: Duration,
+    /// Shortest silence that failed.
+    failed: Option<Duration>,
+    attempt: Option<Attempt>,
+    next_token: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    token: u32,
+    silence: Duration,
+    since: Instant,
+}
+
+impl Attempt {
+    /// Whether the echo is under way: it is the traffic.
+    fn is_due(&self, now: Instant) -> bool {
+        now >= self.since + self.silence
+    }
+}
+
+/// What is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Due {
+    Ping,
+    EchoAfter { token: u32, delay: Duration },
+}
+
+impl KeepaliveTimer {
+    pub(super) const fn new(mode: Keepalive) -> Self {
+        Self { mode, proven: Duration::ZERO, failed: None, attempt: None, next_token: 0 }
+    }
+
+    /// The interval in force; `None`: off.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        match self.mode {
+            Keepalive::Off => None,
+            Keepalive::Every(interval) => Some(interval),
+            Keepalive::Auto => Some((self.proven * 4 / 5).max(SHORTEST * 4 / 5)),
+        }
+    }
+
+    /// The next silence worth trying, if the search is not over.
+    fn candidate(&self) -> Option<Duration> {
+        let next = match self.failed {
+            None if self.proven >= LONGEST => return None,
+            None => (self.proven * 2).clamp(SHORTEST, LONGEST),
+            Some(failed) if self.proven.is_zero() => {
+                return (failed > SHORTEST).then_some(SHORTEST);
+            }
+            Some(failed) if failed * CLOSE_ENOUGH.1 <= self.proven * CLOSE_ENOUGH.0 => return None,
+            Some(failed) => (self.proven + failed) / 2,
+        };
+        Some(next)
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due, given when the link last sent and last
+    /// carried anything.
+    pub(super) fn poll_timeout(&self, last_sent: Instant, last_used: Instant) -> Option<Instant> {
+        let interval = self.interval()?;
+        if let Some(attempt) = &self.attempt {
+            return Some(attempt.since + attempt.silence + GRACE);
+        }
+        if self.mode == Keepalive::Auto && self.candidate().is_some() {
+            return Some(last_used + SHORTEST.min(interval));
+        }
+        Some(last_sent + interval)
+    }
+
+    /// The silence is over.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Due> {
+        if let Some(attempt) = self.attempt.take() {
+            self.failed = Some(attempt.silence);
+            return Some(Due::Ping);
+        }
+        if self.mode != Keepalive::Auto {
+            return Some(Due::Ping);
+        }
+        let Some(silence) = self.candidate() else { return Some(Due::Ping) };
+        let token = self.next_token;
+        self.next_token = token.wrapping_add(1);
+        self.attempt = Some(Attempt { token, silence, since: now });
+        Some(Due::EchoAfter { token, delay: silence })
+    }
+
+    /// Something was sent or came on the link: an attempt in progress says nothing, unless that belongs to
+    /// its first moment (the question itself, and the report that confirms it).
+    pub(super) fn on_traffic(&mut self, now: Instant) {
+        self.attempt.take_if(|attempt| now > attempt.since + OPENING && !attempt.is_due(now));
+    }
+
+    /// An echo came.
+    pub(super) fn on_echo(&mut self, token: u32) {
+        if let Some(attempt) = self.attempt.take_if(|attempt| attempt.token == token) {
+            self.proven = self.proven.max(attempt.silence.saturating_sub(OPENING));
+        }
+    }
+
+    /// The path is another: nothing is known of its NATs.
+    pub(super) fn on_path_changed(&mut self) {
+        *self = Self { next_token: self.next_token, ..Self::new(self.mode) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the search against a NAT that forgets a mapping after `timeout` of silence; returns the
+    /// interval found and how long it took.
+    fn search(timeout: Duration) -> (Duration, Duration) {
+        let mut timer = KeepaliveTimer::new(Keepalive::Auto);
+        let mut now = Instant::ZERO;
+        let mut last = now;
+        for _ in 0..1000 {
+            let finished = timer.attempt.is_none() && timer.candidate().is_none();
+            if finished {
+                break;
+            }
+            now = now.max(timer.poll_timeout(last, last).unwrap());
+            match timer.handle_timeout(now) {
+                Some(Due::EchoAfter { token, delay }) if delay < timeout => {
+                    now += delay;
+                    timer.on_echo(token);
+                }
+                _ => {}
+            }
+            last = now;
+        }
+        (timer.interval().unwrap(), now.since(Instant::ZERO))
+    }
+
+    #[test]
+    fn auto_finds_an_interval_below_the_nats_timeout_and_not_far_below() {
+        for timeout in [10, 30, 60, 120, 600].map(Duration::from_secs) {
+            let (interval, took) = search(timeout);
+            println!("NAT {timeout:?}: every {interval:?}, found in {took:?}");
+            assert!(interval < timeout, "{interval:?} would lose a mapping of {timeout:?}");
+            let reachable = timeout.min(LONGEST);
+            assert!(interval * 2 >= reachable, "{interval:?} is wasteful for {timeout:?}");
+        }
+    }
+
+    #[test]
+    fn traffic_in_the_middle_voids_an_attempt() {
+        let mut timer = KeepaliveTimer::new(Keepalive::Auto);
+        let Some(Due::EchoAfter { token, .. }) = timer.handle_timeout(Instant::ZERO) else {
+            panic!("no attempt")
+        };
+        timer.on_traffic(Instant::from_millis(300));
+        assert!(timer.attempt.is_some());
+        timer.on_traffic(Instant::from_millis(1300));
+        timer.on_echo(token);
+        assert_eq!(timer.proven, Duration::ZERO);
+        assert_eq!(timer.failed, None);
+    }
+
+    #[test]
+    fn a_fixed_interval_pings_and_off_never_does() {
+        let mut every = KeepaliveTimer::new(Keepalive::Every(Duration::from_secs(4)));
+        let sent = Instant::from_millis(500);
+        assert_eq!(every.poll_timeout(sent, sent), Some(Instant::from_millis(4500)));
+        assert_eq!(every.handle_timeout(Instant::from_millis(4500)), Some(Due::Ping));
+        assert_eq!(KeepaliveTimer::new(Keepalive::Off).poll_timeout(sent, sent), None);
+    }
+}

@@ -1,0 +1,371 @@
+//! One link as its tunnel sees it: its state, its paths, both directions' bookkeeping, and what has to
+//! be said on it.
+//!
+//! | state | leaves when | to |
+//! | --- | --- | --- |
+//! | `Joining` | client: `JoinAck` came; proxy: the path is proven | `Up` |
+//! | `Up` | nothing confirmed for 1 s and 3 RTO while something waits for it | `Down` |
+//! | `Down` | something sent since was confirmed | `Up` |
+//!
+//! A link that is `Up` carries packets once its path MTU is known, or [`SETTLE`] after it came up.
+
+use arrayvec::{ArrayString, ArrayVec};
+
+use super::keepalive::KeepaliveTimer;
+use super::path::Validation;
+use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS};
+use crate::link::mtu::{PathMtu, State as MtuState};
+use crate::link::receiver::LinkReceiver;
+use crate::link::sender::LinkSender;
+use crate::path::Path;
+use crate::time::{Duration, Instant, earliest};
+use crate::units::LinkId;
+use crate::wire::frame::{Halt, MAX_NAME};
+use crate::wire::header::OVERHEAD;
+
+/// A link is down when nothing was confirmed for this long (and three RTO).
+const DEAD_AFTER: Duration = Duration::from_secs(1);
+/// Time between probes of a link that is down.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// The same on a metered link that has been down for [`METERED_PATIENCE`].
+const METERED_PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// When a dead metered link is given less attention.
+const METERED_PATIENCE: Duration = Duration::from_secs(600);
+/// First interval between attempts to join; doubles up to [`PROBE_INTERVAL`] times two.
+const JOIN_RETRY: Duration = Duration::from_millis(250);
+/// Longest interval between attempts to join.
+const JOIN_RETRY_MAX: Duration = Duration::from_secs(1);
+/// How long a fresh link waits for its first path MTU before it carries packets all the same: a search
+/// takes two or three round trips.
+const SETTLE: Duration = Duration::from_secs(1);
+/// An idle link says that nothing is under way on it this long after its last word, while others carry
+/// packets (PROTOCOL §8).
+pub(super) const MARK_INTERVAL: Duration = Duration::from_millis(25);
+
+/// The states of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkState {
+    /// Not taken by the peer yet.
+    Joining,
+    /// Alive.
+    Up,
+    /// Does not answer.
+    Down,
+}
+
+/// Frames that wait for the link's next datagram.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pending {
+    pub(super) join: bool,
+    pub(super) join_ack: bool,
+    pub(super) ping: bool,
+    pub(super) mark: bool,
+    pub(super) response: Option<[u8; 8]>,
+    pub(super) echo_after: Option<(u32, u32)>,
+    pub(super) echo: Option<u32>,
+    pub(super) leaves: ArrayVec<Halt, MAX_LINKS>,
+    pub(super) downs: ArrayVec<Halt, MAX_LINKS>,
+    pub(super) rekey: bool,
+}
+
+impl Pending {
+    pub(super) fn any(&self) -> bool {
+        self.join
+            || self.join_ack
+            || self.ping
+            || self.mark
+            || self.response.is_some()
+            || self.echo_after.is_some()
+            || self.echo.is_some()
+            || !self.leaves.is_empty()
+            || !self.downs.is_empty()
+            || self.rekey
+    }
+}
+
+/// Datagrams and bytes, outer UDP payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    pub(super) fn count(&mut self, bytes: usize) {
+        self.datagrams += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+/// A link.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) id: LinkId,
+    pub(super) name: ArrayString<MAX_NAME>,
+    metered: bool,
+    /// Largest outer packet that may be tried.
+    max_mtu: u16,
+    pub(super) state: LinkState,
+    pub(super) since: Instant,
+    /// The client's choices of remote address; empty on the proxy.
+    paths: ArrayVec<Path, MAX_PATHS>,
+    next_path: usize,
+    pub(super) validation: Validation,
+    pub(super) sender: LinkSender,
+    pub(super) receiver: LinkReceiver,
+    pub(super) mtu: PathMtu,
+    pub(super) keepalive: KeepaliveTimer,
+    pub(super) pending: Pending,
+    /// Global number of the last packet sent here.
+    pub(super) previous_global: Option<u64>,
+    /// The sender's next global number when something was last sent here.
+    pub(super) told_global: u64,
+    pub(super) last_sent: Instant,
+    pub(super) last_received: Instant,
+    retry_at: Option<Instant>,
+    retry_interval: Duration,
+    /// Pings sent in doubt since something was last confirmed.
+    pub(super) nudges: u32,
+    /// Whether the resequencer knows the link.
+    pub(super) in_reseq: bool,
+    /// An echo the peer asked for, and when it is due.
+    pub(super) echo_due: Option<(u32, Instant)>,
+    /// The window was full when this number was sent.
+    limited_at: Option<u64>,
+    pub(super) sent: Traffic,
+    pub(super) received: Traffic,
+}
+
+/// What a new link starts with.
+pub(super) struct NewLink<'a> {
+    pub(super) id: LinkId,
+    pub(super) name: &'a str,
+    pub(super) validation: Validation,
+    pub(super) sender: LinkSender,
+    pub(super) receiver: LinkReceiver,
+    pub(super) mtu: PathMtu,
+    pub(super) max_mtu: u16,
+}
+
+impl Link {
+    /// A link of the client's own.
+    pub(super) fn joining(now: Instant, new: NewLink<'_>, config: &LinkConfig) -> Self {
+        let mut link = Self::new(now, new, KeepaliveTimer::new(config.keepalive));
+        link.paths = config.paths.clone();
+        link.metered = config.metered;
+        link.pending.join = true;
+        link.retry_at = Some(now + JOIN_RETRY);
+        link
+    }
+
+    /// A link that the peer opened.
+    pub(super) fn accepted(now: Instant, new: NewLink<'_>) -> Self {
+        let mut link = Self::new(now, new, KeepaliveTimer::new(crate::config::Keepalive::Off));
+        link.pending.join_ack = true;
+        link
+    }
+
+    fn new(now: Instant, new: NewLink<'_>, keepalive: KeepaliveTimer) -> Self {
+        Self {
+            id: new.id,
+            name: shortened(new.name),
+            metered: false,
+            max_mtu: new.max_mtu,
+            state: LinkState::Joining,
+            since: now,
+            paths: ArrayVec::new(),
+            next_path: 0,
+            validation: new.validation,
+            sender: new.sender,
+            receiver: new.receiver,
+            mtu: new.mtu,
+            keepalive,
+            pending: Pending::default(),
+            previous_global: None,
+            told_global: 0,
+            last_sent: now,
+            last_received: now,
+            retry_at: None,
+            retry_interval: JOIN_RETRY,
+            nudges: 0,
+            in_reseq: false,
+            echo_due: None,
+            limited_at: None,
+            sent: Traffic::default(),
+            received: Traffic::default(),
+        }
+    }
+
+    /// Where its datagrams go.
+    pub(super) fn path(&self) -> Path {
+        self.validation.path()
+    }
+
+    /// Whether it carries packets now.
+    pub(super) fn is_usable(&self, now: Instant) -> bool {
+        self.state == LinkState::Up
+            && self.validation.is_proven()
+            && (self.mtu_is_known() || now >= self.since + SETTLE)
+            && !self.sender.must_stop()
+    }
+
+    /// Whether the path MTU search has had its first result.
+    fn mtu_is_known(&self) -> bool {
+        matches!(self.mtu.state(), MtuState::Complete | MtuState::Error)
+    }
+
+    /// When the link carries packets although its path MTU search has not ended.
+    fn settles_at(&self) -> Option<Instant> {
+        let waiting = self.state == LinkState::Up && !self.mtu_is_known();
+        waiting.then_some(self.since + SETTLE)
+    }
+
+    /// The path is another than `before`. Behind another port of the same NAT nothing else changed
+    /// (RFC 9000 §9.4); another address may be another network.
+    pub(super) fn moved(&mut self, now: Instant, before: Path) {
+        let path = self.path();
+        if path.remote.ip() == before.remote.ip() {
+            return self.mtu.revalidate(now);
+        }
+        self.sender.on_new_path(now);
+        self.mtu.reset(now, path.header_len(), self.max_mtu);
+    }
+
+    /// The largest inner packet that fits, in bytes.
+    pub(super) fn inner_mtu(&self) -> u16 {
+        self.mtu.mtu().saturating_sub(self.path().header_len() + OVERHEAD as u16)
+    }
+
+    pub(super) fn enter(&mut self, now: Instant, state: LinkState) {
+        (self.state, self.since) = (state, now);
+        self.retry_interval = PROBE_INTERVAL;
+        self.retry_at = (state == LinkState::Down).then_some(now);
+    }
+
+    /// When it will be down unless something is confirmed.
+    fn dead_at(&self) -> Option<Instant> {
+        if self.state != LinkState::Up {
+            return None;
+        }
+        Some(self.sender.unanswered_since()? + DEAD_AFTER.max(self.sender.rtt().base_rto() * 3))
+    }
+
+    /// When to ask again because something is unanswered: a single lost datagram must not take a link down.
+    fn nudge_at(&self) -> Option<Instant> {
+        if self.state != LinkState::Up {
+            return None;
+        }
+        let patience = self.sender.rtt().base_rto() * self.nudges.saturating_add(1);
+        Some(self.sender.unanswered_since()? + patience)
+    }
+
+    /// Asks again if it is time.
+    pub(super) fn nudge(&mut self, now: Instant) {
+        if self.nudge_at().is_some_and(|at| at <= now) {
+            self.nudges += 1;
+            self.pending.ping = true;
+        }
+    }
+
+    /// Whether a path MTU probe may be sent: the link lives, and is proven to be the peer's.
+    pub(super) fn may_probe(&self) -> bool {
+        self.state == LinkState::Up && self.validation.is_proven()
+    }
+
+    /// Whether nothing was confirmed for too long.
+    pub(super) fn is_dead(&self, now: Instant) -> bool {
+        self.dead_at().is_some_and(|at| at <= now)
+    }
+
+    /// Asks again where no answer came: a join, or a probe of a link that is down; over each of the
+    /// addresses in turn.
+    pub(super) fn retry(&mut self, now: Instant) {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        if let Some(path) = self.paths.get(self.next_path % self.paths.len().max(1)) {
+            let before = self.path();
+            self.validation.choose(*path);
+            self.next_path = self.next_path.wrapping_add(1);
+            if before.header_len() != path.header_len() {
+                self.mtu.reset(now, path.header_len(), self.max_mtu);
+            }
+        }
+        let interval = match self.state {
+            LinkState::Joining => {
+                self.pending.join = true;
+                self.retry_interval = (self.retry_interval * 2).min(JOIN_RETRY_MAX);
+                self.retry_interval
+            }
+            LinkState::Down => {
+                self.pending.ping = true;
+                let tired = self.metered && now.since(self.since) >= METERED_PATIENCE;
+                if tired { METERED_PROBE_INTERVAL } else { PROBE_INTERVAL }
+            }
+            LinkState::Up => return self.retry_at = None,
+        };
+        self.retry_at = Some(now + interval);
+    }
+
+    /// The client's own path from which the peer answered.
+    pub(super) fn settle_path(&mut self, path: Path) {
+        if self.paths.contains(&path) && self.path() != path {
+            self.validation.choose(path);
+            self.keepalive.on_path_changed();
+        }
+    }
+
+    /// Whether a mark is due, or when it will be: others carried packets since the last word here.
+    pub(super) fn mark_at(&self, next_global: u64) -> Option<Instant> {
+        let behind = self.state == LinkState::Up && self.told_global < next_global;
+        behind.then_some(self.last_sent + MARK_INTERVAL)
+    }
+
+    /// Notes that the window is full now, and says for a datagram about to be sent whether the window
+    /// limits this sender: it was full within the last window of datagrams (RFC 7661 §4.1).
+    pub(super) fn window_limited(&mut self) -> bool {
+        let number = self.sender.next_number();
+        if self.sender.room() <= 1 {
+            self.limited_at = Some(number);
+        }
+        let window = u64::from(self.sender.window());
+        self.limited_at.is_some_and(|at| number <= at + window)
+    }
+
+    /// The earliest of the link's timers.
+    pub(super) fn poll_timeout(&self, next_global: u64) -> Option<Instant> {
+        let last_used = self.last_sent.max(self.last_received);
+        let keepalive = match self.state {
+            LinkState::Up => self.keepalive.poll_timeout(self.last_sent, last_used),
+            LinkState::Joining | LinkState::Down => None,
+        };
+        [
+            self.sender.poll_timeout(),
+            self.receiver.poll_timeout(),
+            self.may_probe().then(|| self.mtu.poll_timeout()).flatten(),
+            self.settles_at(),
+            self.validation.poll_timeout(),
+            keepalive,
+            self.dead_at(),
+            self.nudge_at(),
+            self.retry_at,
+            self.mark_at(next_global),
+            self.echo_due.map(|(_, at)| at),
+        ]
+        .into_iter()
+        .fold(None, earliest)
+    }
+}
+
+/// As much of `name` as fits, cut at a character.
+pub(super) fn shortened(name: &str) -> ArrayString<MAX_NAME> {
+    let mut short = ArrayString::new();
+    for character in name.chars() {
+        if short.try_push(character).is_err() {
+            break;
+        }
+    }
+    short
+}

@@ -1,0 +1,98 @@
+//! What the tunnel shows of itself: plain values, taken when somebody asks.
+
+use arrayvec::ArrayString;
+
+use super::Tunnel;
+use super::link::{Link, LinkState, Traffic};
+use crate::error::DropCounters;
+use crate::link::receiver::ReceiverStats;
+use crate::link::sender::SenderStats;
+use crate::path::Path;
+use crate::reseq;
+use crate::time::{Duration, Instant};
+use crate::units::LinkId;
+use crate::wire::frame::MAX_NAME;
+
+/// One link.
+#[derive(Clone, Debug)]
+pub struct LinkStats {
+    /// Its id.
+    pub id: LinkId,
+    /// Its name.
+    pub name: ArrayString<MAX_NAME>,
+    /// Its state.
+    pub state: LinkState,
+    /// Since when.
+    pub since: Instant,
+    /// Its path.
+    pub path: Path,
+    /// The sending side.
+    pub sender: SenderStats,
+    /// The receiving side.
+    pub receiver: ReceiverStats,
+    /// Variation of the one-way delay of what comes in.
+    pub delay_variation: Option<Duration>,
+    /// Path MTU of what goes out, IP level, bytes.
+    pub path_mtu: u16,
+    /// Keepalive interval in force.
+    pub keepalive: Option<Duration>,
+    /// Datagrams sent.
+    pub sent: Traffic,
+    /// Datagrams received.
+    pub received: Traffic,
+}
+
+/// The tunnel.
+#[derive(Clone, Debug)]
+pub struct TunnelStats {
+    /// Its links.
+    pub links: Vec<LinkStats>,
+    /// The key epoch: how often keys were replaced.
+    pub epoch: u32,
+    /// Largest inner packet.
+    pub inner_mtu: Option<u16>,
+    /// Packets waiting for a link, and their bytes.
+    pub queued: (usize, usize),
+    /// Packets taken from the TUN.
+    pub accepted: Traffic,
+    /// Packets handed to the TUN.
+    pub delivered: Traffic,
+    /// The resequencer.
+    pub reseq: reseq::Stats,
+    /// What was dropped and why.
+    pub drops: DropCounters,
+}
+
+impl Tunnel {
+    /// Everything, as it is now.
+    #[must_use]
+    pub fn stats(&self) -> TunnelStats {
+        TunnelStats {
+            links: self.links.iter().map(|link| self.link_stats(link)).collect(),
+            epoch: self.keys.newest_epoch(),
+            inner_mtu: self.inner_mtu,
+            queued: (self.queue.len(), self.queue.bytes()),
+            accepted: self.accepted,
+            delivered: self.delivered,
+            reseq: self.reseq.stats(),
+            drops: self.drops.clone(),
+        }
+    }
+
+    fn link_stats(&self, link: &Link) -> LinkStats {
+        LinkStats {
+            id: link.id,
+            name: link.name,
+            state: link.state,
+            since: link.since,
+            path: link.path(),
+            sender: link.sender.stats(),
+            receiver: link.receiver.stats(),
+            delay_variation: self.reseq.delay_variation(link.id),
+            path_mtu: link.mtu.mtu(),
+            keepalive: link.keepalive.interval(),
+            sent: link.sent,
+            received: link.received,
+        }
+    }
+}

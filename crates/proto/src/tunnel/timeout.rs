@@ -1,0 +1,89 @@
+//! What time brings.
+//!
+//! | when | what |
+//! | --- | --- |
+//! | a packet has waited too long | it is dropped |
+//! | a hole in the order has lasted too long | packets behind it are released |
+//! | a link's window saw no confirmation | it closes (RFC 6298); later the link is down |
+//! | a link is joining, down, or doubtful | it is asked again |
+//! | a link was silent | it says that it is there; its NAT stays open |
+//! | others carried packets | an idle link says that nothing is under way on it |
+//! | keys are old | fresh ones are made; dead ones are forgotten |
+
+use super::Tunnel;
+use super::feedback::settle;
+use super::keepalive::Due;
+use super::link::{Link, LinkState};
+use crate::error::DropReason;
+use crate::event::{DownReason, Event};
+use crate::sink::PacketSink;
+use crate::time::{Instant, earliest};
+use crate::wire::frame::{Halt, low32};
+
+impl Tunnel {
+    /// When [`handle_timeout`](Self::handle_timeout) is due. Early calls are harmless.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let links = self.links.iter().map(|link| link.poll_timeout(self.next_global));
+        let parts = [
+            self.queue.poll_timeout(),
+            self.reseq.poll_timeout(),
+            self.poll_rekey(),
+            self.keys.poll_timeout(),
+        ];
+        links.chain(parts).fold(None, earliest)
+    }
+
+    /// Does all that is due.
+    pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        self.drops.add(DropReason::QueueTimeout, self.queue.handle_timeout(now));
+        self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
+        for at in 0..self.links.len() {
+            self.links[at].handle_timeout(now);
+            if self.links[at].is_dead(now) {
+                self.give_up(now, at, sink);
+            }
+        }
+        self.rekey_timeout(now);
+        self.keys.handle_timeout(now);
+        self.update_inner_mtu(now);
+    }
+
+    /// Link `at` does not answer: it carries nothing until it does, and the peer is told over the others.
+    fn give_up(&mut self, now: Instant, at: usize, sink: &mut impl PacketSink) {
+        let link = &mut self.links[at];
+        link.enter(now, LinkState::Down);
+        let id = link.id;
+        let halt = Halt { link: id, next: low32(link.sender.next_number()) };
+        for other in self.links.iter_mut().filter(|other| other.id != id) {
+            let _ = other.pending.downs.try_push(halt);
+        }
+        self.with_gate(sink, |reseq, gate| reseq.link_down(now, id, gate));
+        self.events.push_back(Event::LinkDown(id, DownReason::NoAnswer));
+    }
+}
+
+impl Link {
+    fn handle_timeout(&mut self, now: Instant) {
+        let (mtu, receiver) = (&mut self.mtu, &mut self.receiver);
+        self.sender.handle_timeout(now, |settled| settle(now, &settled, mtu, receiver));
+        self.mtu.handle_timeout(now);
+        self.retry(now);
+        self.nudge(now);
+        if let Some((token, _)) = self.echo_due.take_if(|(_, at)| *at <= now) {
+            self.pending.echo = Some(token);
+        }
+        let last_used = self.last_sent.max(self.last_received);
+        let due = self.keepalive.poll_timeout(self.last_sent, last_used);
+        if self.state == LinkState::Up && due.is_some_and(|at| at <= now) {
+            match self.keepalive.handle_timeout(now) {
+                Some(Due::Ping) => self.pending.ping = true,
+                Some(Due::EchoAfter { token, delay }) => {
+                    let delay_ms = u32::try_from(delay.as_millis()).unwrap_or(u32::MAX);
+                    self.pending.echo_after = Some((token, delay_ms));
+                }
+                None => {}
+            }
+        }
+    }
+}

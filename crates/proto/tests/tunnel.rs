@@ -1,0 +1,53 @@
+//! Two tunnels over emulated links, in virtual time.
+
+mod common;
+
+use common::{constant_rate, with_links};
+use ropewalk_netlab::lab::Towards;
+use ropewalk_proto::config::TunnelConfig;
+use ropewalk_proto::tunnel::LinkState;
+
+#[test]
+fn links_join_and_come_up() {
+    let mut lab = with_links(&TunnelConfig::default(), &[(8.0, 10), (2.0, 100)], 1);
+    for end in [lab.client.stats(), lab.proxy.stats()] {
+        assert_eq!(end.links.len(), 2);
+        for link in &end.links {
+            assert_eq!(link.state, LinkState::Up);
+            assert_eq!(link.path_mtu, 1500);
+        }
+        assert_eq!(end.inner_mtu, Some(1440));
+    }
+    while let Some(event) = lab.client.poll_event() {
+        println!("client: {event:?}");
+    }
+}
+
+#[test]
+fn two_unequal_links_carry_their_sum_in_order() {
+    for towards in [Towards::Client, Towards::Proxy] {
+        let mut lab = with_links(&TunnelConfig::default(), &[(8.0, 10), (2.0, 100)], 1);
+        let flow = constant_rate(&mut lab, towards, 10.0, 1440, 30);
+        let (sender, receiver) = match towards {
+            Towards::Client => (lab.proxy.stats(), lab.client.stats()),
+            Towards::Proxy => (lab.client.stats(), lab.proxy.stats()),
+        };
+        println!("{towards:?}: {:.3} Mbit/s, {flow:?}", flow.mbps());
+        println!("{:#?}", receiver.reseq);
+        println!(
+            "{:?} {:?}",
+            sender.drops,
+            sender
+                .links
+                .iter()
+                .map(|l| (l.sender.window, l.sender.lost, l.sender.timeouts, l.sender.srtt))
+                .collect::<Vec<_>>()
+        );
+        println!(
+            "{:?}",
+            lab.links.iter().map(|l| (l.down.counters(), l.up.counters())).collect::<Vec<_>>()
+        );
+        assert!(flow.mbps() > 9.4);
+        assert!(flow.in_order as f64 / flow.received as f64 > 0.999);
+    }
+}
