@@ -91,11 +91,14 @@ impl Tunnel {
                 views = Views::of(&self.links, now, len);
             }
             match self.scheduler.pick(now, &PacketMeta { len }, &views.links) {
-                Pick::Send(index) => match self.send_head(now, views.places[index], out) {
-                    Made::Sent => views.links[index].room = self.room(views.places[index]),
-                    Made::Full => return false,
-                    Made::Refused => return true,
-                },
+                Pick::Send(index) => {
+                    let Some(&at) = views.places.get(index) else { return true };
+                    match self.send_head(now, at, out) {
+                        Made::Sent => views.links[index].room = self.links[at].sender.room(),
+                        Made::Full => return false,
+                        Made::Refused => return true,
+                    }
+                }
                 Pick::Blocked if self.config.when_closed == WhenClosed::Drop => {
                     self.queue.pop();
                     self.drops.count(DropReason::NoRoom);
@@ -104,10 +107,6 @@ impl Tunnel {
             }
         }
         true
-    }
-
-    fn room(&self, at: usize) -> u32 {
-        self.links.get(at).map_or(0, |link| link.sender.room())
     }
 
     /// Step 5 for the head of the queue, on link `at`.

@@ -78,10 +78,13 @@ impl Tunnel {
         self.events.push_back(Event::LinkDown(halt.link, DownReason::Left));
     }
 
-    /// The peer gave up what was in flight on a link; unless something newer came on it since.
+    /// The peer gave up what was in flight on a link; unless something newer came on it since. The other
+    /// direction may be just as dead: asking finds out.
     pub(super) fn on_down(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
+        let Ok(at) = self.position(halt.link) else { return };
         let next = self.next_received(halt.link);
         if expand(next, u64::from(halt.next), 32) >= next {
+            self.links[at].pending.ping = true;
             self.with_gate(sink, |reseq, gate| reseq.link_down(now, halt.link, gate));
         }
     }

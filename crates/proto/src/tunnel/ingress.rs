@@ -212,6 +212,9 @@ impl Tunnel {
         link.received.count(received.size);
         link.last_received = now;
         link.keepalive.on_traffic(now);
+        if arrival.eliciting {
+            link.ask_if_down();
+        }
         if self.side == Side::Proxy {
             let token = || Self::token(rng);
             link.validation.on_received(now, received.path, received.size, newest, token);

@@ -31,6 +31,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 const METERED_PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// When a dead metered link is given less attention.
 const METERED_PATIENCE: Duration = Duration::from_secs(600);
+/// How long the proxy probes a link that is down: behind a NAT only the client can open it again, and it
+/// probes by itself once it has noticed.
+const PROXY_PATIENCE: Duration = Duration::from_secs(60);
 /// First interval between attempts to join; doubles up to [`PROBE_INTERVAL`] times two.
 const JOIN_RETRY: Duration = Duration::from_millis(250);
 /// Longest interval between attempts to join.
@@ -299,6 +302,9 @@ impl Link {
                 self.retry_interval = (self.retry_interval * 2).min(JOIN_RETRY_MAX);
                 self.retry_interval
             }
+            LinkState::Down if self.is_accepted() && now.since(self.since) >= PROXY_PATIENCE => {
+                return self.retry_at = None;
+            }
             LinkState::Down => {
                 self.pending.ping = true;
                 let tired = self.metered && now.since(self.since) >= METERED_PATIENCE;
@@ -307,6 +313,16 @@ impl Link {
             LinkState::Up => return self.retry_at = None,
         };
         self.retry_at = Some(now + interval);
+    }
+
+    /// Whether the peer opened it: the proxy's view.
+    fn is_accepted(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// Something came although the link is down: one question shows whether the other direction works too.
+    pub(super) fn ask_if_down(&mut self) {
+        self.pending.ping |= self.state == LinkState::Down;
     }
 
     /// The client's own path from which the peer answered.
