@@ -1,7 +1,12 @@
 //! The Ropewalk proxy daemon.
 
 pub mod config;
+#[cfg(target_os = "linux")]
+pub mod guard;
+pub mod host;
 pub mod leases;
+#[cfg(target_os = "linux")]
+pub mod nat;
 pub mod pool;
 
 pub use config::Config;

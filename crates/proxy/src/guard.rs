@@ -1,0 +1,77 @@
+//! Routes to the clients, and the guard behind them.
+//!
+//! Each client's inner address is a route of its own into the TUN. Behind all of them stands, for each inner prefix, a route
+//! "unreachable" with the worst metric: an inner address without a client has no way. The guard stays *on purpose* when the
+//! daemon stops or crashes: the TUN and its routes are gone then, and without the guard the host would send inner packets
+//! (answers for clients, translated back) along its own default route to its provider.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use ropewalk_link_io::netlink::{MAIN_TABLE, PROXY_PROTOCOL, Route, Target};
+
+/// The guard's metric: worse than anything a person or a daemon uses, so that any other route to the prefix wins.
+pub const GUARD_METRIC: u32 = 4_000_000_000;
+
+/// The metric of a client's route. Nobody else routes single inner addresses.
+const CLIENT_METRIC: u32 = 10;
+
+/// The guard routes for these inner prefixes.
+#[must_use]
+pub fn guards(inner: &[IpNet]) -> BTreeSet<Route> {
+    let guard = |net: &IpNet| Route {
+        destination: net.trunc(),
+        table: MAIN_TABLE,
+        metric: GUARD_METRIC,
+        target: Target::Unreachable,
+        protocol: PROXY_PROTOCOL,
+        mtu: None,
+    };
+    inner.iter().map(guard).collect()
+}
+
+/// Whether a route is one of [`guards`], for whatever prefix.
+#[must_use]
+pub fn is_guard(route: &Route) -> bool {
+    route.protocol == PROXY_PROTOCOL
+        && route.metric == GUARD_METRIC
+        && route.target == Target::Unreachable
+}
+
+/// The route of one client's inner address into the TUN (its interface number), for packets of at most `mtu` bytes.
+#[must_use]
+pub fn client_route(tun: u32, inner: IpAddr, mtu: u32) -> Route {
+    Route {
+        destination: inner.into(),
+        table: MAIN_TABLE,
+        metric: CLIENT_METRIC,
+        target: Target::Interface { index: tun, gateway: None, onlink: false },
+        protocol: PROXY_PROTOCOL,
+        mtu: Some(mtu),
+    }
+}
+
+/// The routes of all clients, with the MTU of each.
+#[must_use]
+pub fn client_routes(tun: u32, clients: &BTreeMap<IpAddr, u32>) -> BTreeSet<Route> {
+    clients.iter().map(|(inner, mtu)| client_route(tun, *inner, *mtu)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_is_known_as_one_and_a_client_route_is_not() {
+        let inner: Vec<IpNet> =
+            ["10.77.0.1/16", "fd77::/64"].map(|net| net.parse().unwrap()).into();
+        let guards = guards(&inner);
+        assert_eq!(guards.len(), 2);
+        assert!(guards.iter().all(is_guard));
+        assert_eq!(guards.first().unwrap().destination.to_string(), "10.77.0.0/16");
+        let client = client_route(7, "10.77.0.2".parse().unwrap(), 1400);
+        assert!(!is_guard(&client));
+        assert_eq!(client.destination.to_string(), "10.77.0.2/32");
+    }
+}

@@ -1,0 +1,78 @@
+//! What the proxy asks of the host's network, whatever the operating system.
+//!
+//! The daemon describes what it wants as one value ([`Desired`]); a [`HostNetwork`] makes it so and changes only what
+//! differs. There are two ends: [`HostNetwork::stop`] leaves standing what protects inner packets and open connections until
+//! the next start, [`HostNetwork::purge`] takes everything back.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+#[cfg(target_os = "linux")]
+pub mod linux;
+
+/// The host's network, as far as a proxy changes it.
+pub trait HostNetwork {
+    /// Whether IPv6 packets of clients could leave: some interface other than the TUN has a default route for IPv6. Where
+    /// it is false, no inner IPv6 addresses are handed out.
+    fn has_ipv6_uplink(&self, tun: &str) -> impl Future<Output = anyhow::Result<bool>>;
+
+    /// Makes the host's network as desired, changing only what differs. To be called at the start, after the TUN is
+    /// open, and after changes of routes or addresses.
+    fn apply(&mut self, desired: &Desired) -> impl Future<Output = anyhow::Result<Outcome>>;
+
+    /// Routes a client's inner address into the TUN, for packets of at most `mtu` bytes; called again when the inner MTU
+    /// of that client changes. Needs an `apply` before.
+    fn set_client(&mut self, inner: IpAddr, mtu: u32) -> impl Future<Output = anyhow::Result<()>>;
+
+    /// Takes the route of a client's inner address back: it is unreachable then.
+    fn remove_client(&mut self, inner: IpAddr) -> impl Future<Output = anyhow::Result<()>>;
+
+    /// The end of the daemon: settings go back to what they were; the guard routes stay, and so does the bare ability to
+    /// translate addresses, without which the kernel would answer packets of open connections with resets.
+    fn stop(&mut self) -> impl Future<Output = anyhow::Result<()>>;
+
+    /// Takes back everything that this proxy, or a crashed one before it, has changed.
+    fn purge(&mut self) -> impl Future<Output = anyhow::Result<()>>;
+}
+
+/// What the proxy wants of the host's network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// The name of the TUN.
+    pub tun: String,
+    /// The TUN's MTU: at least the largest inner MTU of a client, bytes.
+    pub mtu: u32,
+    /// The proxy's own inner addresses.
+    pub own: Vec<IpAddr>,
+    /// The prefixes that clients' inner addresses come from.
+    pub inner: Vec<IpNet>,
+    /// What happens to clients' IPv6 packets.
+    pub ipv6: Ipv6,
+    /// Destinations, and parts of the inner prefixes, for which source addresses are kept.
+    pub no_nat: Vec<IpNet>,
+    /// The interfaces to translate addresses on; with none named, every one but the TUN.
+    pub uplinks: Vec<String>,
+    /// Whether clients may reach each other.
+    pub client_to_client: bool,
+}
+
+/// How clients' IPv6 packets reach the Internet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ipv6 {
+    /// Not at all: the host has no IPv6 uplink.
+    None,
+    /// With the host's own address as the source (NAT66); inner addresses are unique local (RFC 4193).
+    Nat66,
+    /// With their own addresses: the inner prefix is routed to this host.
+    Routed,
+}
+
+/// What `apply` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether anything had to be changed.
+    pub changed: bool,
+    /// What works against the proxy on this host, each with what helps, for a person to read.
+    pub warnings: Vec<String>,
+}
