@@ -354,6 +354,12 @@ impl Resequencer {
         }
     }
 
+    /// The largest difference between the one-way delays of two links.
+    #[must_use]
+    pub fn delay_spread(&self) -> Duration {
+        self.links.delay_spread()
+    }
+
     /// Variation of the one-way delay of a link, once something arrived on it.
     #[must_use]
     pub fn delay_variation(&self, link: LinkId) -> Option<Duration> {

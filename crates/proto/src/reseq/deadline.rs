@@ -103,6 +103,11 @@ impl OneWayDelay {
         (self.last, self.sampled, self.latest_us) = (Some(active), now, delay_us);
     }
 
+    /// SOWD in µs, with the unknown offset between the clocks, once something arrived.
+    pub(super) fn smoothed_us(&self) -> Option<i64> {
+        self.last.map(|_| self.smoothed_us)
+    }
+
     /// OWDVAR, once something arrived.
     pub(super) fn variation(&self) -> Option<Duration> {
         self.last.map(|_| Duration::from_micros(self.variation_us.unsigned_abs()))

@@ -137,6 +137,13 @@ impl Links {
         self.table.iter().find(|link| link.id == id)?.delay.variation()
     }
 
+    /// The largest difference between two links' smoothed delays.
+    pub(super) fn delay_spread(&self) -> Duration {
+        let delays = || self.table.iter().filter_map(|link| link.delay.smoothed_us());
+        let spread = delays().max().unwrap_or(0).saturating_sub(delays().min().unwrap_or(0));
+        Duration::from_micros(spread.unsigned_abs())
+    }
+
     /// Forgets all links.
     pub(super) fn reset(&mut self) {
         self.table.clear();

@@ -166,6 +166,7 @@ impl Tunnel {
         self.rekey.answer.clear();
         self.rekey.answer.extend_from_slice(answer);
         self.links[at].pending.rekey = true;
+        self.keys.set_delay_spread(self.reseq.delay_spread());
         if let Some(keys) = keys
             && self.keys.install(now, &keys, self.links.iter().map(|link| link.id)).is_ok()
         {
@@ -182,6 +183,7 @@ impl Tunnel {
         };
         match running.finish(message) {
             Ok(keys) => {
+                self.keys.set_delay_spread(self.reseq.delay_spread());
                 if self.keys.install(now, &keys, self.links.iter().map(|link| link.id)).is_ok() {
                     let used = self.used();
                     self.rekey.finished(now, Standing::from(&keys), used);
