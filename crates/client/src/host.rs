@@ -131,6 +131,8 @@ pub struct Desired {
     pub proxy: Vec<SocketAddr>,
     /// The prefixes that are routed through the tunnel; [`everything`] by default.
     pub routed: Vec<IpNet>,
+    /// Prefixes within these that take the host's own way all the same.
+    pub excluded: Vec<IpNet>,
     /// Whether routed packets stay unreachable, rather than take the host's own way, when the client has crashed and its
     /// TUN with it.
     pub fail_closed: bool,

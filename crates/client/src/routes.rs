@@ -12,6 +12,7 @@
 //! | +4 from an address of a link → table of that link | the same | replies leave by where the question came |
 //! | +10… to a routed prefix → main, only what is longer than the prefix | everything else | the LAN stays reachable |
 //! | +11… to a routed prefix → tunnel table | everything else | the tunnel |
+//! | (+10… to an excluded prefix → main | everything else | the host's own way) |
 //!
 //! The last pair makes the tunnel behave as if its prefixes stood in the main table and won each tie: with `0.0.0.0/0` the
 //! host's own default route is ignored and everything more special stays (`wg-quick` has the same rule with
@@ -29,6 +30,7 @@
 //! (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given after address
 //! translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left alone.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -111,7 +113,7 @@ pub enum PlanError {
     #[error("link {0} is more than the {MAX_LINKS} that can be used at once")]
     TooManyLinks(String),
     /// Too many prefixes.
-    #[error("{0} prefixes are to be routed through the tunnel; at most {MAX_ROUTED} can be")]
+    #[error("{0} prefixes are routed through the tunnel or excluded; at most {MAX_ROUTED} can be")]
     TooManyRouted(usize),
 }
 
@@ -123,8 +125,9 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
     if let Some(link) = desired.links.iter().find(|link| link.slot >= MAX_LINKS) {
         return Err(PlanError::TooManyLinks(link.name.clone()));
     }
-    if desired.routed.len() > MAX_ROUTED {
-        return Err(PlanError::TooManyRouted(desired.routed.len()));
+    let prefixes = desired.routed.len() + desired.excluded.len();
+    if prefixes > MAX_ROUTED {
+        return Err(PlanError::TooManyRouted(prefixes));
     }
     let mut plan = Plan::default();
     plan.refuse_marks_without_way(numbers);
@@ -135,7 +138,7 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
     }
     if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
         plan.add_tunnel(numbers, wanted, index, desired.fail_closed);
-        plan.add_routed(numbers, &desired.routed);
+        plan.add_routed(numbers, &desired.routed, &desired.excluded);
     }
     plan.firewall = firewall(numbers, desired);
     Ok(plan)
@@ -210,15 +213,21 @@ impl Plan {
         }
     }
 
-    fn add_routed(&mut self, numbers: &Numbers, routed: &[IpNet]) {
-        // Longer prefixes first, so that a shorter one that holds them does not answer for them.
-        let mut ordered: Vec<IpNet> = routed.iter().map(IpNet::trunc).collect();
-        ordered.sort_by_key(|net| (std::cmp::Reverse(net.prefix_len()), *net));
+    fn add_routed(&mut self, numbers: &Numbers, routed: &[IpNet], excluded: &[IpNet]) {
+        // Longer prefixes first, so that a shorter one that holds them does not answer for them; of two alike the
+        // exclusion first.
+        let routed = routed.iter().map(|net| (net.trunc(), true));
+        let excluded = excluded.iter().map(|net| (net.trunc(), false));
+        let mut ordered: Vec<(IpNet, bool)> = routed.chain(excluded).collect();
+        ordered.sort_by_key(|(net, routed)| (Reverse(net.prefix_len()), *net, *routed));
         ordered.dedup();
-        for (net, offset) in ordered.into_iter().zip((10_u32..).step_by(2)) {
-            let longer = RuleAction::Lookup { table: MAIN_TABLE, suppress: Some(net.prefix_len()) };
-            let tunnel = RuleAction::Lookup { table: numbers.table, suppress: None };
-            for (offset, action) in [(offset, longer), (offset + 1, tunnel)] {
+        for ((net, routed), offset) in ordered.into_iter().zip((10_u32..).step_by(2)) {
+            let suppress = routed.then(|| net.prefix_len());
+            let mut actions = vec![RuleAction::Lookup { table: MAIN_TABLE, suppress }];
+            if routed {
+                actions.push(RuleAction::Lookup { table: numbers.table, suppress: None });
+            }
+            for (action, offset) in actions.into_iter().zip(offset..) {
                 let mut to = rule(numbers, Family::of(net.addr()), offset, action);
                 // The kernel knows a prefix of length 0 as no prefix.
                 to.to = Some(net).filter(|net| net.prefix_len() > 0);
@@ -315,6 +324,7 @@ mod tests {
             links: vec![link("wan1", 0, "192.0.2.7/24", Some("192.0.2.1"))],
             proxy: vec!["203.0.113.5:4600".parse().unwrap()],
             routed: everything(),
+            excluded: Vec::new(),
             fail_closed: false,
         }
     }
@@ -376,6 +386,25 @@ mod tests {
             ]
         );
         assert!(!rules(&plan, Family::V6).iter().any(|rule| rule.starts_with("531")));
+    }
+
+    #[test]
+    fn an_excluded_prefix_is_asked_for_in_the_main_table_before_what_holds_it() {
+        let mut desired = desired();
+        desired.routed = vec!["10.0.0.0/8".parse().unwrap(), "10.1.2.0/24".parse().unwrap()];
+        desired.excluded = vec!["10.1.0.0/16".parse().unwrap()];
+        let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+        let routed: Vec<_> = rules(&plan, Family::V4).split_off(6);
+        assert_eq!(
+            routed,
+            [
+                "5310: to 10.1.2.0/24 lookup 254 longer than /24",
+                "5311: to 10.1.2.0/24 lookup 7700",
+                "5312: to 10.1.0.0/16 lookup 254",
+                "5314: to 10.0.0.0/8 lookup 254 longer than /8",
+                "5315: to 10.0.0.0/8 lookup 7700",
+            ]
+        );
     }
 
     #[test]

@@ -19,6 +19,7 @@ use ropewalk_link_io::nft::Table;
 use serde_json::Value;
 
 const PROXY: &str = "203.0.113.5:4600";
+const PROXY_V6: &str = "[2001:db8:f::5]:4600";
 
 struct Lab {
     host: Namespace,
@@ -27,6 +28,10 @@ struct Lab {
 
 fn lab() -> Option<Lab> {
     let (host, proxy) = (Namespace::open()?, Namespace::open()?);
+    for namespace in [&host, &proxy] {
+        // Duplicate detection keeps IPv6 silent for two seconds.
+        namespace.sh("echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad");
+    }
     let tid = proxy.tid();
     host.sh(&format!(
         "for n in 1 2; do
@@ -39,21 +44,26 @@ fn lab() -> Option<Lab> {
          ip addr add 192.168.7.1/24 dev lan0; ip addr add fd07::1/64 dev lan0 nodad; ip link set lan0 up
          ip tuntap add rope0 mode tun"
     ));
-    proxy.sh("ip addr add 203.0.113.5/32 dev lo
-         for n in 1 2; do ip addr add 10.$n.0.1/24 dev far$n; ip link set far$n up; done
+    proxy.sh("ip addr add 203.0.113.5/32 dev lo; ip addr add 2001:db8:f::5/128 dev lo nodad
+         for n in 1 2; do
+           ip addr add 10.$n.0.1/24 dev far$n; ip addr add 2001:db8:$n::1/64 dev far$n nodad
+           ip link set far$n up
+         done
          echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter");
     host.sh("for n in 1 2; do
            ip route add default via 10.$n.0.1 dev wan$n metric 10$n
            ip -6 route add default via 2001:db8:$n::1 dev wan$n metric 10$n
          done");
     proxy.run(|| {
-        let socket = UdpSocket::bind(PROXY).unwrap();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 64];
-            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                let _ = socket.send_to(&buffer[..length], from);
-            }
-        });
+        for address in [PROXY, PROXY_V6] {
+            let socket = UdpSocket::bind(address).unwrap();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    let _ = socket.send_to(&buffer[..length], from);
+                }
+            });
+        }
     });
     Some(Lab { host, proxy })
 }
@@ -84,8 +94,9 @@ async fn wanted(network: &LinuxNetwork, inner: &[&str]) -> Desired {
             mtu: 1380,
         }),
         links: links.collect(),
-        proxy: vec![PROXY.parse().unwrap()],
+        proxy: [PROXY, PROXY_V6].map(|address| address.parse().unwrap()).into(),
         routed: everything(),
+        excluded: Vec::new(),
         fail_closed: false,
     }
 }
@@ -189,6 +200,26 @@ fn everything_goes_through_the_tunnel_but_the_lan_and_what_names_a_link() {
         ("203.0.113.5 mark 0x52570001", "wan1"),
         ("203.0.113.5 mark 0x52570002", "wan2"),
         ("2001:db8:99::1 mark 0x52570002", "wan2"),
+    ] {
+        assert_eq!(way(&lab.host, question), expected, "{question}");
+    }
+}
+
+#[test]
+fn an_excluded_prefix_takes_the_hosts_own_way() {
+    let Some(lab) = lab() else { return };
+    lab.host.block_on(async || {
+        let mut network = open().await;
+        let mut desired = wanted(&network, &["10.77.0.2", "fd77::2"]).await;
+        desired.excluded =
+            vec!["198.51.100.0/24".parse().unwrap(), "2001:db8:99::/48".parse().unwrap()];
+        network.apply(&desired).await.unwrap();
+    });
+    for (question, expected) in [
+        ("198.51.100.1", "wan1"),
+        ("198.51.101.1", "rope0"),
+        ("2001:db8:99::1", "wan1"),
+        ("2001:db8:98::1", "rope0"),
     ] {
         assert_eq!(way(&lab.host, question), expected, "{question}");
     }
@@ -421,6 +452,24 @@ fn without_the_mark_the_hard_cases_lose_the_answers() {
 }
 
 #[test]
+fn answers_arrive_under_a_reverse_path_filter_for_ipv6() {
+    let Some(lab) = lab() else { return };
+    lab.host.sh(
+        "nft 'table inet others { chain c { type filter hook prerouting priority mangle + 10
+                meta nfproto ipv6 meta l4proto udp fib saddr . mark . iif oif missing drop
+             }
+             }'",
+    );
+    let asked = |mark| lab.host.run(move || ask_at(PROXY_V6, mark));
+    applied(&lab.host, &["10.77.0.2"]);
+    assert_eq!(asked(0x5257_0001).unwrap(), "2001:db8:1::2");
+    assert_eq!(asked(0x5257_0002).unwrap(), "2001:db8:2::2");
+    // Without the rule by source address the answer is dropped: the test can fail.
+    lab.host.sh("ip -6 rule del from 2001:db8:2::2 priority 5304");
+    assert!(asked(0x5257_0002).is_err());
+}
+
+#[test]
 fn inner_packets_arrive_under_strict_reverse_path_filtering() {
     let Some(lab) = lab() else { return };
     make_strict(&lab, "");
@@ -465,8 +514,12 @@ fn make_strict(lab: &Lab, script: &str) {
 /// Sends one datagram to the proxy from a socket with this mark, and returns the local address it used once the answer is
 /// there.
 fn ask(mark: u32) -> std::io::Result<String> {
-    let proxy: SocketAddr = PROXY.parse().unwrap();
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    ask_at(PROXY, mark)
+}
+
+fn ask_at(proxy: &str, mark: u32) -> std::io::Result<String> {
+    let proxy: SocketAddr = proxy.parse().unwrap();
+    let socket = UdpSocket::bind(if proxy.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
     socket2::SockRef::from(&socket).set_mark(mark)?;
     socket.connect(proxy)?;
     let used = socket.local_addr()?.ip().to_string();

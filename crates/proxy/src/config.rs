@@ -78,7 +78,7 @@ pub enum Ipv6Mode {
 /// Interfaces to the Internet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Uplinks {
-    /// Those with a default route.
+    /// Every interface but the TUN.
     Auto,
     /// These.
     Named(Vec<InterfaceName>),
