@@ -3,6 +3,7 @@
 //! Everything of the system that a daemon touches stands here, behind few nouns:
 //!
 //! * [`clock`]: the only reader of the clock;
+//! * [`cpu`]: what the processor can do;
 //! * [`tun`]: inner packets, from and to the kernel (or a test);
 //! * [`udp`]: outer datagrams, in batches in and out;
 //! * [`timer`]: one deadline, exact to about 0.1 ms;
@@ -13,6 +14,7 @@
 //! and worked around.
 
 pub mod clock;
+pub mod cpu;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod host;
