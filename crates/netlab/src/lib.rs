@@ -15,6 +15,7 @@ pub mod ping;
 pub mod privilege;
 pub mod process;
 pub mod profile;
+pub mod prove;
 pub mod queue;
 pub mod router;
 pub mod scenario;

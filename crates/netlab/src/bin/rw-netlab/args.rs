@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Topology(TopologyArgs),
     /// Download over two unequal links behind NAT with the real program, and print what came of it.
     Demo(DemoArgs),
+    /// Run acceptance on this machine's kernel with the real daemons: all proofs, or those named.
+    Prove(ProveArgs),
     /// Build the emulated Internet, use it, take it down; says whether this machine can.
     Selftest,
 }
@@ -84,6 +86,27 @@ pub(crate) struct DemoArgs {
     /// Print one JSON object as the last line.
     #[arg(long)]
     pub(crate) json: bool,
+    /// The `ropewalk` to run; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) program: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ProveArgs {
+    /// Which; all unless given.
+    pub(crate) names: Vec<String>,
+    /// Only print the names, what each shows and how long it takes.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Print one JSON object after each.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A few seconds each, as the tests do.
+    #[arg(long)]
+    pub(crate) short: bool,
+    /// How often a proof is repeated that is about every run of several.
+    #[arg(long)]
+    pub(crate) runs: Option<u32>,
     /// The `ropewalk` to run; the one beside this program unless given.
     #[arg(long)]
     pub(crate) program: Option<PathBuf>,

@@ -7,12 +7,12 @@
 
 use std::io::{IsTerminal, Write};
 use std::net::{TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ropewalk_netlab::access::Access;
 use ropewalk_netlab::address::{SERVER_V4, client_interface};
 use ropewalk_netlab::deployment::Deployment;
@@ -26,6 +26,7 @@ use ropewalk_proto::units::Bitrate;
 use serde::Serialize;
 
 use crate::args::DemoArgs;
+use crate::prove::beside_this_program;
 
 /// The links: Mbit/s and round-trip milliseconds, NAT on each, queues of 100 ms.
 const LINKS: [(u32, u64); 2] = [(8, 10), (2, 100)];
@@ -323,18 +324,6 @@ impl Progress {
         }
         self.say(what);
     }
-}
-
-fn beside_this_program(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let program = own.with_file_name(name);
-    if !program.is_file() {
-        bail!(
-            "there is no {}: build it with `cargo build --release -p ropewalk-cli`",
-            program.display()
-        );
-    }
-    Ok(program)
 }
 
 /// To three decimals, which is more than the measurement is good for.

@@ -8,6 +8,7 @@
 mod args;
 mod demo;
 mod lab;
+mod prove;
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::ExitCode;
@@ -63,6 +64,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(options) => {
             enter_lab()?;
             return demo::run(&options);
+        }
+        Command::Prove(options) if options.list => prove::list(),
+        Command::Prove(options) => {
+            enter_lab()?;
+            return prove::run(&options);
         }
         Command::Selftest => {
             enter_lab()?;
