@@ -4,6 +4,7 @@
 //! the congestion window: it is little, and without it the window would never open.
 
 use super::link::{Link, LinkState, Pending};
+use super::path::CHALLENGE_LEN;
 use super::seal::{Cargo, Datagram, Made, Press};
 use super::{Side, Tunnel};
 use crate::ecn::Ecn;
@@ -16,9 +17,6 @@ use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
 
 /// Room for the frames of one datagram: a report, a rekey message and everything small fit.
 const CONTROL_ROOM: usize = 900;
-
-/// A `PathChallenge` alone: 32 bytes of header and tag, 9 of frame.
-const CHALLENGE_LEN: usize = OVERHEAD + 9;
 
 impl Tunnel {
     /// Sends what waits on every link. `false`: the batch is full.

@@ -100,6 +100,11 @@ impl Traffic {
         self.datagrams += 1;
         self.bytes += bytes as u64;
     }
+
+    /// Both together.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self { datagrams: self.datagrams + other.datagrams, bytes: self.bytes + other.bytes }
+    }
 }
 
 /// A link.
@@ -135,6 +140,8 @@ pub(super) struct Link {
     pub(super) in_reseq: bool,
     /// An echo the peer asked for, and when it is due.
     pub(super) echo_due: Option<(u32, Instant)>,
+    /// [`SETTLE`] has passed since the link came up.
+    settled: bool,
     /// The window was full when this number was sent.
     limited_at: Option<u64>,
     pub(super) sent: Traffic,
@@ -195,6 +202,7 @@ impl Link {
             nudges: 0,
             in_reseq: false,
             echo_due: None,
+            settled: false,
             limited_at: None,
             sent: Traffic::default(),
             received: Traffic::default(),
@@ -221,8 +229,13 @@ impl Link {
 
     /// When the link carries packets although its path MTU search has not ended.
     fn settles_at(&self) -> Option<Instant> {
-        let waiting = self.state == LinkState::Up && !self.mtu_is_known();
+        let waiting = self.state == LinkState::Up && !self.settled && !self.mtu_is_known();
         waiting.then_some(self.since + SETTLE)
+    }
+
+    /// Notes that the time to wait for the search is over: its timer has had its effect.
+    pub(super) fn settle_by_time(&mut self, now: Instant) {
+        self.settled |= self.settles_at().is_some_and(|at| at <= now);
     }
 
     /// The path is another than `before`. Behind another port of the same NAT nothing else changed
@@ -242,7 +255,7 @@ impl Link {
     }
 
     pub(super) fn enter(&mut self, now: Instant, state: LinkState) {
-        (self.state, self.since) = (state, now);
+        (self.state, self.since, self.settled) = (state, now, false);
         self.retry_interval = PROBE_INTERVAL;
         self.retry_at = (state == LinkState::Down).then_some(now);
     }

@@ -6,7 +6,10 @@
 
 use crate::path::Path;
 use crate::time::{Duration, Instant};
+use crate::wire::header::OVERHEAD;
 
+/// A `PathChallenge` alone: header and tag, and 9 bytes of frame.
+pub(super) const CHALLENGE_LEN: usize = OVERHEAD + 9;
 /// Bytes sent to an unproven address for each byte that came from it (RFC 9000 §8.1).
 const AMPLIFICATION: u64 = 3;
 /// Time between challenges: about a round trip of a bad mobile link.
@@ -104,7 +107,7 @@ impl Validation {
     /// When the next challenge is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let trial = self.trial.as_ref()?;
-        let allowed = trial.sent < trial.received * AMPLIFICATION;
+        let allowed = trial.sent + CHALLENGE_LEN as u64 <= trial.received * AMPLIFICATION;
         (allowed && trial.tries < MAX_TRIES).then_some(trial.next)
     }
 
@@ -163,6 +166,19 @@ mod tests {
         validation.on_received(Instant::ZERO, path(1), 100, true, || TOKEN);
         assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), None);
         assert_eq!(validation.path(), path(1));
+    }
+
+    #[test]
+    fn no_timer_is_due_for_a_challenge_that_may_not_be_sent() {
+        for received in 0..200 {
+            let mut now = Instant::ZERO;
+            let mut validation = Validation::learned(now, path(1), received, TOKEN);
+            while let Some(due) = validation.poll_timeout() {
+                now = now.max(due);
+                let sent = validation.poll_challenge(now, CHALLENGE_LEN);
+                assert!(sent.is_some(), "{received} bytes received");
+            }
+        }
     }
 
     #[test]

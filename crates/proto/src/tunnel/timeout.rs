@@ -68,6 +68,7 @@ impl Link {
         let (mtu, receiver) = (&mut self.mtu, &mut self.receiver);
         self.sender.handle_timeout(now, |settled| settle(now, &settled, mtu, receiver));
         self.mtu.handle_timeout(now);
+        self.settle_by_time(now);
         self.retry(now);
         self.nudge(now);
         if let Some((token, _)) = self.echo_due.take_if(|(_, at)| *at <= now) {
