@@ -115,6 +115,8 @@ drop_reasons! {
     RefusedDestination = "refused_destination",
     /// A packet for an inner address that no session has.
     UnknownDestination = "unknown_destination",
+    /// A packet from the TUN while there is no session.
+    NoSession = "no_session",
     /// A packet that was marked on the way although its flow cannot see marks (RFC 6040 §4.2).
     CongestionMarkedNotCapable = "congestion_marked_not_capable",
     /// A packet that found the queue full.

@@ -1,10 +1,14 @@
 //! What the core tells its driver.
 
-use std::net::IpAddr;
+use arrayvec::ArrayVec;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::crypto::Cipher;
 use crate::path::Path;
-use crate::units::LinkId;
+use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
+use crate::wire::hello::MAX_VERSIONS;
+use crate::wire::hello::answer::{Accept, Refusal};
 
 /// Something the user, the log, or the host's network wants to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,8 +23,35 @@ pub enum Event {
     InnerMtu(u16),
     /// Fresh keys are in use; the epoch.
     Rekeyed(u32),
-    /// The peer ended the session.
+    /// The peer ended the session. Comes from a [`Tunnel`](crate::tunnel::Tunnel); the session owners
+    /// turn it into [`SessionEnded`](Self::SessionEnded).
     Closed(CloseReason),
+    /// A session is in use; its links are being opened.
+    SessionEstablished(SessionInfo),
+    /// The session is over.
+    SessionEnded(EndReason),
+    /// The proxy refused a session (client only).
+    Refused(Refusal),
+    /// The proxy says that it speaks other versions of the protocol (client only). Not authentic.
+    OtherVersions(VersionList),
+}
+
+/// Versions of the protocol, as a proxy lists them.
+pub type VersionList = ArrayVec<u8, MAX_VERSIONS>;
+
+/// Why a session is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// The peer closed it.
+    Closed(CloseReason),
+    /// A newer session of the same key took its place.
+    Replaced,
+    /// Nothing authentic came for half an hour.
+    Idle,
+    /// The peer was taken out of the table, or changed in it.
+    Withdrawn,
+    /// This end stops.
+    Stopped,
 }
 
 /// Why a link carries nothing.
@@ -34,11 +65,43 @@ pub enum DownReason {
     Removed,
 }
 
-/// What the proxy assigned to the client.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct InnerAddresses {
-    /// The client's addresses.
-    pub own: Vec<IpAddr>,
-    /// The proxy's.
-    pub peer: Vec<IpAddr>,
+/// What the handshake settled, seen from one end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionInfo {
+    /// This end's inner addresses, with the prefix of the tunnel's network; at most one of each family.
+    pub own: ArrayVec<IpNet, 2>,
+    /// The peer's.
+    pub peer: ArrayVec<IpNet, 2>,
+    /// What data is sealed with.
+    pub cipher: Cipher,
+    /// By which this end knows the session; it stands in clear in every datagram that comes in.
+    pub index: SessionIndex,
+}
+
+impl SessionInfo {
+    /// As the client sees it.
+    pub(crate) fn of_client(accept: &Accept, index: SessionIndex) -> Self {
+        let (own, peer) = addresses(accept);
+        Self { own, peer, cipher: accept.cipher, index }
+    }
+
+    /// As the proxy sees it.
+    pub(crate) fn of_proxy(accept: &Accept) -> Self {
+        let (peer, own) = addresses(accept);
+        Self { own, peer, cipher: accept.cipher, index: accept.index }
+    }
+}
+
+/// The client's addresses and the proxy's, both with the prefix of the network they share.
+fn addresses(accept: &Accept) -> (ArrayVec<IpNet, 2>, ArrayVec<IpNet, 2>) {
+    let client_v4 = accept.inner_v4.map(IpNet::V4);
+    let client_v6 = accept.inner_v6.map(IpNet::V6);
+    let bits_v4 = accept.inner_v4.map_or(32, |net| net.prefix_len());
+    let bits_v6 = accept.inner_v6.map_or(128, |net| net.prefix_len());
+    let proxy_v4 = accept.proxy_v4.and_then(|own| Ipv4Net::new(own, bits_v4).ok()).map(IpNet::V4);
+    let proxy_v6 = accept.proxy_v6.and_then(|own| Ipv6Net::new(own, bits_v6).ok()).map(IpNet::V6);
+    (
+        client_v4.into_iter().chain(client_v6).collect(),
+        proxy_v4.into_iter().chain(proxy_v6).collect(),
+    )
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 /// What the proxy lets one client send. The client itself accepts whatever the proxy sends.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InnerFilter {
     /// The only source addresses; empty: any.
     pub sources: Vec<IpAddr>,
