@@ -30,6 +30,7 @@
 //! 5. `poll_event` until there is none.
 //! 6. Arm one timer with `poll_timeout`; wait for any of these.
 
+pub mod client;
 pub mod config;
 pub mod congestion;
 pub mod crypto;

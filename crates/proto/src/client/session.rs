@@ -1,0 +1,113 @@
+//! One session of the client: from the answer to its end.
+
+use arrayvec::ArrayVec;
+use ipnet::IpNet;
+
+use super::{Client, JOIN_PATIENCE, Seek};
+use crate::config::MAX_LINKS;
+use crate::crypto::handshake;
+use crate::crypto::keys::{KeyRing, Role};
+use crate::crypto::rekey::Standing;
+use crate::event::{EndReason, Event, SessionInfo};
+use crate::path::Path;
+use crate::time::{Duration, Instant};
+use crate::tunnel::{Established, InnerFilter, LinkState, Side, Tunnel};
+use crate::units::{LinkId, SessionIndex};
+
+/// Least time that the other links have to show that the proxy still knows the session, after one link
+/// went down: a link that is cut is ordinary, a proxy that was restarted is not.
+const MIN_PATIENCE: Duration = Duration::from_millis(150);
+/// The longest such time: with it, and a second to find the first link down, a restart of the proxy is
+/// noticed within two seconds.
+const MAX_PATIENCE: Duration = Duration::from_millis(750);
+
+/// A session in use.
+pub(super) struct Session {
+    pub(super) tunnel: Tunnel,
+    pub(super) info: SessionInfo,
+    pub(super) since: Instant,
+    /// The links that carry packets.
+    pub(super) up: ArrayVec<LinkId, MAX_LINKS>,
+    /// Whether any link ever did.
+    pub(super) was_up: bool,
+    /// When the set of links that carry packets last changed.
+    pub(super) changed: Instant,
+}
+
+impl Session {
+    /// Keeps the list of links that carry packets.
+    pub(super) fn note(&mut self, now: Instant, event: &Event) {
+        match event {
+            Event::LinkUp(id) => {
+                self.up.retain(|up| up != id);
+                let _ = self.up.try_push(*id);
+                (self.was_up, self.changed) = (true, now);
+            }
+            Event::LinkDown(id, _) => {
+                self.up.retain(|up| up != id);
+                self.changed = now;
+            }
+            _ => {}
+        }
+    }
+
+    /// How long after a link went down another session is asked for, unless something comes on the
+    /// others: they were asked when it did, and answer within a round trip and the delay of a report.
+    pub(super) fn patience(&self) -> Duration {
+        let stats = self.tunnel.stats();
+        let up = stats.links.iter().filter(|link| link.state == LinkState::Up);
+        let patience = up.filter_map(|link| link.sender.srtt).min().map(|srtt| srtt * 2);
+        let Some(patience) = patience else { return Duration::ZERO };
+        patience.clamp(MIN_PATIENCE, MAX_PATIENCE)
+    }
+}
+
+impl Client {
+    /// The proxy gave a session. It takes the place of an old one.
+    pub(super) fn start_session(
+        &mut self,
+        now: Instant,
+        index: SessionIndex,
+        path: Path,
+        established: handshake::Established,
+    ) {
+        self.end_session(now, EndReason::Replaced);
+        let handshake::Established { keys, accept } = established;
+        let mut config = self.tunnel.clone();
+        if let Some(interval) = accept.parameters.rekey_interval {
+            config.rekey_after = config.rekey_after.min(interval).max(Duration::from_secs(1));
+        }
+        let info = SessionInfo::of_client(&accept, index);
+        let session = Established {
+            side: Side::Client,
+            keys: KeyRing::new(Role::Initiator, &keys),
+            peer: accept.index,
+            rekey: self.origin.credentials(Standing::from(&keys)),
+            gateways: info.peer.iter().map(IpNet::addr).collect(),
+        };
+        let seed = self.seed();
+        let tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);
+        self.tell(None, Event::SessionEstablished(info.clone()));
+        let up = ArrayVec::new();
+        self.session = Some(Session { tunnel, info, since: now, up, was_up: false, changed: now });
+        self.links.prefer(&path);
+        self.join_links(now);
+        self.trouble = None;
+        self.seek = Seek::At(now + JOIN_PATIENCE);
+        self.counters.sessions += 1;
+    }
+
+    /// Forgets the session, keeps its counts.
+    pub(super) fn end_session(&mut self, now: Instant, reason: EndReason) {
+        let Some(session) = self.session.take() else { return };
+        self.without_since = now;
+        for link in self.links.iter() {
+            if let Some(id) = link.id {
+                self.totals.keep_link(link.key, &session.tunnel, id);
+            }
+        }
+        self.totals.keep_tunnel(&session.tunnel);
+        self.links.forget_ids();
+        self.tell(None, Event::SessionEnded(reason));
+    }
+}
