@@ -35,6 +35,7 @@ pub mod config;
 pub mod congestion;
 pub mod crypto;
 pub mod ecn;
+pub mod endpoint;
 pub mod error;
 pub mod event;
 pub mod link;

@@ -1,0 +1,392 @@
+//! The proxy's end: who may have a session, which session a datagram or packet belongs to, and when each
+//! is given its turn.
+//!
+//! A datagram costs the same whatever the number of sessions, up to a look-up in a tree: its index names
+//! the session ([`sessions`]), a packet's destination names the peer ([`peers`]), timers stand in one
+//! ordered set, and only sessions that were touched are asked what they have to send. What a stranger may
+//! cause is told in [`admission`].
+//!
+//! A session is *pending* until its first authentic datagram came, which shows that the client has the
+//! keys now. Only then it takes the place of the peer's old session, whose links are told so.
+//!
+//! Contract: as for a [`Tunnel`]: after any `handle_*` call, [`Endpoint::poll_transmit`] until it leaves
+//! room in the batch, [`Endpoint::poll_event`] until it has none, and one timer for
+//! [`Endpoint::poll_timeout`].
+
+mod admission;
+mod peers;
+mod sessions;
+mod snapshot;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+
+use admission::{Admission, Admitted, Verdict};
+use peers::PeerTable;
+use sessions::{Phase, Session, Sessions};
+use snapshot::Totals;
+use transmit::Replies;
+
+pub use peers::{AddPeerError, PeerConfig};
+pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
+
+use crate::config::TunnelConfig;
+use crate::crypto::aead::CipherSet;
+use crate::crypto::freshness::Timestamp;
+use crate::crypto::handshake::Responder;
+use crate::crypto::keys::{KeyRing, Role};
+use crate::crypto::rekey::Standing;
+use crate::crypto::secret::{PublicKey, StaticSecret};
+use crate::ecn::Ecn;
+use crate::error::{DropCounters, DropReason};
+use crate::event::{EndReason, Event, SessionInfo};
+use crate::packet::PacketView;
+use crate::path::Path;
+use crate::sink::PacketSink;
+use crate::time::{Duration, Instant, earliest};
+use crate::tunnel::{Credentials, Established, Side, Tunnel};
+use crate::units::SessionIndex;
+use crate::wire::frame::CloseReason;
+use crate::wire::header::{kind_of, steering_index};
+use crate::wire::hello::HelloKind;
+
+/// A pending session that was not used in this time is forgotten: longer than a copy of its answer is
+/// repeated, and than the round trip of any link.
+pub const PENDING_LIFETIME: Duration = Duration::from_secs(10);
+/// A session that nothing authentic came for is forgotten: a laptop that sleeps longer asks anew.
+pub const IDLE_LIFETIME: Duration = Duration::from_secs(30 * 60);
+/// Time to say goodbye on all links of a session that ends.
+const ENDING_LIFETIME: Duration = Duration::from_secs(1);
+
+/// What a proxy needs to know.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// How every tunnel behaves.
+    pub tunnel: TunnelConfig,
+    /// The proxy's identity.
+    pub secret: StaticSecret,
+    /// The data ciphers to use; see [`CipherSet::offered`].
+    pub ciphers: CipherSet,
+    /// The proxy's own inner IPv4 address.
+    pub inner_v4: Option<std::net::Ipv4Addr>,
+    /// The proxy's own inner IPv6 address.
+    pub inner_v6: Option<std::net::Ipv6Addr>,
+    /// Most sessions at a time, pending ones included; at most 2^20, so that a free index is found
+    /// quickly.
+    pub max_sessions: usize,
+    /// The wall clock's time since 1970 at [`Instant::ZERO`].
+    pub wall_clock: Duration,
+}
+
+/// An [`Event`], with the peer it is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndpointEvent {
+    /// Whose session.
+    pub peer: PublicKey,
+    /// What happened.
+    pub event: Event,
+}
+
+/// The proxy's end of all tunnels.
+pub struct Endpoint {
+    tunnel: TunnelConfig,
+    secret: Arc<StaticSecret>,
+    admission: Admission,
+    peers: PeerTable,
+    sessions: Sessions,
+    replies: Replies,
+    rng: StdRng,
+    closed: bool,
+    drops: DropCounters,
+    events: VecDeque<EndpointEvent>,
+}
+
+impl Endpoint {
+    /// A proxy without peers. `seed` must be unpredictable: ephemeral keys are drawn from it.
+    #[must_use]
+    pub fn new(now: Instant, config: EndpointConfig, seed: [u8; 32]) -> Self {
+        let mut rng = StdRng::from_seed(seed);
+        let started = config.wall_clock + Duration::from_nanos(now.as_nanos());
+        let responder = Responder::new(config.secret.clone(), config.ciphers);
+        let started = Timestamp::from_unix(started);
+        Self {
+            admission: Admission::new(now, responder, started, &config, &mut rng),
+            tunnel: config.tunnel,
+            secret: Arc::new(config.secret),
+            peers: PeerTable::default(),
+            sessions: Sessions::default(),
+            replies: Replies::default(),
+            rng,
+            closed: false,
+            drops: DropCounters::default(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Takes a client into the table, or changes it. A change of anything but the name ends the client's
+    /// session; it asks for another at once.
+    ///
+    /// # Errors
+    /// [`AddPeerError`]; nothing changes then.
+    pub fn set_peer(
+        &mut self,
+        now: Instant,
+        key: PublicKey,
+        config: PeerConfig,
+    ) -> Result<(), AddPeerError> {
+        if self.peers.set(key, config)? {
+            self.end_peer(now, key);
+        }
+        Ok(())
+    }
+
+    /// Takes a client out of the table and ends its session. Returns whether it was in.
+    pub fn remove_peer(&mut self, now: Instant, key: PublicKey) -> bool {
+        if !self.peers.contains(&key) {
+            return false;
+        }
+        self.end_peer(now, key);
+        self.peers.remove(&key);
+        true
+    }
+
+    /// A packet came from the TUN: it goes to the session of its destination. `sink` takes what its
+    /// sender has to be told.
+    pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {
+        let Ok(view) = PacketView::parse(packet) else {
+            return self.drops.count(DropReason::PacketMalformed);
+        };
+        let index = self.peers.session_for(view.destination());
+        let Some((index, session)) = index.and_then(|index| self.sessions.entry(index)) else {
+            return self.drops.count(DropReason::UnknownDestination);
+        };
+        session.tunnel.handle_packet(now, packet, sink);
+        self.sessions.touch(index);
+    }
+
+    /// A datagram came from a socket: a session's, or a first message.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        datagram: &mut [u8],
+        sink: &mut impl PacketSink,
+    ) {
+        let Some(&first) = datagram.first() else {
+            return self.drops.count(DropReason::DatagramMalformed);
+        };
+        if HelloKind::from_first_byte(first).is_some() {
+            return self.handle_first(now, path, datagram);
+        }
+        if kind_of(first).is_none() {
+            return self.drops.count(DropReason::DatagramMalformed);
+        }
+        let index = steering_index(datagram);
+        let Some((index, session)) = index
+            .and_then(|index| self.sessions.entry(index))
+            .filter(|(_, session)| session.phase != Phase::Ending)
+        else {
+            return self.drops.count(DropReason::UnknownSession);
+        };
+        let authentic = session.tunnel.handle_datagram(now, path, ecn, datagram, sink);
+        if !authentic {
+            return;
+        }
+        session.last_heard = now;
+        let pending = session.phase == Phase::Pending;
+        self.sessions.touch_received(index);
+        if pending {
+            self.confirm(now, index);
+        }
+        self.take_events(index);
+    }
+
+    /// All datagrams that were received together are in.
+    pub fn end_of_batch(&mut self, now: Instant) {
+        while let Some((_, session)) = self.sessions.pop_received() {
+            session.tunnel.end_of_batch(now);
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        while let Some((index, session)) = self.sessions.pop_due(now) {
+            if session.expires() > now {
+                session.tunnel.handle_timeout(now, sink);
+                self.sessions.touch(index);
+                self.take_events(index);
+            } else {
+                self.forget(index, EndReason::Idle);
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due. Early calls are harmless.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        earliest(self.sessions.next_timer(), self.sessions.next_of_touched())
+    }
+
+    /// What happened, oldest first.
+    pub fn poll_event(&mut self) -> Option<EndpointEvent> {
+        self.events.pop_front()
+    }
+
+    /// Ends every session, says so to the clients with the next
+    /// [`poll_transmit`](Self::poll_transmit), and gives no other.
+    pub fn close(&mut self, now: Instant) {
+        self.closed = true;
+        for index in self.sessions.indices() {
+            self.end(now, index, CloseReason::Shutdown, EndReason::Stopped);
+        }
+    }
+
+    /// Whether nothing is left to say after [`close`](Self::close).
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed && self.sessions.is_empty()
+    }
+
+    fn tell(&mut self, peer: PublicKey, event: Event) {
+        self.events.push_back(EndpointEvent { peer, event });
+    }
+
+    /// A datagram of a handshake type came.
+    fn handle_first(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+        if self.closed {
+            return self.drops.count(DropReason::HandshakeUnexpected);
+        }
+        let Self { admission, peers, sessions, rng, .. } = self;
+        let verdict = admission.handle_first(now, datagram, peers, sessions, rng);
+        let (answer, reason, admitted) = match verdict {
+            Verdict::Silence(reason) => return self.drops.count(reason),
+            Verdict::Answer(answer, reason) => (answer, reason, None),
+            Verdict::Admitted(answer, admitted) => (answer, None, Some(admitted)),
+        };
+        if let Some(reason) = reason {
+            self.drops.count(reason);
+        }
+        debug_assert!(answer.len() <= datagram.len(), "never longer than the question");
+        if !self.replies.push(path, answer) {
+            self.drops.count(DropReason::HandshakeRateLimited);
+        }
+        if let Some(admitted) = admitted {
+            self.start_session(now, *admitted);
+        }
+    }
+
+    /// Makes a pending session of a peer; its oldest one goes if there are too many.
+    fn start_session(&mut self, now: Instant, admitted: Admitted) {
+        let Admitted { client, client_index, accept, keys } = admitted;
+        let Some(peer) = self.peers.get_mut(&client) else { return };
+        let oldest = peer.grant(accept.index);
+        let info = SessionInfo::of_proxy(&accept);
+        let established = Established {
+            side: Side::Proxy,
+            keys: KeyRing::new(Role::Responder, &keys),
+            peer: client_index,
+            rekey: Credentials {
+                local: Arc::clone(&self.secret),
+                remote: client,
+                psk: peer.config.psk.clone(),
+                standing: Standing::from(&keys),
+            },
+            gateways: info.own.iter().map(IpNet::addr).collect(),
+        };
+        let filter = peer.config.filter.clone();
+        let mut seed = [0; 32];
+        self.rng.fill_bytes(&mut seed);
+        let tunnel = Tunnel::new(now, self.tunnel.clone(), filter, established, seed);
+        self.sessions.insert(accept.index, Session::pending(now, client, info, tunnel));
+        if let Some(oldest) = oldest {
+            self.sessions.remove(oldest);
+        }
+    }
+
+    /// The client has the keys: the session takes the place of the peer's old one.
+    fn confirm(&mut self, now: Instant, index: SessionIndex) {
+        let Some((_, session)) = self.sessions.entry(index) else { return };
+        (session.phase, session.since) = (Phase::Confirmed, now);
+        let (key, info) = (session.peer, session.info.clone());
+        let Some(peer) = self.peers.get_mut(&key) else { return };
+        peer.detach(index);
+        peer.sessions += 1;
+        if let Some(old) = peer.session.replace(index) {
+            self.leave(now, old, CloseReason::Replaced, EndReason::Replaced);
+        }
+        self.tell(key, Event::SessionEstablished(info));
+    }
+
+    /// Ends a peer's sessions because the table changed.
+    fn end_peer(&mut self, now: Instant, key: PublicKey) {
+        let Some(peer) = self.peers.get_mut(&key) else { return };
+        let had = peer.pending.clone().into_iter().chain(peer.session);
+        for index in had {
+            self.end(now, index, CloseReason::Shutdown, EndReason::Withdrawn);
+        }
+    }
+
+    /// Ends a session, with a goodbye if the client has it.
+    fn end(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
+        match self.sessions.entry(index).map(|(_, session)| session.phase) {
+            Some(Phase::Pending) => self.forget(index, reason),
+            Some(Phase::Confirmed) => {
+                self.detach(index);
+                self.leave(now, index, said, reason);
+            }
+            Some(Phase::Ending) | None => {}
+        }
+    }
+
+    /// Begins to say goodbye; the session goes when that is said.
+    fn leave(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
+        let Some((_, session)) = self.sessions.entry(index) else { return };
+        session.tunnel.close(said);
+        (session.phase, session.since) = (Phase::Ending, now);
+        let key = session.peer;
+        if let Some(peer) = self.peers.get_mut(&key) {
+            peer.totals.keep(&session.tunnel);
+        }
+        self.sessions.touch(index);
+        self.tell(key, Event::SessionEnded(reason));
+    }
+
+    /// Forgets a session at once.
+    fn forget(&mut self, index: SessionIndex, reason: EndReason) {
+        self.detach(index);
+        let Some(session) = self.sessions.remove(index) else { return };
+        if session.phase == Phase::Confirmed {
+            if let Some(peer) = self.peers.get_mut(&session.peer) {
+                peer.totals.keep(&session.tunnel);
+            }
+            self.tell(session.peer, Event::SessionEnded(reason));
+        }
+    }
+
+    /// The peer has this session no more.
+    fn detach(&mut self, index: SessionIndex) {
+        let Some((_, session)) = self.sessions.entry(index) else { return };
+        if let Some(peer) = self.peers.get_mut(&session.peer) {
+            peer.detach(index);
+        }
+    }
+
+    /// Passes a session's events on. A goodbye of the client ends the session.
+    fn take_events(&mut self, index: SessionIndex) {
+        while let Some((_, session)) = self.sessions.entry(index) {
+            let Some(event) = session.tunnel.poll_event() else { return };
+            let key = session.peer;
+            match event {
+                Event::Closed(reason) => return self.forget(index, EndReason::Closed(reason)),
+                _ if session.phase == Phase::Ending => {}
+                event => self.tell(key, event),
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! From a first message to an answer, from cheap to costly (PROTOCOL §6.5).
+//!
+//! | step | what a stranger needs to come further | answer |
+//! | --- | --- | --- |
+//! | envelope, mac1 | the proxy's public key | silence |
+//! | version | | the versions, at a limited rate |
+//! | seen in the last seconds? | | the same answer again |
+//! | rate | luck | silence |
+//! | decryption: two Diffie-Hellman operations | a key pair | silence |
+//! | table of peers | a client's private key | silence |
+//! | freshness | that key now, not a recording | a retry |
+//! | enabled, cipher, room | the owner's consent | a sealed refusal |
+//!
+//! No answer is longer than its question, and none goes anywhere but back.
+
+use rand::RngCore;
+use rand::rngs::StdRng;
+
+use super::peers::PeerTable;
+use super::sessions::Sessions;
+use super::snapshot::AdmissionCounters;
+use super::{EndpointConfig, IDLE_LIFETIME};
+use crate::crypto::freshness::{Freshness, RetryTokens, Timestamp};
+use crate::crypto::handshake::{Inspected, OtherVersion, PendingFirst, Responder};
+use crate::crypto::keys::EpochKeys;
+use crate::crypto::limit::TokenBucket;
+use crate::crypto::recent::RecentFirstMessages;
+use crate::crypto::secret::PublicKey;
+use crate::error::DropReason;
+use crate::time::{Duration, Instant};
+use crate::units::SessionIndex;
+use crate::wire::hello::answer::{Accept, Refusal};
+use crate::wire::hello::parameters::Parameters;
+
+/// First messages decrypted a second, for all clients together: with some 0.2 ms each, at most a tenth of
+/// one core. The burst lets a thousand clients return at once after a restart.
+const READS: (u32, u32) = (500, 1000);
+
+/// Lists of versions sent a second: they are for people to read, and anyone with the proxy's public key
+/// can ask for them.
+const VERSION_ANSWERS: (u32, u32) = (10, 20);
+
+/// Tries to draw a free index. With 2^20 of 2^24 in use, all fail once in 2^64.
+const DRAWS: usize = 16;
+
+/// More sessions than this are not allowed, whatever the configuration says; see [`DRAWS`].
+const MAX_SESSIONS: usize = 1 << 20;
+
+/// What becomes of a first message.
+pub(super) enum Verdict {
+    /// Dropped.
+    Silence(DropReason),
+    /// Answered, without a session. The reason, if it is one to be counted.
+    Answer(Vec<u8>, Option<DropReason>),
+    /// Answered with a session.
+    Admitted(Vec<u8>, Box<Admitted>),
+}
+
+/// A session that was granted.
+pub(super) struct Admitted {
+    pub(super) client: PublicKey,
+    pub(super) client_index: SessionIndex,
+    pub(super) accept: Accept,
+    pub(super) keys: EpochKeys,
+}
+
+/// The proxy's gate.
+pub(super) struct Admission {
+    responder: Responder,
+    started: Timestamp,
+    recent: RecentFirstMessages,
+    reads: TokenBucket,
+    version_answers: TokenBucket,
+    tokens: RetryTokens,
+    inner_v4: Option<std::net::Ipv4Addr>,
+    inner_v6: Option<std::net::Ipv6Addr>,
+    max_sessions: usize,
+    rekey_interval: Duration,
+    pub(super) counters: AdmissionCounters,
+}
+
+impl Admission {
+    pub(super) fn new(
+        now: Instant,
+        responder: Responder,
+        started: Timestamp,
+        config: &EndpointConfig,
+        rng: &mut StdRng,
+    ) -> Self {
+        Self {
+            responder,
+            started,
+            recent: RecentFirstMessages::new(),
+            reads: TokenBucket::new(now, READS.0, READS.1),
+            version_answers: TokenBucket::new(now, VERSION_ANSWERS.0, VERSION_ANSWERS.1),
+            tokens: RetryTokens::new(now, rng),
+            inner_v4: config.inner_v4,
+            inner_v6: config.inner_v6,
+            max_sessions: config.max_sessions.min(MAX_SESSIONS),
+            rekey_interval: config.tunnel.rekey_after,
+            counters: AdmissionCounters::default(),
+        }
+    }
+
+    /// First messages kept to answer copies.
+    pub(super) fn recent_len(&self) -> usize {
+        self.recent.len()
+    }
+
+    /// All steps.
+    pub(super) fn handle_first(
+        &mut self,
+        now: Instant,
+        datagram: &[u8],
+        peers: &mut PeerTable,
+        sessions: &Sessions,
+        rng: &mut StdRng,
+    ) -> Verdict {
+        let first = match self.responder.inspect(datagram) {
+            Ok(Inspected::First(first)) => first,
+            Ok(Inspected::OtherVersion(asked)) => return self.list_versions(now, &asked),
+            Err(error) => return Verdict::Silence(error.into()),
+        };
+        self.counters.first_messages += 1;
+        let digest = first.digest();
+        if let Some(answer) = self.recent.answer(now, &digest) {
+            let reason = DropReason::FirstMessageRepeated;
+            if answer.is_empty() {
+                return Verdict::Silence(reason);
+            }
+            return Verdict::Answer(answer.to_vec(), Some(reason));
+        }
+        if !self.reads.take(now) {
+            return Verdict::Silence(DropReason::HandshakeRateLimited);
+        }
+        let verdict = match self.responder.read(rng, &first) {
+            Ok(pending) => self.decide(now, pending, peers, sessions, rng),
+            // Not authentic: it may push nothing out of the table.
+            Err(error) => return Verdict::Silence(error.into()),
+        };
+        let answer = match &verdict {
+            Verdict::Silence(_) => Vec::new(),
+            Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) => answer.clone(),
+        };
+        self.recent.insert(now, digest, answer);
+        verdict
+    }
+
+    fn list_versions(&mut self, now: Instant, asked: &OtherVersion<'_>) -> Verdict {
+        let answer = self.responder.versions_answer(asked).filter(|_| {
+            // Asked last: what gets no answer takes no token.
+            self.version_answers.take(now)
+        });
+        match answer {
+            Some(answer) => {
+                self.counters.version_answers += 1;
+                Verdict::Answer(answer, Some(DropReason::OtherVersion))
+            }
+            None => Verdict::Silence(DropReason::OtherVersion),
+        }
+    }
+
+    /// The steps for an authentic first message.
+    fn decide(
+        &mut self,
+        now: Instant,
+        first: PendingFirst,
+        peers: &mut PeerTable,
+        sessions: &Sessions,
+        rng: &mut StdRng,
+    ) -> Verdict {
+        let Some(peer) = peers.get_mut(&first.client) else {
+            return Verdict::Silence(DropReason::UnknownClient);
+        };
+        match first.judge(now, &peer.freshness, &self.tokens, self.started) {
+            Freshness::Fresh(record) => peer.freshness = record,
+            Freshness::Stale => {
+                self.counters.retries += 1;
+                let answer = first.retry(now, rng, &mut self.tokens);
+                return Verdict::Answer(answer, Some(DropReason::FirstMessageStale));
+            }
+        }
+        // Its older sessions make room when this one is used, or soon after.
+        let others = sessions.len().saturating_sub(peer.count());
+        let config = &peer.config;
+        let granted = if !config.enabled {
+            Err(Refusal::Disabled)
+        } else if config.inner_v4.is_none() && config.inner_v6.is_none() {
+            Err(Refusal::NoAddress)
+        } else if others >= self.max_sessions {
+            Err(Refusal::Full)
+        } else {
+            first
+                .cipher()
+                .ok_or(Refusal::NoCommonCipher)
+                .and_then(|cipher| Ok((cipher, free_index(sessions, rng).ok_or(Refusal::Full)?)))
+        };
+        let (cipher, index) = match granted {
+            Ok(granted) => granted,
+            Err(refusal) => {
+                self.counters.refusals += 1;
+                let reason =
+                    (refusal == Refusal::NoCommonCipher).then_some(DropReason::NoCommonCipher);
+                return Verdict::Answer(first.refuse(&config.psk, refusal), reason);
+            }
+        };
+        let accept = Accept {
+            index,
+            cipher,
+            inner_v4: config.inner_v4,
+            inner_v6: config.inner_v6,
+            proxy_v4: self.inner_v4.filter(|_| config.inner_v4.is_some()),
+            proxy_v6: self.inner_v6.filter(|_| config.inner_v6.is_some()),
+            parameters: Parameters {
+                rekey_interval: Some(self.rekey_interval),
+                idle_timeout: Some(IDLE_LIFETIME),
+                inner_mtu: None,
+            },
+        };
+        self.counters.grants += 1;
+        let (client, client_index) = (first.client, first.index);
+        let (answer, keys) = first.accept(&config.psk, &accept);
+        Verdict::Admitted(answer, Box::new(Admitted { client, client_index, accept, keys }))
+    }
+}
+
+/// An index that no session has.
+fn free_index(sessions: &Sessions, rng: &mut StdRng) -> Option<SessionIndex> {
+    (0..DRAWS).map(|_| SessionIndex::new(rng.next_u32())).find(|index| !sessions.contains(*index))
+}

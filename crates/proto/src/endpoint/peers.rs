@@ -1,0 +1,186 @@
+//! The clients that may have a session, by public key, and whose each inner address is.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+use ipnet::{Ipv4Net, Ipv6Net};
+
+use super::Totals;
+use crate::crypto::freshness::FreshnessRecord;
+use crate::crypto::secret::{PresharedKey, PublicKey};
+use crate::tunnel::InnerFilter;
+use crate::units::SessionIndex;
+
+/// What the proxy's owner says of a client.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// For people.
+    pub name: String,
+    /// What it and the proxy share beside, or [`PresharedKey::NONE`].
+    pub psk: PresharedKey,
+    /// Its inner IPv4 address, and the prefix of the tunnel's network.
+    pub inner_v4: Option<Ipv4Net>,
+    /// Its inner IPv6 address, and the prefix of the tunnel's network.
+    pub inner_v6: Option<Ipv6Net>,
+    /// What it may send.
+    pub filter: InnerFilter,
+    /// Whether it gets a session; if not, it is told so.
+    pub enabled: bool,
+}
+
+impl PeerConfig {
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = self.inner_v4.map(|net| IpAddr::V4(net.addr()));
+        v4.into_iter().chain(self.inner_v6.map(|net| IpAddr::V6(net.addr())))
+    }
+
+    /// Whether a session made under one could go on under the other.
+    fn is_same(&self, other: &Self) -> bool {
+        self.psk.as_bytes() == other.psk.as_bytes()
+            && (self.inner_v4, self.inner_v6) == (other.inner_v4, other.inner_v6)
+            && self.filter == other.filter
+            && self.enabled == other.enabled
+    }
+}
+
+/// Why a peer cannot be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddPeerError {
+    /// Two clients would have the same inner address.
+    #[error("another client has the inner address {0}")]
+    AddressTaken(IpAddr),
+}
+
+/// Pending sessions of one client. A client has two questions open at most, and may take either answer.
+const MAX_PENDING: usize = 2;
+
+/// What is known of a client.
+pub(super) struct Peer {
+    pub(super) config: PeerConfig,
+    pub(super) freshness: FreshnessRecord,
+    /// Granted, but not used yet; oldest first.
+    pub(super) pending: ArrayVec<SessionIndex, MAX_PENDING>,
+    /// In use.
+    pub(super) session: Option<SessionIndex>,
+    /// Sessions so far.
+    pub(super) sessions: u64,
+    /// Sum over the sessions that are over.
+    pub(super) totals: Totals,
+}
+
+impl Peer {
+    /// Another session is granted. Returns the one that has to go for it.
+    pub(super) fn grant(&mut self, index: SessionIndex) -> Option<SessionIndex> {
+        let oldest = self.pending.is_full().then(|| self.pending.remove(0));
+        self.pending.push(index);
+        oldest
+    }
+
+    /// How many sessions it has.
+    pub(super) fn count(&self) -> usize {
+        self.pending.len() + usize::from(self.session.is_some())
+    }
+
+    /// It has this session no more.
+    pub(super) fn detach(&mut self, index: SessionIndex) {
+        self.session.take_if(|present| *present == index);
+        self.pending.retain(|present| *present != index);
+    }
+}
+
+/// All clients.
+#[derive(Default)]
+pub(super) struct PeerTable {
+    peers: BTreeMap<PublicKey, Peer>,
+    owners: BTreeMap<IpAddr, PublicKey>,
+}
+
+impl PeerTable {
+    /// Adds or changes a peer. Returns whether its session must end.
+    pub(super) fn set(&mut self, key: PublicKey, config: PeerConfig) -> Result<bool, AddPeerError> {
+        let taken = |address: &IpAddr| self.owners.get(address).is_some_and(|owner| *owner != key);
+        if let Some(address) = config.addresses().find(taken) {
+            return Err(AddPeerError::AddressTaken(address));
+        }
+        self.owners.retain(|_, owner| *owner != key);
+        self.owners.extend(config.addresses().map(|address| (address, key)));
+        if let Some(peer) = self.peers.get_mut(&key) {
+            let changed = !peer.config.is_same(&config);
+            peer.config = config;
+            return Ok(changed);
+        }
+        let peer = Peer {
+            config,
+            freshness: FreshnessRecord::default(),
+            pending: ArrayVec::new(),
+            session: None,
+            sessions: 0,
+            totals: Totals::default(),
+        };
+        self.peers.insert(key, peer);
+        Ok(false)
+    }
+
+    pub(super) fn remove(&mut self, key: &PublicKey) {
+        self.peers.remove(key);
+        self.owners.retain(|_, owner| owner != key);
+    }
+
+    pub(super) fn contains(&self, key: &PublicKey) -> bool {
+        self.peers.contains_key(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &PublicKey) -> Option<&mut Peer> {
+        self.peers.get_mut(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&PublicKey, &Peer)> {
+        self.peers.iter()
+    }
+
+    /// The session in use that leads to an inner address.
+    pub(super) fn session_for(&self, destination: IpAddr) -> Option<SessionIndex> {
+        self.peers.get(self.owners.get(&destination)?)?.session
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(v4: &str) -> PeerConfig {
+        PeerConfig {
+            name: String::new(),
+            psk: PresharedKey::NONE,
+            inner_v4: Some(v4.parse().unwrap()),
+            inner_v6: None,
+            filter: InnerFilter::default(),
+            enabled: true,
+        }
+    }
+
+    #[test]
+    fn an_inner_address_belongs_to_one_client() {
+        let mut peers = PeerTable::default();
+        let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        assert_eq!(peers.set(a, config("10.0.0.2/24")), Ok(false));
+        let taken = AddPeerError::AddressTaken("10.0.0.2".parse().unwrap());
+        assert_eq!(peers.set(b, config("10.0.0.2/24")), Err(taken));
+        assert!(!peers.contains(&b));
+        assert_eq!(peers.set(a, config("10.0.0.3/24")), Ok(true));
+        assert_eq!(peers.set(b, config("10.0.0.2/24")), Ok(false));
+        peers.remove(&a);
+        assert_eq!(peers.set(b, config("10.0.0.3/24")), Ok(true));
+    }
+
+    #[test]
+    fn another_name_keeps_the_session() {
+        let mut peers = PeerTable::default();
+        let key = PublicKey([1; 32]);
+        assert_eq!(peers.set(key, config("10.0.0.2/24")), Ok(false));
+        let renamed = PeerConfig { name: "lisa".into(), ..config("10.0.0.2/24") };
+        assert_eq!(peers.set(key, renamed.clone()), Ok(false));
+        assert_eq!(peers.set(key, PeerConfig { enabled: false, ..renamed }), Ok(true));
+    }
+}

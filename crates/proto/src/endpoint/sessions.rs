@@ -1,0 +1,221 @@
+//! All sessions by index, and which of them need attention: an ordered set of timers, a list of those
+//! that were touched, a list of those that received in this batch.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{ENDING_LIFETIME, IDLE_LIFETIME, PENDING_LIFETIME};
+use crate::crypto::secret::PublicKey;
+use crate::event::SessionInfo;
+use crate::time::{Instant, earliest};
+use crate::tunnel::Tunnel;
+use crate::units::SessionIndex;
+
+/// How far a session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Granted; the client was not heard under its keys.
+    Pending,
+    /// In use.
+    Confirmed,
+    /// Only the goodbye is left to say.
+    Ending,
+}
+
+/// One session.
+pub(super) struct Session {
+    pub(super) peer: PublicKey,
+    pub(super) info: SessionInfo,
+    pub(super) tunnel: Tunnel,
+    pub(super) phase: Phase,
+    /// Since when it is in this phase.
+    pub(super) since: Instant,
+    /// When something authentic came last.
+    pub(super) last_heard: Instant,
+    /// The entry in the set of timers.
+    timer: Option<Instant>,
+    touched: bool,
+    received: bool,
+}
+
+impl Session {
+    pub(super) fn pending(
+        now: Instant,
+        peer: PublicKey,
+        info: SessionInfo,
+        tunnel: Tunnel,
+    ) -> Box<Self> {
+        Box::new(Self {
+            peer,
+            info,
+            tunnel,
+            phase: Phase::Pending,
+            since: now,
+            last_heard: now,
+            timer: None,
+            touched: false,
+            received: false,
+        })
+    }
+
+    /// When it is forgotten unless something happens.
+    pub(super) fn expires(&self) -> Instant {
+        match self.phase {
+            Phase::Pending => self.since + PENDING_LIFETIME,
+            Phase::Confirmed => self.last_heard + IDLE_LIFETIME,
+            Phase::Ending => self.since + ENDING_LIFETIME,
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let expires = Some(self.expires());
+        match self.phase {
+            Phase::Ending => expires,
+            Phase::Pending | Phase::Confirmed => earliest(expires, self.tunnel.poll_timeout()),
+        }
+    }
+}
+
+/// All sessions.
+#[derive(Default)]
+pub(super) struct Sessions {
+    all: BTreeMap<SessionIndex, Box<Session>>,
+    timers: BTreeSet<(Instant, SessionIndex)>,
+    /// Those that may have something to send; in the order of their turn.
+    touched: VecDeque<SessionIndex>,
+    received: Vec<SessionIndex>,
+}
+
+impl Sessions {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn contains(&self, index: SessionIndex) -> bool {
+        self.all.contains_key(&index)
+    }
+
+    pub(super) fn indices(&self) -> Vec<SessionIndex> {
+        self.all.keys().copied().collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.all.values().map(|session| &**session)
+    }
+
+    pub(super) fn get(&self, index: SessionIndex) -> Option<&Session> {
+        self.all.get(&index).map(|session| &**session)
+    }
+
+    /// The session, with its index for the calls that need it.
+    pub(super) fn entry(&mut self, index: SessionIndex) -> Option<(SessionIndex, &mut Session)> {
+        self.all.get_mut(&index).map(|session| (index, &mut **session))
+    }
+
+    pub(super) fn insert(&mut self, index: SessionIndex, session: Box<Session>) {
+        self.all.insert(index, session);
+        self.touch(index);
+    }
+
+    pub(super) fn remove(&mut self, index: SessionIndex) -> Option<Box<Session>> {
+        let session = self.all.remove(&index)?;
+        if let Some(timer) = session.timer {
+            self.timers.remove(&(timer, index));
+        }
+        // The lists hold what was touched since the last turn: nothing, or this session first, as a rule.
+        if self.touched.front() == Some(&index) {
+            self.touched.pop_front();
+        } else if session.touched {
+            self.touched.retain(|other| *other != index);
+        }
+        if session.received {
+            self.received.retain(|other| *other != index);
+        }
+        Some(session)
+    }
+
+    /// The session may have something to send, and another timer.
+    pub(super) fn touch(&mut self, index: SessionIndex) {
+        let Some(session) = self.all.get_mut(&index) else { return };
+        if !session.touched {
+            session.touched = true;
+            self.touched.push_back(index);
+        }
+    }
+
+    /// As [`touch`](Self::touch), for a session that received a datagram.
+    pub(super) fn touch_received(&mut self, index: SessionIndex) {
+        self.touch(index);
+        let Some(session) = self.all.get_mut(&index) else { return };
+        if !session.received {
+            session.received = true;
+            self.received.push(index);
+        }
+    }
+
+    /// The next session that received something in this batch.
+    pub(super) fn pop_received(&mut self) -> Option<(SessionIndex, &mut Session)> {
+        let index = self.received.pop()?;
+        let session = self.all.get_mut(&index)?;
+        session.received = false;
+        Some((index, session))
+    }
+
+    /// The session whose turn it is to send. It stays first until [`settle`](Self::settle) or
+    /// [`rotate`](Self::rotate).
+    pub(super) fn first_touched(&mut self) -> Option<(SessionIndex, &mut Session)> {
+        let index = *self.touched.front()?;
+        self.entry(index)
+    }
+
+    /// The first session found the batch full: it goes on after the others.
+    pub(super) fn rotate(&mut self) {
+        if !self.touched.is_empty() {
+            self.touched.rotate_left(1);
+        }
+    }
+
+    /// The first session has sent all it may: its timer is set.
+    pub(super) fn settle(&mut self) {
+        let Some(index) = self.touched.pop_front() else { return };
+        let Some(session) = self.all.get_mut(&index) else { return };
+        session.touched = false;
+        let timer = session.poll_timeout();
+        if timer == session.timer {
+            return;
+        }
+        if let Some(old) = session.timer {
+            self.timers.remove(&(old, index));
+        }
+        if let Some(new) = timer {
+            self.timers.insert((new, index));
+        }
+        session.timer = timer;
+    }
+
+    /// The next session whose timer is due. Its timer is set anew when it is settled.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(SessionIndex, &mut Session)> {
+        let &(at, index) = self.timers.first()?;
+        if at > now {
+            return None;
+        }
+        self.timers.pop_first();
+        self.touch(index);
+        let session = self.all.get_mut(&index)?;
+        session.timer = None;
+        Some((index, session))
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The earliest timer of the sessions whose timers are not settled: none, if everything was polled.
+    pub(super) fn next_of_touched(&self) -> Option<Instant> {
+        let touched = self.touched.iter().filter_map(|index| self.all.get(index));
+        touched.fold(None, |next, session| earliest(next, session.poll_timeout()))
+    }
+}

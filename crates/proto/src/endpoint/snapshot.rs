@@ -1,0 +1,138 @@
+//! What the proxy shows of itself. Counts of a client go on over the end of a session.
+
+use super::Endpoint;
+use super::peers::Peer;
+use super::sessions::Phase;
+use crate::crypto::secret::PublicKey;
+use crate::error::DropCounters;
+use crate::event::SessionInfo;
+use crate::time::Instant;
+use crate::tunnel::{Traffic, Tunnel, TunnelStats};
+
+/// What came of first messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AdmissionCounters {
+    /// First messages in our version with a right mac1, copies included.
+    pub first_messages: u64,
+    /// Sessions granted.
+    pub grants: u64,
+    /// Times a client was asked for proof that its message is fresh.
+    pub retries: u64,
+    /// Sealed refusals.
+    pub refusals: u64,
+    /// Lists of versions sent.
+    pub version_answers: u64,
+}
+
+/// A session in use.
+#[derive(Clone, Debug)]
+pub struct SessionStats {
+    /// What the handshake settled.
+    pub info: SessionInfo,
+    /// When it was first used.
+    pub since: Instant,
+    /// When something authentic came last.
+    pub last_heard: Instant,
+    /// Its tunnel.
+    pub tunnel: TunnelStats,
+}
+
+/// One client.
+#[derive(Clone, Debug)]
+pub struct PeerStats {
+    /// Its key.
+    pub key: PublicKey,
+    /// Its name.
+    pub name: String,
+    /// Its session in use.
+    pub session: Option<SessionStats>,
+    /// Sessions so far.
+    pub sessions: u64,
+    /// Packets for it taken from the TUN, over all sessions.
+    pub accepted: Traffic,
+    /// Packets from it handed to the TUN, over all sessions.
+    pub delivered: Traffic,
+    /// What was dropped in its sessions and why.
+    pub drops: DropCounters,
+}
+
+/// The proxy.
+#[derive(Clone, Debug)]
+pub struct EndpointStats {
+    /// Every client in the table, by key.
+    pub peers: Vec<PeerStats>,
+    /// Sessions in use.
+    pub sessions: usize,
+    /// Sessions granted but not used yet.
+    pub pending: usize,
+    /// First messages kept to answer copies of them.
+    pub recent: usize,
+    /// What came of first messages.
+    pub admission: AdmissionCounters,
+    /// What was dropped and why: handshakes, and the sessions of all clients.
+    pub drops: DropCounters,
+}
+
+/// Sums over the sessions of a client that are over.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    accepted: Traffic,
+    delivered: Traffic,
+    drops: DropCounters,
+}
+
+impl Totals {
+    /// A session is over.
+    pub(super) fn keep(&mut self, tunnel: &Tunnel) {
+        let stats = tunnel.stats();
+        self.accepted = self.accepted.plus(stats.accepted);
+        self.delivered = self.delivered.plus(stats.delivered);
+        self.drops.merge(&stats.drops);
+    }
+}
+
+impl Endpoint {
+    /// Everything, as it is now.
+    #[must_use]
+    pub fn stats(&self) -> EndpointStats {
+        let peers: Vec<_> =
+            self.peers.iter().map(|(key, peer)| self.peer_stats(*key, peer)).collect();
+        let mut drops = self.drops.clone();
+        peers.iter().for_each(|peer| drops.merge(&peer.drops));
+        let count = |phase| self.sessions.iter().filter(|session| session.phase == phase).count();
+        EndpointStats {
+            peers,
+            sessions: count(Phase::Confirmed),
+            pending: count(Phase::Pending),
+            recent: self.admission.recent_len(),
+            admission: self.admission.counters,
+            drops,
+        }
+    }
+
+    fn peer_stats(&self, key: PublicKey, peer: &Peer) -> PeerStats {
+        let totals = &peer.totals;
+        let mut stats = PeerStats {
+            key,
+            name: peer.config.name.clone(),
+            session: None,
+            sessions: peer.sessions,
+            accepted: totals.accepted,
+            delivered: totals.delivered,
+            drops: totals.drops.clone(),
+        };
+        if let Some(session) = peer.session.and_then(|index| self.sessions.get(index)) {
+            let tunnel = session.tunnel.stats();
+            stats.accepted = stats.accepted.plus(tunnel.accepted);
+            stats.delivered = stats.delivered.plus(tunnel.delivered);
+            stats.drops.merge(&tunnel.drops);
+            stats.session = Some(SessionStats {
+                info: session.info.clone(),
+                since: session.since,
+                last_heard: session.last_heard,
+                tunnel,
+            });
+        }
+        stats
+    }
+}

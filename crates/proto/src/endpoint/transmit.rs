@@ -1,0 +1,94 @@
+//! The turn of each session to send, after the answers to first messages.
+
+use std::collections::VecDeque;
+
+use super::Endpoint;
+use super::sessions::Phase;
+use crate::ecn::Ecn;
+use crate::path::Path;
+use crate::sink::TransmitSink;
+use crate::time::Instant;
+
+/// Answers that wait for the next batch; more are not given. A batch of datagrams in makes at most as many
+/// answers, and they are polled before the next one is read.
+const MAX_REPLIES: usize = 256;
+
+/// Answers to first messages, on their way to where the question came from.
+#[derive(Default)]
+pub(super) struct Replies(VecDeque<(Path, Vec<u8>)>);
+
+impl Replies {
+    /// `false`: there are too many; the client asks again.
+    pub(super) fn push(&mut self, path: Path, answer: Vec<u8>) -> bool {
+        let fits = self.0.len() < MAX_REPLIES;
+        if fits {
+            self.0.push_back((path, answer));
+        }
+        fits
+    }
+
+    /// `false`: the batch is full.
+    fn poll_transmit(&mut self, out: &mut impl TransmitSink) -> bool {
+        while let Some((path, answer)) = self.0.front() {
+            let Some(place) = out.reserve(*path, Ecn::NotEct, answer.len()) else { return false };
+            place.copy_from_slice(answer);
+            out.commit(answer.len());
+            self.0.pop_front();
+        }
+        true
+    }
+}
+
+/// Notes whether the batch was full.
+struct Watch<'a, S> {
+    sink: &'a mut S,
+    full: bool,
+}
+
+impl<S: TransmitSink> TransmitSink for Watch<'_, S> {
+    fn reserve(&mut self, path: Path, ecn: Ecn, len: usize) -> Option<&mut [u8]> {
+        let place = self.sink.reserve(path, ecn, len);
+        self.full |= place.is_none();
+        place
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.sink.commit(len);
+    }
+}
+
+impl Endpoint {
+    /// Fills the batch with all that may be sent now; a session that fills it is last in the next turn.
+    /// Call again after a flush until it leaves room.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        if !self.replies.poll_transmit(out) {
+            return;
+        }
+        while let Some((index, session)) = self.sessions.first_touched() {
+            let mut watch = Watch { sink: out, full: false };
+            session.tunnel.poll_transmit(now, &mut watch);
+            if watch.full {
+                return self.sessions.rotate();
+            }
+            if session.phase == Phase::Ending && session.tunnel.is_closed() {
+                self.sessions.remove(index);
+            } else {
+                self.sessions.settle();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::SocketId;
+
+    #[test]
+    fn answers_are_bounded() {
+        let path = Path { socket: SocketId(0), local: None, remote: ([192, 0, 2, 1], 1).into() };
+        let mut replies = Replies::default();
+        let taken = (0..MAX_REPLIES + 9).filter(|_| replies.push(path, vec![0; 9])).count();
+        assert_eq!(taken, MAX_REPLIES);
+    }
+}
