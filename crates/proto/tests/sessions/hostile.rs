@@ -1,0 +1,279 @@
+//! What others may send: nothing of it changes anything but counters.
+
+use rand::{Rng, RngCore};
+
+use ropewalk_proto::crypto::mac::HelloMac;
+use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::error::DropReason;
+use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::wire::hello::{Hello, set_mac};
+
+use super::pair::{Batch, SERVER, To, Tun, World, inner, ms, packet};
+
+/// An address of an attacker's.
+fn elsewhere() -> Path {
+    Path { socket: SocketId(0), local: None, remote: ([100, 99, 0, 0], 666).into() }
+}
+
+/// Everything that a machine shows, without what counts refusals.
+fn shown(world: &World) -> String {
+    let mut proxy = world.proxy.stats();
+    let mut client = world.clients[0].client.stats();
+    proxy.drops = Default::default();
+    proxy.admission = Default::default();
+    for peer in &mut proxy.peers {
+        peer.drops = Default::default();
+        if let Some(session) = &mut peer.session {
+            session.tunnel.drops = Default::default();
+        }
+    }
+    client.drops = Default::default();
+    if let Some(tunnel) = &mut client.tunnel {
+        tunnel.drops = Default::default();
+    }
+    format!("{proxy:?}\n{client:?}\n{:?}", world.states())
+}
+
+fn dropped(world: &World) -> u64 {
+    let proxy = world.proxy.stats().drops.iter().map(|(_, count)| count).sum::<u64>();
+    proxy + world.clients[0].client.stats().drops.iter().map(|(_, count)| count).sum::<u64>()
+}
+
+/// Plays a datagram in and checks that it was counted once, changed nothing and was not answered.
+fn play(world: &mut World, to: To, path: Path, datagram: &[u8]) {
+    let (before, count) = (shown(world), dropped(world));
+    let timers = (world.proxy.poll_timeout(), world.clients[0].client.poll_timeout());
+    let mut copy = datagram.to_vec();
+    let mut tun = Tun::default();
+    match to {
+        To::Proxy => world.proxy.handle_datagram(world.now, path, Ecn::NotEct, &mut copy, &mut tun),
+        To::Client(at) => world.clients[at].client.handle_datagram(
+            world.now,
+            path,
+            Ecn::NotEct,
+            &mut copy,
+            &mut tun,
+        ),
+    }
+    assert!(tun.0.is_empty());
+    assert_eq!(dropped(world), count + 1, "{to:?} {datagram:02x?}");
+    assert_eq!(shown(world), before, "{to:?} {datagram:02x?}");
+    let after = (world.proxy.poll_timeout(), world.clients[0].client.poll_timeout());
+    assert_eq!(after, timers);
+    let mut batch = Batch::default();
+    match to {
+        To::Proxy => world.proxy.poll_transmit(world.now, &mut batch),
+        To::Client(at) => world.clients[at].client.poll_transmit(world.now, &mut batch),
+    }
+    assert!(batch.datagrams.is_empty(), "answered {datagram:02x?}");
+    assert!(world.proxy.poll_event().is_none() && world.clients[0].client.poll_event().is_none());
+}
+
+/// A running session and one recorded datagram of every kind in each direction.
+fn recorded(seed: u64) -> (World, Vec<(To, Path, Vec<u8>)>) {
+    let mut world = World::with_client(seed, &[10, 20]);
+    world.record = Some(Vec::new());
+    world.connect();
+    world.run_for(ms(1500));
+    for number in 0..20 {
+        world.send_up(0, &packet(inner(0), SERVER, 84 + 60 * number as usize, number));
+        world.run_for(ms(20));
+    }
+    world.run_for(ms(2000));
+    world.flush();
+    let mut kinds: Vec<(To, Path, Vec<u8>)> = Vec::new();
+    for (to, path, data) in world.record.take().unwrap() {
+        let like = |(other, _, seen): &&(To, Path, Vec<u8>)| {
+            *other == to && seen[0] == data[0] && seen.len().abs_diff(data.len()) < 8
+        };
+        if !kinds.iter().any(|kind| like(&kind)) {
+            kinds.push((to, path, data));
+        }
+    }
+    let first_bytes = |to: To| -> Vec<u8> {
+        let mut bytes: Vec<_> =
+            kinds.iter().filter(|(other, ..)| *other == to).map(|(_, _, data)| data[0]).collect();
+        bytes.sort_unstable();
+        bytes.dedup();
+        bytes
+    };
+    assert_eq!(first_bytes(To::Proxy), [0x10, 0x20, 0x80]);
+    assert_eq!(first_bytes(To::Client(0)), [0x10, 0x20, 0x90]);
+    (world, kinds)
+}
+
+#[test]
+fn each_flipped_bit_of_each_kind_of_datagram_changes_nothing() {
+    let (mut world, kinds) = recorded(1);
+    println!("{} datagrams", kinds.len());
+    for (to, path, data) in &kinds {
+        // Every bit of the head and the tag, and of the middle of large ones a sample.
+        for bit in (0..data.len() * 8)
+            .filter(|bit| *bit < 512 || bit % 97 == 0 || bit + 128 > data.len() * 8)
+        {
+            let mut flipped = data.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            play(&mut world, *to, *path, &flipped);
+            if bit % 64 == 0 {
+                play(&mut world, *to, elsewhere(), &flipped);
+            }
+        }
+    }
+    world.ping(0, ms(100));
+}
+
+#[test]
+fn truncated_repeated_and_reflected_datagrams_change_nothing() {
+    let (mut world, kinds) = recorded(2);
+    for (to, path, data) in &kinds {
+        for len in 1..data.len() {
+            play(&mut world, *to, *path, &data[..len]);
+        }
+        let is_first = data[0] == 0x80;
+        if !is_first {
+            // A copy of a first message gets an answer; see below.
+            play(&mut world, *to, *path, data);
+            play(&mut world, *to, elsewhere(), data);
+        }
+        let back = if *to == To::Proxy { To::Client(0) } else { To::Proxy };
+        play(&mut world, back, *path, data);
+    }
+    world.ping(0, ms(100));
+}
+
+#[test]
+fn garbage_changes_nothing() {
+    let (mut world, _) = recorded(3);
+    let index = world.clients[0].client.session().unwrap().index.get().to_be_bytes();
+    let mine = world.proxy.stats().peers[0].session.clone().unwrap().info.index.get().to_be_bytes();
+    play(&mut world, To::Proxy, elsewhere(), &[]);
+    play(&mut world, To::Client(0), elsewhere(), &[]);
+    for round in 0..20_000_u32 {
+        let len = world.rng.random_range(1..300);
+        let mut data = vec![0; len];
+        world.rng.fill_bytes(&mut data);
+        let types = [0x10, 0x20, 0x80, 0x90, 0xa0, 0xb0, data[0]];
+        data[0] = types[round as usize % types.len()];
+        let to = if round % 2 == 0 { To::Proxy } else { To::Client(0) };
+        if let Some(place) = data.get_mut(2..5) {
+            place.copy_from_slice(if to == To::Proxy { &mine[1..] } else { &index[1..] });
+        }
+        play(&mut world, to, elsewhere(), &data);
+    }
+    world.ping(0, ms(100));
+}
+
+/// Replays `count` first messages and checks what comes of it.
+fn replay(count: u32) {
+    let mut world = World::with_client(4, &[10, 20]);
+    world.record = Some(Vec::new());
+    world.connect();
+    // A second session, so that there are messages of several ages.
+    world.restart_proxy();
+    world.run_for(ms(100));
+    let mut firsts: Vec<_> = world.record.take().unwrap();
+    firsts.retain(|(to, _, data)| *to == To::Proxy && data[0] == 0x80);
+    world.send_up(0, &packet(inner(0), SERVER, 84, 1));
+    world.run_for(ms(5000));
+    world.ping(0, ms(200));
+    let before = world.proxy.stats();
+    assert_eq!((before.sessions, before.pending), (1, 0));
+    let (mut answers, mut asked, mut given) = (0_u64, 0_u64, 0_u64);
+    for round in 0..count {
+        let (_, _, data) = &firsts[round as usize % firsts.len()];
+        let mut data = data.clone();
+        asked += data.len() as u64;
+        world.proxy.handle_datagram(
+            world.now,
+            elsewhere(),
+            Ecn::NotEct,
+            &mut data,
+            &mut Tun::default(),
+        );
+        let mut batch = Batch::default();
+        world.proxy.poll_transmit(world.now, &mut batch);
+        for (path, answer) in batch.datagrams {
+            if path == elsewhere() {
+                assert!(answer.len() <= data.len());
+                answers += 1;
+                given += answer.len() as u64;
+            }
+        }
+        if round % 100 == 0 {
+            world.run_for(ms(10));
+        }
+    }
+    let after = world.proxy.stats();
+    println!("{count} replays: {answers} answers, {asked} bytes asked, {given} given");
+    assert_eq!((after.sessions, after.pending), (1, 0));
+    assert_eq!(after.admission.grants, before.admission.grants);
+    assert_eq!(after.peers[0].sessions, before.peers[0].sessions);
+    assert!(after.recent <= 4096);
+    assert!(given <= asked);
+    world.ping(0, ms(200));
+}
+
+#[test]
+fn a_hundred_thousand_replayed_first_messages_make_no_session() {
+    replay(100_000);
+}
+
+#[test]
+#[ignore = "takes a minute: run with --ignored"]
+fn a_million_replayed_first_messages_make_no_session() {
+    replay(1_000_000);
+}
+
+#[test]
+fn a_flood_of_forged_first_messages_keeps_nothing_and_is_limited() {
+    let mut world = World::with_client(5, &[10]);
+    world.record = Some(Vec::new());
+    world.connect();
+    world.run_for(ms(1500));
+    let first = world.record.take().unwrap().remove(0).2;
+    let mac = HelloMac::new(&world.secret.public());
+    let before = world.proxy.stats();
+    for _ in 0..5000 {
+        // Whoever knows the proxy's public key can make the mac right.
+        let mut forged = first.clone();
+        world.rng.fill_bytes(&mut forged[24..]);
+        let sum = mac.first(&Hello::parse(&forged).unwrap());
+        set_mac(&mut forged, &sum);
+        world.proxy.handle_datagram(
+            world.now,
+            elsewhere(),
+            Ecn::NotEct,
+            &mut forged,
+            &mut Tun::default(),
+        );
+    }
+    let after = world.proxy.stats();
+    assert_eq!(after.drops.get(DropReason::HandshakeNotAuthentic), 1000, "the burst");
+    assert_eq!(after.drops.get(DropReason::HandshakeRateLimited), 4000);
+    assert_eq!(after.recent, before.recent);
+    world.ping(0, ms(100));
+}
+
+#[test]
+fn copies_of_a_session_that_race_from_another_address_move_nothing() {
+    let mut world = World::with_client(6, &[10, 20]);
+    world.connect();
+    world.run_for(ms(1500));
+    let paths = |world: &World| -> Vec<Path> {
+        let session = world.proxy.stats().peers[0].session.clone().unwrap();
+        session.tunnel.links.iter().map(|link| link.path).collect()
+    };
+    let before = paths(&world);
+    for number in 0..200 {
+        world.record = Some(Vec::new());
+        world.send_up(0, &packet(inner(0), SERVER, 84, number));
+        for (to, _, data) in world.record.take().unwrap() {
+            if to == To::Proxy {
+                world.inject(To::Proxy, elsewhere(), data);
+            }
+        }
+        world.run_for(ms(15));
+        assert_eq!(paths(&world), before);
+    }
+    world.ping(0, ms(100));
+}

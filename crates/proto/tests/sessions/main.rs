@@ -1,0 +1,11 @@
+//! Sessions from the first message to the goodbye: a client and a proxy, or many, over a small network in
+//! virtual time.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::print_stdout, reason = "a failing seed is printed to be run again")]
+
+mod handshake;
+mod hostile;
+mod many;
+mod pair;
+mod restart;

@@ -1,0 +1,150 @@
+//! Several clients on one proxy.
+
+use ropewalk_proto::client::{ClientState, Trouble};
+use ropewalk_proto::crypto::StaticSecret;
+use ropewalk_proto::error::DropReason;
+use ropewalk_proto::event::{EndReason, Event};
+use ropewalk_proto::time::Duration;
+use ropewalk_proto::wire::frame::CloseReason;
+
+use super::pair::{PROXY, SERVER, World, inner, is_connected, ms, packet, peer};
+
+/// A world with two connected clients.
+fn two(seed: u64) -> World {
+    let mut world = World::new(seed);
+    world.add_client(&[10, 20]);
+    world.add_client(&[15]);
+    world.connect();
+    world.run_for(ms(1500));
+    world
+}
+
+#[test]
+fn each_client_gets_its_own_packets_only() {
+    let mut world = two(1);
+    for client in 0..2 {
+        world.ping(client, ms(200));
+        let tun = &world.clients[client].tun.0;
+        assert!(tun.iter().all(|packet| packet[16..20] == inner(client).octets()));
+        assert_eq!(world.clients[1 - client].tun.0.len() * client, client);
+    }
+    world.send_down(&packet(SERVER, inner(7), 84, 1));
+    assert_eq!(world.proxy.stats().drops.get(DropReason::UnknownDestination), 1);
+}
+
+#[test]
+fn a_spoofed_inner_source_is_dropped_and_counted() {
+    let mut world = two(2);
+    world.echo = false;
+    world.send_up(0, &packet(inner(1), SERVER, 84, 1));
+    world.send_up(0, &packet(SERVER, SERVER, 84, 2));
+    world.run_for(ms(200));
+    assert!(world.proxy_tun.0.is_empty());
+    assert_eq!(
+        world
+            .proxy
+            .stats()
+            .peers
+            .iter()
+            .map(|peer| peer.drops.get(DropReason::ForeignSource))
+            .sum::<u64>(),
+        2
+    );
+}
+
+#[test]
+fn a_client_reaches_another_only_if_that_is_allowed() {
+    let mut world = two(3);
+    world.echo = false;
+    let hello = packet(inner(0), inner(1), 84, 1);
+    world.send_up(0, &hello);
+    world.send_up(0, &packet(inner(0), PROXY, 84, 2));
+    world.run_for(ms(200));
+    assert_eq!(world.proxy_tun.0.len(), 1, "only the one to the proxy itself");
+    assert_eq!(world.proxy.stats().drops.get(DropReason::RefusedDestination), 1);
+
+    let mut open = peer(0);
+    open.filter.refused.clear();
+    let key = world.clients[0].key;
+    world.proxy.set_peer(world.now, key, open).unwrap();
+    world.run_for(ms(100));
+    world.run_while(ms(5000), |world| !is_connected(&world.clients[0].client));
+    world.run_for(ms(1500));
+    world.proxy_tun.0.clear();
+    world.send_up(0, &hello);
+    world.run_for(ms(200));
+    assert_eq!(world.proxy_tun.0.len(), 1);
+}
+
+#[test]
+fn with_one_key_on_two_machines_the_newest_wins_and_both_are_told() {
+    let mut world = World::new(4);
+    let secret = StaticSecret::generate(&mut world.rng);
+    world.allow(secret.public(), peer(0));
+    let config = world.client_config(secret.clone());
+    world.add_end(config.clone(), &[10]);
+    world.connect();
+    world.run_for(ms(500));
+    world.add_end(config, &[30]);
+    world.run_while(ms(1000), |world| !is_connected(&world.clients[1].client));
+    world.run_for(ms(100));
+    let replaced = EndReason::Closed(CloseReason::Replaced);
+    assert!(world.events(0).contains(&Event::SessionEnded(replaced)));
+    let ClientState::Waiting { trouble, .. } = world.clients[0].client.state() else {
+        panic!("{:?}", world.states())
+    };
+    assert_eq!(trouble, Trouble::Closed(CloseReason::Replaced));
+    let told: Vec<_> = world.proxy_events.iter().map(|told| told.event.clone()).collect();
+    assert!(told.contains(&Event::SessionEnded(EndReason::Replaced)));
+    assert_eq!(world.proxy.stats().sessions, 1);
+    // No fight: the old one comes back after a minute at the earliest.
+    world.run_for(ms(50_000));
+    assert!(is_connected(&world.clients[1].client));
+    assert_eq!(world.proxy.stats().peers[0].sessions, 2);
+}
+
+#[test]
+fn a_client_taken_out_of_the_table_is_told_and_comes_back_when_it_is_in_again() {
+    let mut world = two(5);
+    let key = world.clients[0].key;
+    assert!(world.proxy.remove_peer(world.now, key));
+    assert!(!world.proxy.remove_peer(world.now, key));
+    world.run_for(ms(100));
+    let closed = EndReason::Closed(CloseReason::Shutdown);
+    assert!(world.events(0).contains(&Event::SessionEnded(closed)));
+    assert_eq!(world.proxy_events.last().unwrap().event, Event::SessionEnded(EndReason::Withdrawn));
+    world.run_for(ms(10_000));
+    assert!(!is_connected(&world.clients[0].client) && is_connected(&world.clients[1].client));
+    world.proxy.set_peer(world.now, key, peer(0)).unwrap();
+    world.run_while(ms(20_000), |world| !is_connected(&world.clients[0].client));
+}
+
+#[test]
+fn a_hundred_clients_with_four_links_each_share_a_proxy() {
+    let mut world = World::new(6);
+    for _ in 0..100 {
+        world.add_client(&[5, 10, 20, 40]);
+    }
+    let took = world.connect();
+    println!("all connected in {took:?}");
+    assert!(took <= ms(100));
+    world.run_for(ms(2000));
+    for client in 0..100 {
+        world.send_up(client, &packet(inner(client), SERVER, 84, 9));
+    }
+    world.run_for(ms(500));
+    let stats = world.proxy.stats();
+    assert_eq!((stats.sessions, stats.pending), (100, 0));
+    for (at, end) in world.clients.iter().enumerate() {
+        assert!(end.tun.0.iter().any(|packet| packet[16..20] == inner(at).octets()), "{at}");
+        assert_eq!(end.client.stats().tunnel.unwrap().links.len(), 4);
+    }
+    // All come back after a restart, at once.
+    world.restart_proxy();
+    for client in 0..100 {
+        world.send_up(client, &packet(inner(client), SERVER, 84, 9));
+    }
+    world.run_for(ms(5000));
+    assert_eq!(world.proxy.stats().sessions, 100);
+    world.run_for(Duration::from_secs(1));
+}

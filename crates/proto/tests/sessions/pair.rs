@@ -1,0 +1,511 @@
+//! A proxy, its clients, and the links between them, in virtual time.
+//!
+//! Each link has a delay and a loss rate in each direction; nothing is reordered within a direction.
+//! Batches are small, so that every machine meets full ones.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+use ropewalk_proto::client::{Client, ClientConfig, ClientEvent, LinkKey};
+use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig};
+use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
+use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent, PeerConfig};
+use ropewalk_proto::event::Event;
+use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::sink::{PacketSink, TransmitSink};
+use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_proto::tunnel::InnerFilter;
+
+/// The proxy's inner address.
+pub(crate) const PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// A server on the Internet.
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
+/// Where the proxy listens.
+pub(crate) const LISTEN: ([u8; 4], u16) = ([203, 0, 113, 1], 4242);
+/// Nobody listens here.
+pub(crate) const NOWHERE: ([u8; 4], u16) = ([203, 0, 113, 99], 4242);
+/// The wall clock at the start of every test.
+const WALL: Duration = Duration::from_secs(1_800_000_000);
+/// Datagrams of one batch.
+const BATCH: usize = 7;
+/// Steps at one instant before it counts as an endless loop.
+const MAX_STEPS: u32 = 20_000;
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// The inner address of a client.
+pub(crate) fn inner(client: usize) -> Ipv4Addr {
+    let [high, low] = u16::try_from(client + 2).unwrap().to_be_bytes();
+    Ipv4Addr::new(10, 77, high, low)
+}
+
+/// An IPv4 packet of `len` bytes with a number in it.
+pub(crate) fn packet(from: Ipv4Addr, to: Ipv4Addr, len: usize, number: u32) -> Vec<u8> {
+    let mut packet = vec![0; len.max(32)];
+    packet[0] = 0x45;
+    let total = u16::try_from(packet.len()).unwrap();
+    packet[2..4].copy_from_slice(&total.to_be_bytes());
+    packet[8..10].copy_from_slice(&[64, 17]);
+    packet[12..16].copy_from_slice(&from.octets());
+    packet[16..20].copy_from_slice(&to.octets());
+    packet[28..32].copy_from_slice(&number.to_be_bytes());
+    packet
+}
+
+/// The number in a packet.
+pub(crate) fn number_of(packet: &[u8]) -> u32 {
+    u32::from_be_bytes(packet[28..32].try_into().unwrap())
+}
+
+/// Packets handed to a TUN.
+#[derive(Default)]
+pub(crate) struct Tun(pub Vec<Vec<u8>>);
+
+impl PacketSink for Tun {
+    fn deliver(&mut self, packet: &[u8]) {
+        self.0.push(packet.to_vec());
+    }
+}
+
+/// A batch of datagrams.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) datagrams: Vec<(Path, Vec<u8>)>,
+    reserved: Option<(Path, Vec<u8>)>,
+}
+
+impl TransmitSink for Batch {
+    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
+        if self.datagrams.len() == BATCH {
+            return None;
+        }
+        Some(&mut self.reserved.insert((path, vec![0xaa; len])).1)
+    }
+
+    fn commit(&mut self, len: usize) {
+        let (path, mut datagram) = self.reserved.take().expect("reserved before");
+        datagram.truncate(len);
+        self.datagrams.push((path, datagram));
+    }
+}
+
+/// One link of one client.
+#[derive(Clone, Copy)]
+pub(crate) struct Wire {
+    pub(crate) delay: Duration,
+    /// Of a thousand datagrams, in each direction.
+    pub(crate) loss: u32,
+    pub(crate) up: bool,
+    /// The port of the NAT in front of the client.
+    pub(crate) nat_port: u16,
+    /// Datagrams upstream that are lost before any passes.
+    pub(crate) lose_first: u32,
+}
+
+impl Wire {
+    pub(crate) const fn new(delay: Duration) -> Self {
+        Self { delay, loss: 0, up: true, nat_port: 5000, lose_first: 0 }
+    }
+}
+
+/// A client and what belongs to it.
+pub(crate) struct ClientEnd {
+    pub(crate) client: Client,
+    pub(crate) key: PublicKey,
+    pub(crate) wires: Vec<Wire>,
+    pub(crate) tun: Tun,
+    pub(crate) events: Vec<ClientEvent>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum To {
+    Proxy,
+    Client(usize),
+}
+
+/// The whole world.
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) rng: StdRng,
+    pub(crate) secret: StaticSecret,
+    pub(crate) proxy: Endpoint,
+    pub(crate) proxy_tun: Tun,
+    pub(crate) proxy_events: Vec<EndpointEvent>,
+    pub(crate) clients: Vec<ClientEnd>,
+    peers: Vec<(PublicKey, PeerConfig)>,
+    flights: BTreeMap<(Instant, u64), (To, Path, Vec<u8>)>,
+    sequence: u64,
+    /// Every datagram that was sent, if wanted.
+    pub(crate) record: Option<Vec<(To, Path, Vec<u8>)>>,
+    /// Whether the server answers what reaches it.
+    pub(crate) echo: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        println!("seed {seed}");
+        let mut rng = StdRng::seed_from_u64(seed);
+        let secret = StaticSecret::generate(&mut rng);
+        let now = Instant::from_millis(1000);
+        // A second before the clients: what they ask is newer than its start.
+        let proxy = proxy(Instant::ZERO, &secret, rng.next_u64(), 1 << 16);
+        Self {
+            now,
+            rng,
+            secret,
+            proxy,
+            proxy_tun: Tun::default(),
+            proxy_events: Vec::new(),
+            clients: Vec::new(),
+            peers: Vec::new(),
+            flights: BTreeMap::new(),
+            sequence: 0,
+            record: None,
+            echo: true,
+        }
+    }
+
+    /// A world with one client that the proxy knows, with links of these delays.
+    pub(crate) fn with_client(seed: u64, delays: &[u64]) -> Self {
+        let mut world = Self::new(seed);
+        world.add_client(delays);
+        world
+    }
+
+    /// A client that the proxy knows.
+    pub(crate) fn add_client(&mut self, delays: &[u64]) -> usize {
+        let secret = StaticSecret::generate(&mut self.rng);
+        self.allow(secret.public(), peer(self.clients.len()));
+        let config = self.client_config(secret);
+        self.add_end(config, delays)
+    }
+
+    pub(crate) fn client_config(&self, secret: StaticSecret) -> ClientConfig {
+        ClientConfig {
+            tunnel: TunnelConfig::default(),
+            secret,
+            proxy: self.secret.public(),
+            psk: PresharedKey::NONE,
+            ciphers: CipherSet::offered(Capabilities { aes: true }),
+            wall_clock: WALL,
+        }
+    }
+
+    /// A client with links of these one-way delays in ms.
+    pub(crate) fn add_end(&mut self, config: ClientConfig, delays: &[u64]) -> usize {
+        let key = config.secret.public();
+        let mut client = Client::new(self.now, config, seed(self.rng.next_u64()));
+        let mut tun = Tun::default();
+        for at in 0..delays.len() {
+            client.set_link(self.now, key_of(at), Some(link(at)), &mut tun).unwrap();
+        }
+        let wires = delays.iter().map(|delay| Wire::new(ms(*delay))).collect();
+        self.clients.push(ClientEnd { client, key, wires, tun, events: Vec::new() });
+        self.clients.len() - 1
+    }
+
+    pub(crate) fn allow(&mut self, key: PublicKey, config: PeerConfig) {
+        self.proxy.set_peer(self.now, key, config.clone()).unwrap();
+        self.peers.push((key, config));
+    }
+
+    /// The proxy's machine is gone and comes back with its keys and its table.
+    pub(crate) fn restart_proxy(&mut self) {
+        self.proxy = proxy(self.now, &self.secret, self.rng.next_u64(), 1 << 16);
+        for (key, config) in &self.peers {
+            self.proxy.set_peer(self.now, *key, config.clone()).unwrap();
+        }
+    }
+
+    /// As [`Self::restart_proxy`], with room for so many sessions.
+    pub(crate) fn restart_proxy_with_room(&mut self, max_sessions: usize) {
+        self.restart_proxy();
+        let mut small = proxy(self.now, &self.secret, self.rng.next_u64(), max_sessions);
+        for (key, config) in &self.peers {
+            small.set_peer(self.now, *key, config.clone()).unwrap();
+        }
+        self.proxy = small;
+    }
+
+    /// Puts a datagram on the way as if a link had carried it.
+    pub(crate) fn inject(&mut self, to: To, path: Path, datagram: Vec<u8>) {
+        self.sequence += 1;
+        self.flights.insert((self.now, self.sequence), (to, path, datagram));
+    }
+
+    /// The client sends a packet.
+    pub(crate) fn send_up(&mut self, client: usize, packet: &[u8]) {
+        let end = &mut self.clients[client];
+        end.client.handle_packet(self.now, packet, &mut end.tun);
+        self.flush();
+    }
+
+    /// A packet for a client comes to the proxy.
+    pub(crate) fn send_down(&mut self, packet: &[u8]) {
+        self.proxy.handle_packet(self.now, packet, &mut self.proxy_tun);
+        self.flush();
+    }
+
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.run_until(end);
+    }
+
+    /// Runs until `end`.
+    pub(crate) fn run_until(&mut self, end: Instant) {
+        self.flush();
+        let mut steps = 0;
+        while let Some(next) = self.next_time().filter(|next| *next <= end) {
+            steps = if next > self.now { 0 } else { steps + 1 };
+            assert!(
+                steps < MAX_STEPS,
+                "endless work at {:?}: {:?} {:?} {:?}",
+                self.now,
+                self.flights.keys().next(),
+                self.proxy.poll_timeout(),
+                self.clients.iter().map(|end| end.client.poll_timeout()).collect::<Vec<_>>()
+            );
+            self.now = self.now.max(next);
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// Runs until `done` or until `limit` has passed; returns how long it took.
+    pub(crate) fn run_while(
+        &mut self,
+        limit: Duration,
+        mut busy: impl FnMut(&Self) -> bool,
+    ) -> Duration {
+        let start = self.now;
+        while busy(self) {
+            let past = self.now.since(start);
+            assert!(past < limit, "not done after {past:?}: {:?}", self.states());
+            self.run_for(ms(1));
+        }
+        self.now.since(start)
+    }
+
+    pub(crate) fn states(&self) -> Vec<ropewalk_proto::client::ClientState> {
+        self.clients.iter().map(|end| end.client.state()).collect()
+    }
+
+    /// Runs until every client has a link that carries packets.
+    pub(crate) fn connect(&mut self) -> Duration {
+        self.run_while(ms(20_000), |world| {
+            world.clients.iter().any(|end| !is_connected(&end.client))
+        })
+    }
+
+    /// Sends a packet to the server and waits for the answer.
+    pub(crate) fn ping(&mut self, client: usize, limit: Duration) -> Duration {
+        let number = self.rng.next_u32();
+        self.clients[client].tun.0.clear();
+        self.send_up(client, &packet(inner(client), SERVER, 84, number));
+        self.run_while(limit, |world| {
+            !world.clients[client].tun.0.iter().any(|packet| number_of(packet) == number)
+        })
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let flight = self.flights.keys().next().map(|(at, _)| *at);
+        let clients = self.clients.iter().filter_map(|end| end.client.poll_timeout());
+        clients.chain(flight).chain(self.proxy.poll_timeout()).min()
+    }
+
+    fn step(&mut self) {
+        while let Some(entry) = self.flights.first_entry().filter(|e| e.key().0 <= self.now) {
+            let (to, path, mut datagram) = entry.remove();
+            match to {
+                To::Proxy => self.proxy.handle_datagram(
+                    self.now,
+                    path,
+                    Ecn::NotEct,
+                    &mut datagram,
+                    &mut self.proxy_tun,
+                ),
+                To::Client(at) => {
+                    let end = &mut self.clients[at];
+                    let ClientEnd { client, tun, .. } = end;
+                    client.handle_datagram(self.now, path, Ecn::NotEct, &mut datagram, tun);
+                }
+            }
+        }
+        self.proxy.end_of_batch(self.now);
+        if self.proxy.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.proxy.handle_timeout(self.now, &mut self.proxy_tun);
+        }
+        for end in &mut self.clients {
+            end.client.end_of_batch(self.now);
+            if end.client.poll_timeout().is_some_and(|at| at <= self.now) {
+                end.client.handle_timeout(self.now, &mut end.tun);
+            }
+        }
+        if self.echo {
+            self.answer_pings();
+        }
+        self.flush();
+    }
+
+    /// The server sends back what reaches it.
+    fn answer_pings(&mut self) {
+        for packet in std::mem::take(&mut self.proxy_tun.0) {
+            if packet[16..20] == SERVER.octets() {
+                let mut answer = packet;
+                let (from, to) = answer[12..20].split_at_mut(4);
+                from.swap_with_slice(to);
+                self.proxy.handle_packet(self.now, &answer, &mut self.proxy_tun);
+            }
+        }
+    }
+
+    /// Sends what the machines have to send.
+    pub(crate) fn flush(&mut self) {
+        for at in 0..self.clients.len() {
+            let mut full = true;
+            while full {
+                let mut batch = Batch::default();
+                self.clients[at].client.poll_transmit(self.now, &mut batch);
+                full = batch.datagrams.len() == BATCH;
+                batch.datagrams.into_iter().for_each(|(path, data)| self.carry_up(at, path, data));
+            }
+            let end = &mut self.clients[at];
+            end.events.extend(std::iter::from_fn(|| end.client.poll_event()));
+        }
+        let mut full = true;
+        while full {
+            let mut batch = Batch::default();
+            self.proxy.poll_transmit(self.now, &mut batch);
+            full = batch.datagrams.len() == BATCH;
+            batch.datagrams.into_iter().for_each(|(path, data)| self.carry_down(path, data));
+        }
+        self.proxy_events.extend(std::iter::from_fn(|| self.proxy.poll_event()));
+    }
+
+    fn carry_up(&mut self, client: usize, path: Path, datagram: Vec<u8>) {
+        let link = usize::from(path.socket.0);
+        let seen = self.seen_as(client, link);
+        if let Some(record) = &mut self.record {
+            record.push((To::Proxy, seen, datagram.clone()));
+        }
+        let wire = &mut self.clients[client].wires[link];
+        if wire.lose_first > 0 {
+            wire.lose_first -= 1;
+            return;
+        }
+        let wire = *wire;
+        if path.remote == LISTEN.into() && self.passes(wire) {
+            self.fly(wire.delay, To::Proxy, seen, datagram);
+        }
+    }
+
+    fn carry_down(&mut self, path: Path, datagram: Vec<u8>) {
+        let SocketAddr::V4(remote) = path.remote else { panic!("{path:?}") };
+        let [_, high, low, link] = remote.ip().octets();
+        let (client, link) = (usize::from(u16::from_be_bytes([high, low])), usize::from(link));
+        let to = Path {
+            socket: SocketId(u16::try_from(link).unwrap()),
+            local: None,
+            remote: LISTEN.into(),
+        };
+        if let Some(record) = &mut self.record {
+            record.push((To::Client(client), to, datagram.clone()));
+        }
+        let Some(wire) = self.clients.get(client).and_then(|end| end.wires.get(link)) else {
+            return;
+        };
+        let wire = *wire;
+        if remote.port() == wire.nat_port && self.passes(wire) {
+            self.fly(wire.delay, To::Client(client), to, datagram);
+        }
+    }
+
+    fn passes(&mut self, wire: Wire) -> bool {
+        wire.up && self.rng.random_range(0..1000) >= wire.loss
+    }
+
+    fn fly(&mut self, delay: Duration, to: To, path: Path, datagram: Vec<u8>) {
+        self.sequence += 1;
+        self.flights.insert((self.now + delay, self.sequence), (to, path, datagram));
+    }
+
+    /// How the proxy sees a link of a client.
+    pub(crate) fn seen_as(&self, client: usize, link: usize) -> Path {
+        let [high, low] = u16::try_from(client).unwrap().to_be_bytes();
+        let port = self.clients[client].wires.get(link).map_or(1, |wire| wire.nat_port);
+        let ip = [100, high, low, u8::try_from(link).unwrap()];
+        Path { socket: SocketId(0), local: None, remote: (ip, port).into() }
+    }
+
+    /// The client's events without their links.
+    pub(crate) fn events(&self, client: usize) -> Vec<Event> {
+        self.clients[client].events.iter().map(|told| told.event.clone()).collect()
+    }
+
+    /// How many sessions a client was given.
+    pub(crate) fn sessions_of(&self, client: usize) -> usize {
+        let given = |event: &Event| matches!(event, Event::SessionEstablished(_));
+        self.events(client).iter().filter(|event| given(event)).count()
+    }
+}
+
+pub(crate) fn is_connected(client: &Client) -> bool {
+    matches!(client.state(), ropewalk_proto::client::ClientState::Connected { .. })
+}
+
+pub(crate) fn key_of(link: usize) -> LinkKey {
+    LinkKey(u32::try_from(link).unwrap())
+}
+
+/// The configuration of a client's link.
+pub(crate) fn link(at: usize) -> LinkConfig {
+    let socket = SocketId(u16::try_from(at).unwrap());
+    LinkConfig {
+        name: format!("wan{at}").as_str().try_into().unwrap(),
+        paths: [Path { socket, local: None, remote: LISTEN.into() }].into_iter().collect(),
+        keepalive: Keepalive::default(),
+        metered: false,
+        mtu: None,
+    }
+}
+
+/// What the proxy says of a client.
+pub(crate) fn peer(client: usize) -> PeerConfig {
+    PeerConfig {
+        name: format!("client{client}"),
+        psk: PresharedKey::NONE,
+        inner_v4: Some(ipnet::Ipv4Net::new(inner(client), 16).unwrap()),
+        inner_v6: None,
+        filter: InnerFilter {
+            sources: vec![inner(client).into()],
+            refused: vec!["10.77.0.0/16".parse().unwrap()],
+            allowed: vec![PROXY.into()],
+        },
+        enabled: true,
+    }
+}
+
+fn proxy(now: Instant, secret: &StaticSecret, number: u64, max_sessions: usize) -> Endpoint {
+    let config = EndpointConfig {
+        tunnel: TunnelConfig::default(),
+        secret: secret.clone(),
+        ciphers: CipherSet::offered(Capabilities { aes: true }),
+        inner_v4: Some(PROXY),
+        inner_v6: None,
+        max_sessions,
+        wall_clock: WALL,
+    };
+    Endpoint::new(now, config, seed(number))
+}
+
+fn seed(number: u64) -> [u8; 32] {
+    let mut seed = [7; 32];
+    seed[..8].copy_from_slice(&number.to_le_bytes());
+    seed
+}
