@@ -2,14 +2,14 @@
 //!
 //! | has | asks for a session | because |
 //! | --- | --- | --- |
-//! | no session | at once, then by the ladder of [`asking`] | it needs one |
+//! | no session | at once, then by the ladder of `asking` | it needs one |
 //! | a session | when a link went down and the others stay silent too, or nothing came up in time | the proxy may have forgotten it |
 //! | a session | no, and stops asking | something authentic came |
 //!
 //! The first answer that counts makes a new tunnel, which takes the place of an old one; what the old one
 //! had counted is kept ([`ClientStats`]). The links belong to the client: each tunnel gets all of them.
 //!
-//! Contract: as for a [`Tunnel`]: after any `handle_*` call, [`Client::poll_transmit`] until it leaves
+//! Contract: as for a [`Tunnel`](crate::tunnel::Tunnel): after any `handle_*` call, [`Client::poll_transmit`] until it leaves
 //! room in the batch, [`Client::poll_event`] until it has none, and one timer for
 //! [`Client::poll_timeout`].
 

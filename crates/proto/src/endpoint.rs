@@ -2,9 +2,9 @@
 //! is given its turn.
 //!
 //! A datagram costs the same whatever the number of sessions, up to a look-up in a tree: its index names
-//! the session ([`sessions`]), a packet's destination names the peer ([`peers`]), timers stand in one
+//! the session (`sessions`), a packet's destination names the peer (`peers`), timers stand in one
 //! ordered set, and only sessions that were touched are asked what they have to send. What a stranger may
-//! cause is told in [`admission`].
+//! cause is told in `admission`.
 //!
 //! A session is *pending* until its first authentic datagram came, which shows that the client has the
 //! keys now. Only then it takes the place of the peer's old session, whose links are told so.
