@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod address;
+pub mod demo;
 pub mod deployment;
 pub mod download;
 pub mod emulator;
@@ -19,7 +20,9 @@ pub mod prove;
 pub mod queue;
 pub mod router;
 pub mod scenario;
+pub mod stage;
 pub mod stats;
+pub mod status;
 pub mod tool;
 pub mod topology;
 pub mod trace;

@@ -67,6 +67,18 @@ impl Ping {
     /// # Errors
     /// As [`Ping::run`].
     pub fn run_here(&self) -> Result<Pinged, LabError> {
+        self.echoes_here().map(|echoes| Pinged::of(&echoes))
+    }
+
+    /// Pings out of `namespace` and tells each echo by itself, for what happens in between.
+    ///
+    /// # Errors
+    /// As [`Ping::run`].
+    pub fn echoes(&self, namespace: &Namespace) -> Result<Vec<Echo>, LabError> {
+        namespace.run(|| self.echoes_here())?
+    }
+
+    fn echoes_here(&self) -> Result<Vec<Echo>, LabError> {
         let failed = || LabError::io(format!("pinging {}", self.target));
         let mut socket = self.socket().map_err(failed())?;
         let target = SocketAddr::new(self.target, 0).into();
@@ -111,11 +123,7 @@ impl Ping {
                 answered += 1;
             }
         }
-        Ok(Pinged {
-            sent: sent.len(),
-            lost: sent.len() - answered,
-            rtt: Percentiles::of(times.into_iter().flatten().collect()),
-        })
+        Ok(sent.into_iter().zip(times).map(|(sent, rtt)| Echo { sent, rtt }).collect())
     }
 
     fn socket(&self) -> io::Result<Socket> {
@@ -131,6 +139,23 @@ impl Ping {
     }
 }
 
+/// One echo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Echo {
+    /// When it was sent.
+    pub sent: Instant,
+    /// When its answer came after that; `None` where none came.
+    pub rtt: Option<Duration>,
+}
+
+impl Echo {
+    /// When the answer came, if one did.
+    #[must_use]
+    pub fn answered(&self) -> Option<Instant> {
+        self.rtt.map(|rtt| self.sent + rtt)
+    }
+}
+
 /// The outcome of a series of echoes.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Pinged {
@@ -140,6 +165,14 @@ pub struct Pinged {
     pub lost: usize,
     /// Round-trip times of those answered.
     pub rtt: Percentiles,
+}
+
+impl Pinged {
+    fn of(echoes: &[Echo]) -> Self {
+        let times: Vec<Duration> = echoes.iter().filter_map(|echo| echo.rtt).collect();
+        let lost = echoes.len() - times.len();
+        Self { sent: echoes.len(), lost, rtt: Percentiles::of(times) }
+    }
 }
 
 fn reply_number(packet: &[u8]) -> Option<u16> {

@@ -5,13 +5,30 @@
 //! short ([`Trial::short`]). A proof that cannot run (a missing tool, a daemon that does not start) is an
 //! error; one whose figures are not as they must be has findings that are not `ok`.
 
+mod both;
+mod cut;
+mod demo;
 pub mod finding;
+mod rekey;
+mod restart;
+mod single;
+mod upload;
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use ropewalk_proto::units::Bitrate;
+
 pub use self::finding::Finding;
+use crate::access::Access;
+use crate::demo::QUEUE;
+use crate::download::Download;
+use crate::emulator::Bound;
 use crate::error::LabError;
+use crate::http::body_sha256;
+use crate::stage::{Progress, Stage};
+use crate::topology::TopologyConfig;
 
 /// A proof that can be run by its name.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +44,15 @@ pub struct Proof {
 }
 
 /// Every proof, in the order in which they run.
-pub const PROOFS: &[Proof] = &[];
+pub const PROOFS: &[Proof] = &[
+    demo::PROOF,
+    single::PROOF,
+    upload::PROOF,
+    cut::PROOF,
+    restart::PROOF,
+    rekey::PROOF,
+    both::PROOF,
+];
 
 /// How a proof is to be run.
 #[derive(Clone, Copy)]
@@ -44,11 +69,6 @@ pub struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Tells what goes on.
-    pub fn say(&self, line: impl AsRef<str>) {
-        (self.say)(line.as_ref());
-    }
-
     /// One of two values, by the length of the trial.
     #[must_use]
     pub fn either<T>(&self, full: T, short: T) -> T {
@@ -59,6 +79,12 @@ impl Trial<'_> {
     #[must_use]
     pub fn runs_or(&self, usual: u32) -> u32 {
         self.runs.unwrap_or(usual).max(1)
+    }
+}
+
+impl Progress for Trial<'_> {
+    fn say(&self, what: &str) {
+        (self.say)(what);
     }
 }
 
@@ -76,12 +102,42 @@ impl Proof {
     }
 }
 
+/// A client with these links (Mbit/s and round-trip milliseconds) and queues as in the demo.
+fn network(links: &[(u32, u64)]) -> TopologyConfig {
+    let access = |(mbps, rtt_ms): &(u32, u64)| {
+        let rtt = Duration::from_millis(*rtt_ms);
+        Access::symmetric(Bitrate::from_mbps((*mbps).into()), rtt, QUEUE).into()
+    };
+    TopologyConfig::new(links.iter().map(access).collect())
+}
+
+/// Whether a download arrived whole and unaltered.
+fn arrived(what: impl Into<String>, download: &Download, bytes: u64, seed: u64) -> Finding {
+    let whole = download.complete && download.sha256 == body_sha256(bytes, seed);
+    let told = match (whole, download.complete) {
+        (true, _) => "as sent".to_owned(),
+        (false, true) => "ALTERED".to_owned(),
+        (false, false) => format!("{} of {bytes} bytes: {}", download.bytes, download.message),
+    };
+    Finding::holds(what, whole, told, "sha256 as sent")
+}
+
+/// How late the emulator was. It never changes a rate, and what it adds counts against the tunnel, so
+/// that it is told and not judged: a proof that holds on a late emulator holds.
+fn lateness(stage: &Stage) -> Result<Finding, LabError> {
+    let told = stage.void_because(&Bound::default())?.unwrap_or_else(|| "in time".to_owned());
+    Ok(Finding::holds("the emulator", true, told, ""))
+}
+
 /// Runs a proof in short and fails the test where a finding is not as it must be.
 ///
 /// # Panics
 /// Then, with every finding; and when the proof could not be run.
 #[expect(clippy::panic, clippy::print_stdout, reason = "this is the assertion of a test")]
 pub fn assert_short(name: &str, program: &Path) {
+    // Tests of one program run beside each other; proofs measure time.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(proof) = Proof::named(name) else { panic!("there is no proof `{name}`") };
     let say = |line: &str| println!("-- {line}");
     let trial = Trial { program, short: true, runs: None, say: &say };

@@ -1,0 +1,218 @@
+//! The main job: one download over two unequal links behind NAT, with the real daemons, curl, and a
+//! real HTTP server whose sockets use cubic.
+//!
+//! First each link alone through the tunnel, then a file over both, then a UDP stream at the sum of
+//! the links. Every figure is what the application sees; rates are payload, so that headers and
+//! encryption count against us.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use ropewalk_proto::units::Bitrate;
+use serde::Serialize;
+
+use crate::access::Access;
+use crate::address::{SERVER_V4, client_interface};
+use crate::download::Download;
+use crate::emulator::Bound;
+use crate::error::LabError;
+use crate::http::body_sha256;
+use crate::ping::Ping;
+use crate::stage::{Progress, Stage, TCP_HEADERS, TUNNEL_OVERHEAD};
+use crate::status::Status;
+use crate::topology::TopologyConfig;
+
+/// The links: Mbit/s and round-trip milliseconds, NAT on each.
+pub const LINKS: [(u32, u64); 2] = [(8, 10), (2, 100)];
+/// What each link's queue holds.
+pub const QUEUE: Duration = Duration::from_millis(100);
+/// How long each link is measured alone, and the UDP stream over both.
+const MEASURE: Duration = Duration::from_secs(10);
+/// The file for both links: 12 MB, about 10 s.
+const FILE_BYTES: u64 = 12_000_000;
+const FILE_SEED: u64 = 2;
+/// Longer than a file of that size could take over the better link alone.
+const FILE_LIMIT: Duration = Duration::from_secs(30);
+/// The inner MTU over two links with 1500, where the status does not say.
+const USUAL_MTU: u16 = 1440;
+/// What the resequencer may wait beyond the difference of the links' delays: a deadline's granularity
+/// and the spread of a full link's queue.
+const WAIT_ALLOWANCE_MS: f64 = 20.0;
+
+/// What must be reached, in percent of the sum or of the packets.
+const TCP_AIM: f64 = 80.0;
+const UDP_AIM: f64 = 90.0;
+const IN_ORDER_AIM: f64 = 99.9;
+
+/// The result, as `--json` prints it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Goodput of a download over each link alone.
+    pub single_mbit: Vec<f64>,
+    /// Configured sum of the links.
+    pub sum_mbit: f64,
+    /// Goodput of the download over both.
+    pub tcp_mbit: f64,
+    /// Goodput of the UDP stream over both.
+    pub udp_mbit: f64,
+    /// The download in percent of the sum.
+    pub tcp_percent_of_sum: f64,
+    /// The stream in percent of the sum.
+    pub udp_percent_of_sum: f64,
+    /// The most that TCP payload can have of the sum, after all headers.
+    pub limit_percent: f64,
+    /// UDP packets that the application received in order, of those received.
+    pub in_order_percent: f64,
+    /// Median round trip through the tunnel beside the download.
+    pub ping_ms_beside: f64,
+    /// Whether the file arrived unaltered.
+    pub sha256_ok: bool,
+    /// Packets that the resequencer delivered late or dropped as duplicates, of all, in percent.
+    pub late_percent: f64,
+    /// 99th percentile of the time that the resequencer held a packet it held.
+    pub wait_p99_ms: f64,
+}
+
+/// The links of the demo as a network to build.
+#[must_use]
+pub fn network() -> TopologyConfig {
+    let wans = LINKS.map(|(mbps, rtt_ms)| {
+        let rtt = Duration::from_millis(rtt_ms);
+        Access::symmetric(Bitrate::from_mbps(mbps.into()), rtt, QUEUE).into()
+    });
+    TopologyConfig::new(wans.into())
+}
+
+/// Runs it with the `ropewalk` at `program`; also says why nothing may be concluded from it, if so.
+///
+/// # Errors
+/// When it could not be run to its end.
+pub fn run(program: &Path, progress: &dyn Progress) -> Result<(Outcome, Option<String>), LabError> {
+    progress.say("building the network: client, two NAT routers, the Internet, proxy, server");
+    let mut stage = Stage::build(program, &network())?;
+    let outcome = measure(&mut stage, progress)?;
+    let void = stage.void_because(&Bound::default())?;
+    Ok((outcome, void))
+}
+
+fn measure(stage: &mut Stage, progress: &dyn Progress) -> Result<Outcome, LabError> {
+    let mut single_mbit = Vec::new();
+    stage.start_proxy()?;
+    for (wan, (mbps, rtt)) in (0u8..).zip(LINKS) {
+        let interface = client_interface(wan);
+        stage.connect([wan])?;
+        if wan == 0 {
+            stage.check_congestion()?;
+            progress.say("the tunnel is up; the server's sockets use cubic");
+        }
+        let what = format!("download over {interface} alone ({mbps} Mbit/s, {rtt} ms)");
+        let download = stage.download(u64::MAX, 1, MEASURE, &what, progress)?;
+        single_mbit.push(download.mbit);
+    }
+
+    let status = stage.connect([0, 1])?;
+    // Below 1280 no IPv6 fits, and the figures made from it would mean nothing.
+    let mtu = status.inner_mtu().filter(|mtu| *mtu >= 1280).unwrap_or(USUAL_MTU);
+    let (file, ping_ms_beside) = file(stage, progress)?;
+    let sum: u32 = LINKS.iter().map(|(mbps, _)| *mbps).sum();
+    let sum_mbit = f64::from(sum);
+    let what = format!("a UDP stream of {sum} Mbit/s over both links");
+    progress.say(&what);
+    let udp = stage.stream_down(u64::from(sum) * 1_000_000, mtu, MEASURE)?;
+    progress.finish(&format!("{what}: {:.2} Mbit/s arrived", udp.mbit));
+
+    let sha256_ok = file.complete && file.sha256 == body_sha256(FILE_BYTES, FILE_SEED);
+    if !file.complete {
+        let Download { bytes, message, .. } = &file;
+        progress.say(&format!("the download broke off after {bytes} bytes: {message}"));
+    }
+    let status = stage.client_status()?;
+    Ok(Outcome {
+        single_mbit: single_mbit.into_iter().map(rounded).collect(),
+        sum_mbit,
+        tcp_mbit: rounded(file.mbit),
+        udp_mbit: rounded(udp.mbit),
+        tcp_percent_of_sum: rounded(100.0 * file.mbit / sum_mbit),
+        udp_percent_of_sum: rounded(100.0 * udp.mbit / sum_mbit),
+        limit_percent: rounded(
+            100.0 * f64::from(mtu - TCP_HEADERS) / f64::from(mtu + TUNNEL_OVERHEAD),
+        ),
+        in_order_percent: rounded(udp.in_order_percent),
+        ping_ms_beside: rounded(ping_ms_beside),
+        sha256_ok,
+        late_percent: rounded(late_percent(&status)),
+        wait_p99_ms: rounded(status.resequencer("wait_p99_ms")),
+    })
+}
+
+/// The file over both links, and a ping beside it.
+fn file(stage: &Stage, progress: &dyn Progress) -> Result<(Download, f64), LabError> {
+    let ping = Ping::new(SERVER_V4.into(), 60);
+    let what = format!("a file of {} MB over both links", FILE_BYTES / 1_000_000);
+    thread::scope(|scope| {
+        let client = stage.topology().client();
+        let pinging = scope.spawn(|| ping.run(client));
+        let file = stage.download(FILE_BYTES, FILE_SEED, FILE_LIMIT, &what, progress)?;
+        match pinging.join() {
+            Ok(pinged) => Ok((file, pinged?.rtt.p50_ms)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// What the resequencer delivered late or dropped, in percent of all it delivered.
+#[must_use]
+pub fn late_percent(status: &Status) -> f64 {
+    let [in_order, late, duplicate] =
+        ["in_order", "late", "duplicate"].map(|figure| status.resequencer(figure));
+    100.0 * (late + duplicate) / (in_order + late)
+}
+
+/// The longest time for which the resequencer may hold 99 of 100 of the packets it holds.
+#[must_use]
+pub fn wait_aim_ms() -> f64 {
+    let [(_, one), (_, other)] = LINKS;
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a link")]
+    let difference = one.abs_diff(other) as f64 / 2.0;
+    difference + WAIT_ALLOWANCE_MS
+}
+
+impl Outcome {
+    /// The best of the links alone.
+    #[must_use]
+    pub fn best_single_mbit(&self) -> f64 {
+        self.single_mbit.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// What was promised and not reached, as sentences.
+    #[must_use]
+    pub fn shortfalls(&self) -> Vec<String> {
+        let best = self.best_single_mbit();
+        let aims = [
+            (self.sha256_ok, "the file arrived altered or not at all".to_owned()),
+            (
+                self.tcp_mbit > best,
+                format!("{} Mbit/s over both, {best} over the best alone", self.tcp_mbit),
+            ),
+            (
+                self.tcp_percent_of_sum >= TCP_AIM,
+                format!("TCP {} % of the sum; the aim is {TCP_AIM} %", self.tcp_percent_of_sum),
+            ),
+            (
+                self.udp_percent_of_sum >= UDP_AIM,
+                format!("UDP {} % of the sum; the aim is {UDP_AIM} %", self.udp_percent_of_sum),
+            ),
+            (
+                self.in_order_percent >= IN_ORDER_AIM,
+                format!("{} % in order; the aim is {IN_ORDER_AIM} %", self.in_order_percent),
+            ),
+        ];
+        aims.into_iter().filter(|(reached, _)| !reached).map(|(_, what)| what).collect()
+    }
+}
+
+/// To three decimals, which is more than the measurement is good for.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}

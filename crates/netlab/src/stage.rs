@@ -1,0 +1,248 @@
+//! A network with everything on it: the emulated Internet, a real HTTP server beyond the proxy, and the
+//! daemons of the real program. What demo, proofs and scenarios of the kernel stand on.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::address::{SERVER_V4, SERVER_V6};
+use crate::deployment::Deployment;
+use crate::download::{Curl, Download};
+use crate::emulator::Bound;
+use crate::error::LabError;
+use crate::http::HttpServer;
+use crate::status::Status;
+use crate::topology::{Ipv6, Topology, TopologyConfig};
+use crate::traffic::{UdpReceived, UdpReceiver, UdpSender};
+
+/// The congestion control of every TCP connection that is measured: the one most hosts use.
+pub const CONGESTION: &str = "cubic";
+/// Headers of inner IPv4 and TCP with timestamps, in bytes.
+pub const TCP_HEADERS: u16 = 52;
+/// Headers of inner IPv4 and UDP, in bytes.
+pub const UDP_HEADERS: u16 = 28;
+/// What the tunnel and the outer IPv4 and UDP add to a full packet, in bytes (PROTOCOL §2).
+pub const TUNNEL_OVERHEAD: u16 = 60;
+
+/// The port of the server for UDP streams.
+const STREAM_PORT: u16 = 5000;
+
+/// Who is told what goes on.
+pub trait Progress {
+    /// A step was taken.
+    fn say(&self, what: &str);
+
+    /// A transfer has come so far.
+    fn show(&self, what: &str, elapsed: Duration, bytes: u64) {
+        let _ = (what, elapsed, bytes);
+    }
+
+    /// A transfer is over.
+    fn finish(&self, what: &str) {
+        self.say(what);
+    }
+}
+
+/// Everything that runs. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Stage {
+    // Daemons end before their network does.
+    deployment: Deployment,
+    server: HttpServer,
+    server_v6: Option<HttpServer>,
+    topology: Topology,
+}
+
+impl Stage {
+    /// Builds the network with its server; the daemons are configured and not started.
+    ///
+    /// # Errors
+    /// When the network cannot be built, or `program` makes no keys.
+    pub fn build(program: &Path, config: &TopologyConfig) -> Result<Self, LabError> {
+        let topology = Topology::build(config)?;
+        let server = serve(&topology, SERVER_V4.into())?;
+        let server_v6 = match config.ipv6 {
+            Ipv6::Off => None,
+            Ipv6::Routed | Ipv6::Masqueraded => Some(serve(&topology, SERVER_V6.into())?),
+        };
+        let deployment = Deployment::prepare(&topology, program)?;
+        Ok(Self { deployment, server, server_v6, topology })
+    }
+
+    /// Starts the proxy, then the client with these WANs, and waits until all of them are up.
+    ///
+    /// # Errors
+    /// When a daemon ends or the links do not come up in time; with the end of its log.
+    pub fn start(&mut self, wans: impl IntoIterator<Item = u8>) -> Result<Status, LabError> {
+        self.deployment.start_proxy(&self.topology)?;
+        self.connect(wans)
+    }
+
+    /// Starts the client (again) with these WANs only, and waits until all of them are up.
+    ///
+    /// # Errors
+    /// As [`Stage::start`].
+    pub fn connect(&mut self, wans: impl IntoIterator<Item = u8>) -> Result<Status, LabError> {
+        let wans: Vec<u8> = wans.into_iter().collect();
+        self.deployment.stop_client(0)?;
+        self.deployment.set_links(0, wans.iter().copied());
+        self.deployment.start_client(&self.topology, 0)?;
+        self.deployment.wait_up(0, wans.len()).map(Status)
+    }
+
+    /// The daemons.
+    pub fn deployment(&mut self) -> &mut Deployment {
+        &mut self.deployment
+    }
+
+    /// The daemons and the network, to change one while something runs in the other.
+    pub fn split(&mut self) -> (&mut Deployment, &Topology) {
+        (&mut self.deployment, &self.topology)
+    }
+
+    /// The network.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The network, to make its routers misbehave.
+    pub fn topology_mut(&mut self) -> &mut Topology {
+        &mut self.topology
+    }
+
+    /// Starts the proxy (again).
+    ///
+    /// # Errors
+    /// When it ends early or does not answer in time; with the end of its log.
+    pub fn start_proxy(&mut self) -> Result<(), LabError> {
+        self.deployment.start_proxy(&self.topology)
+    }
+
+    /// What the client says.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn client_status(&self) -> Result<Status, LabError> {
+        self.deployment.client_status(0).map(Status)
+    }
+
+    /// What the proxy says.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn proxy_status(&self) -> Result<Status, LabError> {
+        self.deployment.proxy_status().map(Status)
+    }
+
+    /// The URL of a body on the server.
+    #[must_use]
+    pub fn url(&self, bytes: u64, seed: u64) -> String {
+        self.server.url(bytes, seed)
+    }
+
+    /// The same over IPv6; `None` where the network has none.
+    #[must_use]
+    pub fn url_v6(&self, bytes: u64, seed: u64) -> Option<String> {
+        self.server_v6.as_ref().map(|server| server.url(bytes, seed))
+    }
+
+    /// Downloads a body to the client, as its routes say.
+    ///
+    /// # Errors
+    /// When curl cannot be started.
+    pub fn download(
+        &self,
+        bytes: u64,
+        seed: u64,
+        limit: Duration,
+        what: &str,
+        progress: &dyn Progress,
+    ) -> Result<Download, LabError> {
+        self.fetch(&self.url(bytes, seed), limit, what, progress)
+    }
+
+    /// Downloads `url` to the client, as its routes say.
+    ///
+    /// # Errors
+    /// When curl cannot be started.
+    pub fn fetch(
+        &self,
+        url: &str,
+        limit: Duration,
+        what: &str,
+        progress: &dyn Progress,
+    ) -> Result<Download, LabError> {
+        let curl = Curl { interface: None, limit: Some(limit) };
+        let started = Instant::now();
+        let show = |bytes| progress.show(what, started.elapsed(), bytes);
+        let download = curl.download(self.topology.client(), url, show)?;
+        progress.finish(&format!("{what}: {:.2} Mbit/s", download.mbit));
+        Ok(download)
+    }
+
+    /// What the server's sockets use, read back through the tunnel.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or does not use [`CONGESTION`].
+    pub fn check_congestion(&self) -> Result<(), LabError> {
+        let url = self.url(0, 0);
+        let head = ["--silent", "--max-time", "10", "--head", "--request", "GET", &url];
+        let head = self.topology.client().tool("curl", &head)?;
+        let used = head.lines().find_map(|line| line.strip_prefix("X-Tcp-Congestion: "));
+        match used.map(str::trim) {
+            Some(CONGESTION) => Ok(()),
+            other => Err(LabError::Unsupported(format!(
+                "the server's sockets use {other:?} and not {CONGESTION}"
+            ))),
+        }
+    }
+
+    /// A UDP stream of full packets to the client, which asks the server for it.
+    ///
+    /// # Errors
+    /// When a socket fails.
+    pub fn stream_down(
+        &self,
+        bits_per_second: u64,
+        inner_mtu: u16,
+        duration: Duration,
+    ) -> Result<UdpReceived, LabError> {
+        let bind = |to| move || UdpSocket::bind(to);
+        let near = self.topology.client().run(bind(SocketAddr::from(([0; 4], 0))))?;
+        let near = near.map_err(LabError::io("the client's socket for a stream"))?;
+        let at = SocketAddr::from((SERVER_V4, STREAM_PORT));
+        let far = self.topology.server().run(bind(at))?;
+        let far = far.map_err(LabError::io("the server's socket for a stream"))?;
+        let size = usize::from(inner_mtu.saturating_sub(UDP_HEADERS));
+        let sender = UdpSender { to: None, bits_per_second, size, duration };
+        let receiver = UdpReceiver {
+            hello_to: Some(at),
+            quiet: Duration::from_secs(2),
+            limit: duration * 2 + Duration::from_secs(5),
+        };
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| sender.run(&far));
+            let received = receiver.run(&near);
+            match sending.join() {
+                Ok(sent) => sent.and(received),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// Why nothing may be concluded from what was measured so far; `None` if it is sound.
+    ///
+    /// # Errors
+    /// When the emulator is gone.
+    pub fn void_because(&self, bound: &Bound) -> Result<Option<String>, LabError> {
+        let Some(emulator) = self.topology.emulator() else { return Ok(None) };
+        Ok(emulator.report()?.void_because(bound))
+    }
+}
+
+fn serve(topology: &Topology, address: IpAddr) -> Result<HttpServer, LabError> {
+    let listener = topology.server().run(|| TcpListener::bind((address, 80)))?;
+    HttpServer::serve(listener.map_err(LabError::io("the HTTP server's socket"))?, CONGESTION)
+}
