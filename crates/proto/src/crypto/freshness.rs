@@ -1,4 +1,4 @@
-//! Is a first message new, or a recording? (PROTOCOL §6.4)
+//! Is a first message new, or a recording? (PROTOCOL §6.3)
 //!
 //! A first message carries the time of the client's clock, sealed. It is fresh if that time is newer
 //! than any seen from this client's key; for a key not seen since the responder started, if it is

@@ -1,7 +1,7 @@
 //! The keys of a session: several epochs to receive under, one to send under.
 //!
 //! An epoch is one run of the handshake (0) or of a rekey (1, 2, …). A datagram names its epoch
-//! modulo 16, the *phase*. The rules (PROTOCOL §4):
+//! modulo 16, the *phase*. The rules (PROTOCOL §6.5):
 //!
 //! * The initiator sends under a new key as soon as it has it. The responder does so only after an
 //!   authentic datagram under it: before that it cannot know that the initiator has the key.

@@ -3,7 +3,7 @@
 //! snow asks a resolver for its random numbers. Ours is seeded from the generator that the caller
 //! passes in, so that a run with a printed seed repeats byte for byte.
 //!
-//! Data keys (PROTOCOL §6.5): Noise's two transport keys are not used as they are. Each data key is
+//! Data keys (PROTOCOL §6): Noise's two transport keys are not used as they are. Each data key is
 //! keyed BLAKE2s-256 under the Noise key of its direction over a label, the direction, the cipher and
 //! the handshake hash. So one Noise key can never be used with two ciphers, and the keys depend on
 //! every byte of the handshake, the negotiation included.

@@ -1,4 +1,4 @@
-//! New keys for a running session (PROTOCOL §7).
+//! New keys for a running session (PROTOCOL §6.5).
 //!
 //! The same Noise pattern as the handshake, carried in frames of the session itself and bound to it:
 //! the prologue holds the previous epoch's handshake hash and the number of the new epoch. The two

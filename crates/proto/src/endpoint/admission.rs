@@ -1,4 +1,4 @@
-//! From a first message to an answer, from cheap to costly (PROTOCOL §6.5).
+//! From a first message to an answer, from cheap to costly (PROTOCOL §6.7).
 //!
 //! | step | what a stranger needs to come further | answer |
 //! | --- | --- | --- |

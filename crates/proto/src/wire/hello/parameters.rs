@@ -1,4 +1,4 @@
-//! What one end wishes or states beside the keys: a list of type, length, value (PROTOCOL §6.3).
+//! What one end wishes or states beside the keys: a list of type, length, value (PROTOCOL §6.1).
 //!
 //! ```text
 //! +------+--------+--- - -
