@@ -2,6 +2,7 @@
 
 use ropewalk_proto::client::{ClientState, Trouble};
 use ropewalk_proto::crypto::StaticSecret;
+use ropewalk_proto::endpoint::PeerConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::time::Duration;
@@ -30,6 +31,26 @@ fn each_client_gets_its_own_packets_only() {
     }
     world.send_down(&packet(SERVER, inner(7), 84, 1));
     assert_eq!(world.proxy.stats().drops.get(DropReason::UnknownDestination), 1);
+}
+
+#[test]
+fn ipv6_packets_find_their_client_too() {
+    let mut world = World::new(7);
+    let secret = StaticSecret::generate(&mut world.rng);
+    let own: ipnet::Ipv6Net = "fd00:77::2/64".parse().unwrap();
+    world.allow(secret.public(), PeerConfig { inner_v6: Some(own), ..peer(0) });
+    let config = world.client_config(secret);
+    world.add_end(config, &[10]);
+    world.connect();
+    world.run_for(ms(1500));
+    assert_eq!(world.clients[0].client.session().unwrap().own.len(), 2);
+    let mut packet = vec![0; 60];
+    packet[0] = 0x60;
+    packet[4..8].copy_from_slice(&[0, 20, 17, 64]);
+    packet[24..40].copy_from_slice(&own.addr().octets());
+    world.send_down(&packet);
+    world.run_for(ms(50));
+    assert_eq!(world.clients[0].tun.0, [packet]);
 }
 
 #[test]

@@ -217,20 +217,15 @@ impl World {
 
     /// The proxy's machine is gone and comes back with its keys and its table.
     pub(crate) fn restart_proxy(&mut self) {
-        self.proxy = proxy(self.now, &self.secret, self.rng.next_u64(), 1 << 16);
-        for (key, config) in &self.peers {
-            self.proxy.set_peer(self.now, *key, config.clone()).unwrap();
-        }
+        self.restart_proxy_with_room(1 << 16);
     }
 
     /// As [`Self::restart_proxy`], with room for so many sessions.
     pub(crate) fn restart_proxy_with_room(&mut self, max_sessions: usize) {
-        self.restart_proxy();
-        let mut small = proxy(self.now, &self.secret, self.rng.next_u64(), max_sessions);
+        self.proxy = proxy(self.now, &self.secret, self.rng.next_u64(), max_sessions);
         for (key, config) in &self.peers {
-            small.set_peer(self.now, *key, config.clone()).unwrap();
+            self.proxy.set_peer(self.now, *key, config.clone()).unwrap();
         }
-        self.proxy = small;
     }
 
     /// Puts a datagram on the way as if a link had carried it.
