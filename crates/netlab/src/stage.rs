@@ -12,6 +12,7 @@ use crate::download::{Curl, Download};
 use crate::emulator::Bound;
 use crate::error::LabError;
 use crate::http::HttpServer;
+use crate::namespace::Namespace;
 use crate::status::Status;
 use crate::topology::{Ipv6, Topology, TopologyConfig};
 use crate::traffic::{UdpReceived, UdpReceiver, UdpSender};
@@ -24,9 +25,6 @@ pub const TCP_HEADERS: u16 = 52;
 pub const UDP_HEADERS: u16 = 28;
 /// What the tunnel and the outer IPv4 and UDP add to a full packet, in bytes (PROTOCOL §2).
 pub const TUNNEL_OVERHEAD: u16 = 60;
-
-/// The port of the server for UDP streams.
-const STREAM_PORT: u16 = 5000;
 
 /// Who is told what goes on.
 pub trait Progress {
@@ -209,27 +207,37 @@ impl Stage {
         inner_mtu: u16,
         duration: Duration,
     ) -> Result<UdpReceived, LabError> {
-        let bind = |to| move || UdpSocket::bind(to);
-        let near = self.topology.client().run(bind(SocketAddr::from(([0; 4], 0))))?;
-        let near = near.map_err(LabError::io("the client's socket for a stream"))?;
-        let at = SocketAddr::from((SERVER_V4, STREAM_PORT));
-        let far = self.topology.server().run(bind(at))?;
-        let far = far.map_err(LabError::io("the server's socket for a stream"))?;
+        let (near, far, at) = self.stream_sockets()?;
         let size = usize::from(inner_mtu.saturating_sub(UDP_HEADERS));
         let sender = UdpSender { to: None, bits_per_second, size, duration };
-        let receiver = UdpReceiver {
-            hello_to: Some(at),
-            quiet: Duration::from_secs(2),
-            limit: duration * 2 + Duration::from_secs(5),
+        stream((&sender, &far), (&receiver(Some(at), duration), &near))
+    }
+
+    /// A UDP stream of full packets from the client to the server.
+    ///
+    /// # Errors
+    /// When a socket fails.
+    pub fn stream_up(
+        &self,
+        bits_per_second: u64,
+        inner_mtu: u16,
+        duration: Duration,
+    ) -> Result<UdpReceived, LabError> {
+        let (near, far, at) = self.stream_sockets()?;
+        let size = usize::from(inner_mtu.saturating_sub(UDP_HEADERS));
+        let sender = UdpSender { to: Some(at), bits_per_second, size, duration };
+        stream((&sender, &near), (&receiver(None, duration), &far))
+    }
+
+    /// A socket at the client, one at the server, and where that one is.
+    fn stream_sockets(&self) -> Result<(UdpSocket, UdpSocket, SocketAddr), LabError> {
+        let bind = |namespace: &Namespace, to: SocketAddr| {
+            namespace.run(|| UdpSocket::bind(to))?.map_err(LabError::io("a socket for a stream"))
         };
-        thread::scope(|scope| {
-            let sending = scope.spawn(|| sender.run(&far));
-            let received = receiver.run(&near);
-            match sending.join() {
-                Ok(sent) => sent.and(received),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
+        let near = bind(self.topology.client(), ([0; 4], 0).into())?;
+        let far = bind(self.topology.server(), (SERVER_V4, 0).into())?;
+        let at = far.local_addr().map_err(LabError::io("a socket for a stream"))?;
+        Ok((near, far, at))
     }
 
     /// Why nothing may be concluded from what was measured so far; `None` if it is sound.
@@ -240,6 +248,25 @@ impl Stage {
         let Some(emulator) = self.topology.emulator() else { return Ok(None) };
         Ok(emulator.report()?.void_because(bound))
     }
+}
+
+fn receiver(hello_to: Option<SocketAddr>, duration: Duration) -> UdpReceiver {
+    let limit = duration * 2 + Duration::from_secs(5);
+    UdpReceiver { hello_to, quiet: Duration::from_secs(2), limit }
+}
+
+fn stream(
+    (sender, from): (&UdpSender, &UdpSocket),
+    (receiver, to): (&UdpReceiver, &UdpSocket),
+) -> Result<UdpReceived, LabError> {
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| sender.run(from));
+        let received = receiver.run(to);
+        match sending.join() {
+            Ok(sent) => sent.and(received),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 fn serve(topology: &Topology, address: IpAddr) -> Result<HttpServer, LabError> {

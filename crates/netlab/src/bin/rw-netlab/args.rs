@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Topology(TopologyArgs),
     /// Download over two unequal links behind NAT with the real program, and print what came of it.
     Demo(DemoArgs),
+    /// Run a scenario file on this machine's kernel with the real daemons.
+    Scenario(ScenarioArgs),
     /// Run acceptance on this machine's kernel with the real daemons: all proofs, or those named.
     Prove(ProveArgs),
     /// Build the emulated Internet, use it, take it down; says whether this machine can.
@@ -107,6 +109,18 @@ pub(crate) struct ProveArgs {
     /// How often a proof is repeated that is about every run of several.
     #[arg(long)]
     pub(crate) runs: Option<u32>,
+    /// The `ropewalk` to run; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) program: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ScenarioArgs {
+    /// Such as those of `crates/netlab/scenarios`.
+    pub(crate) file: PathBuf,
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// The `ropewalk` to run; the one beside this program unless given.
     #[arg(long)]
     pub(crate) program: Option<PathBuf>,

@@ -11,15 +11,12 @@ use ropewalk_netlab::stage::Progress;
 use ropewalk_netlab::stats::mbit;
 
 use crate::args::DemoArgs;
-use crate::prove::beside_this_program;
+use crate::prove::program_to_run;
 
 /// Runs it; failure where an aim was not reached. With `--json` nothing is printed after the object.
 pub(crate) fn run(options: &DemoArgs) -> Result<ExitCode> {
     let started = Instant::now();
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => beside_this_program("ropewalk")?,
-    };
+    let program = program_to_run(options.program.as_ref())?;
     let terminal = Terminal { rewrites: std::io::stderr().is_terminal() };
     let (outcome, void) = run_demo(&program, &terminal)?;
 

@@ -9,6 +9,7 @@ mod args;
 mod demo;
 mod lab;
 mod prove;
+mod scenario;
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::ExitCode;
@@ -64,6 +65,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(options) => {
             enter_lab()?;
             return demo::run(&options);
+        }
+        Command::Scenario(options) => {
+            enter_lab()?;
+            return scenario::run(&options);
         }
         Command::Prove(options) if options.list => prove::list(),
         Command::Prove(options) => {

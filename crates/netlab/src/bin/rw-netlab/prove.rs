@@ -30,10 +30,7 @@ pub(crate) fn list() {
 
 /// Runs the proofs named, or all; success only where everything held.
 pub(crate) fn run(options: &ProveArgs) -> Result<ExitCode> {
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => beside_this_program("ropewalk")?,
-    };
+    let program = program_to_run(options.program.as_ref())?;
     let mut all_held = true;
     for proof in chosen(&options.names)? {
         let proven = prove(proof, &program, options);
@@ -50,10 +47,13 @@ pub(crate) fn run(options: &ProveArgs) -> Result<ExitCode> {
     Ok(if all_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The program `name` in the folder of this one.
-pub(crate) fn beside_this_program(name: &str) -> Result<PathBuf> {
+/// The `ropewalk` told, or the one in the folder of this program.
+pub(crate) fn program_to_run(told: Option<&PathBuf>) -> Result<PathBuf> {
+    if let Some(program) = told {
+        return Ok(program.clone());
+    }
     let own = std::env::current_exe().context("finding this program")?;
-    let program = own.with_file_name(name);
+    let program = own.with_file_name("ropewalk");
     if !program.is_file() {
         bail!(
             "there is no {}: build it with `cargo build --release -p ropewalk-cli`",

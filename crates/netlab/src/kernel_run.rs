@@ -1,0 +1,327 @@
+//! A scenario file on this machine's kernel, with the real daemons: the twin of the run in virtual time.
+//!
+//! The scenario begins when all links of the tunnel are up. The first traffic of a kind is the one
+//! that is told; the others are load.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_proto::units::Bitrate;
+use toml::Table;
+
+use crate::access::Access;
+use crate::address::{SERVER_V4, client_interface};
+use crate::demo::late_percent;
+use crate::download::Curl;
+use crate::emulator::Bound;
+use crate::error::LabError;
+use crate::http::body_sha256;
+use crate::ping::Ping;
+use crate::scenario::file::{Direction, TrafficKind, TrafficSection, TunnelSection};
+use crate::scenario::{Link, Scenario};
+use crate::scenario_report::{Runner, ScenarioReport};
+use crate::stage::{CONGESTION, Progress, Stage};
+use crate::stats::percent;
+use crate::topology::{TopologyConfig, WanConfig};
+
+/// How long traffic without an end of its own may last.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// What counts as data on a link that returns: more than probes and keepalives make in that time.
+const CARRIED: u64 = 20_000;
+/// How often a link that returns is looked at, and for how long.
+const POLL: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Echoes of a ping by the second.
+const ECHOES: u32 = 10;
+
+/// Values as they come from one traffic.
+type Values = Vec<(&'static str, f64)>;
+
+/// Runs `scenario` with the `ropewalk` at `program`.
+///
+/// # Errors
+/// When the network or the daemons cannot be started, or a tool fails.
+pub fn run(
+    scenario: &Scenario,
+    program: &Path,
+    progress: &dyn Progress,
+) -> Result<ScenarioReport, LabError> {
+    progress.say("building the network");
+    let mut stage = Stage::build(program, &network(scenario))?;
+    configure(&mut stage, &scenario.tunnel);
+    let links = u8::try_from(scenario.links.len()).unwrap_or(u8::MAX);
+    let status = stage.start(0..links)?;
+    stage.topology().client().sysctl(&[("net.ipv4.tcp_congestion_control", CONGESTION)])?;
+    let mtu = status.inner_mtu().unwrap_or_default();
+
+    progress.say("the tunnel is up; the scenario begins");
+    let play = Play { stage: &stage, scenario, mtu, started: Instant::now() };
+    if let Some(emulator) = stage.topology().emulator() {
+        let start = emulator.now();
+        for (index, link) in scenario.links.iter().enumerate() {
+            emulator.follow(index, link, start)?;
+        }
+    }
+    let mut report = ScenarioReport::new(scenario, Runner::Kernel);
+    for (name, value) in play.everything()? {
+        report.note(name, value);
+    }
+    let status = stage.client_status()?;
+    report.note("late_percent", late_percent(&status));
+    report.note("wait_p99_ms", status.resequencer("wait_p99_ms"));
+    report.void = stage.void_because(&Bound::default())?;
+    Ok(report)
+}
+
+fn network(scenario: &Scenario) -> TopologyConfig {
+    let wan = |link: &Link| WanConfig {
+        access: Some(Access {
+            upstream: link.upstream.initial.clone(),
+            downstream: link.downstream.initial.clone(),
+        }),
+        udp_timeout: link.nat_udp_timeout,
+    };
+    let wans = scenario.links.iter().map(wan).collect();
+    TopologyConfig { seed: scenario.seed, ..TopologyConfig::new(wans) }
+}
+
+/// The words of the scenario are those of the config files.
+fn configure(stage: &mut Stage, section: &TunnelSection) {
+    let mut tunnel = Table::new();
+    let settings = [
+        ("scheduler", &section.scheduler),
+        ("controller", &section.controller),
+        ("when_closed", &section.when_closed),
+    ];
+    for (key, value) in settings {
+        if let Some(value) = value {
+            tunnel.insert(key.into(), value.clone().into());
+        }
+    }
+    if let Some(seconds) = section.rekey_s {
+        tunnel.insert("rekey_after".into(), format!("{:.0}ms", seconds * 1e3).into());
+    }
+    let deployment = stage.deployment();
+    deployment.proxy_config().insert("tunnel".into(), tunnel.clone().into());
+    let client = deployment.client_config(0);
+    client.insert("tunnel".into(), tunnel.into());
+    if let Some(keepalive) = &section.keepalive {
+        client.insert("keepalive".into(), keepalive.clone().into());
+    }
+}
+
+/// A scenario under way.
+struct Play<'a> {
+    stage: &'a Stage,
+    scenario: &'a Scenario,
+    mtu: u16,
+    started: Instant,
+}
+
+impl Play<'_> {
+    /// All traffic, and beside it the watch over links that return; values in the order of the file.
+    fn everything(&self) -> Result<Values, LabError> {
+        thread::scope(|scope| {
+            let returns = scope.spawn(|| self.reuse());
+            let traffic: Vec<_> = (0u64..)
+                .zip(&self.scenario.traffic)
+                .map(|(number, traffic)| scope.spawn(move || self.traffic(number, traffic)))
+                .collect();
+            let mut values = Values::new();
+            for running in traffic.into_iter().chain([returns]) {
+                match running.join() {
+                    Ok(outcome) => values.extend(outcome?),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            Ok(combine(values))
+        })
+    }
+
+    fn sleep_until(&self, moment: Duration) {
+        thread::sleep((self.started + moment).saturating_duration_since(Instant::now()));
+    }
+
+    fn traffic(&self, number: u64, traffic: &TrafficSection) -> Result<Values, LabError> {
+        let start = Duration::from_secs_f64(traffic.start_s);
+        self.sleep_until(start);
+        let rest = self.scenario.duration.map_or(LONGEST, |end| end.saturating_sub(start));
+        let own = traffic.duration_s.map_or(LONGEST, Duration::from_secs_f64);
+        let duration = own.min(rest);
+        // Each its own body, and none that of seed 0.
+        let seed = number + 1;
+        match (traffic.kind, traffic.direction) {
+            (TrafficKind::Ping, _) => self.ping(duration),
+            (TrafficKind::Udp, direction) => self.udp(traffic, direction, duration),
+            (TrafficKind::Tcp | TrafficKind::Http, Direction::Up) => {
+                self.upload(traffic.bytes, seed, duration)
+            }
+            (TrafficKind::Tcp | TrafficKind::Http, _) => {
+                self.download(traffic.bytes, seed, duration)
+            }
+        }
+    }
+
+    fn download(
+        &self,
+        bytes: Option<u64>,
+        seed: u64,
+        duration: Duration,
+    ) -> Result<Values, LabError> {
+        let url = self.stage.url(bytes.unwrap_or(u64::MAX), seed);
+        let curl = Curl { interface: None, limit: Some(duration) };
+        let done = curl.download(self.stage.topology().client(), &url, |_| {})?;
+        let mut values = vec![
+            ("tcp_mbit", done.mbit),
+            ("tcp_percent_of_sum", self.percent_of_sum(done.mbit, Direction::Down)),
+            ("longest_stall_ms", done.longest_stall_ms),
+        ];
+        if let Some(bytes) = bytes {
+            let as_sent = done.complete && done.sha256 == body_sha256(bytes, seed);
+            values.push(("sha256_ok", f64::from(u8::from(as_sent))));
+        }
+        Ok(values)
+    }
+
+    /// One without a length is given what the links carry in its time, since the server answers only
+    /// to a whole body.
+    fn upload(
+        &self,
+        bytes: Option<u64>,
+        seed: u64,
+        duration: Duration,
+    ) -> Result<Values, LabError> {
+        let length = bytes.unwrap_or_else(|| {
+            let sum = self.sum(Direction::Up).as_bps() / 8;
+            sum.saturating_mul(duration.as_secs())
+        });
+        let curl = Curl { interface: None, limit: Some(duration * 4) };
+        let client = self.stage.topology().client();
+        let done = curl.upload(client, &self.stage.url(0, 0), length, seed)?;
+        let as_sent = done.bytes == length && done.sha256 == body_sha256(length, seed);
+        Ok(vec![
+            ("tcp_mbit", done.mbit),
+            ("tcp_percent_of_sum", self.percent_of_sum(done.mbit, Direction::Up)),
+            ("sha256_ok", f64::from(u8::from(as_sent))),
+        ])
+    }
+
+    fn udp(
+        &self,
+        traffic: &TrafficSection,
+        direction: Direction,
+        duration: Duration,
+    ) -> Result<Values, LabError> {
+        // Checked with the file: a UDP stream has a rate.
+        let rate = crate::profile::bitrate(traffic.rate_mbit.unwrap_or_default()).as_bps();
+        let came = match direction {
+            Direction::Up => self.stage.stream_up(rate, self.mtu, duration)?,
+            Direction::Down | Direction::Both => {
+                self.stage.stream_down(rate, self.mtu, duration)?
+            }
+        };
+        Ok(vec![
+            ("udp_mbit", came.mbit),
+            ("udp_percent_of_sum", self.percent_of_sum(came.mbit, direction)),
+            ("udp_lost_percent", percent(came.lost, came.sent)),
+            ("in_order_percent", came.in_order_percent),
+        ])
+    }
+
+    fn ping(&self, duration: Duration) -> Result<Values, LabError> {
+        let count = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX).saturating_mul(ECHOES);
+        let interval = Duration::from_secs(1) / ECHOES;
+        let ping = Ping { interval, ..Ping::new(SERVER_V4.into(), count.max(1)) };
+        let pinged = ping.run(self.stage.topology().client())?;
+        Ok(vec![
+            ("ping_p50_ms", pinged.rtt.p50_ms),
+            ("ping_p99_ms", pinged.rtt.p99_ms),
+            ("ping_lost_percent", percent(pinged.lost as u64, pinged.sent as u64)),
+        ])
+    }
+
+    /// After each outage, how long until its link carries data again.
+    fn reuse(&self) -> Result<Values, LabError> {
+        let mut ends: Vec<(Duration, String)> = Vec::new();
+        for (wan, link) in (0u8..).zip(&self.scenario.links) {
+            let changes = &link.downstream.changes;
+            let cuts = changes.windows(2).filter(|pair| pair[0].1.cut.is_some());
+            let returns = cuts.filter(|pair| pair[1].1.cut.is_none());
+            ends.extend(returns.map(|pair| (pair[1].0, client_interface(wan))));
+        }
+        ends.sort();
+        let mut values = Values::new();
+        for (end, link) in ends {
+            self.sleep_until(end);
+            values.push(("seconds_to_reuse", self.time_until_reuse(&link)?));
+        }
+        Ok(values)
+    }
+
+    fn time_until_reuse(&self, link: &str) -> Result<f64, LabError> {
+        let returned = Instant::now();
+        let before = self.stage.client_status()?.bytes(link, "down");
+        while returned.elapsed() < PATIENCE {
+            let status = self.stage.client_status()?;
+            if status.is_up(link) && status.bytes(link, "down") >= before + CARRIED {
+                return Ok(returned.elapsed().as_secs_f64());
+            }
+            thread::sleep(POLL);
+        }
+        Ok(f64::INFINITY)
+    }
+
+    /// The links' initial rates in a direction.
+    fn sum(&self, direction: Direction) -> Bitrate {
+        let course = |link: &Link| match direction {
+            Direction::Up => link.upstream.initial.rate.mean(),
+            Direction::Down | Direction::Both => link.downstream.initial.rate.mean(),
+        };
+        let bits = self.scenario.links.iter().filter_map(course).map(Bitrate::as_bps).sum();
+        Bitrate::from_bps(bits)
+    }
+
+    fn percent_of_sum(&self, mbit: f64, direction: Direction) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
+        let sum = self.sum(direction).as_bps() as f64 / 1e6;
+        100.0 * mbit / sum
+    }
+}
+
+/// The first of each name counts, but all bodies must be right, and the slowest return is told.
+fn combine(values: Values) -> Values {
+    let of = |name: &str| -> Vec<f64> {
+        values.iter().filter(|value| value.0 == name).map(|value| value.1).collect()
+    };
+    let (bodies, returns) = (of("sha256_ok"), of("seconds_to_reuse"));
+    let mut combined = Values::new();
+    if !bodies.is_empty() {
+        combined.push(("sha256_ok", bodies.into_iter().fold(1.0, f64::min)));
+    }
+    if !returns.is_empty() {
+        combined.push(("seconds_to_reuse", returns.into_iter().fold(0.0, f64::max)));
+    }
+    combined.extend(values);
+    combined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wrong_body_and_the_slowest_return_are_what_is_told() {
+        let combined = combine(vec![
+            ("tcp_mbit", 3.0),
+            ("sha256_ok", 1.0),
+            ("sha256_ok", 0.0),
+            ("seconds_to_reuse", 0.5),
+            ("seconds_to_reuse", 1.5),
+        ]);
+        let first = |name| combined.iter().find(|value| value.0 == name).map(|value| value.1);
+        assert_eq!(first("sha256_ok"), Some(0.0));
+        assert_eq!(first("seconds_to_reuse"), Some(1.5));
+        assert_eq!(first("tcp_mbit"), Some(3.0));
+    }
+}
