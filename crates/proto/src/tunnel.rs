@@ -117,9 +117,12 @@ pub struct Tunnel {
 #[derive(Clone, Copy, Debug)]
 struct Closing {
     reason: CloseReason,
-    /// Next link to say it on.
-    next: usize,
+    /// How often it was said.
+    said: usize,
 }
+
+/// How often each link says goodbye: one loss must not leave the peer guessing.
+const FAREWELLS: usize = 2;
 
 /// The tunnel has as many links as it may have, or the key has no free link id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -238,13 +241,13 @@ impl Tunnel {
 
     /// Says goodbye on every link with the next [`poll_transmit`](Self::poll_transmit).
     pub fn close(&mut self, reason: CloseReason) {
-        self.closing.get_or_insert(Closing { reason, next: 0 });
+        self.closing.get_or_insert(Closing { reason, said: 0 });
     }
 
     /// Whether goodbye was said on every link.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closing.is_some_and(|closing| closing.next >= self.links.len())
+        self.closing.is_some_and(|closing| closing.said >= FAREWELLS * self.links.len())
     }
 
     /// What happened, oldest first.

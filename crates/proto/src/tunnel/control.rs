@@ -6,7 +6,7 @@
 use super::link::{Link, LinkState, Pending};
 use super::path::CHALLENGE_LEN;
 use super::seal::{Cargo, Datagram, Made, Press};
-use super::{Side, Tunnel};
+use super::{Closing, Side, Tunnel};
 use crate::ecn::Ecn;
 use crate::path::Path;
 use crate::sink::TransmitSink;
@@ -154,10 +154,12 @@ impl Tunnel {
 
     /// The last words on each link, then silence.
     pub(super) fn send_close(&mut self, now: Instant, out: &mut impl TransmitSink) {
-        while let Some(mut closing) = self.closing.filter(|closing| closing.next < self.links.len())
+        while let Some(closing) = self.closing
+            && !self.is_closed()
         {
             let (mut press, links, global) = self.press();
-            let link = &mut links[closing.next];
+            let place = closing.said % links.len();
+            let link = &mut links[place];
             let mut datagram = frames(link.path(), global);
             datagram.eliciting = false;
             let made = press.send(now, link, &datagram, out, |writer, _| {
@@ -166,8 +168,7 @@ impl Tunnel {
             if made == Made::Full {
                 return;
             }
-            closing.next += 1;
-            self.closing = Some(closing);
+            self.closing = Some(Closing { said: closing.said + 1, ..closing });
         }
     }
 }

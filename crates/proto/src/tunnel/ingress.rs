@@ -13,13 +13,13 @@ use std::mem;
 
 use super::Traffic;
 use super::filter::Refusal;
-use super::link::Link;
+use super::link::{Link, LinkState};
 use super::path::Validation;
 use super::{InnerFilter, Side, Tunnel};
 use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
-use crate::event::Event;
+use crate::event::{DownReason, Event};
 use crate::link::receiver::Arrival as LinkArrival;
 use crate::packet::PacketView;
 use crate::path::Path;
@@ -187,7 +187,7 @@ impl Tunnel {
         });
         let name = join.ok_or(DropReason::UnknownLink)?;
         if self.links.len() >= MAX_LINKS {
-            return Err(DropReason::TooManyLinks);
+            self.evict().ok_or(DropReason::TooManyLinks)?;
         }
         self.keys.claim_link(now, clear.link).map_err(|_| DropReason::LinkIdUsed)?;
         let validation = Validation::learned(now, path, size, Self::token(&mut self.rng));
@@ -195,6 +195,16 @@ impl Tunnel {
         let new = self.new_link(now, clear.link, &name, validation, self.config.max_mtu);
         self.insert(Link::accepted(now, new));
         self.position(clear.link).map_err(|_| DropReason::UnknownLink)
+    }
+
+    /// Makes room for a link by forgetting the one that has been down for longest: the client's word that it
+    /// left may have been lost.
+    fn evict(&mut self) -> Option<()> {
+        let down = self.links.iter().enumerate().filter(|(_, link)| link.state == LinkState::Down);
+        let (at, _) = down.min_by_key(|(_, link)| link.since)?;
+        let link = self.links.remove(at);
+        self.events.push_back(Event::LinkDown(link.id, DownReason::Left));
+        Some(())
     }
 
     /// Step 4.
