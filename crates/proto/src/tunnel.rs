@@ -186,7 +186,7 @@ impl Tunnel {
         }
         let path = *config.paths.first().ok_or(AddLinkError::NoPath)?;
         let Some(id) = self.keys.free_link(now) else {
-            self.rekey.request();
+            self.rekey.request_for_ids(now);
             return Err(AddLinkError::NoId);
         };
         self.keys.claim_link(now, id).map_err(|_| AddLinkError::NoId)?;
