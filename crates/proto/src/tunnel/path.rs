@@ -75,7 +75,13 @@ impl Validation {
         token: impl FnOnce() -> [u8; 8],
     ) {
         match &mut self.trial {
-            Some(trial) if trial.path == path => trial.received += bytes as u64,
+            Some(trial) if trial.path == path => {
+                trial.received += bytes as u64;
+                // It is still there: worth asking again, or a path that lost all tries stays unproven.
+                if newest && trial.tries >= MAX_TRIES && now >= trial.next {
+                    trial.tries = 0;
+                }
+            }
             _ if path == self.path || !newest => {
                 // The old path speaks again with a newer number: whoever raced it has lost.
                 if newest && self.proven {
@@ -179,6 +185,22 @@ mod tests {
                 assert!(sent.is_some(), "{received} bytes received");
             }
         }
+    }
+
+    #[test]
+    fn an_address_that_lost_all_challenges_is_asked_again_when_it_speaks() {
+        let mut validation = Validation::learned(Instant::ZERO, path(1), 1000, TOKEN);
+        let mut now = Instant::ZERO;
+        while let Some(due) = validation.poll_timeout() {
+            now = now.max(due);
+            assert!(validation.poll_challenge(now, LEN).is_some());
+        }
+        now += RETRY;
+        assert_eq!(validation.poll_challenge(now, LEN), None, "silence ends the tries");
+        validation.on_received(now, path(1), 100, true, || TOKEN);
+        assert_eq!(validation.poll_challenge(now, LEN), Some((path(1), TOKEN)));
+        assert_eq!(validation.on_response(path(1), TOKEN), Some(false));
+        assert!(validation.is_proven());
     }
 
     #[test]
