@@ -8,6 +8,7 @@
 //! batch, [`Tunnel::poll_event`] until it has none, and arm one timer with [`Tunnel::poll_timeout`].
 
 mod control;
+mod departed;
 mod egress;
 mod feedback;
 mod filter;
@@ -48,6 +49,7 @@ use crate::sink::PacketSink;
 use crate::time::Instant;
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::{CloseReason, Halt, low32};
+use departed::Departures;
 use flows::FlowTable;
 use link::{Link, NewLink};
 use path::Validation;
@@ -88,6 +90,7 @@ pub struct Tunnel {
     rekey: Rekey,
     /// Sorted by id.
     links: Vec<Link>,
+    departed: Departures,
     scheduler: AnyScheduler,
     queue: EgressQueue,
     flows: FlowTable,
@@ -158,6 +161,7 @@ impl Tunnel {
             keys: session.keys,
             peer: session.peer,
             links: Vec::new(),
+            departed: Departures::default(),
             flows: FlowTable::new(),
             next_global: 0,
             sender_clock: ingress::SenderClock::default(),
@@ -193,15 +197,20 @@ impl Tunnel {
         let validation = Validation::trusted(path);
         let max_mtu = config.mtu.unwrap_or(u16::MAX).min(self.config.max_mtu);
         let new = self.new_link(now, id, &config.name, validation, max_mtu);
-        self.insert(Link::joining(now, new, config));
+        let mut link = Link::joining(now, new, config);
+        self.departed.forget(id);
+        self.departed.announce(&mut link.pending.leaves);
+        self.insert(link);
         Ok(id)
     }
 
     /// Takes a link out and tells the peer over the others.
     pub fn remove_link(&mut self, now: Instant, id: LinkId, sink: &mut impl PacketSink) {
         let Ok(at) = self.position(id) else { return };
+        let next_received = self.next_received(id);
         let link = self.links.remove(at);
         let halt = Halt { link: id, next: low32(link.sender.next_number()) };
+        self.departed.note(now, id, next_received, Some(halt));
         for other in &mut self.links {
             let _ = other.pending.leaves.try_push(halt);
         }

@@ -72,8 +72,14 @@ impl Tunnel {
     /// The peer took a link out.
     pub(super) fn on_leave(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
         let Ok(at) = self.position(halt.link) else { return };
-        let end = expand(self.next_received(halt.link), u64::from(halt.next), 32);
+        // A link that is not up yet was not known to the peer when it said so.
+        if self.side == Side::Client && self.links[at].state == LinkState::Joining {
+            return;
+        }
+        let next_received = self.next_received(halt.link);
+        let end = expand(next_received, u64::from(halt.next), 32);
         self.links.remove(at);
+        self.departed.note(now, halt.link, next_received, None);
         self.with_gate(sink, |reseq, gate| reseq.link_left(now, halt.link, Some(end), gate));
         self.events.push_back(Event::LinkDown(halt.link, DownReason::Left));
     }
@@ -89,7 +95,7 @@ impl Tunnel {
         }
     }
 
-    fn next_received(&self, link: LinkId) -> u64 {
+    pub(super) fn next_received(&self, link: LinkId) -> u64 {
         let place = self.position(link).ok();
         let largest = place.and_then(|at| self.links[at].receiver.largest());
         largest.map_or(0, |largest| largest.saturating_add(1))

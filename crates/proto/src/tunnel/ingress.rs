@@ -13,19 +13,20 @@ use std::mem;
 
 use super::Traffic;
 use super::filter::Refusal;
-use super::link::{Link, LinkState};
+use super::link::Link;
 use super::path::Validation;
 use super::{InnerFilter, Side, Tunnel};
 use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
-use crate::event::{DownReason, Event};
+use crate::event::Event;
 use crate::link::receiver::Arrival as LinkArrival;
 use crate::packet::PacketView;
 use crate::path::Path;
 use crate::reseq::{Arrival, ArrivalKind, Resequencer};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
+use crate::units::LinkId;
 use crate::wire::expand;
 use crate::wire::frame::{Frame, Frames, PacketFrame};
 use crate::wire::header::{CLEAR_LEN, Clear, Kind, NUMBER_BITS, SEALED_LEN, Sealed, TIME_UNIT_US};
@@ -88,6 +89,7 @@ impl<S: PacketSink> PacketSink for Gate<'_, S> {
 /// What step 2 knows of an authentic datagram.
 #[derive(Clone, Copy)]
 struct Received {
+    link: LinkId,
     path: Path,
     ecn: Ecn,
     kind: Kind,
@@ -117,8 +119,8 @@ impl Tunnel {
             return false;
         };
         let place = self.position(clear.link);
-        let largest = place.ok().and_then(|at| self.links[at].receiver.largest());
-        let expected = largest.map_or(0, |largest| largest.saturating_add(1));
+        let departed = self.departed.next_received(now, clear.link);
+        let expected = departed.unwrap_or_else(|| self.next_received(clear.link));
         let number = expand(expected, u64::from(clear.number), NUMBER_BITS);
         let Some((head, sealed)) = datagram.split_first_chunk_mut::<CLEAR_LEN>() else {
             return false;
@@ -135,15 +137,20 @@ impl Tunnel {
             return true;
         };
         let body = opened.plaintext.get_mut(SEALED_LEN..).unwrap_or_default();
-        let at = match place.or_else(|_| self.try_join(now, &clear, path, size, body)) {
-            Ok(at) => at,
+        let at = match place.or_else(|_| self.try_join(now, &clear, path, size, body, sink)) {
+            Ok(at) => Some(at),
             Err(reason) => {
-                self.drops.count(reason);
-                return true;
+                self.tell_departed(clear.link);
+                if departed.is_none() {
+                    self.drops.count(reason);
+                    return true;
+                }
+                None
             }
         };
         let global = expand(self.reseq.next_unseen(), u64::from(header.global), NUMBER_BITS);
         let received = Received {
+            link: clear.link,
             path,
             ecn,
             kind: clear.kind,
@@ -153,10 +160,13 @@ impl Tunnel {
             global,
             previous: previous(global, header.previous_on_link),
         };
-        self.note(now, at, &received, body);
-        match received.kind {
-            Kind::Data => self.offer(now, at, &received, body, sink),
-            Kind::Frames => self.obey(now, at, &received, body, sink),
+        if let Some(at) = at {
+            self.note(now, at, &received, body);
+        }
+        match (received.kind, at) {
+            (Kind::Data, _) => self.offer(now, &received, body, sink),
+            (Kind::Frames, Some(at)) => self.obey(now, at, &received, body, sink),
+            (Kind::Frames, None) => self.offer_departed(now, &received, body, sink),
         }
         self.update_inner_mtu(now);
         true
@@ -177,6 +187,7 @@ impl Tunnel {
         path: Path,
         size: usize,
         body: &[u8],
+        sink: &mut impl PacketSink,
     ) -> Result<usize, DropReason> {
         if self.side != Side::Proxy || clear.kind != Kind::Frames {
             return Err(DropReason::UnknownLink);
@@ -186,8 +197,8 @@ impl Tunnel {
             _ => None,
         });
         let name = join.ok_or(DropReason::UnknownLink)?;
-        if self.links.len() >= MAX_LINKS {
-            self.evict().ok_or(DropReason::TooManyLinks)?;
+        if self.links.len() >= MAX_LINKS && !self.forget_dead_link(now, sink) {
+            return Err(DropReason::TooManyLinks);
         }
         self.keys.claim_link(now, clear.link).map_err(|_| DropReason::LinkIdUsed)?;
         let validation = Validation::learned(now, path, size, Self::token(&mut self.rng));
@@ -195,16 +206,6 @@ impl Tunnel {
         let new = self.new_link(now, clear.link, &name, validation, self.config.max_mtu);
         self.insert(Link::accepted(now, new));
         self.position(clear.link).map_err(|_| DropReason::UnknownLink)
-    }
-
-    /// Makes room for a link by forgetting the one that has been down for longest: the client's word that it
-    /// left may have been lost.
-    fn evict(&mut self) -> Option<()> {
-        let down = self.links.iter().enumerate().filter(|(_, link)| link.state == LinkState::Down);
-        let (at, _) = down.min_by_key(|(_, link)| link.since)?;
-        let link = self.links.remove(at);
-        self.events.push_back(Event::LinkDown(link.id, DownReason::Left));
-        Some(())
     }
 
     /// Step 4.
@@ -245,14 +246,13 @@ impl Tunnel {
     fn offer(
         &mut self,
         now: Instant,
-        at: usize,
         received: &Received,
         packet: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
         let packet = self.decapsulated(received.ecn, packet);
         let arrival = Arrival {
-            link: self.links[at].id,
+            link: received.link,
             local: received.number,
             sent_us: received.sent_us,
             global: received.global,
@@ -281,7 +281,7 @@ impl Tunnel {
     fn obey(
         &mut self,
         now: Instant,
-        at: usize,
+        mut at: usize,
         received: &Received,
         body: &mut [u8],
         sink: &mut impl PacketSink,
@@ -299,7 +299,12 @@ impl Tunnel {
                 Frame::Ping => self.links[at].receiver.demand(now),
                 Frame::Join { .. } => self.links[at].pending.join_ack |= self.side == Side::Proxy,
                 Frame::JoinAck => self.on_join_ack(now, at, received.path),
-                Frame::Leave(halt) => self.on_leave(now, halt, sink),
+                Frame::Leave(halt) => {
+                    self.on_leave(now, halt, sink);
+                    // Places have changed, and the datagram may have taken its own link out.
+                    let Ok(place) = self.position(received.link) else { return };
+                    at = place;
+                }
                 Frame::Down(halt) => self.on_down(now, halt, sink),
                 Frame::PathChallenge(token) => self.links[at].pending.response = Some(token),
                 Frame::PathResponse(token) => self.on_path_response(now, at, received.path, token),
@@ -315,8 +320,23 @@ impl Tunnel {
             }
         }
         match packet {
-            Some(frame) => self.offer_framed(now, at, received, &frame, sink),
-            None => self.offer_mark(now, at, received, sink),
+            Some(frame) => self.offer_framed(now, received, &frame, sink),
+            None => self.offer_mark(now, received, sink),
+        }
+    }
+
+    /// What came on a link that left: only a packet still matters.
+    fn offer_departed(
+        &mut self,
+        now: Instant,
+        received: &Received,
+        body: &[u8],
+        sink: &mut impl PacketSink,
+    ) {
+        for frame in Frames::new(body).flatten() {
+            if let Frame::Packet(frame) = frame {
+                self.offer_framed(now, received, &frame, sink);
+            }
         }
     }
 
@@ -324,7 +344,6 @@ impl Tunnel {
     fn offer_framed(
         &mut self,
         now: Instant,
-        at: usize,
         received: &Received,
         frame: &PacketFrame<'_>,
         sink: &mut impl PacketSink,
@@ -335,22 +354,14 @@ impl Tunnel {
         let mut packet = mem::take(&mut self.scratch);
         packet.clear();
         packet.extend_from_slice(frame.packet);
-        self.offer(now, at, &received, &mut packet, sink);
+        self.offer(now, &received, &mut packet, sink);
         self.scratch = packet;
     }
 
     /// A datagram without packet says what was sealed before it.
-    fn offer_mark(
-        &mut self,
-        now: Instant,
-        at: usize,
-        received: &Received,
-        sink: &mut impl PacketSink,
-    ) {
-        // The datagram may have taken its link out.
-        let Some(link) = self.links.get(at) else { return };
+    fn offer_mark(&mut self, now: Instant, received: &Received, sink: &mut impl PacketSink) {
         let arrival = Arrival {
-            link: link.id,
+            link: received.link,
             local: received.number,
             sent_us: received.sent_us,
             global: received.global,

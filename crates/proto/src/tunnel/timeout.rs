@@ -40,6 +40,9 @@ impl Tunnel {
         self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
         for at in 0..self.links.len() {
             self.links[at].handle_timeout(now);
+            if self.links[at].pending.join {
+                self.departed.announce(&mut self.links[at].pending.leaves);
+            }
             if self.links[at].is_dead(now) {
                 self.give_up(now, at, sink);
             }
