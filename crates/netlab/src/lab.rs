@@ -2,10 +2,11 @@
 //!
 //! The lab drives the real core: it hands datagrams from one end through the emulated links to the
 //! other, jumps to the next moment at which something happens, and never waits. Every run is
-//! replayable from its seed. A NAT in front of each of the client's links gives it an outer address,
-//! which can be changed while traffic runs.
+//! replayable from its seed. A NAT between the client and each of its links gives the link an outer
+//! address, which can be changed while traffic runs, and forgets a mapping that was silent for too long.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -80,14 +81,56 @@ pub enum Towards {
     Proxy,
 }
 
-/// One link: two directions and the NAT's outer address.
+/// One link: two directions and its NAT.
 pub struct LabLink {
     /// Proxy to client.
-    pub down: Netem<Vec<u8>>,
+    pub down: Netem<Carried>,
     /// Client to proxy.
-    pub up: Netem<Vec<u8>>,
+    pub up: Netem<Carried>,
     /// What the proxy sees as the client's address on this link.
     pub outer: SocketAddr,
+    /// After how long without a datagram the NAT forgets the mapping; `None` never.
+    pub nat_timeout: Option<Duration>,
+    /// Whether a forgotten mapping comes back with another port (else with the same).
+    pub nat_renumbers: bool,
+    /// Datagrams from the proxy that no mapping took.
+    pub unmapped: u64,
+    last_used: Instant,
+}
+
+impl LabLink {
+    /// A datagram of the client passes the NAT at `now`, and opens or refreshes the mapping. Returns its
+    /// outer address.
+    fn translate(&mut self, now: Instant) -> SocketAddr {
+        if !self.is_mapped(now) && self.nat_renumbers {
+            self.outer.set_port(self.outer.port().wrapping_add(1).max(1024));
+        }
+        self.last_used = now;
+        self.outer
+    }
+
+    /// Whether a datagram to `outer` passes the NAT at `now`; if so it refreshes the mapping.
+    fn admit(&mut self, now: Instant, outer: SocketAddr) -> bool {
+        let mapped = self.outer == outer && self.is_mapped(now);
+        if mapped {
+            self.last_used = now;
+        } else {
+            self.unmapped += 1;
+        }
+        mapped
+    }
+
+    fn is_mapped(&self, now: Instant) -> bool {
+        self.nat_timeout.is_none_or(|timeout| now.since(self.last_used) < timeout)
+    }
+}
+
+/// A datagram on a link, which lies between the client's NAT and the proxy.
+#[derive(Debug)]
+pub struct Carried {
+    /// The client's end of it.
+    outer: SocketAddr,
+    datagram: Vec<u8>,
 }
 
 /// A packet that came out of a tunnel.
@@ -99,9 +142,9 @@ pub struct Delivered {
     pub packet: Vec<u8>,
 }
 
-/// Collects packets.
+/// The TUN of one end: collects packets.
 #[derive(Default)]
-struct Collect {
+pub struct Collect {
     at: Instant,
     packets: Vec<Delivered>,
 }
@@ -124,6 +167,9 @@ struct Batch {
     reserved: Option<Queued>,
     queued: Vec<Queued>,
 }
+
+/// Steps at one and the same moment that only a timer that spins can cause.
+const SPIN: u32 = 1000;
 
 /// Datagrams in one batch.
 const BATCH: usize = 64;
@@ -159,6 +205,8 @@ pub struct Lab<C, P> {
     pub recorded: Vec<(Towards, usize, Vec<u8>)>,
     /// Whether datagrams are recorded.
     pub record: bool,
+    /// Datagrams of the proxy to addresses that no link has.
+    pub unroutable: u64,
     at_client: Collect,
     at_proxy: Collect,
 }
@@ -173,6 +221,7 @@ impl<C: End, P: End> Lab<C, P> {
             links: Vec::new(),
             recorded: Vec::new(),
             record: false,
+            unroutable: 0,
             at_client: Collect::default(),
             at_proxy: Collect::default(),
         }
@@ -186,6 +235,10 @@ impl<C: End, P: End> Lab<C, P> {
             down: Netem::new(self.now, down, SmallRng::seed_from_u64(rng.random())),
             up: Netem::new(self.now, up, SmallRng::seed_from_u64(rng.random())),
             outer: (Ipv4Addr::new(198, 51, 100, place), 40_000).into(),
+            nat_timeout: None,
+            nat_renumbers: false,
+            unmapped: 0,
+            last_used: self.now,
         });
         Path { socket: SocketId(u16::from(place)), local: None, remote: PROXY }
     }
@@ -204,6 +257,14 @@ impl<C: End, P: End> Lab<C, P> {
             }
         }
         self.transmit();
+    }
+
+    /// Lets the user of the client act on it.
+    pub fn with_client<R>(&mut self, act: impl FnOnce(&mut C, Instant, &mut Collect) -> R) -> R {
+        self.at_client.at = self.now;
+        let result = act(&mut self.client, self.now, &mut self.at_client);
+        self.transmit();
+        result
     }
 
     /// What came out at one end since the last call.
@@ -235,9 +296,15 @@ impl<C: End, P: End> Lab<C, P> {
     }
 
     /// Runs until `end`, which is then the present.
+    ///
+    /// # Panics
+    /// If an end asks for its timer again and again without time passing.
     pub fn run_until(&mut self, end: Instant) {
         self.transmit();
+        let mut steps_now = 0;
         while let Some(next) = self.next_event().filter(|next| *next <= end) {
+            steps_now = if next > self.now { 0 } else { steps_now + 1 };
+            assert!(steps_now < SPIN, "a timer spins at {:?}", self.now);
             self.now = self.now.max(next);
             self.step();
         }
@@ -273,20 +340,25 @@ impl<C: End, P: End> Lab<C, P> {
         let link = &mut self.links[place];
         let socket = SocketId(u16::try_from(place).unwrap_or(u16::MAX));
         let mut came = false;
-        while let Some(mut delivery) = link.down.poll_packet(now) {
+        while let Some(delivery) = link.down.poll_packet(now) {
+            let Carried { outer, mut datagram } = delivery.payload;
+            if !link.admit(now, outer) {
+                continue;
+            }
             let path = Path { socket, local: None, remote: PROXY };
             let sink = &mut self.at_client;
-            self.client.handle_datagram(now, path, delivery.ecn, &mut delivery.payload, sink);
+            self.client.handle_datagram(now, path, delivery.ecn, &mut datagram, sink);
             came = true;
         }
         if came {
             self.client.end_of_batch(now);
         }
         let mut came = false;
-        while let Some(mut delivery) = link.up.poll_packet(now) {
-            let path = Path { socket: SocketId(0), local: None, remote: link.outer };
+        while let Some(delivery) = link.up.poll_packet(now) {
+            let Carried { outer, mut datagram } = delivery.payload;
+            let path = Path { socket: SocketId(0), local: None, remote: outer };
             let sink = &mut self.at_proxy;
-            self.proxy.handle_datagram(now, path, delivery.ecn, &mut delivery.payload, sink);
+            self.proxy.handle_datagram(now, path, delivery.ecn, &mut datagram, sink);
             came = true;
         }
         if came {
@@ -315,10 +387,13 @@ impl<C: End, P: End> Lab<C, P> {
         let size = datagram.len() + usize::from(path.header_len());
         let place = match towards {
             Towards::Proxy => usize::from(path.socket.0),
-            // A datagram to an address that no NAT has (any more) is lost.
+            // A datagram to an address that no link has (any more) is lost.
             Towards::Client => {
-                let owner = self.links.iter().position(|link| link.outer == path.remote);
-                let Some(place) = owner else { return };
+                let owns = |link: &LabLink| link.outer.ip() == path.remote.ip();
+                let Some(place) = self.links.iter().position(owns) else {
+                    self.unroutable += 1;
+                    return;
+                };
                 place
             }
         };
@@ -326,10 +401,10 @@ impl<C: End, P: End> Lab<C, P> {
             self.recorded.push((towards, place, datagram.clone()));
         }
         let Some(link) = self.links.get_mut(place) else { return };
-        let direction = match towards {
-            Towards::Proxy => &mut link.up,
-            Towards::Client => &mut link.down,
+        let (outer, direction) = match towards {
+            Towards::Proxy => (link.translate(self.now), &mut link.up),
+            Towards::Client => (path.remote, &mut link.down),
         };
-        direction.handle_packet(self.now, datagram, size, ecn);
+        direction.handle_packet(self.now, Carried { outer, datagram }, size, ecn);
     }
 }
