@@ -3,7 +3,6 @@
 //! Everything it writes (keys, configs, logs, control sockets, leases) is in one temporary folder.
 //! The configs are the smallest that work; a test changes them as TOML tables before a start.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -132,7 +131,7 @@ impl Deployment {
     pub fn start_proxy(&mut self, topology: &Topology) -> Result<(), LabError> {
         self.proxy = None;
         let config = self.proxy_config.clone();
-        let mut process = self.start_through(&[], topology.proxy(), "proxy", "proxy", &config)?;
+        let mut process = self.start(topology.proxy(), "proxy", "proxy", &config)?;
         process.wait_until("an answer to `status`", SOON, || self.status("proxy").is_ok())?;
         self.proxy = Some(process);
         Ok(())
@@ -150,8 +149,7 @@ impl Deployment {
         self.clients[index] = None;
         let config = self.client_configs[index].clone();
         let name = format!("client{client}");
-        let process =
-            self.start_through(&[], &topology.clients()[index], "client", &name, &config)?;
+        let process = self.start(&topology.clients()[index], "client", &name, &config)?;
         self.clients[index] = Some(process);
         Ok(())
     }
@@ -220,15 +218,8 @@ impl Deployment {
         self.proxy().map_or(Ok(()), |process| process.stop(SOON).map(|_| ()))
     }
 
-    /// Starts a daemon (`client` or `proxy`) with any config in any namespace, through other programs
-    /// (such as `setpriv` with its arguments, to take a capability away), and returns at once. The
-    /// caller owns it; `name` is that of its config and its log.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start_through(
+    fn start(
         &self,
-        through: &[&str],
         namespace: &Namespace,
         role: &str,
         name: &str,
@@ -237,9 +228,8 @@ impl Deployment {
         let file = self.folder().join(format!("{name}.toml"));
         std::fs::write(&file, config.to_string())
             .map_err(LabError::io(format!("writing {}", file.display())))?;
-        let own = [self.program.as_os_str(), role.as_ref(), "--config".as_ref(), file.as_os_str()];
-        let words: Vec<&OsStr> = through.iter().map(AsRef::as_ref).chain(own).collect();
-        Process::start(namespace, self.folder(), name, words[0], &words[1..])
+        let arguments = [role.as_ref(), "--config".as_ref(), file.as_os_str()];
+        Process::start(namespace, self.folder(), name, &self.program, &arguments)
     }
 
     fn status(&self, name: &str) -> Result<Value, LabError> {

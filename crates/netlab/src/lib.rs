@@ -2,20 +2,23 @@
 
 pub mod access;
 pub mod address;
-pub mod capture;
 pub mod demo;
 pub mod deployment;
 pub mod download;
 pub mod emulator;
 pub mod error;
 pub mod http;
-pub mod inject;
+pub mod inner;
 pub mod kernel_run;
 pub mod lab;
 pub mod loss;
+pub mod model;
 pub mod namespace;
 pub mod netem;
+pub mod operation;
+pub mod pair;
 pub mod ping;
+pub mod play;
 pub mod privilege;
 pub mod process;
 pub mod profile;
