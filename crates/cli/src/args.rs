@@ -73,11 +73,13 @@ EXAMPLE
     #[command(after_long_help = "\
 The proxy needs the capability CAP_NET_ADMIN: run it with sudo, as the systemd unit, or after
 `sudo setcap cap_net_admin+ep $(which ropewalk)`.
-Everything it sets up in the system is removed when it ends; after a crash, at its next start.
+What it sets up in the system is removed when it ends, but for a guard: while no proxy runs, packets for
+clients are unreachable and never leave by this machine's own routes. --purge removes that, too.
 
-EXAMPLE
-  sudo ropewalk proxy --config /etc/ropewalk/proxy.toml")]
-    Proxy(Daemon),
+EXAMPLES
+  sudo ropewalk proxy --config /etc/ropewalk/proxy.toml
+  sudo ropewalk proxy --config /etc/ropewalk/proxy.toml --purge")]
+    Proxy(Proxy),
 
     /// Show the tunnel and each of its links
     #[command(after_long_help = "\
@@ -116,6 +118,16 @@ pub(crate) struct Daemon {
     /// The config file; the sample in configs/ shows every key with its default
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Proxy {
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+
+    /// Remove everything that a proxy has set up on this machine, and end
+    #[arg(long)]
+    pub(crate) purge: bool,
 }
 
 #[derive(Debug, Args)]

@@ -34,7 +34,8 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     logging::start(&arguments.log, arguments.log_format)?;
     match arguments.command {
         Command::Client(daemon) => commands::daemon::client(&daemon.config),
-        Command::Proxy(daemon) => commands::daemon::proxy(&daemon.config),
+        Command::Proxy(proxy) if proxy.purge => commands::daemon::purge(&proxy.daemon.config),
+        Command::Proxy(proxy) => commands::daemon::proxy(&proxy.daemon.config),
         Command::Status(status) => commands::status::run(&status),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),

@@ -37,6 +37,9 @@ const NET_BIND_SERVICE: Capability =
 /// What the client needs.
 pub(crate) const CLIENT: &[Capability] = &[NET_ADMIN_CLIENT, NET_RAW];
 
+/// What it takes to remove a proxy's changes.
+pub(crate) const PURGE: &[Capability] = &[NET_ADMIN_PROXY];
+
 /// What the proxy needs to listen on this port.
 pub(crate) fn proxy(port: u16) -> &'static [Capability] {
     if port < 1024 { &[NET_ADMIN_PROXY, NET_BIND_SERVICE] } else { &[NET_ADMIN_PROXY] }

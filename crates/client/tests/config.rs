@@ -202,7 +202,7 @@ fn mistakes_are_told_with_place_and_remedy() {
             "6:16: `fixed_window` has no meaning",
             "controller = \"fixed\"",
         ),
-        ("[tunnel]\ncontroller = \"fixed\"\nfixed_window = 0", "7:16: 0 is outside 1 to 65535", ""),
+        ("[tunnel]\ncontroller = \"fixed\"\nfixed_window = 0", "7:16: 0 is outside 1 to 32768", ""),
         ("[tunnel]\nrekey_after = \"999ms\"", "6:15: 999ms is outside 1s to 1h", ""),
         (
             "[tunnel]\ncipher = \"aes-128-gcm\"",

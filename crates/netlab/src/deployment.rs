@@ -3,6 +3,7 @@
 //! Everything it writes (keys, configs, logs, control sockets, leases) is in one temporary folder.
 //! The configs are the smallest that work; a test changes them as TOML tables before a start.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -131,7 +132,7 @@ impl Deployment {
     pub fn start_proxy(&mut self, topology: &Topology) -> Result<(), LabError> {
         self.proxy = None;
         let config = self.proxy_config.clone();
-        let mut process = self.start(topology.proxy(), "proxy", "proxy", &config)?;
+        let mut process = self.start_through(&[], topology.proxy(), "proxy", "proxy", &config)?;
         process.wait_until("an answer to `status`", SOON, || self.status("proxy").is_ok())?;
         self.proxy = Some(process);
         Ok(())
@@ -149,7 +150,8 @@ impl Deployment {
         self.clients[index] = None;
         let config = self.client_configs[index].clone();
         let name = format!("client{client}");
-        let process = self.start(&topology.clients()[index], "client", &name, &config)?;
+        let process =
+            self.start_through(&[], &topology.clients()[index], "client", &name, &config)?;
         self.clients[index] = Some(process);
         Ok(())
     }
@@ -218,8 +220,15 @@ impl Deployment {
         self.proxy().map_or(Ok(()), |process| process.stop(SOON).map(|_| ()))
     }
 
-    fn start(
+    /// Starts a daemon (`client` or `proxy`) with any config in any namespace, through other programs
+    /// (such as `setpriv` with its arguments, to take a capability away), and returns at once. The
+    /// caller owns it; `name` is that of its config and its log.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_through(
         &self,
+        through: &[&str],
         namespace: &Namespace,
         role: &str,
         name: &str,
@@ -228,8 +237,9 @@ impl Deployment {
         let file = self.folder().join(format!("{name}.toml"));
         std::fs::write(&file, config.to_string())
             .map_err(LabError::io(format!("writing {}", file.display())))?;
-        let arguments = [role.as_ref(), "--config".as_ref(), file.as_os_str()];
-        Process::start(namespace, self.folder(), name, &self.program, &arguments)
+        let own = [self.program.as_os_str(), role.as_ref(), "--config".as_ref(), file.as_os_str()];
+        let words: Vec<&OsStr> = through.iter().map(AsRef::as_ref).chain(own).collect();
+        Process::start(namespace, self.folder(), name, words[0], &words[1..])
     }
 
     fn status(&self, name: &str) -> Result<Value, LabError> {

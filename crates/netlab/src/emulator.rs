@@ -24,6 +24,7 @@ use ropewalk_proto::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Serialize;
 
+pub(crate) use self::frame::{ETHERNET_HEADER, MAX_FRAME};
 pub use self::lateness::{Bound, Lateness};
 pub use self::port::Port;
 pub use self::worker::Scheduling;

@@ -2,12 +2,14 @@
 
 pub mod access;
 pub mod address;
+pub mod capture;
 pub mod demo;
 pub mod deployment;
 pub mod download;
 pub mod emulator;
 pub mod error;
 pub mod http;
+pub mod inject;
 pub mod inner;
 pub mod kernel_run;
 pub mod lab;

@@ -5,13 +5,26 @@
 //! short ([`Trial::short`]). A proof that cannot run (a missing tool, a daemon that does not start) is an
 //! error; one whose figures are not as they must be has findings that are not `ok`.
 
+mod bad_input;
 mod both;
+mod crash;
 mod cut;
 mod demo;
 pub mod finding;
+mod flips;
+mod leak;
+mod look;
+mod mtu;
+mod nat_idle;
+mod rebind;
 mod rekey;
+mod replay;
 mod restart;
+mod secrecy;
 mod single;
+mod snapshot;
+mod spoof;
+mod stranger;
 mod upload;
 
 use std::path::Path;
@@ -52,6 +65,18 @@ pub const PROOFS: &[Proof] = &[
     restart::PROOF,
     rekey::PROOF,
     both::PROOF,
+    nat_idle::IDLE,
+    nat_idle::AUTO,
+    rebind::REBIND,
+    mtu::MTU,
+    secrecy::CAPTURE,
+    crash::CRASH,
+    leak::LEAK,
+    bad_input::BAD_INPUT,
+    spoof::SPOOF,
+    flips::FLIPS,
+    replay::REPLAY,
+    replay::RACE,
 ];
 
 /// How a proof is to be run.

@@ -46,10 +46,10 @@ pub trait Progress {
 #[derive(Debug)]
 pub struct Stage {
     // Daemons end before their network does.
-    deployment: Deployment,
-    server: HttpServer,
-    server_v6: Option<HttpServer>,
-    topology: Topology,
+    pub(crate) deployment: Deployment,
+    pub(crate) server: HttpServer,
+    pub(crate) server_v6: Option<HttpServer>,
+    pub(crate) topology: Topology,
 }
 
 impl Stage {

@@ -293,6 +293,12 @@ impl Topology {
         &mut self.routers[usize::from(wan)]
     }
 
+    /// The clients' namespaces and the routers, to make a router misbehave while something runs in a
+    /// client.
+    pub fn clients_and_routers(&mut self) -> (&[Namespace], &mut [Router]) {
+        (&self.clients, &mut self.routers)
+    }
+
     /// The namespace that stands for the Internet between routers, proxy and server.
     #[must_use]
     pub const fn internet(&self) -> &Namespace {

@@ -17,6 +17,9 @@ pub trait HostNetwork {
     /// it is false, no inner IPv6 addresses are handed out.
     fn has_ipv6_uplink(&self, tun: &str) -> impl Future<Output = anyhow::Result<bool>>;
 
+    /// The names of the interfaces other than the TUN that have a default route.
+    fn uplinks(&self, tun: &str) -> impl Future<Output = anyhow::Result<Vec<String>>>;
+
     /// Makes the host's network as desired, changing only what differs. To be called at the start, after the TUN is
     /// open, and after changes of routes or addresses.
     fn apply(&mut self, desired: &Desired) -> impl Future<Output = anyhow::Result<Outcome>>;

@@ -3,7 +3,8 @@
 //! An address once given stays that of its key: a download that outlives the proxy needs the same
 //! source. Addresses fixed by the config file come first and take an address from whoever leased it;
 //! the others get the lowest free address of the pool, IPv6 with the same offset as IPv4 where that is
-//! free. The result depends only on the file, the peers and their order.
+//! free. The result depends only on the file, the peers and their order. A peer for whom a pool has no
+//! address left goes without, and is told so; the others are served.
 //!
 //! The file is JSON, written as a whole beside the old one, synced and renamed over it, so that a
 //! crash leaves the old or the new one. A damaged file is an error and is never overwritten: losing the
@@ -16,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 use ropewalk_control::keys::PublicKey;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,7 @@ pub struct Leases {
     file: PathBuf,
     pools: Pools,
     by_key: BTreeMap<PublicKey, Lease>,
+    exhausted: BTreeMap<PublicKey, LeaseError>,
 }
 
 /// Why addresses cannot be given or kept.
@@ -85,7 +87,7 @@ pub enum LeaseError {
     )]
     Exhausted {
         /// The prefix.
-        pool: ipnet::IpNet,
+        pool: IpNet,
         /// Addresses that can be leased in it.
         size: u128,
         /// Leases of keys that are no peers.
@@ -116,7 +118,7 @@ impl Leases {
     /// Reads the leases and gives every peer its addresses; what changed is on disk on return.
     ///
     /// # Errors
-    /// The file cannot be read or written or is damaged, or a pool is exhausted.
+    /// The file cannot be read or written or is damaged.
     pub fn open(file: PathBuf, pools: Pools, peers: &[PeerConfig]) -> Result<Self, LeaseError> {
         let read = read(&file)?;
         let mut by_key = read.clone();
@@ -130,8 +132,8 @@ impl Leases {
         for lease in by_key.values_mut() {
             lease.v6 = lease.v6.filter(|&v6| pools.check_v6(v6).is_ok());
         }
-        let mut leases = Self { file, pools, by_key };
-        leases.assign(peers)?;
+        let mut leases = Self { file, pools, by_key, exhausted: BTreeMap::new() };
+        leases.assign(peers);
         if leases.by_key != read {
             leases.write()?;
         }
@@ -142,6 +144,18 @@ impl Leases {
     #[must_use]
     pub fn get(&self, key: &PublicKey) -> Option<Lease> {
         self.by_key.get(key).copied()
+    }
+
+    /// Why a peer has no addresses.
+    #[must_use]
+    pub fn refusal(&self, key: &PublicKey) -> Option<&LeaseError> {
+        self.exhausted.get(key)
+    }
+
+    /// IPv6 leases in all, with those of keys that are no peers.
+    #[must_use]
+    pub fn len_v6(&self) -> usize {
+        self.by_key.values().filter(|lease| lease.v6.is_some()).count()
     }
 
     /// Leases in all, with those of keys that are no peers.
@@ -156,7 +170,7 @@ impl Leases {
         self.by_key.is_empty()
     }
 
-    fn assign(&mut self, peers: &[PeerConfig]) -> Result<(), LeaseError> {
+    fn assign(&mut self, peers: &[PeerConfig]) {
         let mut fixed = BTreeMap::new();
         for peer in peers {
             let addresses = [peer.address_v4.map(IpAddr::V4), peer.address_v6.map(IpAddr::V6)];
@@ -174,34 +188,41 @@ impl Leases {
             taken.note(*lease);
         }
         for peer in peers {
-            let old = self.by_key.get(&peer.public_key).copied();
-            let v4 = peer
-                .address_v4
-                .or(old.map(|old| old.v4))
-                .or_else(|| taken.free_v4(&self.pools))
-                .ok_or_else(|| {
-                    let size = u128::from(self.pools.size_v4());
-                    self.exhausted(self.pools.v4().into(), size, peers)
-                })?;
-            let v6 = match self.pools.v6() {
-                None => None,
-                Some(prefix) => Some(
-                    peer.address_v6
-                        .or(old.and_then(|old| old.v6))
-                        .or_else(|| taken.free_v6(&self.pools, prefix, v4))
-                        .ok_or_else(|| {
-                            self.exhausted(prefix.into(), self.pools.size_v6(), peers)
-                        })?,
-                ),
-            };
-            let lease = Lease { v4, v6 };
-            taken.note(lease);
-            self.by_key.insert(peer.public_key, lease);
+            match self.lease(peer, &mut taken) {
+                Ok(lease) => {
+                    taken.note(lease);
+                    self.by_key.insert(peer.public_key, lease);
+                }
+                Err(pool) => {
+                    let error = self.exhausted(pool, peers);
+                    self.exhausted.insert(peer.public_key, error);
+                }
+            }
         }
-        Ok(())
     }
 
-    fn exhausted(&self, pool: ipnet::IpNet, size: u128, peers: &[PeerConfig]) -> LeaseError {
+    /// The addresses of a peer: the fixed one, its old one, or a free one. Else the pool without any.
+    fn lease(&self, peer: &PeerConfig, taken: &mut Taken) -> Result<Lease, IpNet> {
+        let old = self.by_key.get(&peer.public_key).copied();
+        let v4 = peer
+            .address_v4
+            .or(old.map(|old| old.v4))
+            .or_else(|| taken.free_v4(&self.pools))
+            .ok_or(self.pools.v4())?;
+        let Some(prefix) = self.pools.v6() else { return Ok(Lease { v4, v6: None }) };
+        let v6 = peer
+            .address_v6
+            .or(old.and_then(|old| old.v6))
+            .or_else(|| taken.free_v6(&self.pools, prefix, v4))
+            .ok_or(prefix)?;
+        Ok(Lease { v4, v6: Some(v6) })
+    }
+
+    fn exhausted(&self, pool: IpNet, peers: &[PeerConfig]) -> LeaseError {
+        let size = match pool {
+            IpNet::V4(_) => self.pools.size_v4().into(),
+            IpNet::V6(_) => self.pools.size_v6(),
+        };
         let known: BTreeSet<&PublicKey> = peers.iter().map(|peer| &peer.public_key).collect();
         let stale = self.by_key.keys().filter(|key| !known.contains(key)).count();
         LeaseError::Exhausted { pool, size, stale, file: self.file.clone() }
@@ -353,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_pool_is_named_with_its_size() {
+    fn who_finds_the_pool_exhausted_goes_without_and_the_others_are_served() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("leases.json");
         let pools = pools("10.9.0.0/29", None);
@@ -361,9 +382,14 @@ mod tests {
         let full = Leases::open(file.clone(), pools, &peers).unwrap();
         assert_eq!(full.get(&key(5)).unwrap().v4, "10.9.0.6".parse::<Ipv4Addr>().unwrap());
 
-        let error = Leases::open(file.clone(), pools, &[peer(1), peer(6)]).unwrap_err().to_string();
+        let leases =
+            Leases::open(file.clone(), pools, &[peer(6), peer(1)]).expect("the others are served");
+        assert_eq!(leases.get(&key(6)), None);
+        let error = leases.refusal(&key(6)).unwrap().to_string();
         assert!(error.contains("the pool 10.9.0.0/29 is exhausted: all 5 addresses"), "{error}");
         assert!(error.contains("4 of them to keys that are no peers"), "{error}");
+        assert_eq!(leases.get(&key(1)), full.get(&key(1)));
+        assert!(leases.refusal(&key(1)).is_none());
         // What is on disk is as it was.
         assert_eq!(Leases::open(file, pools, &peers).unwrap().len(), 5);
     }

@@ -1,21 +1,36 @@
-//! The Ropewalk proxy daemon.
+//! The Ropewalk proxy daemon: the end of all tunnels, and their way to the Internet.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | [`config`] | `proxy.toml`, and what it means |
+//! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
+//! | [`core`] | the config in the words of the protocol core |
+//! | [`daemon`] | the role in the event loop: datagrams and packets to the core, its events to the others |
+//! | [`peers`], [`rates`], [`status`] | what `ropewalk status` shows |
+//! | [`host`], [`guard`], [`nat`] | what is changed of the host's network |
+//! | [`network`] | the task that keeps it so |
+//! | [`run`](mod@run) | start and end |
 
 pub mod config;
+pub mod core;
+pub mod daemon;
 #[cfg(target_os = "linux")]
 pub mod guard;
 pub mod host;
 pub mod leases;
 #[cfg(target_os = "linux")]
 pub mod nat;
+#[cfg(target_os = "linux")]
+pub mod network;
+pub mod peers;
 pub mod pool;
+#[cfg(target_os = "linux")]
+pub mod port;
+pub mod rates;
+#[cfg(target_os = "linux")]
+pub mod run;
+pub mod status;
 
 pub use config::Config;
-
-/// Runs the daemon until it is told to stop.
-///
-/// # Errors
-/// Always, in this version: the proxy daemon is not part of it.
-pub fn run(config: Config) -> anyhow::Result<()> {
-    drop(config);
-    anyhow::bail!("the proxy daemon is not built yet")
-}
+#[cfg(target_os = "linux")]
+pub use run::{purge, run};

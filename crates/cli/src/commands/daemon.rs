@@ -1,4 +1,5 @@
-//! `ropewalk client` and `ropewalk proxy`: read the config, check the capabilities, run the daemon.
+//! `ropewalk client` and `ropewalk proxy`: read the config, check the capabilities, run the daemon; or
+//! remove what a proxy left.
 
 use std::path::Path;
 
@@ -17,4 +18,11 @@ pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
     let config = ropewalk_proxy::Config::load(config)?;
     privilege::require("proxy", privilege::proxy(config.listen.port()))?;
     Ok(ropewalk_proxy::run(config)?)
+}
+
+/// Removes what a proxy has set up on this machine.
+pub(crate) fn purge(config: &Path) -> Result<(), Failure> {
+    let config = ropewalk_proxy::Config::load(config)?;
+    privilege::require("proxy --purge", privilege::PURGE)?;
+    Ok(ropewalk_proxy::purge(&config)?)
 }

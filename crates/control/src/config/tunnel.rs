@@ -116,8 +116,8 @@ pub struct ControlConfig {
 /// 8 Mbit/s at a round-trip time of 45 ms.
 const DEFAULT_FIXED_WINDOW: u32 = 32;
 
-/// A window that could not be numbered by the 16-bit offset of a report makes no sense.
-const MAX_FIXED_WINDOW: u32 = 65_535;
+/// The core remembers at most so many datagrams of a link in flight.
+const MAX_FIXED_WINDOW: u32 = 32_768;
 
 /// Longest wait of a packet for a link: beyond it, a queue only adds delay (bufferbloat).
 const MAX_QUEUE: Duration = Duration::from_millis(100);

@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::Context;
-use ropewalk_link_io::netlink::{AddressScope, Family, Gateway, Netlink, PROXY_PROTOCOL};
+use ropewalk_link_io::netlink::{
+    AddressScope, Family, Gateway, Interface, Netlink, PROXY_PROTOCOL,
+};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 use ropewalk_link_io::sysctl;
 
@@ -202,6 +204,16 @@ impl HostNetwork for LinuxNetwork {
         };
         let gateways = self.netlink.gateways(PROXY_PROTOCOL).await?;
         Ok(gateways.iter().any(|gateway| gateway.family == Family::V6 && other(gateway.index)))
+    }
+
+    async fn uplinks(&self, tun: &str) -> anyhow::Result<Vec<String>> {
+        let gateways = self.netlink.gateways(PROXY_PROTOCOL).await?;
+        let leads_out: BTreeSet<u32> = gateways.iter().map(|gateway| gateway.index).collect();
+        let interfaces = self.netlink.interfaces().await?;
+        let uplink = |found: &Interface| {
+            leads_out.contains(&found.index) && found.name != tun && !found.loopback
+        };
+        Ok(interfaces.into_iter().filter(uplink).map(|found| found.name).collect())
     }
 
     async fn apply(&mut self, desired: &Desired) -> anyhow::Result<Outcome> {

@@ -1,0 +1,138 @@
+//! Everything of a namespace's network that a daemon could leave behind: interfaces, addresses, routes,
+//! rules, firewall tables, settings. Two snapshots are compared line by line.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::error::LabError;
+use crate::namespace::Namespace;
+use crate::tool;
+
+/// One namespace at one moment, as sorted lines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Snapshot(BTreeSet<String>);
+
+/// What is listed, each as a JSON list.
+const LISTINGS: [(&str, &str, &[&str]); 7] = [
+    ("interface", "ip", &["-j", "-details", "link", "show"]),
+    ("address", "ip", &["-j", "addr", "show"]),
+    ("rule", "ip", &["-j", "-4", "rule", "show"]),
+    ("rule6", "ip", &["-j", "-6", "rule", "show"]),
+    ("route", "ip", &["-j", "-4", "route", "show", "table", "all"]),
+    ("route6", "ip", &["-j", "-6", "route", "show", "table", "all"]),
+    ("nft", "nft", &["-j", "list", "ruleset"]),
+];
+
+/// Settings of every interface, and those of the whole namespace that a daemon may switch.
+const SETTINGS: [&str; 3] =
+    ["/proc/sys/net/ipv4/conf", "/proc/sys/net/ipv6/conf", "/proc/sys/net/ipv4/ip_forward"];
+
+/// What differs from one run to the next without meaning anything: numbers that the kernel gives, counts
+/// and times.
+const NOISE: [&str; 14] = [
+    "ifindex",
+    "handle",
+    "index",
+    "packets",
+    "bytes",
+    "metainfo",
+    "link_index",
+    "link_netnsid",
+    "valid_life_time",
+    "preferred_life_time",
+    "stats64",
+    "expires",
+    "address",
+    "group",
+];
+
+impl Snapshot {
+    pub(super) fn of(namespace: &Namespace) -> Result<Self, LabError> {
+        namespace.run(|| {
+            let mut lines = BTreeSet::new();
+            for (what, program, arguments) in LISTINGS {
+                let text = tool::run(program, arguments)?;
+                let listed: Value = serde_json::from_str(&text)
+                    .map_err(|_| LabError::Malformed { what: "a listing", text })?;
+                add_listing(&mut lines, what, listed);
+            }
+            for setting in SETTINGS {
+                add_settings(&mut lines, Path::new(setting));
+            }
+            Ok(Self(lines))
+        })?
+    }
+
+    /// What came and what went since `before`, a line each.
+    pub(super) fn since(&self, before: &Self) -> Vec<String> {
+        let came = self.0.difference(&before.0).map(|line| format!("+ {line}"));
+        let went = before.0.difference(&self.0).map(|line| format!("- {line}"));
+        came.chain(went).collect()
+    }
+}
+
+fn add_listing(lines: &mut BTreeSet<String>, what: &str, listed: Value) {
+    let entries = match listed {
+        Value::Array(entries) => entries,
+        // What nft prints.
+        Value::Object(mut all) => match all.remove("nftables") {
+            Some(Value::Array(entries)) => entries,
+            _ => return,
+        },
+        _ => return,
+    };
+    for mut entry in entries {
+        clean(&mut entry);
+        let is_empty = entry.as_object().is_some_and(serde_json::Map::is_empty);
+        if !is_empty {
+            lines.insert(format!("{what} {entry}"));
+        }
+    }
+}
+
+fn clean(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, _| !NOISE.contains(&key.as_str()));
+            map.values_mut().for_each(clean);
+        }
+        Value::Array(list) => {
+            // An address that the kernel drew for itself.
+            list.retain(|entry| entry["scope"] != "link" || entry["family"] != "inet6");
+            list.iter_mut().for_each(clean);
+        }
+        _ => {}
+    }
+}
+
+fn add_settings(lines: &mut BTreeSet<String>, at: &Path) {
+    let Ok(entries) = std::fs::read_dir(at) else {
+        // Some can only be written.
+        if let Ok(value) = std::fs::read_to_string(at) {
+            lines.insert(format!("setting {} = {}", at.display(), value.trim()));
+        }
+        return;
+    };
+    entries.flatten().for_each(|entry| add_settings(lines, &entry.path()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_kernel_are_no_difference_and_a_rule_is() {
+        let snapshot = |text: &str| {
+            let mut lines = BTreeSet::new();
+            add_listing(&mut lines, "rule", serde_json::from_str(text).unwrap());
+            Snapshot(lines)
+        };
+        let before = snapshot(r#"[{"priority":0,"handle":1},{"priority":5}]"#);
+        let after = snapshot(r#"[{"priority":0,"handle":9},{"priority":6}]"#);
+        assert_eq!(after.since(&before), [r#"+ rule {"priority":6}"#, r#"- rule {"priority":5}"#]);
+        let nft = snapshot(r#"{"nftables":[{"metainfo":{"version":"1"}},{"table":{"name":"a"}}]}"#);
+        assert_eq!(nft.0.len(), 1);
+    }
+}

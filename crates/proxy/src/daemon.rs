@@ -1,0 +1,249 @@
+//! The proxy's role in the event loop: the core's endpoint, and what follows from its events.
+//!
+//! Nothing here waits: the host's routes are changed by another task, which is told what is wanted
+//! ([`Host`]); the status document is made from what is at hand.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+
+use ropewalk_control::api::{Request, Response};
+use ropewalk_control::server;
+use ropewalk_link_io::driver::{Io, Role};
+use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
+use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
+use ropewalk_proto::event::Event;
+use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::sink::{PacketSink, TransmitSink};
+use ropewalk_proto::time::{Instant, earliest};
+
+use crate::config::Config;
+use crate::leases::Leases;
+use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
+use crate::rates::{Rates, SAMPLE_INTERVAL};
+use crate::status::{self, Facts, HostFacts};
+
+/// The host's network, as the daemon sees it. Calls return at once.
+pub trait Host {
+    /// Packets to this inner address go into the TUN if they have at most so many bytes; `None`: it is
+    /// unreachable.
+    fn route(&self, inner: IpAddr, mtu: Option<u16>);
+
+    /// What is known of the host.
+    fn facts(&self) -> HostFacts;
+}
+
+/// What the other tasks ask of the loop.
+#[derive(Debug)]
+pub enum Command {
+    /// Somebody asks at the control socket.
+    Control(server::Command),
+    /// IPv6 packets of clients can leave by now.
+    HandOutIpv6,
+    /// Say goodbye and end.
+    Stop,
+}
+
+/// The proxy.
+pub struct Daemon<H> {
+    endpoint: Endpoint,
+    config: Config,
+    leases: Leases,
+    peers: PeerBook,
+    host: H,
+    started: Instant,
+    rates: Rates,
+    /// When the next sample for the rates is due; none without sessions.
+    sample_at: Option<Instant>,
+    socket: SocketId,
+    send_errors: BTreeMap<&'static str, u64>,
+    stopping: bool,
+}
+
+impl<H: Host> Daemon<H> {
+    /// A proxy for the clients of `config`, which are given IPv6 addresses if `ipv6` says so. `seed` must
+    /// be unpredictable; `socket` is the one that clients send to.
+    pub fn new(
+        now: Instant,
+        config: Config,
+        leases: Leases,
+        core: EndpointConfig,
+        seed: [u8; 32],
+        (host, ipv6): (H, bool),
+        socket: SocketId,
+    ) -> Self {
+        let peers = PeerBook::new(now, &config.peers, &leases, ipv6);
+        let mut daemon = Self {
+            endpoint: Endpoint::new(now, core, seed),
+            config,
+            leases,
+            peers,
+            host,
+            started: now,
+            rates: Rates::new(now),
+            sample_at: None,
+            socket,
+            send_errors: BTreeMap::new(),
+            stopping: false,
+        };
+        daemon.set_peers(now);
+        for peer in daemon.peers.iter() {
+            if let Some(why) = daemon.leases.refusal(&peer.config.public_key) {
+                tracing::warn!(peer = peer.config.name, "refused: {why}");
+            }
+        }
+        daemon
+    }
+
+    /// Tells the core of every peer. One whose addresses changed is asked to connect anew.
+    fn set_peers(&mut self, now: Instant) {
+        for (key, peer) in self.peers.for_core(&self.config) {
+            let name = peer.name.clone();
+            if let Err(error) = self.endpoint.set_peer(now, key, peer) {
+                tracing::error!(peer = name, %error, "this peer cannot connect");
+            }
+        }
+    }
+
+    fn handle_event(&mut self, now: Instant, event: &EndpointEvent) {
+        let EndpointEvent { peer: key, event } = event;
+        let Some((peer, change)) = self.peers.note(now, key, event) else { return };
+        log(&peer.config.name, event);
+        let mtu = match change {
+            RouteChange::Keep => return,
+            RouteChange::Route(mtu) => Some(mtu),
+            RouteChange::Remove => None,
+        };
+        peer.addresses().for_each(|inner| self.host.route(inner, mtu));
+    }
+
+    fn sample(&mut self, now: Instant) {
+        let stats = self.endpoint.stats();
+        self.rates.sample(now, &stats);
+        self.sample_at = (stats.sessions > 0).then(|| now + SAMPLE_INTERVAL);
+    }
+
+    fn report(&self, now: Instant, io: &Io<'_>) -> Response {
+        let mut driver_drops = self.send_errors.clone();
+        driver_drops.insert("tun_refused", io.tun.counters().dropped_out);
+        if let Some(socket) = io.sockets.counters(self.socket) {
+            driver_drops.insert("receive_error", socket.errors_in);
+        }
+        Response::Status(Box::new(status::report(&Facts {
+            now,
+            started: self.started,
+            config: &self.config,
+            peers: &self.peers,
+            leases: &self.leases,
+            stats: &self.endpoint.stats(),
+            span: self.rates.until(now),
+            host: &self.host.facts(),
+            driver_drops: &driver_drops,
+        })))
+    }
+}
+
+impl<H: Host> Role for Daemon<H> {
+    type Command = Command;
+
+    fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
+        match command {
+            Command::Control(command) => {
+                let response = match command.request {
+                    Request::Status => self.report(now, io),
+                };
+                command.answer(Ok(response));
+            }
+            Command::HandOutIpv6 => {
+                self.peers.hand_out_ipv6(&self.leases);
+                self.set_peers(now);
+            }
+            Command::Stop => {
+                self.endpoint.close(now);
+                self.stopping = true;
+            }
+        }
+    }
+
+    fn handle_packet(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        self.endpoint.handle_packet(now, packet, sink);
+    }
+
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        datagram: &mut [u8],
+        sink: &mut impl PacketSink,
+    ) {
+        self.endpoint.handle_datagram(now, arrival.path, arrival.ecn, datagram, sink);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        self.endpoint.handle_timeout(now, sink);
+        if self.sample_at.is_some_and(|at| at <= now) {
+            self.sample(now);
+        }
+    }
+
+    fn handle_send_error(&mut self, _now: Instant, path: Path, error: SendError) {
+        // The core finds out by itself: what did not leave is not confirmed.
+        tracing::trace!(?path, ?error, "not sent");
+        *self.send_errors.entry(send_error(error.kind)).or_default() += error.datagrams as u64;
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        self.endpoint.poll_transmit(now, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        earliest(self.endpoint.poll_timeout(), self.sample_at)
+    }
+
+    fn handle_events(&mut self, now: Instant, _io: &mut Io<'_>) -> ControlFlow<()> {
+        self.endpoint.end_of_batch(now);
+        while let Some(event) = self.endpoint.poll_event() {
+            self.handle_event(now, &event);
+            if self.sample_at.is_none() && matches!(event.event, Event::SessionEstablished(_)) {
+                self.sample(now);
+            }
+        }
+        if self.stopping { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// One line for each thing that happened to a client.
+fn log(peer: &str, event: &Event) {
+    match event {
+        Event::SessionEstablished(info) => {
+            tracing::info!(peer, cipher = info.cipher.as_str(), "connected");
+        }
+        Event::SessionEnded(reason) => {
+            tracing::info!(peer, "disconnected: {}", end_reason(*reason));
+        }
+        Event::LinkUp(link) => tracing::info!(peer, link = link.0, "link up"),
+        Event::LinkDown(link, reason) => {
+            tracing::info!(peer, link = link.0, "link down: {}", down_reason(*reason));
+        }
+        Event::PathMoved(link, path) => {
+            tracing::info!(peer, link = link.0, to = %path.remote, "the link's address changed");
+        }
+        Event::InnerMtu(mtu) => tracing::debug!(peer, mtu, "inner MTU"),
+        Event::Rekeyed(epoch) => tracing::debug!(peer, epoch, "fresh keys"),
+        // Only a client's, or told of as the end of a session.
+        Event::Closed(_) | Event::Refused(_) | Event::OtherVersions(_) => {}
+    }
+}
+
+/// The name of a counter.
+fn send_error(kind: SendErrorKind) -> &'static str {
+    match kind {
+        SendErrorKind::TooBig => "send_too_big",
+        SendErrorKind::Unreachable => "send_unreachable",
+        SendErrorKind::InterfaceDown | SendErrorKind::InterfaceGone => "send_interface_down",
+        SendErrorKind::AddressGone => "send_address_gone",
+        SendErrorKind::Forbidden => "send_forbidden",
+        SendErrorKind::Full => "send_buffer_full",
+        _ => "send_error",
+    }
+}

@@ -1,0 +1,265 @@
+//! The task that keeps the host's network as the daemon wants it, beside the packets' way.
+//!
+//! The daemon's loop never waits for the kernel or for `nft`: it notes at the [`Desk`] which inner address
+//! is to be routed, one entry for each address, so that a flood of changes stays small. This task does what
+//! is noted, puts back what others took away, and looks at the table of connections.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ropewalk_control::api::ConntrackStatus;
+use ropewalk_link_io::netlink::Events;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::MissedTickBehavior;
+
+use crate::config::{Config, Ipv6Mode, Uplinks};
+use crate::core;
+use crate::daemon::{Command, Host};
+use crate::host::{Desired, HostNetwork, Ipv6};
+use crate::nat::ConnectionTable;
+use crate::status::HostFacts;
+
+/// Bytes of the largest inner packet: what fits a path of 1500 over IPv4 (28 bytes of IP and UDP, 32 of
+/// ours). The routes to the clients carry smaller ones.
+pub const TUN_MTU: u16 = 1440;
+
+/// A burst of changes (an interface comes up, a routing daemon starts) counts as one.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// How often everything is looked at without being asked to: nobody tells of a flushed firewall table or a
+/// growing table of connections.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Where the daemon leaves what it wants, and finds what is known.
+#[derive(Debug, Default)]
+pub struct Desk {
+    routes: RefCell<BTreeMap<IpAddr, Option<u32>>>,
+    facts: RefCell<HostFacts>,
+    news: Notify,
+    stop: Notify,
+}
+
+impl Desk {
+    /// The task ends as soon as it can.
+    pub fn stop(&self) {
+        self.stop.notify_one();
+    }
+}
+
+impl Host for Rc<Desk> {
+    fn route(&self, inner: IpAddr, mtu: Option<u16>) {
+        self.routes.borrow_mut().insert(inner, mtu.map(u32::from));
+        self.news.notify_one();
+    }
+
+    fn facts(&self) -> HostFacts {
+        self.facts.borrow().clone()
+    }
+}
+
+/// The hold on the host's network.
+#[derive(Debug)]
+pub struct Keeper<N> {
+    network: N,
+    desired: Desired,
+    /// What is desired once IPv6 packets can leave; `None` if they can, or never shall.
+    later: Option<Desired>,
+    desk: Rc<Desk>,
+    known: Known,
+}
+
+/// What was found, to tell of changes once.
+#[derive(Debug, Default)]
+struct Known {
+    uplinks: Vec<String>,
+    firewall: Vec<String>,
+    failure: Option<String>,
+    conntrack: Option<ConnectionTable>,
+    conntrack_warned: bool,
+}
+
+impl<N: HostNetwork> Keeper<N> {
+    /// Makes the host's network as `config` says, for the first time. With an error, what was done until
+    /// then stands.
+    pub async fn start(network: N, config: &Config, desk: Rc<Desk>) -> (Self, anyhow::Result<()>) {
+        let mut keeper = Self {
+            network,
+            desired: desired(config, Ipv6::None),
+            later: later(config),
+            desk,
+            known: Known::default(),
+        };
+        let done = keeper.look().await.map(|_| ());
+        (keeper, done)
+    }
+
+    /// Whether IPv6 packets of clients can leave.
+    #[must_use]
+    pub fn has_ipv6(&self) -> bool {
+        self.desired.ipv6 != Ipv6::None
+    }
+
+    /// Lets go without an end.
+    #[must_use]
+    pub fn release(self) -> N {
+        self.network
+    }
+
+    /// Keeps it so until the desk says stop.
+    pub async fn keep(mut self, mut events: Events, commands: mpsc::Sender<Command>) -> N {
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let desk = Rc::clone(&self.desk);
+        loop {
+            tokio::select! {
+                () = desk.stop.notified() => return self.network,
+                () = desk.news.notified() => {
+                    self.set_routes().await;
+                    continue;
+                }
+                changes = events.changed(SETTLE) => {
+                    if !(changes.links || changes.addresses || changes.routes) {
+                        continue;
+                    }
+                }
+                _ = look.tick() => {}
+            }
+            let found = self.look().await;
+            let ipv6_came = matches!(found, Ok(true));
+            self.note_failure(found.err());
+            if ipv6_came && commands.send(Command::HandOutIpv6).await.is_err() {
+                // The loop is over; it says stop next.
+                tracing::debug!("nobody is left to hand out IPv6");
+            }
+        }
+    }
+
+    /// Looks at everything and puts right what is not as desired. Says whether IPv6 became possible.
+    async fn look(&mut self) -> anyhow::Result<bool> {
+        let tun = self.desired.tun.clone();
+        let mut ipv6_came = false;
+        if let Some(later) = &self.later
+            && (later.ipv6 == Ipv6::Routed || self.network.has_ipv6_uplink(&tun).await?)
+        {
+            self.desired = later.clone();
+            self.later = None;
+            ipv6_came = true;
+        }
+        let outcome = self.network.apply(&self.desired).await?;
+        if outcome.changed {
+            tracing::debug!("the host's network is as desired again");
+        }
+        for warning in &outcome.warnings {
+            if !self.known.firewall.contains(warning) {
+                tracing::warn!("{warning}");
+            }
+        }
+        self.known.firewall = outcome.warnings;
+        self.known.uplinks = match self.desired.uplinks.as_slice() {
+            [] => self.network.uplinks(&tun).await?,
+            named => named.to_vec(),
+        };
+        self.known.look_at_connections();
+        self.publish();
+        Ok(ipv6_came)
+    }
+
+    /// Does what stands at the desk.
+    async fn set_routes(&mut self) {
+        let wanted = std::mem::take(&mut *self.desk.routes.borrow_mut());
+        for (inner, mtu) in wanted {
+            let done = match mtu {
+                Some(mtu) => self.network.set_client(inner, mtu).await,
+                None => self.network.remove_client(inner).await,
+            };
+            // The next look tries again: the network knows what is wanted.
+            if let Err(error) = done {
+                self.note_failure(Some(error));
+            }
+        }
+    }
+
+    fn note_failure(&mut self, failure: Option<anyhow::Error>) {
+        let failure =
+            failure.map(|error| format!("the host's network is not as it should be: {error:#}"));
+        if failure != self.known.failure {
+            match &failure {
+                Some(failure) => tracing::warn!("{failure}"),
+                None => tracing::info!("the host's network is as it should be again"),
+            }
+            self.known.failure = failure;
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
+        let known = &self.known;
+        let mut warnings = known.firewall.clone();
+        warnings.extend(known.failure.clone());
+        warnings.extend(known.conntrack.and_then(|table| table.warning()));
+        if self.later.is_some() {
+            warnings.push(
+                "this host has no IPv6 default route: clients get no inner IPv6 address until it has one"
+                    .to_owned(),
+            );
+        }
+        let conntrack = known
+            .conntrack
+            .map(|ConnectionTable { count, limit }| ConntrackStatus { count, limit });
+        *self.desk.facts.borrow_mut() =
+            HostFacts { uplinks: known.uplinks.clone(), conntrack, warnings };
+    }
+}
+
+impl Known {
+    /// Warns once each time the table becomes nearly full.
+    fn look_at_connections(&mut self) {
+        self.conntrack = match ConnectionTable::read() {
+            Ok(table) => table,
+            Err(error) => {
+                tracing::debug!(%error, "the table of connections cannot be read");
+                None
+            }
+        };
+        let warning = self.conntrack.and_then(|table| table.warning());
+        if let Some(warning) = warning.as_ref().filter(|_| !self.conntrack_warned) {
+            tracing::warn!("{warning}");
+        }
+        self.conntrack_warned = warning.is_some();
+    }
+}
+
+/// What the config wants of the host, with this done about IPv6.
+fn desired(config: &Config, ipv6: Ipv6) -> Desired {
+    let wanted = |is_ipv4: bool| is_ipv4 || ipv6 != Ipv6::None;
+    let mut own = core::gateways(&config.pools);
+    own.retain(|own| wanted(own.is_ipv4()));
+    let mut inner = core::prefixes(&config.pools);
+    inner.retain(|inner| wanted(inner.addr().is_ipv4()));
+    Desired {
+        tun: config.tun_name.as_str().to_owned(),
+        mtu: TUN_MTU.into(),
+        own,
+        inner,
+        ipv6,
+        no_nat: config.no_nat.clone(),
+        uplinks: match &config.uplinks {
+            Uplinks::Auto => Vec::new(),
+            Uplinks::Named(names) => names.iter().map(|name| name.as_str().to_owned()).collect(),
+        },
+        client_to_client: config.client_to_client,
+    }
+}
+
+/// What it wants where IPv6 packets can leave.
+fn later(config: &Config) -> Option<Desired> {
+    config.pools.v6()?;
+    let ipv6 = match config.ipv6 {
+        Ipv6Mode::Nat66 => Ipv6::Nat66,
+        Ipv6Mode::Routed => Ipv6::Routed,
+    };
+    Some(desired(config, ipv6))
+}

@@ -1,0 +1,301 @@
+//! The clients of the config, with what the core does not keep: their leases, and how long and why each is
+//! in its present state.
+//!
+//! | state | means |
+//! | --- | --- |
+//! | `Idle` | no session: not seen since the start, asleep for too long, or refused |
+//! | `Up` | a session with a link that carries packets |
+//! | `Stalled` | a session, and no such link |
+//! | `Closed` | no session: one of the ends said goodbye |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ropewalk_control::api::TunnelState;
+use ropewalk_proto::crypto::PublicKey;
+use ropewalk_proto::endpoint::PeerConfig as CorePeer;
+use ropewalk_proto::event::{DownReason, EndReason, Event};
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::units::LinkId;
+use ropewalk_proto::wire::frame::CloseReason;
+
+use crate::config::{Config, PeerConfig};
+use crate::core;
+use crate::leases::{Lease, Leases};
+
+/// All clients of the config, in the order of the file.
+#[derive(Debug)]
+pub struct PeerBook {
+    peers: Vec<Peer>,
+    places: BTreeMap<PublicKey, usize>,
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Peer {
+    /// What the file says.
+    pub config: PeerConfig,
+    /// Its addresses; IPv6 only while it is handed out.
+    pub lease: Option<Lease>,
+    /// Whether packets pass.
+    pub state: TunnelState,
+    /// Since when.
+    pub since: Instant,
+    /// Why, where there is something to say.
+    pub reason: Option<String>,
+    /// Since when the keys in use are.
+    pub keys_since: Instant,
+    /// Since when the session is.
+    pub session_since: Instant,
+    up: BTreeSet<LinkId>,
+}
+
+/// What an event means for the host's routes to a client's inner addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteChange {
+    /// Nothing.
+    Keep,
+    /// Packets of at most this many bytes go into the TUN.
+    Route(u16),
+    /// The addresses are unreachable.
+    Remove,
+}
+
+impl PeerBook {
+    /// The clients, with their leases. Without `ipv6` they have only IPv4 addresses.
+    #[must_use]
+    pub fn new(now: Instant, peers: &[PeerConfig], leases: &Leases, ipv6: bool) -> Self {
+        let places =
+            (0..).zip(peers).map(|(place, peer)| (core::public_key(&peer.public_key), place));
+        let places = places.collect();
+        let peers = peers.iter().map(|peer| Peer::new(now, peer, leases, ipv6)).collect();
+        Self { peers, places }
+    }
+
+    /// All of them, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter()
+    }
+
+    /// What the endpoint is told of them.
+    pub fn for_core(&self, config: &Config) -> impl Iterator<Item = (PublicKey, CorePeer)> {
+        self.peers.iter().map(|peer| {
+            let core = core::peer(&peer.config, peer.lease, &config.pools, config.client_to_client);
+            (core::public_key(&peer.config.public_key), core)
+        })
+    }
+
+    /// From now on the clients have IPv6 addresses.
+    pub fn hand_out_ipv6(&mut self, leases: &Leases) {
+        for peer in &mut self.peers {
+            peer.lease = leases.get(&peer.config.public_key);
+        }
+    }
+
+    /// Notes an event of the core; says whose it is and what becomes of the routes.
+    pub fn note(
+        &mut self,
+        now: Instant,
+        key: &PublicKey,
+        event: &Event,
+    ) -> Option<(&Peer, RouteChange)> {
+        let peer = self.peers.get_mut(*self.places.get(key)?)?;
+        let change = peer.note(now, event);
+        Some((peer, change))
+    }
+}
+
+impl Peer {
+    fn new(now: Instant, config: &PeerConfig, leases: &Leases, ipv6: bool) -> Self {
+        let mut lease = leases.get(&config.public_key);
+        if let Some(lease) = &mut lease {
+            lease.v6 = lease.v6.filter(|_| ipv6);
+        }
+        let refusal = leases.refusal(&config.public_key);
+        Self {
+            config: config.clone(),
+            lease,
+            state: TunnelState::Idle,
+            since: now,
+            reason: Some(refusal.map_or_else(
+                || "not seen since the proxy's start".to_owned(),
+                |error| format!("refused: {error}"),
+            )),
+            keys_since: now,
+            session_since: now,
+            up: BTreeSet::new(),
+        }
+    }
+
+    /// Its inner addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let v6 = self.lease.and_then(|lease| lease.v6).map(IpAddr::V6);
+        self.lease.map(|lease| IpAddr::V4(lease.v4)).into_iter().chain(v6)
+    }
+
+    fn note(&mut self, now: Instant, event: &Event) -> RouteChange {
+        match event {
+            Event::SessionEstablished(_) => {
+                (self.keys_since, self.session_since) = (now, now);
+                self.up.clear();
+                self.turn(now, TunnelState::Stalled, Some("no link has joined yet".to_owned()));
+            }
+            Event::LinkUp(link) => {
+                self.up.insert(*link);
+                self.turn(now, TunnelState::Up, None);
+            }
+            Event::LinkDown(link, reason) => {
+                self.up.remove(link);
+                if self.up.is_empty() {
+                    let why = format!("the last link is down: {}", down_reason(*reason));
+                    self.turn(now, TunnelState::Stalled, Some(why));
+                }
+            }
+            Event::InnerMtu(mtu) => return RouteChange::Route(*mtu),
+            Event::Rekeyed(_) => self.keys_since = now,
+            // The newer session is told of next; the routes stay.
+            Event::SessionEnded(EndReason::Replaced) => {}
+            Event::SessionEnded(reason) => {
+                self.up.clear();
+                let state = match reason {
+                    EndReason::Idle => TunnelState::Idle,
+                    _ => TunnelState::Closed,
+                };
+                self.turn(now, state, Some(end_reason(*reason).to_owned()));
+                return RouteChange::Remove;
+            }
+            Event::PathMoved(..) => {}
+            // These are a client's, or end in a tunnel's owner.
+            Event::Closed(_) | Event::Refused(_) | Event::OtherVersions(_) => {}
+        }
+        RouteChange::Keep
+    }
+
+    fn turn(&mut self, now: Instant, state: TunnelState, reason: Option<String>) {
+        if self.state != state {
+            (self.state, self.since) = (state, now);
+        }
+        self.reason = reason;
+    }
+}
+
+/// Why a link carries nothing, for people.
+#[must_use]
+pub fn down_reason(reason: DownReason) -> &'static str {
+    match reason {
+        DownReason::NoAnswer => "nothing is confirmed any more",
+        DownReason::Left => "the client took it out",
+        DownReason::Removed => "taken out",
+    }
+}
+
+/// Why a session is over, for people.
+#[must_use]
+pub fn end_reason(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Closed(CloseReason::Shutdown) => "the client was stopped",
+        EndReason::Closed(CloseReason::Replaced) => "the client began another session",
+        EndReason::Closed(CloseReason::Protocol) => "the client says that we broke the protocol",
+        EndReason::Closed(CloseReason::Other(_)) => "the client closed it",
+        EndReason::Replaced => "replaced by a newer session of the same key",
+        EndReason::Idle => "nothing was heard of the client for half an hour",
+        EndReason::Withdrawn => "the peer was changed in the config",
+        EndReason::Stopped => "the proxy stops",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrayvec::ArrayVec;
+    use ropewalk_control::keys;
+    use ropewalk_proto::crypto::Cipher;
+    use ropewalk_proto::event::SessionInfo;
+    use ropewalk_proto::units::SessionIndex;
+
+    use crate::pool::Pools;
+
+    #[test]
+    fn the_state_of_a_peer_follows_its_events() {
+        let (mut book, key) = book("10.9.0.0/24", true);
+        let established = Event::SessionEstablished(SessionInfo {
+            own: ArrayVec::new(),
+            peer: ArrayVec::new(),
+            cipher: Cipher::Aes256Gcm,
+            index: SessionIndex::new(7),
+        });
+        let (a, b) = (LinkId(1), LinkId(2));
+        let ended = |reason| Event::SessionEnded(reason);
+        let table = [
+            (established.clone(), TunnelState::Stalled, RouteChange::Keep),
+            (Event::LinkUp(a), TunnelState::Up, RouteChange::Keep),
+            (Event::InnerMtu(1400), TunnelState::Up, RouteChange::Route(1400)),
+            (Event::LinkUp(b), TunnelState::Up, RouteChange::Keep),
+            (Event::LinkDown(a, DownReason::NoAnswer), TunnelState::Up, RouteChange::Keep),
+            (Event::LinkDown(b, DownReason::Left), TunnelState::Stalled, RouteChange::Keep),
+            (Event::LinkUp(b), TunnelState::Up, RouteChange::Keep),
+            (ended(EndReason::Replaced), TunnelState::Up, RouteChange::Keep),
+            (established.clone(), TunnelState::Stalled, RouteChange::Keep),
+            // Link 2 of the old session says nothing of the new one.
+            (Event::LinkUp(a), TunnelState::Up, RouteChange::Keep),
+            (Event::LinkDown(a, DownReason::NoAnswer), TunnelState::Stalled, RouteChange::Keep),
+            (
+                ended(EndReason::Closed(CloseReason::Shutdown)),
+                TunnelState::Closed,
+                RouteChange::Remove,
+            ),
+            (established, TunnelState::Stalled, RouteChange::Keep),
+            (ended(EndReason::Idle), TunnelState::Idle, RouteChange::Remove),
+        ];
+        for (step, (event, state, change)) in (1..).zip(table) {
+            let now = Instant::from_millis(1000 * step);
+            let before = book.peers[0].state;
+            let (peer, found) = book.note(now, &key, &event).unwrap();
+            assert_eq!((peer.state, found), (state, change), "step {step}: {event:?}");
+            assert_eq!(peer.since == now, before != state, "step {step}: {event:?}");
+        }
+        assert!(book.note(Instant::ZERO, &PublicKey([9; 32]), &Event::LinkUp(a)).is_none());
+    }
+
+    #[test]
+    fn ipv6_is_handed_out_only_when_it_can_leave() {
+        let (book, _) = book("10.9.0.0/24", false);
+        let addresses = |book: &PeerBook| book.peers[0].addresses().count();
+        assert_eq!(addresses(&book), 1);
+        let (mut later, _) = self::book("10.9.0.0/24", false);
+        later.hand_out_ipv6(&leases("10.9.0.0/24"));
+        assert_eq!(addresses(&later), 2);
+    }
+
+    #[test]
+    fn a_peer_without_a_lease_says_why_and_the_others_do_not() {
+        let (book, _) = book("10.9.0.0/30", true);
+        assert_eq!(book.peers[0].addresses().count(), 2);
+        assert_eq!(book.peers[1].addresses().count(), 0);
+        let reason = book.peers[1].reason.clone().unwrap();
+        assert!(reason.contains("refused: the pool 10.9.0.0/30 is exhausted"), "{reason}");
+        assert!(!book.peers[0].reason.as_ref().unwrap().contains("refused"));
+    }
+
+    fn book(pool: &str, ipv6: bool) -> (PeerBook, PublicKey) {
+        let book = PeerBook::new(Instant::ZERO, &configs(), &leases(pool), ipv6);
+        (book, PublicKey([1; 32]))
+    }
+
+    fn leases(pool: &str) -> Leases {
+        let folder = tempfile::tempdir().unwrap();
+        let pools = Pools::new(pool.parse().unwrap(), Some("fd00:9::/64".parse().unwrap()));
+        Leases::open(folder.path().join("leases.json"), pools, &configs()).unwrap()
+    }
+
+    fn configs() -> Vec<PeerConfig> {
+        let peer = |n: u8| PeerConfig {
+            name: format!("peer {n}"),
+            public_key: keys::PublicKey::from_bytes([n; 32]),
+            preshared_key: None,
+            address_v4: None,
+            address_v6: None,
+        };
+        vec![peer(1), peer(2)]
+    }
+}

@@ -1,0 +1,207 @@
+//! From start to clean end.
+//!
+//! First what can be refused is asked for and held (the firewall program, the port, the TUN, the control
+//! socket), then the host's network is changed, and only then the first datagram is read: no packet is
+//! forwarded before guard, filter and address translation stand. At the end the clients are told, and
+//! everything is taken back but the guard (docs/OPERATIONS.md).
+
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use anyhow::Context as _;
+use ropewalk_control::server::{self, Server};
+use ropewalk_link_io::clock::Clock;
+use ropewalk_link_io::cpu;
+use ropewalk_link_io::driver::Driver;
+use ropewalk_link_io::netlink::Events;
+use ropewalk_link_io::tun::{LinuxTun, TunOptions};
+use ropewalk_link_io::udp::{OpenError, ProxySocket, Sockets};
+use ropewalk_proto::path::SocketId;
+use ropewalk_proto::time::Duration;
+use sd_notify::NotifyState;
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::config::Config;
+use crate::core;
+use crate::daemon::{Command, Daemon};
+use crate::host::HostNetwork;
+use crate::host::linux::LinuxNetwork;
+use crate::leases::Leases;
+use crate::network::{Desk, Keeper, TUN_MTU};
+use crate::port;
+
+/// Commands that may wait for the loop. They come from the control server, which bounds its own, and from
+/// two tasks that send one at a time.
+const WAITING_COMMANDS: usize = 16;
+
+/// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal).
+///
+/// # Errors
+/// What is missing, in use or forbidden on this host, and what to do; or the TUN was taken away. What was
+/// changed is taken back before.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    block_on(serve(config))
+}
+
+/// Takes back everything that a proxy has changed on this host, the guard routes too.
+///
+/// # Errors
+/// The proxy of this config runs, or the system refuses.
+pub fn purge(config: &Config) -> anyhow::Result<()> {
+    let socket = &config.control.socket;
+    anyhow::ensure!(
+        UnixStream::connect(socket).is_err(),
+        "a proxy answers at {}: stop it first",
+        socket.display()
+    );
+    block_on(async { LinuxNetwork::open().await?.purge().await })
+}
+
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    LocalSet::new().block_on(&runtime, work)
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let clock = Clock::start();
+    let stop = StopSignals::listen()?;
+    let leases = Leases::open(config.leases_file(), config.pools, &config.peers)?;
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).context("the system gives no randomness")?;
+
+    let network = LinuxNetwork::open().await?;
+    let mut sockets = Sockets::new(clock);
+    let socket = open_socket(&mut sockets, &config)?;
+    let tun =
+        LinuxTun::open(&TunOptions { name: config.tun_name.as_str().to_owned(), mtu: TUN_MTU })?;
+    let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
+    // Before the state is read for the first time, so that no change falls between.
+    let events = Events::open()?;
+
+    let desk = Rc::new(Desk::default());
+    let (keeper, started) = Keeper::start(network, &config, Rc::clone(&desk)).await;
+    if let Err(error) = started {
+        return take_back(keeper.release(), Err(error)).await;
+    }
+    let (commands, queue) = mpsc::channel(WAITING_COMMANDS);
+    let now = clock.sample();
+    let wall_clock = now.unix.saturating_sub(Duration::from_nanos(now.now.as_nanos()));
+    let core = core::endpoint(&config, wall_clock, cpu::has_aes());
+    let ipv6 = keeper.has_ipv6();
+    let ready = format!("{} on {}", peers_of(&config), config.listen);
+    let daemon = Daemon::new(now.now, config, leases, core, seed, (Rc::clone(&desk), ipv6), socket);
+    let mut driver = match Driver::new(daemon, tun, sockets, queue, clock) {
+        Ok(driver) => driver,
+        Err(error) => return take_back(keeper.release(), Err(error.into())).await,
+    };
+    spawn_local(pass_on(control, commands.clone()));
+    spawn_local(stop.pass_on(commands.clone()));
+    let keeper = spawn_local(keeper.keep(events, commands));
+    tell_supervisor(&[NotifyState::Ready, NotifyState::Status(&ready)]);
+    tracing::info!("ready for {ready}");
+
+    let ran = driver.run().await.context("the proxy cannot go on");
+    tell_supervisor(&[NotifyState::Stopping]);
+    drop(server);
+    desk.stop();
+    let network = keeper.await.context("the keeper of the host's network failed")?;
+    // The TUN stays until its routes are gone.
+    let ended = take_back(network, ran).await;
+    drop(driver);
+    ended
+}
+
+/// The end: the host's network as it was, but for the guard. `result` matters more than how that goes.
+async fn take_back(
+    mut network: impl HostNetwork,
+    result: anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let stopped = network.stop().await.context("cannot take back what the proxy changed");
+    match (result, stopped) {
+        (Ok(()), stopped) => {
+            tracing::info!("stopped");
+            stopped
+        }
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(also)) => {
+            tracing::warn!("{also:#}");
+            Err(error)
+        }
+    }
+}
+
+fn open_socket(sockets: &mut Sockets, config: &Config) -> anyhow::Result<SocketId> {
+    let (address, port) = (config.listen.ip(), config.listen.port());
+    // The unspecified IPv6 address means both families, whatever the host's settings are.
+    let every = address.is_unspecified() && address.is_ipv6();
+    let options = ProxySocket { address: (!every).then_some(address), port };
+    sockets.open_proxy(&options).map_err(|error| {
+        let holder = match error {
+            OpenError::InUse { .. } => port::holder(port),
+            _ => None,
+        };
+        match holder {
+            Some(holder) => anyhow::Error::new(error).context(format!("{holder} holds the port")),
+            None => error.into(),
+        }
+    })
+}
+
+fn peers_of(config: &Config) -> String {
+    match config.peers.len() {
+        1 => "1 peer".to_owned(),
+        count => format!("{count} peers"),
+    }
+}
+
+/// What the control server is asked goes into the loop's queue.
+async fn pass_on(mut control: mpsc::Receiver<server::Command>, commands: mpsc::Sender<Command>) {
+    while let Some(command) = control.recv().await {
+        if commands.send(Command::Control(command)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Where there is no supervisor, nobody is told.
+fn tell_supervisor(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "the supervisor cannot be told");
+    }
+}
+
+/// The signals that ask for a clean end.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl StopSignals {
+    /// From now on none of them kills the process.
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn pass_on(mut self, commands: mpsc::Sender<Command>) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hang_up.recv() => {}
+        }
+        tracing::info!("stopping");
+        // An error means that the loop is over already.
+        drop(commands.send(Command::Stop).await);
+    }
+}
