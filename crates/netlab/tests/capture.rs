@@ -1,8 +1,6 @@
 //! Capture and injection against a real kernel: what is sent with a false source is seen with it, on
 //! the interface that it passes and on no other.
 
-#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
-
 use std::net::SocketAddrV4;
 use std::thread;
 use std::time::{Duration, Instant};
