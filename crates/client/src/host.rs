@@ -22,6 +22,9 @@ pub trait HostNetwork {
         tun: &str,
     ) -> impl Future<Output = anyhow::Result<Vec<Candidate>>>;
 
+    /// The names of all interfaces, to be told to somebody who asked for one that is not there.
+    fn names(&self) -> impl Future<Output = anyhow::Result<Vec<String>>>;
+
     /// Makes the host's network as desired, changing only what differs. What concerns one link only (it vanished in
     /// between) is told in the outcome; the rest is done all the same.
     fn apply(&mut self, desired: &Desired) -> impl Future<Output = anyhow::Result<Outcome>>;
@@ -65,6 +68,8 @@ pub struct Candidate {
 pub struct Ways {
     /// The system's number of the interface.
     pub index: u32,
+    /// The largest IP packet that the interface carries, bytes.
+    pub mtu: u32,
     /// For IPv4.
     pub v4: Option<Way>,
     /// For IPv6.

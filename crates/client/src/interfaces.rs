@@ -95,7 +95,7 @@ fn ways(interface: &Interface, named: &[IpAddr], gateways: &[Gateway]) -> Result
     if v4.is_none() && v6.is_none() {
         return Err(NoWay::NoGateway);
     }
-    Ok(Ways { index: interface.index, v4, v6 })
+    Ok(Ways { index: interface.index, mtu: interface.mtu, v4, v6 })
 }
 
 fn way(

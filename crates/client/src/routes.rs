@@ -20,8 +20,8 @@
 //!
 //! The proxy itself is reached by the marks, so no route to its addresses is needed, and a proxy whose address changes
 //! needs none changed. Its *name* is resolved before any of this is in place; afterwards a lookup by the system's resolver
-//! would itself go through the tunnel, so the daemon keeps all addresses it was given, tries them all, and takes the
-//! routes back before it looks the name up again.
+//! could itself go through the tunnel, so the daemon keeps all addresses it was given, tries them all, and excludes the name
+//! servers from the tunnel while it looks the name up again.
 //!
 //! Strict reverse path filtering (`rp_filter` = 1, RFC 3704) asks, for each datagram that comes in, whether the answer
 //! would leave by the same interface. The rules +3 and +4 say yes, because the question is asked with our address as the
@@ -311,7 +311,8 @@ mod tests {
             gateway: gateway.map(|address| address.parse().unwrap()),
         };
         let (v4, v6) = if net.addr().is_ipv4() { (Some(way), None) } else { (None, Some(way)) };
-        LinkDesired { name: name.into(), slot, ways: Ways { index: 2 + u32::from(slot), v4, v6 } }
+        let ways = Ways { index: 2 + u32::from(slot), mtu: 1500, v4, v6 };
+        LinkDesired { name: name.into(), slot, ways }
     }
 
     fn desired() -> Desired {

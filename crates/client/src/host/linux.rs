@@ -175,6 +175,11 @@ impl HostNetwork for LinuxNetwork {
         Ok(interfaces::candidates(choice, tun, &interfaces, &gateways))
     }
 
+    async fn names(&self) -> anyhow::Result<Vec<String>> {
+        let interfaces = self.netlink.interfaces().await?;
+        Ok(interfaces.into_iter().map(|interface| interface.name).collect())
+    }
+
     async fn apply(&mut self, desired: &Desired) -> anyhow::Result<Outcome> {
         let mut outcome = Outcome::default();
         let tun = match &desired.tun {
