@@ -1,4 +1,16 @@
 //! The Ropewalk client daemon.
+//!
+//! | part | its one concern |
+//! | --- | --- |
+//! | [`config`] | what `client.toml` means |
+//! | `service` | the daemon from start to clean end |
+//! | `daemon` | the role in the event loop: commands in, events out |
+//! | `links` | which interfaces are links now; their sockets |
+//! | `network` | keeps the host's network as the daemon wants it, beside the loop |
+//! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
+//! | `resolve` | where the proxy is, asked outside the tunnel |
+//! | `status`, `rates` | the status document |
+//! | `core` | what the config means to the protocol core |
 
 pub mod config;
 pub mod host;
@@ -7,13 +19,43 @@ pub mod interfaces;
 #[cfg(target_os = "linux")]
 pub mod routes;
 
+#[cfg(target_os = "linux")]
+mod core;
+#[cfg(target_os = "linux")]
+mod daemon;
+#[cfg(target_os = "linux")]
+mod links;
+#[cfg(target_os = "linux")]
+mod network;
+#[cfg(target_os = "linux")]
+mod rates;
+#[cfg(target_os = "linux")]
+mod resolve;
+#[cfg(target_os = "linux")]
+mod service;
+#[cfg(target_os = "linux")]
+mod status;
+
 pub use config::Config;
+
+/// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then.
+///
+/// # Errors
+/// What keeps it from starting (another client in this network namespace, the TUN's name is taken, a
+/// capability is missing), or what ends it early (the TUN is gone). What it had changed is taken back
+/// then too. Trouble with a link or with reaching the proxy is no error: it is told by the status and
+/// tried again.
+#[cfg(target_os = "linux")]
+pub fn run(config: Config) -> anyhow::Result<()> {
+    service::run(config)
+}
 
 /// Runs the daemon until it is told to stop.
 ///
 /// # Errors
-/// Always, in this version: the client daemon is not part of it.
+/// Always: this system is not supported yet.
+#[cfg(not(target_os = "linux"))]
 pub fn run(config: Config) -> anyhow::Result<()> {
     drop(config);
-    anyhow::bail!("the client daemon is not built yet")
+    anyhow::bail!("the client runs on Linux only, so far")
 }

@@ -1,0 +1,447 @@
+//! The client's role in the event loop: the core's client, and what follows from its events.
+//!
+//! Nothing here waits. What takes time (routes, look-ups) is told to other tasks, whose answers come
+//! back as [`Command`]s.
+//!
+//! | comes | goes |
+//! | --- | --- |
+//! | news of the host, addresses of the proxy | links are opened, changed, closed |
+//! | a session | the TUN gets its inner addresses, and the routes into the tunnel |
+//! | an inner MTU | the TUN gets it |
+//! | silence of the proxy | its name is looked up again |
+//!
+//! The routes stay while a session is sought anew: packets then wait or are dropped, but never go out
+//! beside the tunnel because it is away for a moment.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+
+use ipnet::IpNet;
+use rand::rngs::SmallRng;
+use ropewalk_control::api::{Request, Response, StatusReport, TunnelState};
+use ropewalk_control::config::Mtu;
+use ropewalk_control::server;
+use ropewalk_link_io::clock::Clock;
+use ropewalk_link_io::driver::{Io, Role};
+use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
+use ropewalk_proto::client::{Client, ClientEvent, ClientState};
+use ropewalk_proto::event::{DownReason, EndReason, Event, SessionInfo};
+use ropewalk_proto::path::Path;
+use ropewalk_proto::sink::{PacketSink, TransmitSink};
+use ropewalk_proto::time::{Duration, Instant, earliest};
+use ropewalk_proto::wire::frame::CloseReason;
+use tokio::sync::{mpsc, watch};
+
+use crate::config::Config;
+use crate::core;
+use crate::host::TunDesired;
+use crate::links::{Hands, Links, decide};
+use crate::network::{News, Wanted};
+use crate::rates::Rates;
+use crate::resolve::{Patience, Resolved};
+use crate::status::{self, Facts};
+
+/// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
+/// nearly every path carries.
+pub(crate) const FIRST_MTU: u16 = Mtu::MIN;
+
+/// Pause before sockets that could not be opened are tried again; the kernel's news may not tell when
+/// the reason is gone.
+const REOPEN_PAUSE: Duration = Duration::from_secs(5);
+
+/// What other tasks ask of the loop.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Somebody asks at the control socket.
+    Control(server::Command),
+    /// The host's network as it is now.
+    Network(News),
+    /// Where the proxy is.
+    Resolved(Resolved),
+    /// Say goodbye and end.
+    Stop,
+}
+
+/// The client.
+pub(crate) struct Daemon {
+    config: Config,
+    client: Client,
+    links: Links,
+    news: News,
+    resolved: Resolved,
+    /// What the host's network is to be.
+    wanted: watch::Sender<Wanted>,
+    /// Asks for another look-up.
+    look_up: mpsc::Sender<()>,
+    patience: Patience,
+    reopen_at: Option<Instant>,
+    held: Held,
+    rates: Rates,
+    rng: SmallRng,
+    started: Instant,
+    state: (TunnelState, Instant),
+    keys_since: Instant,
+    /// Largest inner packet, once a path was measured.
+    inner_mtu: Option<u16>,
+    send_errors: BTreeMap<&'static str, u64>,
+    /// Datagrams came since the core was last told that a batch ended.
+    in_batch: bool,
+    stopping: bool,
+}
+
+/// What a daemon is made with.
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    /// For the core; must be unpredictable.
+    pub(crate) seed: [u8; 32],
+    /// For pauses.
+    pub(crate) rng: SmallRng,
+    /// Tells what the host's network is to be.
+    pub(crate) wanted: watch::Sender<Wanted>,
+    /// Asks for another look-up.
+    pub(crate) look_up: mpsc::Sender<()>,
+}
+
+impl Daemon {
+    /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
+    pub(crate) fn new(setup: Setup) -> Self {
+        let Setup { config, clock, seed, rng, wanted, look_up } = setup;
+        let now = clock.now();
+        Self {
+            client: Client::new(now, core::client_config(&config, clock), seed),
+            config,
+            links: Links::default(),
+            news: News::default(),
+            resolved: Resolved::default(),
+            wanted,
+            look_up,
+            patience: Patience::new(),
+            reopen_at: None,
+            held: Held::default(),
+            rates: Rates::new(now),
+            rng,
+            started: now,
+            state: (TunnelState::Idle, now),
+            keys_since: now,
+            inner_mtu: None,
+            send_errors: BTreeMap::new(),
+            in_batch: false,
+            stopping: false,
+        }
+    }
+
+    fn on_network(&mut self, now: Instant, news: News, io: &mut Io<'_>) {
+        let before = std::mem::replace(&mut self.news, news);
+        let was_known =
+            |interface: &str| before.seats.iter().any(|seat| seat.interface == interface);
+        for text in self.news.unknown_interfaces(|interface| !was_known(interface)) {
+            tracing::warn!("{text}");
+        }
+        self.relink(now, io);
+    }
+
+    fn on_resolved(&mut self, now: Instant, resolved: Resolved, io: &mut Io<'_>) {
+        if let Some(trouble) = &resolved.trouble
+            && self.resolved.trouble != resolved.trouble
+        {
+            tracing::warn!("{trouble}; trying again");
+        }
+        self.resolved.trouble = resolved.trouble;
+        // A look-up that found nothing takes nothing away.
+        if resolved.addresses.is_empty() || resolved.addresses == self.resolved.addresses {
+            return;
+        }
+        tracing::info!(addresses = ?resolved.addresses, "the proxy's addresses are known");
+        self.resolved.addresses.clone_from(&resolved.addresses);
+        self.wanted.send_modify(|wanted| wanted.proxy = resolved.addresses);
+        self.relink(now, io);
+    }
+
+    /// Makes the links what config, host and proxy say.
+    fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
+        let links = &self.config.links;
+        let decisions = decide(links, &self.news.seats, &self.resolved.addresses);
+        let (sockets, client) = (&mut *io.sockets, &mut self.client);
+        let mut hands = Hands { sockets, client, sink: &mut self.held };
+        let done = self.links.reconcile(now, decisions, &mut hands);
+        self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
+    }
+
+    fn on_event(&mut self, now: Instant, event: ClientEvent) {
+        let link = event.link.and_then(|key| self.links.name_of(key)).unwrap_or_default();
+        match event.event {
+            Event::LinkUp(id) => {
+                tracing::info!(link, %id, "link is up");
+                if let Some(key) = event.link {
+                    self.links.note_up(key);
+                }
+            }
+            Event::LinkDown(_, DownReason::NoAnswer) => {
+                tracing::info!(link, "link is down: nothing is confirmed any more");
+            }
+            Event::LinkDown(_, DownReason::Left) => {
+                tracing::info!(link, "link is down: the proxy took it out");
+            }
+            // Our own doing, logged where it was decided.
+            Event::LinkDown(_, DownReason::Removed) => {}
+            Event::PathMoved(_, path) => tracing::info!(link, remote = %path.remote, "path moved"),
+            Event::InnerMtu(mtu) => {
+                tracing::info!(mtu, "largest packet that fits through all links");
+                self.inner_mtu = Some(mtu);
+                self.want_tun(None);
+            }
+            Event::Rekeyed(epoch) => {
+                tracing::debug!(epoch, "fresh keys are in use");
+                self.keys_since = now;
+            }
+            Event::SessionEstablished(session) => {
+                let (own, cipher) = (&session.own, session.cipher.as_str());
+                tracing::info!(addresses = ?own, cipher, "session is established");
+                self.keys_since = now;
+                self.want_tun(Some(&session));
+            }
+            Event::SessionEnded(reason) => {
+                tracing::info!("session is over: {}", words(reason));
+            }
+            Event::Refused(refusal) => tracing::warn!("no session: {refusal}"),
+            Event::OtherVersions(versions) => {
+                tracing::warn!(
+                    theirs = ?versions,
+                    "the proxy speaks other versions of the protocol: update the older end"
+                );
+            }
+            // The client turns it into the session's end.
+            Event::Closed(_) => {}
+        }
+    }
+
+    /// Tells what the TUN is to be, with the addresses of a new session or those it has.
+    fn want_tun(&self, session: Option<&SessionInfo>) {
+        self.wanted.send_if_modified(|wanted| {
+            let inner = match (session, &wanted.tun) {
+                (Some(session), _) => session.own.iter().map(IpNet::addr).collect(),
+                (None, Some(tun)) => tun.inner.clone(),
+                (None, None) => return false,
+            };
+            let has_v6 = inner.iter().any(IpAddr::is_ipv6);
+            let mtu = tun_mtu(self.inner_mtu, self.config.tun.mtu, has_v6);
+            let name = self.config.tun.name.to_string();
+            let tun = Some(TunDesired { name, inner, mtu: mtu.into() });
+            let changed = wanted.tun != tun;
+            wanted.tun = tun;
+            changed
+        });
+    }
+
+    /// Follows the state, and looks for the proxy again while it is silent.
+    fn watch_state(&mut self, now: Instant) {
+        let state = self.client.state();
+        let shown = status::tunnel_state(&state);
+        if self.state.0 != shown {
+            self.state = (shown, now);
+        }
+        let trouble = match state {
+            ClientState::Connected { .. } | ClientState::NoLinks | ClientState::Closed => {
+                return self.patience.rest();
+            }
+            ClientState::Joining { .. } => None,
+            ClientState::Stalled { trouble, .. }
+            | ClientState::Asking { trouble, .. }
+            | ClientState::Waiting { trouble, .. } => Some(trouble),
+        };
+        if self.patience.is_due(now, &mut self.rng) {
+            match trouble {
+                Some(trouble) => tracing::warn!("not connected: {trouble}; still trying"),
+                None => tracing::warn!("not connected: the links cannot be opened; still trying"),
+            }
+            // Full: a look-up is on its way. Closed: there is no name to look up.
+            let _ = self.look_up.try_send(());
+        }
+    }
+
+    fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
+        let stats = self.client.stats();
+        let mut warnings = self.news.problems.clone();
+        warnings.extend(self.news.unknown_interfaces(|_| true));
+        let facts = Facts {
+            now,
+            started: self.started,
+            keys_since: self.keys_since,
+            config: &self.config,
+            links: &self.links,
+            state: self.client.state(),
+            stats: &stats,
+            span: self.rates.until(now),
+            since: self.state.1,
+            unresolved: self.resolved.trouble.as_deref(),
+            warnings,
+            tun: io.tun.counters(),
+            send_errors: &self.send_errors,
+        };
+        status::report(facts, |socket| io.sockets.local_addr(socket))
+    }
+}
+
+impl Role for Daemon {
+    type Command = Command;
+
+    fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
+        match command {
+            Command::Control(asked) => {
+                let answer = match asked.request {
+                    Request::Status => Response::Status(Box::new(self.report(now, io))),
+                };
+                asked.answer(Ok(answer));
+            }
+            Command::Network(news) => self.on_network(now, news, io),
+            Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
+            Command::Stop => {
+                self.client.close();
+                self.stopping = true;
+            }
+        }
+    }
+
+    fn handle_packet(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        self.client.handle_packet(now, packet, sink);
+    }
+
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        datagram: &mut [u8],
+        sink: &mut impl PacketSink,
+    ) {
+        self.held.release(sink);
+        self.in_batch = true;
+        self.client.handle_datagram(now, arrival.path, arrival.ecn, datagram, sink);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        self.held.release(sink);
+        self.client.handle_timeout(now, sink);
+    }
+
+    fn handle_send_error(&mut self, _now: Instant, path: Path, error: SendError) {
+        let name = match error.kind {
+            // A probe of the path MTU may be longer than the interface allows: that is its answer.
+            SendErrorKind::TooBig => "send_too_big",
+            SendErrorKind::Unreachable => "send_unreachable",
+            SendErrorKind::Forbidden => "send_forbidden",
+            SendErrorKind::Full => "send_full",
+            _ => "send_failed",
+        };
+        *self.send_errors.entry(name).or_default() += error.datagrams as u64;
+        if error.kind != SendErrorKind::TooBig {
+            self.links.note_send_error(path, error.kind);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        self.client.poll_transmit(now, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let held = (!self.held.0.is_empty()).then_some(Instant::ZERO);
+        let own = earliest(self.reopen_at, self.patience.poll_timeout());
+        earliest(held, earliest(own, self.client.poll_timeout()))
+    }
+
+    fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
+        if std::mem::take(&mut self.in_batch) {
+            self.client.end_of_batch(now);
+        }
+        if self.reopen_at.is_some_and(|at| at <= now) {
+            self.relink(now, io);
+        }
+        while let Some(event) = self.client.poll_event() {
+            self.on_event(now, event);
+        }
+        self.watch_state(now);
+        if self.rates.is_due(now) {
+            self.rates.sample(now, &self.client.stats());
+        }
+        if self.stopping { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// The MTU of the TUN. With IPv6 inside it is never below 1280: Linux takes IPv6 and its addresses off
+/// an interface with less. Packets that are then too long for a link are answered by the core.
+fn tun_mtu(inner: Option<u16>, limit: Mtu, has_v6: bool) -> u16 {
+    let fits = inner.unwrap_or(FIRST_MTU);
+    let wanted = match limit {
+        Mtu::Auto => fits,
+        Mtu::AtMost(most) => fits.min(most),
+    };
+    if has_v6 { wanted.max(Mtu::MIN) } else { wanted }
+}
+
+fn words(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Closed(CloseReason::Shutdown) => "the proxy stopped",
+        EndReason::Closed(CloseReason::Replaced) => "another machine connected with the same key",
+        EndReason::Closed(_) => "the proxy ended it",
+        EndReason::Replaced => "a newer one took its place",
+        EndReason::Idle => "nothing came for too long",
+        EndReason::Withdrawn => "it was withdrawn",
+        EndReason::Stopped => "this end stops",
+    }
+}
+
+/// Packets that the core gave while no TUN was at hand; delivered before anything newer.
+#[derive(Debug, Default)]
+struct Held(Vec<Vec<u8>>);
+
+impl Held {
+    fn release(&mut self, sink: &mut impl PacketSink) {
+        for packet in self.0.drain(..) {
+            sink.deliver(&packet);
+        }
+    }
+}
+
+impl PacketSink for Held {
+    /// Bounded by what the resequencer may hold: it is asked once for each link that goes.
+    fn deliver(&mut self, packet: &[u8]) {
+        self.0.push(packet.to_vec());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tun_follows_the_links_within_the_users_bound_and_what_ipv6_needs() {
+        let table = [
+            (None, Mtu::Auto, true, 1280),
+            (Some(1440), Mtu::Auto, true, 1440),
+            (Some(1440), Mtu::AtMost(1400), true, 1400),
+            (Some(1380), Mtu::AtMost(1400), false, 1380),
+            (Some(1140), Mtu::Auto, false, 1140),
+            (Some(1140), Mtu::Auto, true, 1280),
+        ];
+        for (inner, limit, has_v6, expected) in table {
+            assert_eq!(tun_mtu(inner, limit, has_v6), expected, "{inner:?} {limit:?} {has_v6}");
+        }
+    }
+
+    #[test]
+    fn held_packets_are_delivered_once_and_in_order() {
+        struct Seen(Vec<u8>);
+        impl PacketSink for Seen {
+            fn deliver(&mut self, packet: &[u8]) {
+                self.0.extend_from_slice(packet);
+            }
+        }
+        let (mut held, mut seen) = (Held::default(), Seen(Vec::new()));
+        held.deliver(&[1]);
+        held.deliver(&[2]);
+        held.release(&mut seen);
+        held.release(&mut seen);
+        assert_eq!(seen.0, [1, 2]);
+    }
+}

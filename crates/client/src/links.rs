@@ -1,0 +1,285 @@
+//! The links: opens and closes their sockets as [`decide`] says, and tells the core.
+//!
+//! One link's trouble is its own: an interface that vanishes closes its sockets and leaves the others
+//! alone. A link whose address changes keeps its key, so that its counters go on, and gets a new path. A
+//! socket belongs to the interface's *number*, so an interface that returns under its old name gets a new
+//! one.
+
+mod decide;
+
+use std::net::{IpAddr, SocketAddr};
+
+use arrayvec::ArrayString;
+use ropewalk_control::config::Keepalive;
+use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
+use ropewalk_proto::client::{Client, LinkKey};
+use ropewalk_proto::config::{Keepalive as CoreKeepalive, LinkConfig};
+use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::sink::PacketSink;
+use ropewalk_proto::time::Instant;
+
+use crate::routes::Numbers;
+
+pub(crate) use decide::{Decision, Obstacle, Seat, Wish, choice, decide};
+
+/// Every interface that is or could be a link.
+#[derive(Debug, Default)]
+pub(crate) struct Links(Vec<Link>);
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) decision: Decision,
+    /// Since when it is used, or not used for this reason.
+    pub(crate) since: Instant,
+    open: Option<Open>,
+    /// Why a socket could not be opened.
+    pub(crate) trouble: Option<String>,
+    /// What the kernel last said to a datagram, since the link was last up.
+    refused: Option<SendErrorKind>,
+}
+
+/// A link as it was given to the core.
+#[derive(Debug)]
+struct Open {
+    key: LinkKey,
+    wish: Wish,
+    keepalive: Keepalive,
+    sockets: Vec<(IpAddr, SocketId)>,
+}
+
+/// What is changed by a reconciliation.
+pub(crate) struct Hands<'a, S> {
+    /// Opened and closed here.
+    pub(crate) sockets: &'a mut Sockets,
+    /// Gets the links.
+    pub(crate) client: &'a mut Client,
+    /// Takes the packets that waited for a link that goes.
+    pub(crate) sink: &'a mut S,
+}
+
+impl Links {
+    /// All, in the order of the decisions.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {
+        self.0.iter()
+    }
+
+    /// The name of the link that the core calls this.
+    pub(crate) fn name_of(&self, key: LinkKey) -> Option<&str> {
+        let link = self.0.iter().find(|link| link.key() == Some(key))?;
+        Some(&link.decision.name)
+    }
+
+    /// Makes it as decided, changing only what differs. Returns whether every wish was fulfilled; if not,
+    /// the same may succeed later.
+    pub(crate) fn reconcile<S: PacketSink>(
+        &mut self,
+        now: Instant,
+        decisions: Vec<Decision>,
+        hands: &mut Hands<'_, S>,
+    ) -> bool {
+        let mut before = std::mem::take(&mut self.0);
+        for decision in decisions {
+            let known = before.iter().position(|link| {
+                (&link.decision.interface, link.decision.slot)
+                    == (&decision.interface, decision.slot)
+            });
+            let obstacle = decision.wish.as_ref().err().copied();
+            let mut link = match known {
+                Some(at) => before.remove(at),
+                None => Link::new(now, decision.clone()),
+            };
+            if known.is_none() || link.obstacle() != obstacle {
+                link.since = now;
+                match obstacle {
+                    // The look-up is told by itself, and the config knows what it says.
+                    None | Some(Obstacle::Unresolved | Obstacle::Disabled) => {}
+                    Some(why) => tracing::info!(link = %decision.name, "link is down: {why}"),
+                }
+            }
+            link.decision = decision;
+            link.reconcile(now, hands);
+            self.0.push(link);
+        }
+        for mut link in before {
+            link.close(now, hands);
+        }
+        self.0.iter().all(|link| link.trouble.is_none())
+    }
+
+    /// The kernel refused a datagram.
+    pub(crate) fn note_send_error(&mut self, path: Path, kind: SendErrorKind) {
+        let owner = self.0.iter_mut().find(|link| link.owns(path.socket));
+        if let Some(link) = owner {
+            link.refused = Some(kind);
+        }
+    }
+
+    /// Datagrams pass on this link (again).
+    pub(crate) fn note_up(&mut self, key: LinkKey) {
+        if let Some(link) = self.0.iter_mut().find(|link| link.key() == Some(key)) {
+            link.refused = None;
+        }
+    }
+}
+
+impl Link {
+    fn new(now: Instant, decision: Decision) -> Self {
+        Self { decision, since: now, open: None, trouble: None, refused: None }
+    }
+
+    /// The name that the core has for it, while it has it.
+    pub(crate) fn key(&self) -> Option<LinkKey> {
+        self.open.as_ref().map(|open| open.key)
+    }
+
+    /// Its first socket, while it has one.
+    pub(crate) fn socket(&self) -> Option<SocketId> {
+        self.open.as_ref()?.sockets.first().map(|(_, id)| *id)
+    }
+
+    /// Whether it is to be used, as far as config and host are concerned.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        self.decision.wish.as_ref().err().copied()
+    }
+
+    /// What the kernel says against sending on it, for people.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        self.refused.map(|kind| match kind {
+            SendErrorKind::TooBig => "the interface's MTU is too small",
+            SendErrorKind::Unreachable => "no route to the proxy by this interface",
+            SendErrorKind::InterfaceDown => "the interface is down",
+            SendErrorKind::InterfaceGone => "the interface is gone",
+            SendErrorKind::AddressGone => "the interface has lost its address",
+            SendErrorKind::Forbidden => "a firewall on this machine forbids it",
+            SendErrorKind::Full => "the interface takes no more",
+            _ => "the kernel refuses to send",
+        })
+    }
+
+    fn owns(&self, socket: SocketId) -> bool {
+        let sockets = self.open.iter().flat_map(|open| &open.sockets);
+        sockets.into_iter().any(|(_, id)| *id == socket)
+    }
+
+    fn reconcile<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
+        let (Ok(wish), Some(slot)) = (&self.decision.wish, self.decision.slot) else {
+            self.trouble = None;
+            return self.close(now, hands);
+        };
+        let is_as_wished = self.open.as_ref().is_some_and(|open| {
+            open.wish.is_like(wish)
+                && open.keepalive == self.decision.keepalive
+                && open.sockets.len() == wish.sources.len()
+        });
+        if is_as_wished {
+            return;
+        }
+        let wish = wish.clone();
+        let known_trouble = self.trouble.take();
+        // Sockets of the same interface and address go on; the rest is closed when the core has let go.
+        let same_interface = self.open.as_ref().filter(|open| open.wish.index == wish.index);
+        let kept = same_interface.map(|open| open.sockets.clone()).unwrap_or_default();
+        let mut sockets = Vec::new();
+        for source in &wish.sources {
+            match kept.iter().find(|(address, _)| address == source) {
+                Some(kept) => sockets.push(*kept),
+                None => match self.open_socket(slot, *source, hands.sockets) {
+                    Ok(id) => sockets.push((*source, id)),
+                    Err(error) => self.complain(error.to_string(), known_trouble.as_deref()),
+                },
+            }
+        }
+        if sockets.is_empty() {
+            return self.close(now, hands);
+        }
+        if self.open.as_ref().is_some_and(|open| {
+            open.sockets == sockets
+                && open.wish.is_like(&wish)
+                && open.keepalive == self.decision.keepalive
+        }) {
+            // What failed before failed again; to give the core the same link would restart it.
+            return;
+        }
+        let key = LinkKey(u32::from(slot));
+        let config = self.core_config(&wish, &sockets);
+        if let Err(error) = hands.client.set_link(now, key, Some(config), hands.sink) {
+            self.complain(error.to_string(), known_trouble.as_deref());
+            sockets.iter().filter(|socket| !kept.contains(socket)).for_each(|(_, id)| {
+                hands.sockets.close(*id);
+            });
+            return self.close(now, hands);
+        }
+        (self.since, self.refused) = (now, None);
+        let keepalive = self.decision.keepalive;
+        let old = self.open.replace(Open { key, wish, keepalive, sockets });
+        let open = self.open.as_ref().map_or(&[][..], |open| &open.sockets);
+        for (address, id) in old.into_iter().flat_map(|old| old.sockets) {
+            if !open.contains(&(address, id)) {
+                hands.sockets.close(id);
+            }
+        }
+    }
+
+    fn open_socket(
+        &self,
+        slot: u16,
+        source: IpAddr,
+        sockets: &mut Sockets,
+    ) -> Result<SocketId, ropewalk_link_io::udp::OpenError> {
+        let interface = self.decision.interface.clone();
+        let mark = Some(Numbers::default().mark_of(slot));
+        sockets.open_client(&ClientSocket { interface, source, mark })
+    }
+
+    fn core_config(&self, wish: &Wish, sockets: &[(IpAddr, SocketId)]) -> LinkConfig {
+        let socket_for = |remote: &SocketAddr| {
+            let same = |(source, _): &&(IpAddr, SocketId)| source.is_ipv4() == remote.is_ipv4();
+            sockets.iter().find(same).map(|(_, id)| *id)
+        };
+        let path = |remote: &SocketAddr| {
+            // The socket is bound to one address, so the path does not name it.
+            Some(Path { socket: socket_for(remote)?, local: None, remote: *remote })
+        };
+        LinkConfig {
+            name: shortened(&self.decision.name),
+            paths: wish.remotes.iter().filter_map(path).collect(),
+            keepalive: match self.decision.keepalive {
+                Keepalive::Every(interval) => CoreKeepalive::Every(interval),
+                Keepalive::Auto => CoreKeepalive::Auto,
+                Keepalive::Off => CoreKeepalive::Off,
+            },
+            metered: false,
+            mtu: Some(wish.mtu),
+        }
+    }
+
+    /// Notes why the link cannot be used as wished; `known` is what was said the last time.
+    fn complain(&mut self, error: String, known: Option<&str>) {
+        // Only news are worth a line: the same is tried again every few seconds.
+        if known != Some(error.as_str()) {
+            tracing::warn!(link = %self.decision.name, "the link cannot be used: {error}");
+        }
+        self.trouble = Some(error);
+    }
+
+    fn close<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
+        let Some(open) = self.open.take() else { return };
+        // Taking a link out never fails.
+        let _ = hands.client.set_link(now, open.key, None, hands.sink);
+        for (_, id) in open.sockets {
+            hands.sockets.close(id);
+        }
+    }
+}
+
+/// As much of a name as the protocol carries, cut at a character.
+fn shortened<const N: usize>(name: &str) -> ArrayString<N> {
+    let mut short = ArrayString::new();
+    for character in name.chars() {
+        if short.try_push(character).is_err() {
+            break;
+        }
+    }
+    short
+}

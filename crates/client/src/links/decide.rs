@@ -1,0 +1,299 @@
+//! Which interfaces are links, and how each reaches the proxy: a pure decision over what the config
+//! asks for, what the host has, and where the proxy is.
+//!
+//! A link is one interface. For each address family in which the interface has a way out *and* the
+//! proxy has an address it gets one socket; all addresses of the proxy in those families are its paths.
+//!
+//! | the interface | is |
+//! | --- | --- |
+//! | is listed and has a way out | a link, whatever kind of device it is |
+//! | is listed with `enabled = false` | switched off |
+//! | is listed and has no way out | down, with the reason; taken up when that changes |
+//! | is not listed, `links = "auto"`, has a default route, is no tunnel | a link |
+//! | is not listed otherwise | none |
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use ropewalk_control::config::Keepalive;
+use ropewalk_proto::config::MAX_PATHS;
+
+use crate::config::{LinkConfig, LinksConfig, Select};
+use crate::host::{Choice, Listed, NoWay, Ways};
+
+/// An interface that is, or could be, a link, with the number that stays with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    /// Gives the link its key, routing table and mark.
+    pub(crate) slot: u16,
+    /// The interface.
+    pub(crate) interface: String,
+    /// The way out of it, or why there is none.
+    pub(crate) state: Result<Ways, NoWay>,
+}
+
+/// What is decided about one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) slot: Option<u16>,
+    /// For people.
+    pub(crate) name: String,
+    pub(crate) interface: String,
+    pub(crate) keepalive: Keepalive,
+    /// How it is used, or why not.
+    pub(crate) wish: Result<Wish, Obstacle>,
+}
+
+/// How a link is to be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// The system's number of the interface: another one is another interface.
+    pub(crate) index: u32,
+    /// Largest outer IP packet in bytes, as the interface has it.
+    pub(crate) mtu: u16,
+    /// One of our addresses for each family in use.
+    pub(crate) sources: Vec<IpAddr>,
+    /// The proxy's addresses in those families, in order of preference; 1 to [`MAX_PATHS`].
+    pub(crate) remotes: Vec<SocketAddr>,
+}
+
+impl Wish {
+    /// Whether the two mean the same. The order of the proxy's addresses does not count: a name server
+    /// that answers in turn must not restart the links.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let sorted = |wish: &Self| {
+            let mut remotes = wish.remotes.clone();
+            remotes.sort();
+            remotes
+        };
+        (self.index, self.mtu, &self.sources) == (other.index, other.mtu, &other.sources)
+            && sorted(self) == sorted(other)
+    }
+}
+
+/// Why an interface is no link now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// The config says so.
+    Disabled,
+    /// `auto`: it has no default route, or it is a tunnel.
+    NotChosen,
+    /// The host says so.
+    NoWay(NoWay),
+    /// Where the proxy is, is not known yet.
+    Unresolved,
+    /// The proxy has no address of the families that this interface has.
+    NoFamily,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("switched off in the config"),
+            Self::NotChosen => f.write_str("no default route by this interface"),
+            Self::NoWay(why) => why.fmt(f),
+            Self::Unresolved => f.write_str("the proxy's address is not known yet"),
+            Self::NoFamily => {
+                f.write_str("the proxy has no address of the family (IPv4, IPv6) used here")
+            }
+        }
+    }
+}
+
+/// What the host is asked for.
+pub(crate) fn choice(config: &LinksConfig) -> Choice {
+    let names = |enabled| {
+        let links = config.listed.iter().filter(move |link| link.enabled == enabled);
+        links.map(|link| link.interface.to_string())
+    };
+    match config.select {
+        Select::Auto => Choice::Auto { except: names(false).collect() },
+        Select::Listed => {
+            Choice::List(names(true).map(|name| Listed { name, gateways: Vec::new() }).collect())
+        }
+    }
+}
+
+/// Decides about every interface that is a candidate or named in the config: those of the config first,
+/// in its order.
+pub(crate) fn decide(config: &LinksConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Vec<Decision> {
+    let is_listed =
+        |seat: &&Seat| config.listed.iter().any(|link| link.interface.as_str() == seat.interface);
+    let listed = config.listed.iter().map(|link| decide_listed(link, seats, proxy));
+    let others = seats.iter().filter(|seat| !is_listed(seat)).map(|seat| Decision {
+        slot: Some(seat.slot),
+        name: seat.interface.clone(),
+        interface: seat.interface.clone(),
+        keepalive: config.keepalive,
+        wish: wish(seat, proxy),
+    });
+    listed.chain(others).collect()
+}
+
+fn decide_listed(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Decision {
+    let seat = seats.iter().find(|seat| seat.interface == link.interface.as_str());
+    let wish = match seat {
+        _ if !link.enabled => Err(Obstacle::Disabled),
+        Some(seat) => wish(seat, proxy),
+        None => Err(Obstacle::NotChosen),
+    };
+    Decision {
+        slot: seat.map(|seat| seat.slot),
+        name: link.name.clone(),
+        interface: link.interface.to_string(),
+        keepalive: link.keepalive,
+        wish,
+    }
+}
+
+fn wish(seat: &Seat, proxy: &[SocketAddr]) -> Result<Wish, Obstacle> {
+    let ways = seat.state.as_ref().map_err(|why| Obstacle::NoWay(*why))?;
+    if proxy.is_empty() {
+        return Err(Obstacle::Unresolved);
+    }
+    let reachable = proxy.iter().filter(|remote| ways.to(remote.ip()).is_some());
+    let remotes: Vec<SocketAddr> = reachable.copied().take(MAX_PATHS).collect();
+    let in_use = |source: &IpAddr| remotes.iter().any(|to| to.is_ipv4() == source.is_ipv4());
+    let sources = [&ways.v4, &ways.v6].into_iter().flatten().map(|way| way.source);
+    let sources: Vec<IpAddr> = sources.filter(in_use).collect();
+    if sources.is_empty() {
+        return Err(Obstacle::NoFamily);
+    }
+    let mtu = u16::try_from(ways.mtu).unwrap_or(u16::MAX);
+    Ok(Wish { index: ways.index, mtu, sources, remotes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Way;
+    use ropewalk_control::config::InterfaceName;
+
+    fn ways(sources: &[&str]) -> Ways {
+        let way = |v4: bool| {
+            let source = sources.iter().map(|text| text.parse::<IpAddr>().unwrap());
+            let source = source.into_iter().find(|source| source.is_ipv4() == v4)?;
+            Some(Way { source, addresses: vec![source.into()], gateway: None })
+        };
+        Ways { index: 7, mtu: 1500, v4: way(true), v6: way(false) }
+    }
+
+    fn seat(slot: u16, interface: &str, state: Result<Ways, NoWay>) -> Seat {
+        Seat { slot, interface: interface.into(), state }
+    }
+
+    fn listed(interface: &str, enabled: bool) -> LinkConfig {
+        LinkConfig {
+            interface: InterfaceName::new(interface).unwrap(),
+            name: format!("the-{interface}"),
+            keepalive: Keepalive::Off,
+            enabled,
+        }
+    }
+
+    fn config(select: Select, listed: Vec<LinkConfig>) -> LinksConfig {
+        LinksConfig { select, keepalive: Keepalive::Auto, listed }
+    }
+
+    fn proxy(addresses: &[&str]) -> Vec<SocketAddr> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    const V4: &str = "203.0.113.5:1";
+    const V6: &str = "[2001:db8::5]:1";
+
+    /// One listed interface; its state, the proxy's addresses, what is decided.
+    #[test]
+    fn a_listed_interface_is_a_link_or_says_why_not() {
+        let both = ["192.0.2.7", "2001:db8:1::7"];
+        type Case<'a> = (Result<Ways, NoWay>, &'a [&'a str], Result<(usize, usize), Obstacle>);
+        let cases: [Case<'_>; 11] = [
+            (Ok(ways(&both)), &[V4, V6], Ok((2, 2))),
+            (Ok(ways(&both)), &[V4], Ok((1, 1))),
+            (Ok(ways(&both[..1])), &[V4, V6], Ok((1, 1))),
+            (Ok(ways(&both[1..])), &[V4, V6], Ok((1, 1))),
+            (Ok(ways(&both[..1])), &[V6], Err(Obstacle::NoFamily)),
+            (Ok(ways(&both)), &[], Err(Obstacle::Unresolved)),
+            (Err(NoWay::Missing), &[V4], Err(Obstacle::NoWay(NoWay::Missing))),
+            (Err(NoWay::NoCarrier), &[V4], Err(Obstacle::NoWay(NoWay::NoCarrier))),
+            (Err(NoWay::NoAddress), &[V4], Err(Obstacle::NoWay(NoWay::NoAddress))),
+            (Err(NoWay::NoGateway), &[V4], Err(Obstacle::NoWay(NoWay::NoGateway))),
+            (Err(NoWay::Down), &[], Err(Obstacle::NoWay(NoWay::Down))),
+        ];
+        let config = config(Select::Listed, vec![listed("wan0", true)]);
+        for (state, addresses, expected) in cases {
+            let decided = decide(&config, &[seat(3, "wan0", state.clone())], &proxy(addresses));
+            let [link] = &decided[..] else { panic!("{decided:?}") };
+            assert_eq!((link.slot, link.name.as_str()), (Some(3), "the-wan0"));
+            assert_eq!(link.keepalive, Keepalive::Off);
+            let found = link.wish.as_ref().map(|wish| (wish.sources.len(), wish.remotes.len()));
+            assert_eq!(found, expected.as_ref().map(|counts| *counts), "{state:?} {addresses:?}");
+        }
+    }
+
+    #[test]
+    fn a_disabled_link_is_shown_and_neither_asked_for_nor_used() {
+        let config = config(Select::Listed, vec![listed("wan0", false), listed("wan1", true)]);
+        let Choice::List(list) = choice(&config) else { panic!("a list") };
+        assert_eq!(list.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["wan1"]);
+        let seats = [seat(0, "wan1", Ok(ways(&["192.0.2.7"])))];
+        let decided = decide(&config, &seats, &proxy(&[V4]));
+        assert_eq!(decided[0].wish, Err(Obstacle::Disabled));
+        assert!(decided[1].wish.is_ok());
+    }
+
+    #[test]
+    fn auto_takes_what_the_host_offers_and_adjusts_what_is_listed() {
+        let config = config(
+            Select::Auto,
+            vec![listed("usb0", true), listed("wan1", true), listed("lan0", false)],
+        );
+        assert_eq!(choice(&config), Choice::Auto { except: vec!["lan0".into()] });
+        let good = || Ok(ways(&["192.0.2.7"]));
+        let seats = [seat(0, "wan0", good()), seat(1, "wan1", good())];
+        let decided = decide(&config, &seats, &proxy(&[V4]));
+        let shown: Vec<_> = decided
+            .iter()
+            .map(|link| (link.name.as_str(), link.keepalive, link.wish.as_ref().err().copied()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("the-usb0", Keepalive::Off, Some(Obstacle::NotChosen)),
+                ("the-wan1", Keepalive::Off, None),
+                ("the-lan0", Keepalive::Off, Some(Obstacle::Disabled)),
+                ("wan0", Keepalive::Auto, None),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_paths_keep_the_order_of_preference_and_are_bounded() {
+        let many: Vec<String> = (1..=12).map(|port| format!("203.0.113.5:{port}")).collect();
+        let mut addresses: Vec<&str> = vec![V6];
+        addresses.extend(many.iter().map(String::as_str));
+        let config = config(Select::Listed, vec![listed("wan0", true)]);
+        let seats = [seat(0, "wan0", Ok(ways(&["192.0.2.7"])))];
+        let decided = decide(&config, &seats, &proxy(&addresses));
+        let wish = decided[0].wish.as_ref().unwrap();
+        assert_eq!(wish.remotes.len(), MAX_PATHS);
+        assert_eq!(wish.remotes[0], "203.0.113.5:1".parse().unwrap());
+        assert_eq!(wish.sources, ["192.0.2.7".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn only_the_order_of_the_addresses_does_not_count() {
+        let seat = seat(0, "wan0", Ok(ways(&["192.0.2.7"])));
+        let wish_for = |addresses: &[&str]| wish(&seat, &proxy(addresses)).unwrap();
+        let base = wish_for(&["203.0.113.5:1", "203.0.113.6:1"]);
+        assert!(base.is_like(&wish_for(&["203.0.113.6:1", "203.0.113.5:1"])));
+        assert!(!base.is_like(&wish_for(&["203.0.113.5:1"])));
+        for other in [
+            Wish { index: 8, ..base.clone() },
+            Wish { mtu: 1400, ..base.clone() },
+            Wish { sources: vec!["192.0.2.8".parse().unwrap()], ..base.clone() },
+        ] {
+            assert!(!base.is_like(&other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Keeps the host's network as the daemon wants it: a task beside the event loop, which never waits
+//! for it.
+//!
+//! ```text
+//!  kernel's news ──┐
+//!  what is wanted ─┼─▶ candidates ─▶ routes, rules, firewall ─▶ news to the daemon
+//!  look-ups ───────┘
+//! ```
+//!
+//! A link's routes are in place before the daemon hears of it, so its first datagram finds its way.
+//! Nothing is polled: the kernel tells of every change, and what another program took away is put back
+//! because its removal is such news. A failure is tried again, ever less often.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use ropewalk_link_io::netlink::Events;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::config::Config;
+use crate::daemon::Command;
+use crate::host::linux::LinuxNetwork;
+use crate::host::{Candidate, Choice, Desired, HostNetwork, LinkDesired, NoWay, TunDesired};
+use crate::links::{Seat, choice};
+use crate::routes::MAX_LINKS;
+
+/// How long to wait after the first news: an interface that comes up makes a dozen within some
+/// milliseconds, and one that returns is to carry packets again well within two seconds.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// First pause after a failure; doubles up to [`RETRY_MAX`].
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Longest pause after a failure.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// What the daemon wants beside the links.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The TUN, once there was a session.
+    pub(crate) tun: Option<TunDesired>,
+    /// Where the proxy is.
+    pub(crate) proxy: Vec<SocketAddr>,
+}
+
+/// What the daemon hears.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Every candidate for a link.
+    pub(crate) seats: Vec<Seat>,
+    /// All interfaces, if one that the config names is missing.
+    pub(crate) known: Vec<String>,
+    /// What could not be done, for people.
+    pub(crate) problems: Vec<String>,
+}
+
+impl News {
+    /// A sentence for each interface of the config that is not there and that `is_wanted`.
+    pub(crate) fn unknown_interfaces(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let missing = self.seats.iter().filter(|seat| seat.state == Err(NoWay::Missing));
+        let names = missing.map(|seat| seat.interface.as_str()).filter(|name| is_wanted(name));
+        let there = self.known.join(", ");
+        names
+            .map(|name| {
+                format!("there is no interface {name} (there are: {there}); waiting for it")
+            })
+            .collect()
+    }
+}
+
+/// Addresses that are to be reached outside the tunnel for a while, instead of those before.
+#[derive(Debug)]
+pub(crate) struct Bypass {
+    /// The addresses; none: everything as configured.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Told when it is so, or was tried.
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+/// The task.
+pub(crate) struct Network {
+    host: LinuxNetwork,
+    events: Events,
+    choice: Choice,
+    tun: String,
+    routed: Vec<IpNet>,
+    excluded: Vec<IpNet>,
+    slots: Slots,
+    wanted: watch::Receiver<Wanted>,
+    bypass: mpsc::Receiver<Bypass>,
+    bypassed: Vec<IpAddr>,
+    daemon: mpsc::Sender<Command>,
+    told: Option<News>,
+}
+
+impl Network {
+    /// Takes hold of the host's network, and removes what a crashed client left behind.
+    ///
+    /// # Errors
+    /// When the right is missing or the kernel refuses.
+    pub(crate) async fn open(
+        config: &Config,
+        wanted: watch::Receiver<Wanted>,
+        bypass: mpsc::Receiver<Bypass>,
+        daemon: mpsc::Sender<Command>,
+    ) -> anyhow::Result<Self> {
+        // Before the first look at the state, so that no change falls between.
+        let events = Events::open()?;
+        let host = LinuxNetwork::open(crate::routes::Numbers::default()).await?;
+        Ok(Self {
+            host,
+            events,
+            choice: choice(&config.links),
+            tun: config.tun.name.to_string(),
+            routed: config.tun.routes.clone(),
+            excluded: config.tun.exclude.clone(),
+            slots: Slots::default(),
+            wanted,
+            bypass,
+            bypassed: Vec::new(),
+            daemon,
+            told: None,
+        })
+    }
+
+    /// Runs until told to stop (or forgotten), then takes everything back.
+    ///
+    /// # Errors
+    /// When something could not be taken back.
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> anyhow::Result<()> {
+        let mut pause = RETRY;
+        loop {
+            let worked = self.update().await;
+            pause = if worked { RETRY } else { (pause * 2).min(RETRY_MAX) };
+            tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                changed = self.wanted.changed() => if changed.is_err() { break },
+                Some(bypass) = self.bypass.recv() => {
+                    self.bypassed = bypass.addresses;
+                    self.update().await;
+                    // An asker who is gone needs no answer.
+                    let _ = bypass.done.send(());
+                }
+                _ = self.events.changed(SETTLE) => {}
+                () = tokio::time::sleep(pause), if !worked => {}
+            }
+        }
+        self.host.remove().await
+    }
+
+    /// Looks at the host, makes it as wanted, and tells the daemon what is new. Returns whether all of it
+    /// worked.
+    async fn update(&mut self) -> bool {
+        let (news, worked) = match self.apply().await {
+            Ok(news) => {
+                let worked = news.problems.is_empty();
+                (news, worked)
+            }
+            Err(error) => {
+                let mut news = self.told.clone().unwrap_or_default();
+                news.problems = vec![format!("{error:#}")];
+                (news, false)
+            }
+        };
+        if self.told.as_ref() != Some(&news) {
+            let known = self.told.as_ref().map_or(&[][..], |told| &told.problems);
+            for problem in news.problems.iter().filter(|problem| !known.contains(problem)) {
+                tracing::warn!("{problem}");
+            }
+            self.told = Some(news.clone());
+            // A daemon that is ending does not listen.
+            let _ = self.daemon.send(Command::Network(news)).await;
+        }
+        worked
+    }
+
+    async fn apply(&mut self) -> anyhow::Result<News> {
+        let candidates = self.host.candidates(&self.choice, &self.tun).await?;
+        let is_missing = |candidate: &Candidate| candidate.state == Err(NoWay::Missing);
+        let known = match candidates.iter().any(is_missing) {
+            true => self.host.names().await?,
+            false => Vec::new(),
+        };
+        let seats = self.slots.seat(candidates);
+        let links = seats.iter().filter_map(|seat| {
+            let ways = seat.state.as_ref().ok()?.clone();
+            Some(LinkDesired { name: seat.interface.clone(), slot: seat.slot, ways })
+        });
+        let Wanted { tun, proxy } = self.wanted.borrow_and_update().clone();
+        let bypassed = self.bypassed.iter().copied().map(IpNet::from);
+        let desired = Desired {
+            tun,
+            links: links.collect(),
+            proxy,
+            routed: self.routed.clone(),
+            excluded: self.excluded.iter().copied().chain(bypassed).collect(),
+            fail_closed: false,
+        };
+        let outcome = self.host.apply(&desired).await?;
+        let problems = outcome.problems.into_iter().map(|problem| match problem.link {
+            Some(link) => format!("link {link}: {}", problem.what),
+            None => problem.what,
+        });
+        // The same trouble with several routes of one link is one trouble.
+        let problems: BTreeSet<String> = problems.collect();
+        Ok(News { seats, known, problems: problems.into_iter().collect() })
+    }
+}
+
+/// The small number of each interface, by its place: it stays with the name for as long as there are
+/// numbers left, so that a link that returns is the same link.
+#[derive(Debug, Default)]
+struct Slots(Vec<String>);
+
+impl Slots {
+    fn seat(&mut self, candidates: Vec<Candidate>) -> Vec<Seat> {
+        let names: Vec<String> =
+            candidates.iter().map(|candidate| candidate.name.clone()).collect();
+        let seats = candidates.into_iter().filter_map(|candidate| {
+            let slot = self.slot_of(&candidate.name, &names)?;
+            Some(Seat { slot, interface: candidate.name, state: candidate.state })
+        });
+        seats.collect()
+    }
+
+    fn slot_of(&mut self, name: &str, present: &[String]) -> Option<u16> {
+        let known = self.0.iter().position(|known| known == name);
+        let place = known.or_else(|| {
+            if self.0.len() < usize::from(MAX_LINKS) {
+                self.0.push(name.to_owned());
+                return Some(self.0.len() - 1);
+            }
+            // Names that come and go without end (usb0, usb1, ...): the number of one that is away.
+            let away = self.0.iter().position(|known| !present.contains(known))?;
+            name.clone_into(&mut self.0[away]);
+            Some(away)
+        })?;
+        u16::try_from(place).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(slots: &mut Slots, names: &[&str]) -> Vec<(u16, String)> {
+        let candidate =
+            |name: &&str| Candidate { name: (*name).to_owned(), state: Err(NoWay::Down) };
+        let seats = slots.seat(names.iter().map(candidate).collect());
+        seats.into_iter().map(|seat| (seat.slot, seat.interface)).collect()
+    }
+
+    #[test]
+    fn an_interface_that_returns_has_its_number_again() {
+        let mut slots = Slots::default();
+        assert_eq!(seat(&mut slots, &["a", "b"]), [(0, "a".into()), (1, "b".into())]);
+        assert_eq!(seat(&mut slots, &["c", "b"]), [(2, "c".into()), (1, "b".into())]);
+        assert_eq!(seat(&mut slots, &["b", "a"]), [(1, "b".into()), (0, "a".into())]);
+    }
+
+    #[test]
+    fn names_without_end_get_the_numbers_of_those_that_are_away() {
+        let mut slots = Slots::default();
+        for round in 0..1000 {
+            let name = format!("usb{round}");
+            let seats = seat(&mut slots, &["stays", &name]);
+            assert_eq!(seats.len(), 2);
+            assert_eq!(seats[0], (0, "stays".into()));
+            assert!(seats[1].0 > 0 && seats[1].0 < MAX_LINKS, "{seats:?}");
+        }
+        let many: Vec<String> = (0..100).map(|n| format!("all{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(seat(&mut slots, &many).len(), usize::from(MAX_LINKS));
+    }
+}

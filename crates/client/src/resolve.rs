@@ -1,0 +1,295 @@
+//! Where the proxy is: the configured names and addresses, resolved outside the tunnel.
+//!
+//! Addresses are known at once. A name is looked up by the system's resolver before any route leads into
+//! the tunnel, and tried again with growing pauses until it has an address. When no address answers for
+//! a while, the daemon asks for another look: the proxy may have moved. By then packets may be routed
+//! into a tunnel that is dead, the questions to the name servers among them; so for the time of the
+//! look-up, and for these servers alone, the host's own routes count ([`Bypass`]).
+//!
+//! A look-up that fails changes nothing: the addresses known before are still tried.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use ropewalk_control::config::HostPort;
+use ropewalk_proto::time::Instant;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::daemon::Command;
+use crate::network::Bypass;
+
+/// How long one look-up may take. The system's resolver gives up after 10 s with its usual two tries of
+/// two servers.
+const LOOKUP_TIME: Duration = Duration::from_secs(15);
+
+/// Pauses after failed look-ups: from, to.
+const LOOKUP_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How long the proxy may be silent before it is looked for again, and the longest pause after that.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+
+/// Addresses kept, over all names: more than any proxy has.
+const MAX_ADDRESSES: usize = 32;
+
+/// Name servers that a look-up can need; the system's resolver asks at most three.
+const MAX_SERVERS: usize = 8;
+
+/// Files that name the name servers: the usual one, and the one that tells whom systemd-resolved asks.
+const RESOLV_CONF: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+
+/// What came of a look-up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    /// All addresses of all endpoints that have some, in the order of the config.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// What failed, for people.
+    pub(crate) trouble: Option<String>,
+}
+
+/// The task.
+pub(crate) struct Resolver {
+    pub(crate) endpoints: Vec<HostPort>,
+    /// Wishes for another look.
+    pub(crate) wishes: mpsc::Receiver<()>,
+    pub(crate) bypass: mpsc::Sender<Bypass>,
+    pub(crate) daemon: mpsc::Sender<Command>,
+    pub(crate) rng: SmallRng,
+}
+
+impl Resolver {
+    /// Runs until the daemon is gone; without names only until the addresses are told.
+    pub(crate) async fn run(mut self) {
+        let mut pauses = Backoff::new(LOOKUP_PAUSE);
+        loop {
+            let resolved = self.look_up().await;
+            let failed = resolved.trouble.is_some();
+            if self.daemon.send(Command::Resolved(resolved)).await.is_err() {
+                return;
+            }
+            if self.endpoints.iter().all(|endpoint| endpoint.address().is_some()) {
+                return;
+            }
+            let pause = if failed {
+                pauses.next(&mut self.rng)
+            } else {
+                pauses.reset();
+                Duration::MAX
+            };
+            tokio::select! {
+                wish = self.wishes.recv() => if wish.is_none() { return },
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn look_up(&self) -> Resolved {
+        let named = self.endpoints.iter().any(|endpoint| endpoint.address().is_none());
+        if named {
+            self.set_bypass(name_servers(&RESOLV_CONF)).await;
+        }
+        let mut addresses = Vec::new();
+        let mut troubles = Vec::new();
+        for endpoint in &self.endpoints {
+            match look_up(endpoint).await {
+                Ok(found) => addresses.extend(found),
+                Err(trouble) => troubles.push(trouble),
+            }
+        }
+        if named {
+            self.set_bypass(Vec::new()).await;
+        }
+        let trouble = (!troubles.is_empty()).then(|| troubles.join("; "));
+        Resolved { addresses: usable(addresses), trouble }
+    }
+
+    /// Waits until these addresses are reached outside the tunnel.
+    async fn set_bypass(&self, addresses: Vec<IpAddr>) {
+        let (done, is_done) = oneshot::channel();
+        // Both fail only while the daemon ends.
+        if self.bypass.send(Bypass { addresses, done }).await.is_ok() {
+            let _ = is_done.await;
+        }
+    }
+}
+
+async fn look_up(endpoint: &HostPort) -> Result<Vec<SocketAddr>, String> {
+    if let Some(address) = endpoint.address() {
+        return Ok(vec![address]);
+    }
+    let HostPort { host, port } = endpoint;
+    let lookup = tokio::net::lookup_host((host.as_str(), *port));
+    match tokio::time::timeout(LOOKUP_TIME, lookup).await {
+        Ok(Ok(found)) => {
+            let found: Vec<_> = usable(found);
+            if found.is_empty() { Err(format!("{host} has no usable address")) } else { Ok(found) }
+        }
+        Ok(Err(error)) => Err(format!("cannot resolve {host}: {error}")),
+        Err(_) => Err(format!("cannot resolve {host}: no answer from the name servers")),
+    }
+}
+
+/// What can be sent to from any link, each once. An address of link scope means another machine on each
+/// link.
+fn usable(found: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut usable = Vec::new();
+    for address in found {
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let is_link_local = match address.ip() {
+            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        let ip = address.ip();
+        let is_none = is_link_local || ip.is_unspecified() || ip.is_multicast();
+        if !is_none && !usable.contains(&address) && usable.len() < MAX_ADDRESSES {
+            usable.push(address);
+        }
+    }
+    usable
+}
+
+/// The name servers of these files that are not this machine itself.
+fn name_servers(files: &[impl AsRef<Path>]) -> Vec<IpAddr> {
+    let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
+    let mut servers = Vec::new();
+    for text in texts {
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+        let found = lines.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
+        for server in found.filter(|server| !server.is_loopback()) {
+            if !servers.contains(&server) && servers.len() < MAX_SERVERS {
+                servers.push(server);
+            }
+        }
+    }
+    servers
+}
+
+/// When to look for the proxy again: while nothing answers, ever less often.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    next: Option<Instant>,
+    pauses: Backoff,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self { next: None, pauses: Backoff::new(PATIENCE) }
+    }
+
+    /// It answers, or there is nothing to ask over.
+    pub(crate) fn rest(&mut self) {
+        self.next = None;
+        self.pauses.reset();
+    }
+
+    /// It does not answer; said as often as one likes. Returns whether it should be looked for now.
+    pub(crate) fn is_due(&mut self, now: Instant, rng: &mut impl Rng) -> bool {
+        let due = self.next.is_some_and(|next| next <= now);
+        if due || self.next.is_none() {
+            self.next = Some(now + self.pauses.next(rng));
+        }
+        due
+    }
+
+    /// When [`Patience::is_due`] will say yes.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.next
+    }
+}
+
+/// Pauses that double between two bounds, each a quarter more or less by chance.
+#[derive(Debug)]
+struct Backoff {
+    bounds: (Duration, Duration),
+    pause: Duration,
+}
+
+impl Backoff {
+    fn new(bounds: (Duration, Duration)) -> Self {
+        Self { bounds, pause: bounds.0 }
+    }
+
+    fn next(&mut self, rng: &mut impl Rng) -> Duration {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(self.bounds.1);
+        pause.mul_f64(rng.random_range(0.75..1.25))
+    }
+
+    fn reset(&mut self) {
+        self.pause = self.bounds.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn addresses_that_mean_another_machine_on_each_link_are_left_out() {
+        let table = [
+            ("203.0.113.5:1", Some("203.0.113.5:1")),
+            ("[2001:db8::5]:1", Some("[2001:db8::5]:1")),
+            ("[fd00::5]:1", Some("[fd00::5]:1")),
+            ("[::ffff:203.0.113.5]:1", Some("203.0.113.5:1")),
+            ("127.0.0.1:1", Some("127.0.0.1:1")),
+            ("[fe80::5]:1", None),
+            ("169.254.1.1:1", None),
+            ("0.0.0.0:1", None),
+            ("[::]:1", None),
+            ("224.0.0.1:1", None),
+            ("[ff02::1]:1", None),
+            ("255.255.255.255:1", None),
+        ];
+        for (found, expected) in table {
+            let expected: Vec<SocketAddr> =
+                expected.iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(usable([found.parse().unwrap()]), expected, "{found}");
+        }
+    }
+
+    #[test]
+    fn each_address_is_kept_once_in_order_and_their_number_is_bounded() {
+        let address = |port: u16| SocketAddr::from(([203, 0, 113, 5], port));
+        let found = (1..100).chain(1..100).map(address);
+        let kept = usable(found);
+        assert_eq!(kept, (1..=32).map(address).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn name_servers_are_read_from_every_file_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        std::fs::write(&one, "# nameserver 1.2.3.4\nsearch x\nnameserver 127.0.0.53\n").unwrap();
+        std::fs::write(&two, "nameserver 192.0.2.53\nnameserver\t2001:db8::53 \nnameserver ?\n")
+            .unwrap();
+        let servers = name_servers(&[one, folder.path().join("none"), two]);
+        let expected: [IpAddr; 2] = ["192.0.2.53", "2001:db8::53"].map(|ip| ip.parse().unwrap());
+        assert_eq!(servers, expected);
+    }
+
+    #[test]
+    fn patience_lasts_ever_longer_and_begins_anew_after_an_answer() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let mut patience = Patience::new();
+        let mut now = Instant::from_millis(0);
+        assert_eq!(patience.poll_timeout(), None);
+        let mut last = Duration::ZERO;
+        for round in 0..12 {
+            assert!(!patience.is_due(now, &mut rng), "round {round}");
+            let next = patience.poll_timeout().unwrap();
+            let pause = next.since(now);
+            assert!(pause <= PATIENCE.1.mul_f64(1.25), "{pause:?}");
+            assert!(round > 4 || pause > last, "{pause:?} after {last:?}");
+            (now, last) = (next, pause);
+            assert!(patience.is_due(now, &mut rng), "round {round}");
+            // The next pause has begun with that answer.
+            now += Duration::from_nanos(1);
+        }
+        patience.rest();
+        assert!(!patience.is_due(now, &mut rng));
+        assert!(patience.poll_timeout().unwrap().since(now) <= PATIENCE.0.mul_f64(1.25));
+    }
+}

@@ -1,0 +1,157 @@
+//! The daemon from start to clean end.
+//!
+//! 1. The control socket, and the mark that says "a client runs in this network namespace": whoever comes
+//!    second ends here, before anything was touched.
+//! 2. The TUN. A name that is taken ends here.
+//! 3. What a crashed client left behind is removed.
+//! 4. The other tasks start (host network, look-up, control, signals), and the event loop runs.
+//! 5. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
+//!    then rules, routes of links and the firewall table.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use ropewalk_control::server::{self, Server};
+use ropewalk_link_io::clock::Clock;
+use ropewalk_link_io::driver::Driver;
+use ropewalk_link_io::tun::{LinuxTun, TunOptions};
+use ropewalk_link_io::udp::Sockets;
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::config::Config;
+use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
+use crate::network::{Network, Wanted};
+use crate::resolve::Resolver;
+use crate::routes::MAX_ROUTED;
+
+/// Commands that may wait for the loop; who sends more waits too.
+const WAITING_COMMANDS: usize = 64;
+
+/// How long the host's network may take to be as before; it takes a few milliseconds for each rule.
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// The name, in the network namespace, that one client holds.
+const MARK: &[u8] = b"ropewalk-client";
+
+/// See [`crate::run`].
+pub(crate) fn run(config: Config) -> anyhow::Result<()> {
+    let prefixes = config.tun.routes.len() + config.tun.exclude.len();
+    if prefixes > MAX_ROUTED {
+        bail!(
+            "[tun] routes and exclude have {prefixes} prefixes; at most {MAX_ROUTED} are possible"
+        );
+    }
+    let options = server::Options::of_config(&config.control)?;
+    let (server, requests) = Server::start(options)?;
+    let _only_one = hold_mark()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let result = runtime.block_on(serve(config, requests));
+    // A look-up may still wait for a name server, on a thread that cannot be interrupted.
+    runtime.shutdown_background();
+    drop(server);
+    result
+}
+
+/// Two clients in one network namespace would take each other's rules for those of a crashed one. The
+/// kernel gives up the mark with the process, however that ends.
+fn hold_mark() -> anyhow::Result<UnixListener> {
+    let name = SocketAddr::from_abstract_name(MARK).context("cannot name the mark")?;
+    UnixListener::bind_addr(&name).context(
+        "another ropewalk client runs on this host: stop it, or give this one a network namespace \
+         of its own",
+    )
+}
+
+async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> anyhow::Result<()> {
+    // First, so that a signal during the start ends it cleanly too.
+    let listen = |kind| signal(kind).context("cannot listen to signals");
+    let signals = [listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?];
+    let clock = Clock::start();
+    let name = config.tun.name.to_string();
+    let tun = LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU })?;
+    let (commands, waiting) = mpsc::channel(WAITING_COMMANDS);
+    let (wanted, to_network) = watch::channel(Wanted::default());
+    let (bypass, bypasses) = mpsc::channel(1);
+    let network = Network::open(&config, to_network, bypasses, commands.clone()).await?;
+
+    let (look_up, wishes) = mpsc::channel(1);
+    let resolver = Resolver {
+        endpoints: config.proxy.addresses.clone(),
+        wishes,
+        bypass,
+        daemon: commands.clone(),
+        rng: SmallRng::from_seed(seed()?),
+    };
+    let setup =
+        Setup { config, clock, seed: seed()?, rng: SmallRng::from_seed(seed()?), wanted, look_up };
+    let sockets = Sockets::new(clock);
+    let mut driver = Driver::new(Daemon::new(setup), tun, sockets, waiting, clock)
+        .context("cannot start the event loop")?;
+
+    // From here on nothing returns early: the network is to be left as it was.
+    let (stop_network, stopped) = oneshot::channel();
+    let network = tokio::spawn(network.run(stopped));
+    tokio::spawn(resolver.run());
+    tokio::spawn(forward(requests, commands.clone()));
+    for signal in signals {
+        tokio::spawn(stop_at(signal, commands.clone()));
+    }
+    tracing::info!("the client runs");
+    notify(&[NotifyState::Ready]);
+
+    let result = driver.run().await;
+    notify(&[NotifyState::Stopping]);
+    // The TUN first: packets have the host's own way again before the rules are gone one by one.
+    drop(driver);
+    drop(stop_network);
+    let removed = match tokio::time::timeout(END_TIME, network).await {
+        Ok(Ok(removed)) => removed,
+        Ok(Err(panicked)) => Err(panicked.into()),
+        Err(late) => Err(late.into()),
+    };
+    result?;
+    removed.context("cannot take back all routes and rules; the next start will")?;
+    tracing::info!("the client has ended");
+    Ok(())
+}
+
+/// Carries what is asked at the control socket into the loop.
+async fn forward(mut requests: mpsc::Receiver<server::Command>, commands: mpsc::Sender<Command>) {
+    while let Some(request) = requests.recv().await {
+        if commands.send(Command::Control(request)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn stop_at(mut signal: Signal, commands: mpsc::Sender<Command>) {
+    while signal.recv().await.is_some() {
+        tracing::info!("told to stop");
+        if commands.send(Command::Stop).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Bytes that nobody can predict.
+fn seed() -> anyhow::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).context("the system has no randomness to give")?;
+    Ok(seed)
+}
+
+/// Tells the service manager, where there is one.
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "the service manager was not told");
+    }
+}
