@@ -78,7 +78,7 @@ clients are unreachable and never leave by this machine's own routes. --purge re
 
 EXAMPLES
   sudo ropewalk proxy --config /etc/ropewalk/proxy.toml
-  sudo ropewalk proxy --config /etc/ropewalk/proxy.toml --purge")]
+  sudo ropewalk proxy --purge")]
     Proxy(Proxy),
 
     /// Show the tunnel and each of its links
@@ -122,10 +122,11 @@ pub(crate) struct Daemon {
 
 #[derive(Debug, Args)]
 pub(crate) struct Proxy {
-    #[command(flatten)]
-    pub(crate) daemon: Daemon,
+    /// The config file; the sample in configs/ shows every key with its default
+    #[arg(long, value_name = "FILE", required_unless_present = "purge")]
+    pub(crate) config: Option<PathBuf>,
 
-    /// Remove everything that a proxy has set up on this machine, and end
+    /// Remove everything that a stopped proxy has left on this machine, and end
     #[arg(long)]
     pub(crate) purge: bool,
 }

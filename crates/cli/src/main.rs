@@ -34,8 +34,13 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     logging::start(&arguments.log, arguments.log_format)?;
     match arguments.command {
         Command::Client(daemon) => commands::daemon::client(&daemon.config),
-        Command::Proxy(proxy) if proxy.purge => commands::daemon::purge(&proxy.daemon.config),
-        Command::Proxy(proxy) => commands::daemon::proxy(&proxy.daemon.config),
+        Command::Proxy(args::Proxy { purge: true, .. }) => commands::daemon::purge(),
+        Command::Proxy(args::Proxy { config: Some(config), .. }) => {
+            commands::daemon::proxy(&config)
+        }
+        Command::Proxy(args::Proxy { config: None, .. }) => {
+            Err(Failure::Usage("`ropewalk proxy` needs --config FILE".to_owned()))
+        }
         Command::Status(status) => commands::status::run(&status),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),

@@ -91,7 +91,7 @@ fn after_a_kill_the_next_start_takes_over_and_leases_stay() {
     assert_eq!(host.state(), running);
     let refused = host.run(&["--purge"]);
     assert_eq!(refused.0.code(), Some(1));
-    assert!(refused.1.contains("a proxy answers at"), "{}", refused.1);
+    assert!(refused.1.contains("another ropewalk proxy runs"), "{}", refused.1);
     second.kill().unwrap();
     second.wait().unwrap();
     assert!(host.run(&["--purge"]).0.success());

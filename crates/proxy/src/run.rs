@@ -1,11 +1,12 @@
 //! From start to clean end.
 //!
-//! First what can be refused is asked for and held (the firewall program, the port, the TUN, the control
+//! First what can be refused is asked for and held (the port, the firewall program, the TUN, the control
 //! socket), then the host's network is changed, and only then the first datagram is read: no packet is
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
 //! everything is taken back but the guard (docs/OPERATIONS.md).
 
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::rc::Rc;
 
 use anyhow::Context as _;
@@ -37,6 +38,9 @@ use crate::port;
 /// two tasks that send one at a time.
 const WAITING_COMMANDS: usize = 16;
 
+/// The name, in the network namespace, that one proxy holds.
+const MARK: &[u8] = b"ropewalk-proxy";
+
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal).
 ///
 /// # Errors
@@ -49,15 +53,19 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 /// Takes back everything that a proxy has changed on this host, the guard routes too.
 ///
 /// # Errors
-/// The proxy of this config runs, or the system refuses.
-pub fn purge(config: &Config) -> anyhow::Result<()> {
-    let socket = &config.control.socket;
-    anyhow::ensure!(
-        UnixStream::connect(socket).is_err(),
-        "a proxy answers at {}: stop it first",
-        socket.display()
-    );
+/// A proxy runs, or the system refuses.
+pub fn purge() -> anyhow::Result<()> {
+    let _only_one = hold_mark()?;
     block_on(async { LinuxNetwork::open().await?.purge().await })
+}
+
+/// Two proxies in one network namespace would take each other's rules for those of a crashed one. The
+/// kernel gives the mark up with the process, however that ends.
+fn hold_mark() -> anyhow::Result<UnixListener> {
+    let name = SocketAddr::from_abstract_name(MARK).context("cannot name the mark")?;
+    UnixListener::bind_addr(&name).context(
+        "another ropewalk proxy runs on this host: stop it, or give this one a network namespace of its own",
+    )
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -75,9 +83,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).context("the system gives no randomness")?;
 
-    let network = LinuxNetwork::open().await?;
     let mut sockets = Sockets::new(clock);
     let socket = open_socket(&mut sockets, &config)?;
+    let _only_one = hold_mark()?;
+    let network = LinuxNetwork::open().await?;
     let tun =
         LinuxTun::open(&TunOptions { name: config.tun_name.as_str().to_owned(), mtu: TUN_MTU })?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;

@@ -21,8 +21,7 @@ pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
 }
 
 /// Removes what a proxy has set up on this machine.
-pub(crate) fn purge(config: &Path) -> Result<(), Failure> {
-    let config = ropewalk_proxy::Config::load(config)?;
+pub(crate) fn purge() -> Result<(), Failure> {
     privilege::require("proxy --purge", privilege::PURGE)?;
-    Ok(ropewalk_proxy::purge(&config)?)
+    Ok(ropewalk_proxy::purge()?)
 }
