@@ -250,6 +250,9 @@ impl Tunnel {
         packet: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
+        if let Ok(at) = self.position(received.link) {
+            self.links[at].last_packet = Some(now);
+        }
         let packet = self.decapsulated(received.ecn, packet);
         let arrival = Arrival {
             link: received.link,

@@ -45,6 +45,10 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// packets (PROTOCOL §8).
 pub(super) const MARK_INTERVAL: Duration = Duration::from_millis(25);
 
+/// A link that carried packets to the client and falls silent is asked this long after its last word: a NAT
+/// in front of it may have changed, and only the client can show the proxy its new address.
+const SILENCE: Duration = Duration::from_millis(500);
+
 /// The states of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkState {
@@ -132,6 +136,8 @@ pub(super) struct Link {
     pub(super) told_global: u64,
     pub(super) last_sent: Instant,
     pub(super) last_received: Instant,
+    /// When a packet last came.
+    pub(super) last_packet: Option<Instant>,
     retry_at: Option<Instant>,
     retry_interval: Duration,
     /// Pings sent in doubt since something was last confirmed.
@@ -197,6 +203,7 @@ impl Link {
             told_global: 0,
             last_sent: now,
             last_received: now,
+            last_packet: None,
             retry_at: None,
             retry_interval: JOIN_RETRY,
             nudges: 0,
@@ -352,6 +359,14 @@ impl Link {
         behind.then_some(self.last_sent + MARK_INTERVAL)
     }
 
+    /// When the client asks whether its link still works, because packets came until shortly before its
+    /// last word.
+    pub(super) fn doubt_at(&self) -> Option<Instant> {
+        let recent = self.last_packet.is_some_and(|at| at + SILENCE > self.last_sent);
+        let doubtful = self.state == LinkState::Up && !self.is_accepted() && recent;
+        doubtful.then(|| self.last_sent + SILENCE)
+    }
+
     /// Notes that the window is full now, and says for a datagram about to be sent whether the window
     /// limits this sender: it was full within the last window of datagrams (RFC 7661 §4.1).
     pub(super) fn window_limited(&mut self) -> bool {
@@ -381,6 +396,7 @@ impl Link {
             self.nudge_at(),
             self.retry_at,
             self.mark_at(next_global),
+            self.doubt_at(),
             self.echo_due.map(|(_, at)| at),
         ]
         .into_iter()

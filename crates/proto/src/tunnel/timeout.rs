@@ -73,6 +73,7 @@ impl Link {
         self.mtu.handle_timeout(now);
         self.settle_by_time(now);
         self.retry(now);
+        self.pending.ping |= self.doubt_at().is_some_and(|at| at <= now);
         self.nudge(now);
         if let Some((token, _)) = self.echo_due.take_if(|(_, at)| *at <= now) {
             self.pending.echo = Some(token);
