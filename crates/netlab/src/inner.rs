@@ -18,6 +18,9 @@ pub const SERVER: (Ipv4Addr, Ipv6Addr) =
 /// The shortest packet: an IPv6 and a UDP header and the number.
 pub const SHORTEST: usize = 56;
 
+/// The client's port in every flow.
+const CLIENT_PORT: u16 = 12_345;
+
 /// What a packet is made from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inner {
@@ -63,7 +66,7 @@ impl Inner {
             let checksum = !ones_sum(&packet);
             packet[10..12].copy_from_slice(&checksum.to_be_bytes());
         }
-        let (from, to) = ends(self.towards, 12_345, self.flow);
+        let (from, to) = ends(self.towards, CLIENT_PORT, self.flow);
         packet.extend(from.to_be_bytes().into_iter().chain(to.to_be_bytes()));
         packet.extend(length(len - header).into_iter().chain([0, 0]));
         packet.extend(self.number.to_be_bytes());
@@ -80,12 +83,22 @@ impl Inner {
 /// The number of a packet made by [`Inner::packet`]; `None`: it is no such packet.
 #[must_use]
 pub fn number_of(packet: &[u8]) -> Option<u64> {
+    flow_and_number(packet).map(|(_, number)| number)
+}
+
+/// The flow and the number of a packet made by [`Inner::packet`].
+#[must_use]
+pub fn flow_and_number(packet: &[u8]) -> Option<(u16, u64)> {
     let view = PacketView::parse(packet).ok()?;
     if view.protocol() != protocol::UDP {
         return None;
     }
-    let number = view.transport().get(8..16)?;
-    Some(u64::from_be_bytes(number.try_into().ok()?))
+    let transport = view.transport();
+    let port = |at: usize| Some(u16::from_be_bytes(*transport.get(at..)?.first_chunk()?));
+    let number = u64::from_be_bytes(*transport.get(8..)?.first_chunk()?);
+    // The client's port is the same in all flows.
+    let flow = if port(0)? == CLIENT_PORT { port(2)? } else { port(0)? };
+    Some((flow, number))
 }
 
 /// Source and destination for this direction.
@@ -126,7 +139,7 @@ mod tests {
                 assert_eq!(packet.len(), len.max(SHORTEST));
                 let view = PacketView::parse(&packet).unwrap();
                 assert_eq!((view.ecn(), view.protocol()), (Ecn::Ect0, protocol::UDP));
-                assert_eq!(number_of(&packet), Some(7));
+                assert_eq!(flow_and_number(&packet), Some((80, 7)));
                 if !v6 {
                     assert_eq!(ones_sum(&packet[..20]), 0xffff);
                 }

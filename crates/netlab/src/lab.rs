@@ -81,6 +81,17 @@ pub enum Towards {
     Proxy,
 }
 
+impl Towards {
+    /// The other end, or direction.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Client => Self::Proxy,
+            Self::Proxy => Self::Client,
+        }
+    }
+}
+
 /// One link: two directions and its NAT.
 pub struct LabLink {
     /// Proxy to client.

@@ -32,6 +32,7 @@ pub mod scenario_report;
 pub mod stage;
 pub mod stats;
 pub mod status;
+pub mod stream;
 pub mod tool;
 pub mod topology;
 pub mod trace;

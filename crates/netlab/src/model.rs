@@ -203,11 +203,7 @@ impl Model {
     pub fn take(&mut self, end: Towards, at: Instant, packet: &[u8]) -> Result<(), Breach> {
         // The end's own kernel was told that a packet is too big for all links.
         if PacketView::parse(packet).is_ok_and(|view| matches!(view.protocol(), 1 | 58)) {
-            let opposite = match end {
-                Towards::Client => Towards::Proxy,
-                Towards::Proxy => Towards::Client,
-            };
-            self.towards(opposite).answers += 1;
+            self.towards(end.opposite()).answers += 1;
             return Ok(());
         }
         self.towards(end).take(at, packet)

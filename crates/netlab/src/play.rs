@@ -386,7 +386,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
 
     fn inject(&mut self, towards: Towards, what: Injection, which: u16) {
         let from = match what {
-            Injection::Reflected => other(towards),
+            Injection::Reflected => towards.opposite(),
             _ => towards,
         };
         let seen = &self.observed[index(from)];
@@ -469,7 +469,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
             let ecn = if self.rng.random() { load.ecn } else { Ecn::NotEct };
             let v6 = self.rng.random_bool(0.2);
             let packet = self.model.towards(towards).next(flow, len, ecn, v6);
-            self.lab.send(other(towards), &packet);
+            self.lab.send(towards.opposite(), &packet);
         }
     }
 
@@ -560,7 +560,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
         for _ in 0..FRESH {
             for towards in [Towards::Client, Towards::Proxy] {
                 let packet = self.model.towards(towards).next(80, 600, Ecn::NotEct, false);
-                self.lab.send(other(towards), &packet);
+                self.lab.send(towards.opposite(), &packet);
             }
             self.pass(Duration::from_millis(400))?;
         }
@@ -580,12 +580,5 @@ const fn index(towards: Towards) -> usize {
     match towards {
         Towards::Client => 0,
         Towards::Proxy => 1,
-    }
-}
-
-const fn other(towards: Towards) -> Towards {
-    match towards {
-        Towards::Client => Towards::Proxy,
-        Towards::Proxy => Towards::Client,
     }
 }
