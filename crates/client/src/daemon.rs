@@ -238,7 +238,7 @@ impl Daemon {
     /// Follows the state, and looks for the proxy again while it is silent.
     fn watch_state(&mut self, now: Instant) {
         let state = self.client.state();
-        let shown = status::tunnel_state(&state);
+        let shown = status::tunnel_state(&state, self.is_routed());
         if self.state.0 != shown {
             self.state = (shown, now);
         }
@@ -261,6 +261,14 @@ impl Daemon {
         }
     }
 
+    /// Whether the TUN has the addresses of the session, and packets find their way into it.
+    fn is_routed(&self) -> bool {
+        let session = self.client.session();
+        session.is_some_and(|session| {
+            session.own.iter().map(IpNet::addr).eq(self.news.inner.iter().copied())
+        })
+    }
+
     fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
@@ -272,6 +280,7 @@ impl Daemon {
             config: &self.config,
             links: &self.links,
             state: self.client.state(),
+            routed: self.is_routed(),
             stats: &stats,
             span: self.rates.until(now),
             since: self.state.1,

@@ -52,6 +52,8 @@ pub(crate) struct News {
     pub(crate) seats: Vec<Seat>,
     /// All interfaces, if one that the config names is missing.
     pub(crate) known: Vec<String>,
+    /// The inner addresses that the TUN has, with the routes into it; none before the first session.
+    pub(crate) inner: Vec<IpAddr>,
     /// What could not be done, for people.
     pub(crate) problems: Vec<String>,
 }
@@ -190,6 +192,7 @@ impl Network {
             Some(LinkDesired { name: seat.interface.clone(), slot: seat.slot, ways })
         });
         let Wanted { tun, proxy } = self.wanted.borrow_and_update().clone();
+        let inner = tun.as_ref().map(|tun| tun.inner.clone()).unwrap_or_default();
         let bypassed = self.bypassed.iter().copied().map(IpNet::from);
         let desired = Desired {
             tun,
@@ -206,7 +209,7 @@ impl Network {
         });
         // The same trouble with several routes of one link is one trouble.
         let problems: BTreeSet<String> = problems.collect();
-        Ok(News { seats, known, problems: problems.into_iter().collect() })
+        Ok(News { seats, known, inner, problems: problems.into_iter().collect() })
     }
 }
 

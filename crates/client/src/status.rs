@@ -38,6 +38,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) links: &'a Links,
     /// The core.
     pub(crate) state: ClientState,
+    /// Whether packets find their way into the tunnel.
+    pub(crate) routed: bool,
     /// What it counted.
     pub(crate) stats: &'a ClientStats,
     /// What rates are given for.
@@ -76,10 +78,12 @@ pub(crate) fn report(
     }
 }
 
-/// Whether packets pass, in the document's words.
-pub(crate) fn tunnel_state(state: &ClientState) -> TunnelState {
+/// Whether packets pass, in the document's words. Up means that they find their way into the tunnel too:
+/// whoever waits for it may send at once.
+pub(crate) fn tunnel_state(state: &ClientState, routed: bool) -> TunnelState {
     match state {
-        ClientState::Connected { .. } => TunnelState::Up,
+        ClientState::Connected { .. } if routed => TunnelState::Up,
+        ClientState::Connected { .. } => TunnelState::Connecting,
         ClientState::Joining { .. } | ClientState::Asking { .. } | ClientState::Waiting { .. } => {
             TunnelState::Connecting
         }
@@ -102,7 +106,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
     TunnelStatus {
         peer: addresses.join(", "),
         peer_public_key: config.proxy.public_key,
-        state: tunnel_state(&facts.state),
+        state: tunnel_state(&facts.state, facts.routed),
         reason: reason(facts),
         state_age_s: facts.seconds(facts.since),
         inner_v4: own(true).and_then(|net| match net {
@@ -135,6 +139,9 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
 /// Why packets do not pass.
 fn reason(facts: &Facts<'_>) -> Option<String> {
     match &facts.state {
+        ClientState::Connected { .. } if !facts.routed => {
+            Some("the routes into the tunnel are not in place yet".to_owned())
+        }
         ClientState::Connected { .. } | ClientState::Closed => None,
         ClientState::Joining { .. } => Some("the links are being opened".to_owned()),
         ClientState::Stalled { trouble, .. } => {
