@@ -1,4 +1,4 @@
-//! The links: opens and closes their sockets as [`decide`] says, and tells the core.
+//! The links: opens and closes their sockets as [`decide`](mod@decide) says, and tells the core.
 //!
 //! One link's trouble is its own: an interface that vanishes closes its sockets and leaves the others
 //! alone. A link whose address changes keeps its key, so that its counters go on, and gets a new path. A
