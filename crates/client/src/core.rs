@@ -52,6 +52,7 @@ fn tunnel_config(config: &TunnelConfig) -> CoreConfig {
         },
         when_closed,
         queue: QueueLimits { time, ..defaults.queue },
+        ecn: config.ecn,
         rekey_after: config.rekey_after,
         reseq: reseq::Config {
             max_bytes: usize::try_from(config.resequencer.buffer_bytes).unwrap_or(usize::MAX),

@@ -29,6 +29,9 @@ pub struct TunnelConfig {
     pub when_closed: WhenClosed,
     /// Bounds of the queue for [`WhenClosed::Queue`].
     pub queue: QueueLimits,
+    /// Whether a packet's congestion mark is copied to its datagram (RFC 6040 §4.1, normal mode); if not, no
+    /// datagram is ECN-capable (compatibility mode), for paths that drop those.
+    pub ecn: bool,
     /// Keys are replaced after this time if they were used. At least 1 s.
     pub rekey_after: Duration,
     /// The receiving side.
@@ -46,6 +49,7 @@ impl Default for TunnelConfig {
             // 100 ms: longer only adds delay that the sender's TCP takes for path; 8 MiB bound the
             // memory at 640 Mbit/s.
             queue: QueueLimits { time: Duration::from_millis(100), bytes: 8 << 20 },
+            ecn: true,
             // WireGuard's interval: a stolen key opens at most two minutes of traffic.
             rekey_after: Duration::from_secs(120),
             reseq: reseq::Config::default(),

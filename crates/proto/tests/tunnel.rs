@@ -2,9 +2,12 @@
 
 mod common;
 
-use common::{constant_rate, with_links};
+use common::{constant_rate, udp_packet, with_links};
 use ropewalk_netlab::lab::Towards;
 use ropewalk_proto::config::TunnelConfig;
+use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::path::Path;
+use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::tunnel::LinkState;
 
 #[test]
@@ -50,4 +53,46 @@ fn two_unequal_links_carry_their_sum_in_order() {
         assert!(flow.mbps() > 9.4);
         assert!(flow.in_order as f64 / flow.received as f64 > 0.999);
     }
+}
+
+#[test]
+fn a_packets_mark_is_copied_to_its_datagram_unless_configured_otherwise() {
+    for (ecn, expected) in [(true, [Ecn::NotEct, Ecn::Ect0, Ecn::Ce]), (false, [Ecn::NotEct; 3])] {
+        let config = TunnelConfig { ecn, ..TunnelConfig::default() };
+        let mut lab = with_links(&config, &[(8.0, 10)], 1);
+        let mut sent = Sent::default();
+        for mark in [Ecn::NotEct, Ecn::Ect0, Ecn::Ce] {
+            let mut packet = udp_packet(0, 1400);
+            packet[1] = mark.bits();
+            lab.client.handle_packet(lab.now, &packet, &mut sent);
+            lab.client.poll_transmit(lab.now, &mut sent);
+        }
+        assert_eq!(sent.marks, expected, "ecn = {ecn}");
+    }
+}
+
+/// Notes the marks of large datagrams.
+#[derive(Default)]
+struct Sent {
+    buffer: Vec<u8>,
+    mark: Ecn,
+    marks: Vec<Ecn>,
+}
+
+impl TransmitSink for Sent {
+    fn reserve(&mut self, _: Path, ecn: Ecn, len: usize) -> Option<&mut [u8]> {
+        self.buffer = vec![0; len];
+        self.mark = ecn;
+        Some(&mut self.buffer)
+    }
+
+    fn commit(&mut self, len: usize) {
+        if len >= 1400 {
+            self.marks.push(self.mark);
+        }
+    }
+}
+
+impl PacketSink for Sent {
+    fn deliver(&mut self, _: &[u8]) {}
 }

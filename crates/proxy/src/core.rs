@@ -51,6 +51,7 @@ pub fn tunnel(config: &TunnelConfig) -> CoreConfig {
             Controller::Ccid2 => ControllerKind::Ccid2,
             Controller::Fixed { window } => ControllerKind::Fixed(window),
         },
+        ecn: config.ecn,
         rekey_after: config.rekey_after,
         reseq: reseq::Config {
             max_bytes: usize::try_from(config.resequencer.buffer_bytes).unwrap_or(usize::MAX),
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn every_knob_of_the_file_reaches_the_core() {
         let file = config(
-            "[tunnel]\nscheduler = \"round-robin\"\ncontroller = \"fixed\"\nfixed_window = 7\n\
+            "[tunnel]\necn = false\nscheduler = \"round-robin\"\ncontroller = \"fixed\"\nfixed_window = 7\n\
              queue = \"20ms\"\nrekey_after = \"3s\"\n[tunnel.resequencer]\nmax_wait = \"80ms\"\n\
              buffer = \"1MiB\"\nrelease = \"one\"\n",
         );
@@ -153,6 +154,7 @@ mod tests {
         assert_eq!(core.controller, ControllerKind::Fixed(7));
         assert_eq!(core.when_closed, CoreWhenClosed::Queue);
         assert_eq!(core.queue.time, Duration::from_millis(20));
+        assert!(!core.ecn);
         assert_eq!(core.rekey_after, Duration::from_secs(3));
         assert_eq!(core.reseq.max_wait, Duration::from_millis(80));
         assert_eq!(core.reseq.max_bytes, 1 << 20);

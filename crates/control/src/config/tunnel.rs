@@ -25,7 +25,7 @@ pub struct TunnelConfig {
     pub when_closed: WhenClosed,
     /// Age of the keys at which new ones are agreed.
     pub rekey_after: Duration,
-    /// Whether inner congestion marks are copied out and outer ones combined at the exit (RFC 6040).
+    /// Whether inner congestion marks are copied out (RFC 6040). Outer ones are always combined at the exit.
     pub ecn: bool,
     /// Which cipher is offered.
     pub cipher: Cipher,

@@ -118,10 +118,11 @@ impl Tunnel {
         let flow = view.as_ref().map_or(FlowKey(0), PacketView::flow_key);
         let global = self.next_global;
         let ride = (packet.len() <= SMALL_PACKET).then(|| link.receiver.poll_ride(now)).flatten();
+        let marked = view.as_ref().filter(|_| self.config.ecn);
         let mut datagram = Datagram {
             path: link.path(),
             kind: Kind::Data,
-            ecn: view.as_ref().map_or(Ecn::NotEct, PacketView::ecn),
+            ecn: marked.map_or(Ecn::NotEct, PacketView::ecn),
             global,
             previous_on_link: distance(global, link.previous_global),
             previous_of_flow: distance(global, self.flows.previous(flow)),
