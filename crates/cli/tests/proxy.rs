@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -178,6 +179,26 @@ fn ipv6_is_handed_out_as_soon_as_it_can_leave() {
 }
 
 #[test]
+fn the_supervisor_is_told_of_start_and_end() {
+    let Some(host) = Host::new("") else { return };
+    let told = UnixDatagram::bind(host.path("notify")).unwrap();
+    told.set_read_timeout(Some(SOON)).unwrap();
+    let hear = || {
+        let mut buffer = [0; 512];
+        let length = told.recv(&mut buffer).expect("the supervisor hears of it");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let mut proxy = host.start();
+    let ready = hear();
+    assert!(ready.contains("READY=1") && ready.contains("1 peer on [::]:51900"), "{ready}");
+    // Ready means that it answers and that the host's network is set up.
+    assert!(!host.status().is_null());
+    assert!(host.state().contains("masquerade"));
+    assert!(stop(&mut proxy).success());
+    assert!(hear().contains("STOPPING=1"));
+}
+
+#[test]
 fn garbage_is_counted_and_gets_no_answer() {
     let Some(host) = Host::new("") else { return };
     let mut proxy = host.start();
@@ -210,7 +231,7 @@ impl Host {
         let namespace = Namespace::open()?;
         namespace.sh("echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad
              ip link add up0 type veth peer name up1; ip link set up0 up; ip link set up1 up
-             ip addr add 192.0.2.1/24 dev up0; ip addr add 2001:db8:9::1/64 dev up0
+             ip addr add 192.0.2.1/24 dev up0; ip addr add 2001:db8:9::1/64 dev up0 nodad
              ip route add default via 192.0.2.2; ip -6 route add default via 2001:db8:9::2");
         let folder = tempfile::Builder::new().prefix("rwproxyd").tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
@@ -232,6 +253,7 @@ impl Host {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_ropewalk"), "proxy"]);
         command.arg("--config").arg(self.path("proxy.toml")).args(arguments);
+        command.env("NOTIFY_SOCKET", self.path("notify"));
         command
     }
 
