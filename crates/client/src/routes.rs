@@ -14,6 +14,10 @@
 //! | +11… to a routed prefix → tunnel table | everything else | the tunnel |
 //! | (+10… to an excluded prefix → main | everything else | the host's own way) |
 //!
+//! For a family that the proxy hands out no address of, +3 and +4 stand behind all others. Linux answers a program that
+//! has not chosen its address and finds its destination unreachable by asking again with the address of some interface: +4
+//! would lead that past the tunnel. Only what comes to such an address from the proxy keeps its rule in front.
+//!
 //! The last pair makes the tunnel behave as if its prefixes stood in the main table and won each tie: with `0.0.0.0/0` the
 //! host's own default route is ignored and everything more special stays (`wg-quick` has the same rule with
 //! `suppress_prefixlength 0`); with `10.0.0.0/8` a LAN `10.1.0.0/16` stays, a route to all of `10.0.0.0/8` does not.
@@ -33,7 +37,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use ropewalk_link_io::netlink::{
@@ -134,6 +138,13 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
     for link in &desired.links {
         for way in [&link.ways.v4, &link.ways.v6].into_iter().flatten() {
             plan.add_link(numbers, link, way);
+            let tun = desired.tun.as_ref().filter(|_| tun.is_some());
+            if tun.is_none_or(|tun| hands_out(tun, Family::of(way.source))) {
+                plan.add_by_source(numbers, link, way, BY_SOURCE);
+            } else {
+                plan.add_by_source(numbers, link, way, BY_SOURCE_LAST);
+                plan.add_from_proxy(numbers, link, way, &desired.proxy);
+            }
         }
     }
     if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
@@ -143,6 +154,11 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
     plan.firewall = firewall(numbers, desired);
     Ok(plan)
 }
+
+/// The offset of the rules by source address (two).
+const BY_SOURCE: u32 = 3;
+/// The same behind all others: [`MAX_ROUTED`] prefixes with two rules each stand from +10 on.
+const BY_SOURCE_LAST: u32 = 10 + 2 * MAX_ROUTED as u32;
 
 /// Among routes to the same prefix in our own tables: the way, and the last resort behind it.
 const METRIC_WAY: u32 = 10;
@@ -174,12 +190,38 @@ impl Plan {
         let mut by_mark = rule(numbers, family, 0, lookup);
         by_mark.mark = Some((numbers.mark_of(link.slot), u32::MAX));
         self.rules.insert(by_mark);
+    }
+
+    fn add_by_source(&mut self, numbers: &Numbers, link: &LinkDesired, way: &Way, first: u32) {
+        let table = numbers.table_of(link.slot);
         for address in &way.addresses {
             let neighbours = RuleAction::Lookup { table: MAIN_TABLE, suppress: Some(0) };
-            for (offset, action) in [(3, neighbours), (4, lookup)] {
-                let mut by_source = rule(numbers, family, offset, action);
+            let lookup = RuleAction::Lookup { table, suppress: None };
+            for (offset, action) in [(first, neighbours), (first + 1, lookup)] {
+                let mut by_source = rule(numbers, Family::of(way.source), offset, action);
                 by_source.from = Some(host(address.addr()));
                 self.rules.insert(by_source);
+            }
+        }
+    }
+
+    /// The answer to what the proxy sends to an address of a link leaves by that link: what filters by the reverse path
+    /// ask.
+    fn add_from_proxy(
+        &mut self,
+        numbers: &Numbers,
+        link: &LinkDesired,
+        way: &Way,
+        proxies: &[SocketAddr],
+    ) {
+        let family = Family::of(way.source);
+        let lookup = RuleAction::Lookup { table: numbers.table_of(link.slot), suppress: None };
+        for proxy in proxies.iter().filter(|proxy| Family::of(proxy.ip()) == family) {
+            for address in &way.addresses {
+                let mut to_proxy = rule(numbers, family, BY_SOURCE, lookup);
+                to_proxy.from = Some(host(address.addr()));
+                to_proxy.to = Some(host(proxy.ip()));
+                self.rules.insert(to_proxy);
             }
         }
     }
@@ -187,7 +229,7 @@ impl Plan {
     fn add_tunnel(&mut self, numbers: &Numbers, tun: &TunDesired, index: u32, fail_closed: bool) {
         let lookup = RuleAction::Lookup { table: numbers.table, suppress: None };
         for family in Family::BOTH {
-            let handed_out = tun.inner.iter().any(|inner| Family::of(*inner) == family);
+            let handed_out = hands_out(tun, family);
             if handed_out {
                 let default = route(numbers, numbers.table, family.everything(), index, None);
                 self.routes.insert(default);
@@ -294,6 +336,11 @@ fn route(
     }
 }
 
+/// Whether the client has an inner address of this family.
+fn hands_out(tun: &TunDesired, family: Family) -> bool {
+    tun.inner.iter().any(|inner| Family::of(*inner) == family)
+}
+
 fn host(address: IpAddr) -> IpNet {
     IpNet::from(address)
 }
@@ -361,6 +408,28 @@ mod tests {
         assert_eq!(v6.len(), 1);
         assert_eq!((v6[0].target, v6[0].table), (Target::Unreachable, 7700));
         assert!(rules(&plan, Family::V6).contains(&"5313: lookup 7700".into()));
+    }
+
+    #[test]
+    fn a_family_that_is_not_handed_out_has_no_way_by_a_link_in_front_of_the_tunnel() {
+        let mut desired = desired();
+        desired.links.push(link("wan2", 1, "2001:db8::7/64", Some("fe80::1")));
+        desired.proxy.push("[2001:db8:5::5]:4600".parse().unwrap());
+        let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+        assert_eq!(
+            rules(&plan, Family::V6),
+            [
+                "5300: mark 0x52570002/0xffffffff lookup 7702",
+                "5301: mark 0x52570000/0xffff0000 unreachable",
+                "5302: bound to rope0 lookup 7700",
+                "5303: from 2001:db8::7/128 to 2001:db8:5::5/128 lookup 7702",
+                "5312: lookup 254 longer than /0",
+                "5313: lookup 7700",
+                "5822: from 2001:db8::7/128 lookup 254 longer than /0",
+                "5823: from 2001:db8::7/128 lookup 7702",
+            ]
+        );
+        assert!(rules(&plan, Family::V4).iter().any(|rule| rule.starts_with("5304: from")));
     }
 
     #[test]

@@ -464,8 +464,8 @@ fn answers_arrive_under_a_reverse_path_filter_for_ipv6() {
     applied(&lab.host, &["10.77.0.2"]);
     assert_eq!(asked(0x5257_0001).unwrap(), "2001:db8:1::2");
     assert_eq!(asked(0x5257_0002).unwrap(), "2001:db8:2::2");
-    // Without the rule by source address the answer is dropped: the test can fail.
-    lab.host.sh("ip -6 rule del from 2001:db8:2::2 priority 5304");
+    // Without the rule for what comes from the proxy the answer is dropped: the test can fail.
+    lab.host.sh("ip -6 rule del from 2001:db8:2::2 priority 5303");
     assert!(asked(0x5257_0002).is_err());
 }
 
