@@ -78,10 +78,15 @@ impl KeepaliveTimer {
             Some(failed) if self.proven.is_zero() => {
                 return (failed > SHORTEST).then_some(SHORTEST);
             }
-            Some(failed) if failed * CLOSE_ENOUGH.1 <= self.proven * CLOSE_ENOUGH.0 => return None,
+            // What was tried is compared with what was tried: of the proven one the opening was taken off.
+            Some(failed) if self.is_close_to(failed) => return None,
             Some(failed) => (self.proven + failed) / 2,
         };
         Some(next)
+    }
+
+    fn is_close_to(&self, failed: Duration) -> bool {
+        failed * CLOSE_ENOUGH.1 <= (self.proven + OPENING) * CLOSE_ENOUGH.0
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, given when the link last sent and last
@@ -162,7 +167,7 @@ mod tests {
 
     #[test]
     fn auto_finds_an_interval_below_the_nats_timeout_and_not_far_below() {
-        for timeout in [10, 30, 60, 120, 600].map(Duration::from_secs) {
+        for timeout in [6, 7, 8, 9, 10, 30, 60, 120, 600].map(Duration::from_secs) {
             let (interval, took) = search(timeout);
             println!("NAT {timeout:?}: every {interval:?}, found in {took:?}");
             assert!(interval < timeout, "{interval:?} would lose a mapping of {timeout:?}");
