@@ -299,7 +299,12 @@ impl Tunnel {
                 Frame::Padding => {}
                 Frame::Packet(frame) => packet = Some(frame),
                 Frame::Report(report) => self.on_report(now, at, &report),
-                Frame::Ping => self.links[at].receiver.demand(now),
+                Frame::Ping => {
+                    let link = &mut self.links[at];
+                    link.receiver.demand(now);
+                    let size = received.size + usize::from(received.path.header_len());
+                    link.mtu.on_peer_probe(now, u16::try_from(size).unwrap_or(u16::MAX));
+                }
                 Frame::Join { .. } => self.links[at].pending.join_ack |= self.side == Side::Proxy,
                 Frame::JoinAck => self.on_join_ack(now, at, received.path),
                 Frame::Leave(halt) => {
@@ -320,7 +325,6 @@ impl Tunnel {
                     self.links[at].echo_due = Some((token, now + delay));
                 }
                 Frame::Echo { token } => self.links[at].keepalive.on_echo(token),
-                Frame::MtuHint(mtu) => self.links[at].mtu.on_hint(now, mtu),
             }
         }
         match packet {
