@@ -37,4 +37,3 @@ pub mod tool;
 pub mod topology;
 pub mod trace;
 pub mod traffic;
-pub mod virtual_run;

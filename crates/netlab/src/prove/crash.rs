@@ -29,6 +29,7 @@ const TO_PROXY: &str = "proxy";
 const POOL: [u8; 2] = [10, 77];
 /// Packets sent to an inner address in each way.
 const PACKETS: u32 = 20;
+const SETTLE: Duration = Duration::from_secs(1);
 /// Where the client says hello from and the server answers to.
 const PORT: u16 = 6100;
 
@@ -36,6 +37,8 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     let mut stage =
         Stage::build(trial.program, &TopologyConfig::new(vec![access(20, 20), access(20, 40)]))?;
     let look = |stage: &Stage| -> Result<[Snapshot; 2], LabError> {
+        // Until the inner MTU is found and stands in the routes of both ends.
+        thread::sleep(SETTLE);
         Ok([Snapshot::of(stage.topology.client())?, Snapshot::of(stage.topology.proxy())?])
     };
     let untouched = look(&stage)?;

@@ -115,7 +115,10 @@ fn record(stage: &mut Stage) -> Result<Recorded, LabError> {
         }
     })?;
     stage.start([0])?;
-    Ping::new(SERVER_V4.into(), 5).run(stage.topology.client())?;
+    // Small packets ride on reports, larger ones go alone.
+    for size in [56, 600] {
+        Ping { size, ..Ping::new(SERVER_V4.into(), 5) }.run(stage.topology.client())?;
+    }
     thread::sleep(Duration::from_millis(700));
     let mut recorded = seen.look(|recorded| recorded.clone());
 
@@ -200,6 +203,9 @@ fn state(stage: &Stage, way: Way) -> Result<State, LabError> {
             "session",
             each(&|tunnel| {
                 let session = &tunnel["session"];
+                if session.is_null() {
+                    return "none".to_owned();
+                }
                 // The age grows; its beginning does not.
                 let age = session["age_s"].as_f64().unwrap_or_default();
                 let began = status["daemon"]["uptime_s"].as_f64().unwrap_or_default() - age;

@@ -87,10 +87,13 @@ fn add_listing(lines: &mut BTreeSet<String>, what: &str, listed: Value) {
         clean(&mut entry);
         let is_empty = entry.as_object().is_some_and(serde_json::Map::is_empty);
         if !is_empty {
-            lines.insert(format!("{what} {entry}"));
+            add(lines, format!("{what} {entry}"));
         }
     }
 }
+
+/// Addresses and keys that the kernel draws for itself on a TUN.
+const DRAWN: [&str; 2] = ["stable_secret", r#""dst":"fe80::"#];
 
 fn clean(value: &mut Value) {
     match value {
@@ -107,11 +110,19 @@ fn clean(value: &mut Value) {
     }
 }
 
+fn add(lines: &mut BTreeSet<String>, line: String) {
+    // The prefix of all such addresses is the same in every run.
+    let drawn = DRAWN.iter().any(|part| line.contains(part)) && !line.contains("fe80::/64");
+    if !drawn {
+        lines.insert(line);
+    }
+}
+
 fn add_settings(lines: &mut BTreeSet<String>, at: &Path) {
     let Ok(entries) = std::fs::read_dir(at) else {
         // Some can only be written.
         if let Ok(value) = std::fs::read_to_string(at) {
-            lines.insert(format!("setting {} = {}", at.display(), value.trim()));
+            add(lines, format!("setting {} = {}", at.display(), value.trim()));
         }
         return;
     };

@@ -15,7 +15,6 @@ use super::stranger::{PROXY, Stranger, ask};
 use super::{Finding, Proof, Trial};
 use crate::address::{SERVER_V4, SERVER_V6, UPLINK};
 use crate::capture::Capture;
-use crate::deployment::CLIENT_TUN;
 use crate::error::LabError;
 use crate::ping::Ping;
 use crate::stage::{Progress, Stage};
@@ -54,8 +53,8 @@ fn foreign_source(stage: &mut Stage) -> Result<Vec<Finding>, LabError> {
     let from_v6 =
         inner_v6(&status).map(|own| IpAddr::from((u128::from(own) ^ 0x100).to_be_bytes()))?;
     let client = stage.topology.client();
-    client.ip(&format!("addr add {from_v4}/32 dev {CLIENT_TUN}"))?;
-    client.ip(&format!("addr add {from_v6}/128 dev {CLIENT_TUN} nodad"))?;
+    client.ip(&format!("addr add {from_v4}/32 dev lo"))?;
+    client.ip(&format!("addr add {from_v6}/128 dev lo nodad"))?;
     let arrived = Capture::start(stage.topology.server(), UPLINK, 0_u64, |count, frame| {
         *count += u64::from(frame.udp().is_some_and(|udp| udp.to.port() == PORT));
     })?;
@@ -81,8 +80,8 @@ fn foreign_source(stage: &mut Stage) -> Result<Vec<Finding>, LabError> {
     send(inner_v4(&status)?.into(), SERVER_V4.into())?;
     until(Duration::from_secs(2), || arrived.look(|count| *count >= PACKETS));
     let own = arrived.look(|count| *count);
-    client.ip(&format!("addr del {from_v4}/32 dev {CLIENT_TUN}"))?;
-    client.ip(&format!("addr del {from_v6}/128 dev {CLIENT_TUN}"))?;
+    client.ip(&format!("addr del {from_v4}/32 dev lo"))?;
+    client.ip(&format!("addr del {from_v6}/128 dev lo"))?;
     Ok(vec![
         Finding::at_least("packets from its own address that pass", own as f64, PACKETS as f64, ""),
         Finding::at_most("packets from foreign inner sources that pass", spoofed as f64, 0.0, ""),
@@ -108,6 +107,8 @@ fn other_client(stage: &mut Stage, trial: &Trial<'_>) -> Result<Vec<Finding>, La
         deployment.wait_up(0, 2)?;
         let neighbour = inner_v4(&deployment.wait_up(1, 2)?)?;
         trial.say(&format!("client_to_client = {allowed}"));
+        // The hosts' routes follow the links a moment later.
+        thread::sleep(Duration::from_millis(500));
         let ping = Ping { patience: Duration::from_secs(1), ..Ping::new(neighbour.into(), 5) };
         let answered = 5 - ping.run(topology.client())?.lost;
         let refused = dropped(&deployment.proxy_status()?, "refused_destination");
