@@ -34,8 +34,6 @@ const FILE_BYTES: u64 = 12_000_000;
 const FILE_SEED: u64 = 2;
 /// Longer than a file of that size could take over the better link alone.
 const FILE_LIMIT: Duration = Duration::from_secs(30);
-/// The inner MTU over two links with 1500, where the status does not say.
-const USUAL_MTU: u16 = 1440;
 /// What the resequencer may wait beyond the difference of the links' delays: a deadline's granularity
 /// and the spread of a full link's queue.
 const WAIT_ALLOWANCE_MS: f64 = 20.0;
@@ -111,9 +109,8 @@ fn measure(stage: &mut Stage, progress: &dyn Progress) -> Result<Outcome, LabErr
         single_mbit.push(download.mbit);
     }
 
-    let status = stage.connect([0, 1])?;
-    // Below 1280 no IPv6 fits, and the figures made from it would mean nothing.
-    let mtu = status.inner_mtu().filter(|mtu| *mtu >= 1280).unwrap_or(USUAL_MTU);
+    stage.connect([0, 1])?;
+    let mtu = stage.settled_mtu()?;
     let (file, ping_ms_beside) = file(stage, progress)?;
     let sum: u32 = LINKS.iter().map(|(mbps, _)| *mbps).sum();
     let sum_mbit = f64::from(sum);

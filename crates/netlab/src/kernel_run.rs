@@ -21,7 +21,7 @@ use crate::ping::Ping;
 use crate::scenario::file::{Direction, TrafficKind, TrafficSection, TunnelSection};
 use crate::scenario::{Link, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
-use crate::stage::{CONGESTION, Progress, Stage};
+use crate::stage::{Progress, Stage};
 use crate::stats::percent;
 use crate::topology::{TopologyConfig, WanConfig};
 
@@ -51,9 +51,9 @@ pub fn run(
     let mut stage = Stage::build(program, &network(scenario))?;
     configure(&mut stage, &scenario.tunnel);
     let links = u8::try_from(scenario.links.len()).unwrap_or(u8::MAX);
-    let status = stage.start(0..links)?;
-    stage.topology().client().sysctl(&[("net.ipv4.tcp_congestion_control", CONGESTION)])?;
-    let mtu = status.inner_mtu().unwrap_or_default();
+    stage.start(0..links)?;
+    let mtu = stage.settled_mtu()?;
+    stage.route_uploads_through_cubic()?;
 
     progress.say("the tunnel is up; the scenario begins");
     let play = Play { stage: &stage, scenario, mtu, started: Instant::now() };

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::address::{SERVER_V4, SERVER_V6};
-use crate::deployment::Deployment;
+use crate::deployment::{CLIENT_TUN, Deployment};
 use crate::download::{Curl, Download};
 use crate::emulator::Bound;
 use crate::error::LabError;
@@ -25,6 +25,10 @@ pub const TCP_HEADERS: u16 = 52;
 pub const UDP_HEADERS: u16 = 28;
 /// What the tunnel and the outer IPv4 and UDP add to a full packet, in bytes (PROTOCOL §2).
 pub const TUNNEL_OVERHEAD: u16 = 60;
+
+/// An inner MTU that stayed for this long is taken as found: several round trips of any link here.
+const SETTLED: Duration = Duration::from_millis(1500);
+const SETTLED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Who is told what goes on.
 pub trait Progress {
@@ -87,6 +91,28 @@ impl Stage {
         self.deployment.set_links(0, wans.iter().copied());
         self.deployment.start_client(&self.topology, 0)?;
         self.deployment.wait_up(0, wans.len()).map(Status)
+    }
+
+    /// The longest inner packet in bytes, once the search for each path's MTU has come to rest.
+    ///
+    /// # Errors
+    /// When the client does not answer, or still knows none or another one after 15 s.
+    pub fn settled_mtu(&self) -> Result<u16, LabError> {
+        let started = Instant::now();
+        let mut before = None;
+        while started.elapsed() < SETTLED_WITHIN {
+            let now = self.client_status()?.inner_mtu();
+            match now {
+                Some(mtu) if now == before => return Ok(mtu),
+                _ => before = now,
+            }
+            thread::sleep(SETTLED);
+        }
+        Err(LabError::TooLate {
+            what: "a steady inner MTU".into(),
+            seconds: SETTLED_WITHIN.as_secs_f64(),
+            detail: format!("; the last one was {before:?}"),
+        })
     }
 
     /// The daemons.
@@ -195,6 +221,17 @@ impl Stage {
                 "the server's sockets use {other:?} and not {CONGESTION}"
             ))),
         }
+    }
+
+    /// Makes the client's TCP connections to the server use [`CONGESTION`], by a route of their own into
+    /// the tunnel. The default of a namespace cannot be set to one that the machine does not allow to
+    /// everybody, and allowing it there would change the machine.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn route_uploads_through_cubic(&self) -> Result<(), LabError> {
+        let client = self.topology.client();
+        client.ip(&format!("route replace {SERVER_V4}/32 dev {CLIENT_TUN} congctl {CONGESTION}"))
     }
 
     /// A UDP stream of full packets to the client, which asks the server for it.

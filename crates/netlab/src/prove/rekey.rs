@@ -40,8 +40,8 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     let often = toml::Table::from_iter([("rekey_after".to_owned(), "1s".into())]);
     stage.deployment().proxy_config().insert("tunnel".into(), often.clone().into());
     stage.deployment().client_config(0).insert("tunnel".into(), often.into());
-    let status = stage.start([0, 1])?;
-    let mtu = status.inner_mtu().unwrap_or(1280);
+    stage.start([0, 1])?;
+    let mtu = stage.settled_mtu()?;
 
     trial.say("a download and a UDP stream, new keys every second");
     let curl = Curl { interface: None, limit: Some(Duration::from_secs(120)) };

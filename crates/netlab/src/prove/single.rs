@@ -34,15 +34,15 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     let mut findings = Vec::new();
     for (wan, (mbps, rtt_ms)) in (0u8..).zip(LINKS) {
         let what = format!("{mbps} Mbit/s, {rtt_ms} ms");
-        let status = stage.connect([wan])?;
-        let mtu = status.inner_mtu().unwrap_or_default();
+        stage.connect([wan])?;
+        let mtu = stage.settled_mtu()?;
         stage.check_congestion()?;
 
         trial.say(&format!("{what}: idle round trips inside and outside"));
         let (inside, outside) = round_trips(&stage, wan, echoes)?;
         let download = stage.download(u64::MAX, 1, measure, &what, trial)?;
-        let limit = f64::from(mbps) * f64::from(mtu.saturating_sub(TCP_HEADERS))
-            / f64::from(mtu + TUNNEL_OVERHEAD);
+        let limit =
+            f64::from(mbps) * f64::from(mtu - TCP_HEADERS) / f64::from(mtu + TUNNEL_OVERHEAD);
         findings.extend([
             Finding::told(format!("{what}: TCP"), download.mbit, "Mbit/s"),
             Finding::at_least(
