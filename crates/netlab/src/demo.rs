@@ -6,6 +6,7 @@
 //! encryption count against us.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -34,9 +35,11 @@ const FILE_BYTES: u64 = 12_000_000;
 const FILE_SEED: u64 = 2;
 /// Longer than a file of that size could take over the better link alone.
 const FILE_LIMIT: Duration = Duration::from_secs(30);
-/// What the resequencer may wait beyond the difference of the links' delays: a deadline's granularity
-/// and the spread of a full link's queue.
+/// What the resequencer may wait beyond the difference of the links' delays.
 const WAIT_ALLOWANCE_MS: f64 = 20.0;
+
+/// How often the links' delays are looked at.
+const WATCH: Duration = Duration::from_millis(200);
 
 /// What must be reached, in percent of the sum or of the packets.
 const TCP_AIM: f64 = 80.0;
@@ -70,6 +73,8 @@ pub struct Outcome {
     pub late_percent: f64,
     /// 99th percentile of the time that the resequencer held a packet it held.
     pub wait_p99_ms: f64,
+    /// The largest difference of the links' one-way delays while both were in use, queues included.
+    pub delay_difference_ms: f64,
 }
 
 /// The links of the demo as a network to build.
@@ -111,13 +116,17 @@ fn measure(stage: &mut Stage, progress: &dyn Progress) -> Result<Outcome, LabErr
 
     stage.connect([0, 1])?;
     let mtu = stage.settled_mtu()?;
-    let (file, ping_ms_beside) = file(stage, progress)?;
     let sum: u32 = LINKS.iter().map(|(mbps, _)| *mbps).sum();
     let sum_mbit = f64::from(sum);
-    let what = format!("a UDP stream of {sum} Mbit/s over both links");
-    progress.say(&what);
-    let udp = stage.stream_down(u64::from(sum) * 1_000_000, mtu, MEASURE)?;
-    progress.finish(&format!("{what}: {:.2} Mbit/s arrived", udp.mbit));
+    let stage = &*stage;
+    let (((file, ping_ms_beside), udp), difference_ms) = watched(stage, || {
+        let file = file(stage, progress)?;
+        let what = format!("a UDP stream of {sum} Mbit/s over both links");
+        progress.say(&what);
+        let udp = stage.stream_down(u64::from(sum) * 1_000_000, mtu, MEASURE)?;
+        progress.finish(&format!("{what}: {:.2} Mbit/s arrived", udp.mbit));
+        Ok((file, udp))
+    })?;
 
     let sha256_ok = file.complete && file.sha256 == body_sha256(FILE_BYTES, FILE_SEED);
     if !file.complete {
@@ -140,6 +149,36 @@ fn measure(stage: &mut Stage, progress: &dyn Progress) -> Result<Outcome, LabErr
         sha256_ok,
         late_percent: rounded(late_percent(&status)),
         wait_p99_ms: rounded(status.resequencer("wait_p99_ms")),
+        delay_difference_ms: rounded(difference_ms),
+    })
+}
+
+/// Does `work` and meanwhile watches how far apart the links' delays to the client are. Returns the
+/// largest difference in milliseconds, from the proxy's round-trip times without the way back, whose
+/// queues are empty.
+fn watched<T>(
+    stage: &Stage,
+    work: impl FnOnce() -> Result<T, LabError>,
+) -> Result<(T, f64), LabError> {
+    let [near, far] = LINKS.map(|(_, rtt_ms)| Duration::from_millis(rtt_ms) / 2);
+    let back_ms = far.abs_diff(near).as_secs_f64() * 1e3;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut largest = 0.0_f64;
+            while !over.load(Ordering::Relaxed) {
+                let status = stage.proxy_status()?;
+                let [near, far] = [0, 1].map(|wan| status.srtt_ms(&client_interface(wan)));
+                // `max` passes over what is not known yet.
+                largest = largest.max((far - near - back_ms).abs());
+                thread::sleep(WATCH);
+            }
+            Ok(largest)
+        });
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        let largest = watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((done?, largest?))
     })
 }
 
@@ -166,16 +205,13 @@ pub fn late_percent(status: &Status) -> f64 {
     100.0 * (late + duplicate) / (in_order + late)
 }
 
-/// The longest time for which the resequencer may hold 99 of 100 of the packets it holds.
-#[must_use]
-pub fn wait_aim_ms() -> f64 {
-    let [(_, one), (_, other)] = LINKS;
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a link")]
-    let difference = one.abs_diff(other) as f64 / 2.0;
-    difference + WAIT_ALLOWANCE_MS
-}
-
 impl Outcome {
+    /// The longest time for which the resequencer may hold 99 of 100 of the packets it holds.
+    #[must_use]
+    pub fn wait_aim_ms(&self) -> f64 {
+        self.delay_difference_ms + WAIT_ALLOWANCE_MS
+    }
+
     /// The best of the links alone.
     #[must_use]
     pub fn best_single_mbit(&self) -> f64 {

@@ -33,6 +33,12 @@ impl Status {
         self.link(name).is_some_and(|link| link["state"] == "up")
     }
 
+    /// The smoothed round-trip time of a link in milliseconds.
+    #[must_use]
+    pub fn srtt_ms(&self, name: &str) -> f64 {
+        self.link(name).and_then(|link| link["srtt_ms"].as_f64()).unwrap_or(f64::NAN)
+    }
+
     /// Bytes that the link has carried in a direction (`up` or `down`), as this end counts them.
     #[must_use]
     pub fn bytes(&self, name: &str, direction: &str) -> u64 {
