@@ -26,6 +26,8 @@ pub const UDP_HEADERS: u16 = 28;
 /// What the tunnel and the outer IPv4 and UDP add to a full packet, in bytes (PROTOCOL §2).
 pub const TUNNEL_OVERHEAD: u16 = 60;
 
+/// The client's routing table of what goes into the tunnel (docs/OPERATIONS.md).
+const TUNNEL_TABLE: u32 = 7700;
 /// An inner MTU that stayed for this long is taken as found: several round trips of any link here.
 const SETTLED: Duration = Duration::from_millis(1500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(15);
@@ -231,7 +233,9 @@ impl Stage {
     /// When `ip` refuses.
     pub fn route_uploads_through_cubic(&self) -> Result<(), LabError> {
         let client = self.topology.client();
-        client.ip(&format!("route replace {SERVER_V4}/32 dev {CLIENT_TUN} congctl {CONGESTION}"))
+        client.ip(&format!(
+            "route replace {SERVER_V4}/32 dev {CLIENT_TUN} table {TUNNEL_TABLE} congctl {CONGESTION}"
+        ))
     }
 
     /// A UDP stream of full packets to the client, which asks the server for it.

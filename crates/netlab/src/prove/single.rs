@@ -9,6 +9,7 @@ use crate::demo::LINKS;
 use crate::error::LabError;
 use crate::ping::Ping;
 use crate::stage::{Progress, Stage, TCP_HEADERS, TUNNEL_OVERHEAD};
+use crate::stats::mbit;
 
 pub(super) const PROOF: Proof = Proof {
     name: "single",
@@ -40,7 +41,9 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
 
         trial.say(&format!("{what}: idle round trips inside and outside"));
         let (inside, outside) = round_trips(&stage, wan, echoes)?;
+        let before = carried(&stage, wan)?;
         let download = stage.download(u64::MAX, 1, measure, &what, trial)?;
+        let carried = mbit(carried(&stage, wan)? - before, measure);
         let limit =
             f64::from(mbps) * f64::from(mtu - TCP_HEADERS) / f64::from(mtu + TUNNEL_OVERHEAD);
         findings.extend([
@@ -49,6 +52,11 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
                 format!("{what}: TCP, of the {limit:.3} possible"),
                 100.0 * download.mbit / limit,
                 tcp_aim,
+                "%",
+            ),
+            Finding::told(
+                format!("{what}: the link was busy"),
+                100.0 * carried / f64::from(mbps),
                 "%",
             ),
             Finding::told(format!("{what}: idle ping outside"), outside, "ms"),
@@ -62,6 +70,12 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     }
     findings.push(lateness(&stage)?);
     Ok(findings)
+}
+
+/// Bytes that the emulated link has carried to the client, at IP level.
+fn carried(stage: &Stage, wan: u8) -> Result<u64, LabError> {
+    let Some(emulator) = stage.topology().emulator() else { return Ok(0) };
+    Ok(emulator.report()?.links[usize::from(wan)].downstream.delivered_bytes)
 }
 
 /// Median round trips in milliseconds, at the same time through the tunnel and beside it.

@@ -1,0 +1,22 @@
+//! Acceptance in short: what the tunnel carries.
+
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+
+use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::prove::assert_short;
+
+fn prove(test: &str, proof: &str) {
+    lab_test(test, || assert_short(proof, Path::new(env!("CARGO_BIN_EXE_ropewalk"))));
+}
+
+#[test]
+fn one_link_alone_loses_nothing_by_the_tunnel() {
+    prove("one_link_alone_loses_nothing_by_the_tunnel", "single");
+}
+
+#[test]
+fn an_upload_uses_both_links() {
+    prove("an_upload_uses_both_links", "upload");
+}
