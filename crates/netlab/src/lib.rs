@@ -37,3 +37,4 @@ pub mod tool;
 pub mod topology;
 pub mod trace;
 pub mod traffic;
+pub mod virtual_run;

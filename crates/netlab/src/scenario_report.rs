@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use crate::prove::Finding;
 use crate::scenario::Scenario;
+use crate::virtual_run::KERNEL_ONLY;
 
 /// Where a scenario ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -78,6 +79,11 @@ impl ScenarioReport {
         let mut findings = Vec::new();
         for check in &scenario.checks {
             let value = self.value(&check.name);
+            let elsewhere = self.runner == Runner::Virtual && value.is_nan();
+            if elsewhere && KERNEL_ONLY.contains(&check.name.as_str()) {
+                findings.push(Finding::not_here(&check.name, "on the kernel only"));
+                continue;
+            }
             if let Some(minimum) = check.minimum {
                 findings.push(Finding::at_least(&check.name, value, minimum, ""));
             }
@@ -105,7 +111,7 @@ mod tests {
         let text = "name = 'x'\nlinks = [{ name = 'a' }]\n\
             checks = [{ name = 'tcp_mbit', minimum = 1 }, { name = 'udp_mbit', maximum = 9 }]";
         let scenario = Scenario::parse(text, Path::new(".")).expect("a valid scenario");
-        let mut report = ScenarioReport::new(&scenario, Runner::Virtual);
+        let mut report = ScenarioReport::new(&scenario, Runner::Kernel);
         report.note("tcp_mbit", 2.0);
         report.note("tcp_mbit", 0.5);
         report.note("wait_p99_ms", 7.0);

@@ -28,6 +28,7 @@ pub struct Stream {
     pub len: usize,
     /// The mark of its packets.
     pub ecn: Ecn,
+    start: Instant,
     next: Instant,
     end: Instant,
     sent: Vec<Instant>,
@@ -83,11 +84,24 @@ impl Stream {
             gap,
             len,
             ecn: Ecn::NotEct,
+            start,
             next: start,
             end: start + length,
             sent,
             came,
         }
+    }
+
+    /// When it begins.
+    #[must_use]
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// When it ends.
+    #[must_use]
+    pub fn end(&self) -> Instant {
+        self.end
     }
 
     /// Packets sent.

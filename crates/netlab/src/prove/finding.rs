@@ -48,6 +48,12 @@ impl Finding {
         Self { what: what.into(), measured, must: String::new(), ok: true }
     }
 
+    /// A figure that this run cannot give, and where it is given.
+    #[must_use]
+    pub fn not_here(what: impl Into<String>, place: &str) -> Self {
+        Self { what: what.into(), measured: "-".to_owned(), must: place.to_owned(), ok: true }
+    }
+
     fn bounded(
         what: impl Into<String>,
         measured: f64,

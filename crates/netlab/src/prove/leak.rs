@@ -96,6 +96,10 @@ fn no_ipv6(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
 fn try_ipv6(client: &Namespace) -> Result<(), LabError> {
     let ping = Ping { patience: Duration::from_millis(300), ..Ping::new(SERVER_V6.into(), 3) };
     ping.run(client)?;
+    for wan in [0, 1] {
+        // A program may choose its interface itself.
+        Ping { interface: Some(client_interface(wan)), ..ping.clone() }.run(client)?;
+    }
     client.run(|| {
         if let Ok(socket) = UdpSocket::bind("[::]:0") {
             let _ = socket.send_to(b"hello", (SERVER_V6, PORT));

@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Topology(TopologyArgs),
     /// Download over two unequal links behind NAT with the real program, and print what came of it.
     Demo(DemoArgs),
-    /// Run a scenario file on this machine's kernel with the real daemons.
+    /// Run a scenario file on this machine's kernel with the real daemons, or in virtual time.
     Scenario(ScenarioArgs),
     /// Run acceptance on this machine's kernel with the real daemons: all proofs, or those named.
     Prove(ProveArgs),
@@ -118,6 +118,9 @@ pub(crate) struct ProveArgs {
 pub(crate) struct ScenarioArgs {
     /// Such as those of `crates/netlab/scenarios`.
     pub(crate) file: PathBuf,
+    /// Run it in virtual time: needs no privilege and a second or two; TCP is left out.
+    #[arg(long = "virtual")]
+    pub(crate) in_virtual_time: bool,
     /// Print one JSON object as the last line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,4 +1,4 @@
-//! A scenario file on the kernel, with its checks as a table.
+//! A scenario file on the kernel or in virtual time, with its checks as a table.
 
 use std::process::ExitCode;
 
@@ -7,15 +7,20 @@ use ropewalk_netlab::kernel_run;
 use ropewalk_netlab::prove::finding::table;
 use ropewalk_netlab::scenario::Scenario;
 use ropewalk_netlab::stage::Progress;
+use ropewalk_netlab::virtual_run;
 
 use crate::args::ScenarioArgs;
 use crate::prove::program_to_run;
 
 /// Runs it; success only where every check held.
 pub(crate) fn run(options: &ScenarioArgs) -> Result<ExitCode> {
-    let program = program_to_run(options.program.as_ref())?;
     let scenario = Scenario::open(&options.file)?;
-    let report = kernel_run::run(&scenario, &program, &Lines)?;
+    let report = if options.in_virtual_time {
+        virtual_run::run(&scenario)?
+    } else {
+        let program = program_to_run(options.program.as_ref())?;
+        kernel_run::run(&scenario, &program, &Lines)?
+    };
     let findings = report.findings(&scenario);
     println!("\n{}: {}\n\n{}", scenario.name, scenario.description, table(&findings));
     if let Some(why) = &report.void {
