@@ -266,6 +266,7 @@ impl Tunnel {
 
     /// The smallest inner MTU over the links that carry packets.
     fn update_inner_mtu(&mut self, now: Instant) {
+        self.links.iter_mut().for_each(Link::watch_mtu);
         let usable = self.links.iter().filter(|link| link.is_usable(now));
         let Some(mtu) = usable.map(Link::inner_mtu).min() else { return };
         if self.inner_mtu != Some(mtu) {

@@ -97,6 +97,9 @@ impl Tunnel {
             if let Some(token) = pending.echo {
                 put(true, Frame::Echo { token })?;
             }
+            if let Some(mtu) = pending.mtu_hint {
+                put(true, Frame::MtuHint(mtu))?;
+            }
             pending.leaves.iter().try_for_each(|halt| put(true, Frame::Leave(*halt)))?;
             pending.downs.iter().try_for_each(|halt| put(true, Frame::Down(*halt)))?;
             if pending.rekey {

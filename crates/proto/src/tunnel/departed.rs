@@ -2,7 +2,8 @@
 //!
 //! The end of a link reaches the two ends at different times, and over another link than its last
 //! packets. So a link that left, or was taken out, goes on receiving for a while. A `Leave` can be lost;
-//! it is therefore repeated whenever something authentic comes on a link that this end does not have.
+//! it is therefore repeated a few times, and whenever something authentic comes on a link that this end
+//! does not have.
 
 use arrayvec::ArrayVec;
 
@@ -19,6 +20,11 @@ use crate::wire::frame::Halt;
 /// id, so nothing is confused by it.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// First interval between repetitions of a `Leave`; doubles each time.
+const REPEAT: Duration = Duration::from_millis(250);
+/// Repetitions: the last comes after a minute, when even a long outage of the other link is over.
+const MAX_REPEATS: u32 = 8;
+
 /// A link that left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Departed {
@@ -28,6 +34,15 @@ pub(super) struct Departed {
     next_received: u64,
     /// What the peer has to know, if this end took the link out.
     halt: Option<Halt>,
+    repeats: u32,
+    /// When it is said again.
+    repeat_at: Instant,
+}
+
+impl Departed {
+    fn repeat_at(&self) -> Option<Instant> {
+        (self.halt.is_some() && self.repeats < MAX_REPEATS).then_some(self.repeat_at)
+    }
 }
 
 /// The links that left most recently.
@@ -47,7 +62,8 @@ impl Departures {
         if self.0.is_full() {
             self.0.remove(0);
         }
-        self.0.push(Departed { id, until: now + GRACE, next_received, halt });
+        let (until, repeat_at) = (now + GRACE, now + REPEAT);
+        self.0.push(Departed { id, until, next_received, halt, repeats: 0, repeat_at });
     }
 
     /// The id is given anew.
@@ -59,6 +75,20 @@ impl Departures {
     pub(super) fn next_received(&self, now: Instant, id: LinkId) -> Option<u64> {
         let mut recent = self.0.iter().filter(|departed| departed.until > now);
         recent.find(|departed| departed.id == id).map(|departed| departed.next_received)
+    }
+
+    /// When the next `Leave` is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.0.iter().filter_map(Departed::repeat_at).min()
+    }
+
+    /// The next `Leave` that is due.
+    pub(super) fn poll_repeat(&mut self, now: Instant) -> Option<Halt> {
+        let due = |departed: &&mut Departed| departed.repeat_at().is_some_and(|at| at <= now);
+        let departed = self.0.iter_mut().find(due)?;
+        departed.repeats += 1;
+        departed.repeat_at = now + REPEAT * (1 << departed.repeats);
+        departed.halt
     }
 
     /// What a joining link says, too: when the last link was taken out, there was none to say so.
@@ -90,15 +120,44 @@ impl Tunnel {
 
     /// The peer uses a link that this end does not have: it is told, over the best of the others.
     pub(super) fn tell_departed(&mut self, id: LinkId) {
-        let Some(at) = self.best_link(None) else { return };
         // What the last number was is known no more, or was said before.
-        put(&mut self.links[at].pending.leaves, Halt { link: id, next: 0 });
+        self.say_leave(Halt { link: id, next: 0 });
+    }
+
+    /// Says again what may have been lost.
+    pub(super) fn repeat_leaves(&mut self, now: Instant) {
+        while let Some(halt) = self.departed.poll_repeat(now) {
+            self.say_leave(halt);
+        }
+    }
+
+    fn say_leave(&mut self, halt: Halt) {
+        if let Some(at) = self.best_link(None) {
+            put(&mut self.links[at].pending.leaves, halt);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leave_is_repeated_ever_more_seldom_and_then_no_more() {
+        let mut departures = Departures::default();
+        let halt = Halt { link: LinkId(3), next: 7 };
+        departures.note(Instant::ZERO, halt.link, 0, Some(halt));
+        let mut at = Instant::ZERO;
+        for repeat in 0..MAX_REPEATS {
+            assert_eq!(departures.poll_repeat(at), None);
+            at = departures.poll_timeout().expect("one more");
+            assert_eq!(at.since(Instant::ZERO), REPEAT * ((1 << (repeat + 1)) - 1));
+            assert_eq!(departures.poll_repeat(at), Some(halt));
+        }
+        assert_eq!(departures.poll_timeout(), None);
+        departures.note(at, LinkId(4), 0, None);
+        assert_eq!(departures.poll_timeout(), None, "the peer said so itself");
+    }
 
     #[test]
     fn a_link_that_left_is_remembered_for_a_while_and_the_newest_first() {

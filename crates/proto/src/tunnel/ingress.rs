@@ -325,6 +325,7 @@ impl Tunnel {
                     self.links[at].echo_due = Some((token, now + delay));
                 }
                 Frame::Echo { token } => self.links[at].keepalive.on_echo(token),
+                Frame::MtuHint(mtu) => self.links[at].mtu.on_hint(now, mtu),
             }
         }
         match packet {

@@ -72,6 +72,7 @@ pub(super) struct Pending {
     pub(super) echo: Option<u32>,
     pub(super) leaves: ArrayVec<Halt, MAX_LINKS>,
     pub(super) downs: ArrayVec<Halt, MAX_LINKS>,
+    pub(super) mtu_hint: Option<u16>,
     pub(super) rekey: bool,
 }
 
@@ -84,6 +85,7 @@ impl Pending {
             || self.response.is_some()
             || self.echo_after.is_some()
             || self.echo.is_some()
+            || self.mtu_hint.is_some()
             || !self.leaves.is_empty()
             || !self.downs.is_empty()
             || self.rekey
@@ -128,6 +130,8 @@ pub(super) struct Link {
     pub(super) sender: LinkSender,
     pub(super) receiver: LinkReceiver,
     pub(super) mtu: PathMtu,
+    /// The path MTU when last looked at.
+    known_mtu: u16,
     pub(super) keepalive: KeepaliveTimer,
     pub(super) pending: Pending,
     /// Global number of the last packet sent here.
@@ -196,6 +200,7 @@ impl Link {
             validation: new.validation,
             sender: new.sender,
             receiver: new.receiver,
+            known_mtu: new.mtu.mtu(),
             mtu: new.mtu,
             keepalive,
             pending: Pending::default(),
@@ -254,6 +259,15 @@ impl Link {
         }
         self.sender.on_new_path(now);
         self.mtu.reset(now, path.header_len(), self.max_mtu);
+    }
+
+    /// Tells the peer when the path MTU has fallen.
+    pub(super) fn watch_mtu(&mut self) {
+        let mtu = self.mtu.mtu();
+        if mtu < self.known_mtu {
+            self.pending.mtu_hint = Some(mtu);
+        }
+        self.known_mtu = mtu;
     }
 
     /// The largest inner packet that fits, in bytes.

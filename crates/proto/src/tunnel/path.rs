@@ -82,12 +82,9 @@ impl Validation {
                     trial.tries = 0;
                 }
             }
-            _ if path == self.path || !newest => {
-                // The old path speaks again with a newer number: whoever raced it has lost.
-                if newest && self.proven {
-                    self.trial = None;
-                }
-            }
+            _ if !newest => {}
+            // The old path speaks again with a newer number: whoever raced it has lost.
+            _ if path == self.path && self.proven => self.trial = None,
             _ => self.start(now, path, bytes, token()),
         }
     }
@@ -185,6 +182,16 @@ mod tests {
                 assert!(sent.is_some(), "{received} bytes received");
             }
         }
+    }
+
+    #[test]
+    fn a_racing_observer_does_not_keep_an_unproven_path_from_its_proof() {
+        let mut validation = Validation::learned(Instant::ZERO, path(1), 100, TOKEN);
+        validation.on_received(Instant::ZERO, path(9), 100, true, || *b"stranger");
+        validation.on_received(Instant::ZERO, path(1), 100, true, || TOKEN);
+        assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), Some((path(1), TOKEN)));
+        assert_eq!(validation.on_response(path(1), TOKEN), Some(false));
+        assert!(validation.is_proven());
     }
 
     #[test]

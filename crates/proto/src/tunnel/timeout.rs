@@ -30,6 +30,7 @@ impl Tunnel {
             self.reseq.poll_timeout(),
             self.poll_rekey(),
             self.keys.poll_timeout(),
+            self.departed.poll_timeout(),
         ];
         links.chain(parts).fold(None, earliest)
     }
@@ -47,6 +48,7 @@ impl Tunnel {
                 self.give_up(now, at, sink);
             }
         }
+        self.repeat_leaves(now);
         self.rekey_timeout(now);
         self.keys.handle_timeout(now);
         self.update_inner_mtu(now);

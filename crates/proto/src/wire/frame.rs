@@ -54,6 +54,9 @@ pub enum Frame<'a> {
         /// The silence, in milliseconds.
         delay_ms: u32,
     },
+    /// The path MTU of the direction from the sender fell to this, in bytes at IP level. The other direction may
+    /// go the same way, and carry nothing large that would show it.
+    MtuHint(u16),
     /// The answer after the silence.
     Echo {
         /// From the question.
@@ -209,6 +212,7 @@ mod kind {
     pub(super) const ECHO_AFTER: u8 = 0x0e;
     pub(super) const ECHO: u8 = 0x0f;
     pub(super) const SKIPPABLE: u8 = 0x40;
+    pub(super) const MTU_HINT: u8 = 0x40;
 }
 
 /// The frames of a datagram, in order. Ends after the first error.
@@ -226,7 +230,10 @@ impl<'a> Frames<'a> {
         let mut kind = reader.u8()?;
         while kind >= kind::SKIPPABLE {
             let len = reader.u16()?;
-            reader.bytes(usize::from(len))?;
+            let mut value = Reader::new(reader.bytes(usize::from(len))?);
+            if kind == kind::MTU_HINT {
+                return Ok(Frame::MtuHint(value.u16()?));
+            }
             if reader.rest().is_empty() {
                 return Ok(Frame::Padding);
             }
@@ -356,6 +363,11 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u8(kind::ECHO)?;
             writer.u32(*token)
         }
+        Frame::MtuHint(mtu) => {
+            writer.u8(kind::MTU_HINT)?;
+            writer.u16(2)?;
+            writer.u16(*mtu)
+        }
     }
 }
 
@@ -419,6 +431,7 @@ mod tests {
             Frame::RekeyRequest,
             Frame::EchoAfter { token: 1, delay_ms: 30_000 },
             Frame::Echo { token: 1 },
+            Frame::MtuHint(1300),
         ]
     }
 

@@ -89,6 +89,8 @@ fn a_path_lowered_in_mid_flow_is_found_and_the_flow_goes_on() {
         assert!(followed.is_some_and(|after| after < s(5)), "{followed:?}");
         assert_eq!(streams[0].len, 1240);
         assert_eq!(path_mtus(&lab, towards), [1300, 1500]);
+        let back = if towards == Towards::Client { Towards::Proxy } else { Towards::Client };
+        assert_eq!(path_mtus(&lab, back), [1300, 1500], "the direction without a load is told");
         assert!(stall < s(1));
         assert!(later > 6.5, "the rate of shorter packets: {later}");
     }
