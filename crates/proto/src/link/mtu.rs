@@ -82,7 +82,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Beyond half a round trip: what a receiver may wait with its report.
 const REPORT_DELAY: Duration = Duration::from_millis(30);
 
-/// A hint starts a verification at most this often: ICMP's can be forged, and a search has many probes.
+/// A hint starts a verification at most this often: hints can be forged.
 const HINT_SPACING: Duration = Duration::from_secs(1);
 
 /// Phase of the search (RFC 8899 §5.2).
@@ -351,18 +351,6 @@ impl PathMtu {
         self.hint = Some(mtu);
         let lately = self.hint_taken.is_some_and(|taken| now.since(taken) < HINT_SPACING);
         if mtu < self.usable && !self.verifying && !lately {
-            self.hint_taken = Some(now);
-            self.verify(now);
-        }
-    }
-
-    /// A probe of the peer arrived, in an IP packet of `size`. One between the base size and ours means
-    /// that the peer searches anew: what it met may concern this direction too, which may carry nothing
-    /// large by which it would be noticed.
-    pub fn on_peer_probe(&mut self, now: Instant, size: u16) {
-        let is_news = size > self.base() && size < self.usable;
-        let lately = self.hint_taken.is_some_and(|taken| now.since(taken) < HINT_SPACING);
-        if is_news && self.state == State::Complete && !self.verifying && !lately {
             self.hint_taken = Some(now);
             self.verify(now);
         }

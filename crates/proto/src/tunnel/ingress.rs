@@ -299,12 +299,7 @@ impl Tunnel {
                 Frame::Padding => {}
                 Frame::Packet(frame) => packet = Some(frame),
                 Frame::Report(report) => self.on_report(now, at, &report),
-                Frame::Ping => {
-                    let link = &mut self.links[at];
-                    link.receiver.demand(now);
-                    let size = received.size + usize::from(received.path.header_len());
-                    link.mtu.on_peer_probe(now, u16::try_from(size).unwrap_or(u16::MAX));
-                }
+                Frame::Ping => self.links[at].receiver.demand(now),
                 Frame::Join { .. } => self.links[at].pending.join_ack |= self.side == Side::Proxy,
                 Frame::JoinAck => self.on_join_ack(now, at, received.path),
                 Frame::Leave(halt) => {

@@ -327,7 +327,6 @@ fn no_sequence_of_events_breaks_the_bounds() {
                 2 => path.on_acked(now, size),
                 3 => path.on_lost(now, size, rng.random()),
                 4 => path.on_hint(now, size),
-                8 => path.on_peer_probe(now, size),
                 5 => path.set_max(now, size),
                 6 => path.revalidate(now),
                 7 if rng.random_bool(0.2) => path.reset(now, header_len, size),
@@ -342,34 +341,4 @@ fn no_sequence_of_events_breaks_the_bounds() {
             assert!(path.max_datagram() > 0, "seed {seed}: {path:?}");
         }
     }
-}
-
-#[test]
-fn an_idle_direction_follows_the_search_of_the_peer() {
-    let mut sim = Sim::new(1500, 1500);
-    sim.run_until(secs(1), |path| path.state() == State::Complete);
-    sim.mtu = 1300;
-    sim.run(secs(5));
-    assert_eq!(sim.path.mtu(), 1500, "nothing large was sent");
-    sim.path.on_peer_probe(sim.now, 1300);
-    let took = sim.run_until(secs(2), |path| path.mtu() < 1500);
-    assert!(took < secs(1), "{took:?}");
-    sim.run_until(secs(2), |path| path.mtu() == 1300 && path.state() == State::Complete);
-}
-
-#[test]
-fn probes_of_the_peer_cost_a_pair_a_second_where_the_path_is_as_it_was() {
-    let mut sim = Sim::new(1500, 1500);
-    sim.run_until(secs(1), |path| path.state() == State::Complete);
-    let before = sim.probes;
-    for size in [BASE, 1500, 1600] {
-        sim.path.on_peer_probe(sim.now, size);
-    }
-    sim.run(secs(1));
-    assert_eq!(sim.probes, before, "the base, the same and more are no news");
-    for _ in 0..100 {
-        sim.path.on_peer_probe(sim.now, 1400);
-        sim.run(Duration::from_millis(20));
-    }
-    assert_eq!((sim.path.mtu(), sim.probes - before), (1500, 4));
 }
