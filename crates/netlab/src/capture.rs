@@ -25,7 +25,7 @@ use crate::namespace::Namespace;
 const EVERY_PROTOCOL: u16 = 0x0003;
 /// `PACKET_OUTGOING`: the frame leaves by the interface.
 const OUTGOING: u8 = 4;
-/// Room for what comes while the closure is busy: about a second at 100 Mbit/s.
+/// Room wished for what comes while the closure is busy: about a second at 100 Mbit/s.
 const BUFFER: usize = 16 << 20;
 /// How long the end of a capture may take: the thread looks for it this often.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -177,7 +177,10 @@ fn open(interface: &str) -> io::Result<Socket> {
     // `unsafe`. What comes of other interfaces in between is thrown away below.
     let socket = Socket::new(Domain::PACKET, Type::RAW, Some(protocol))?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    setsockopt(&socket, RcvBufForce, &BUFFER)?;
+    if setsockopt(&socket, RcvBufForce, &BUFFER).is_err() {
+        // Root of a user namespace gets what everybody may have.
+        socket.set_recv_buffer_size(BUFFER)?;
+    }
     let address = nix::ifaddrs::getifaddrs()?
         .filter(|found| found.interface_name == interface)
         .find_map(|found| found.address?.as_link_addr().copied())

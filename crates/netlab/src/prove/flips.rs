@@ -29,9 +29,9 @@ pub(super) const FLIPS: Proof = Proof {
     run,
 };
 
-/// Datagrams played in before a pause, so that no queue of the kernel overflows.
-const BURST: usize = 32;
-const PAUSE: Duration = Duration::from_millis(2);
+/// Datagrams played in before a pause: slower than the access link, so that no queue overflows.
+const BURST: usize = 16;
+const PAUSE: Duration = Duration::from_millis(4);
 
 /// Recorded datagrams: the first of each type, from small ones (pings), each way.
 type Recorded = BTreeMap<(&'static str, Way), (SocketAddrV4, SocketAddrV4, Vec<u8>)>;

@@ -1,0 +1,37 @@
+//! Acceptance in short: what strangers, observers and clients may not do.
+
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+
+use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::prove::assert_short;
+
+fn prove(test: &str, proof: &str) {
+    lab_test(test, || assert_short(proof, Path::new(env!("CARGO_BIN_EXE_ropewalk"))));
+}
+
+#[test]
+fn the_wans_show_no_content_and_no_inner_address() {
+    prove("the_wans_show_no_content_and_no_inner_address", "capture");
+}
+
+#[test]
+fn foreign_sources_wrong_keys_and_versions_are_refused() {
+    prove("foreign_sources_wrong_keys_and_versions_are_refused", "spoof");
+}
+
+#[test]
+fn flipped_bits_change_nothing_and_are_counted() {
+    prove("flipped_bits_change_nothing_and_are_counted", "flips");
+}
+
+#[test]
+fn replayed_first_messages_make_no_session() {
+    prove("replayed_first_messages_make_no_session", "replay");
+}
+
+#[test]
+fn racing_copies_move_no_path() {
+    prove("racing_copies_move_no_path", "race");
+}
