@@ -4,13 +4,14 @@
 //! sample `configs/client.toml` shows every key with its default.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
 use ropewalk_control::config::value::{OneOrMany, Parsed};
 use ropewalk_control::config::{
-    ConfigError, ControlConfig, HostPort, InterfaceName, Keepalive, Mtu, Source, TunnelConfig,
+    ConfigError, ConfigFile, ControlConfig, HostPort, InterfaceName, Keepalive, Mtu, Source,
+    TunnelConfig,
 };
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use serde::Deserialize;
@@ -103,27 +104,11 @@ pub struct LinkConfig {
     pub enabled: bool,
 }
 
-impl Config {
-    /// Reads and resolves a file, with the key files it names.
-    ///
-    /// # Errors
-    /// Whatever is wrong first, with its place.
-    pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&Source::read(file)?)
-    }
+impl ConfigFile for Config {
+    const TOP_KEYS: &'static [&'static str] = &["proxy", "tun", "links", "keepalive", "link"];
 
-    /// Resolves a file whose text is at hand.
-    ///
-    /// # Errors
-    /// Whatever is wrong first, with its place.
-    pub fn parse(source: &Source) -> Result<Self, ConfigError> {
+    fn parse(source: &Source) -> Result<Self, ConfigError> {
         source.raw::<File>()?.resolve(source)
-    }
-
-    /// The names of the keys at the top of a `client.toml`, by which it is told from a `proxy.toml`.
-    #[must_use]
-    pub fn top_keys() -> &'static [&'static str] {
-        &["proxy", "tun", "links", "keepalive", "link"]
     }
 }
 

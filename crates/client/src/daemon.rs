@@ -22,6 +22,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::{Request, Response, StatusReport, TunnelState};
 use ropewalk_control::config::Mtu;
 use ropewalk_control::server;
+use ropewalk_daemon::rates::Rates;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
@@ -38,7 +39,6 @@ use crate::core;
 use crate::host::TunDesired;
 use crate::links::{Hands, Links, decide};
 use crate::network::{News, Wanted};
-use crate::rates::Rates;
 use crate::resolve::{Patience, Resolved};
 use crate::status::{self, Facts};
 
@@ -77,7 +77,7 @@ pub(crate) struct Daemon {
     patience: Patience,
     reopen_at: Option<Instant>,
     held: Held,
-    rates: Rates,
+    rates: Rates<status::Key>,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -371,7 +371,7 @@ impl Role for Daemon {
         }
         self.watch_state(now);
         if self.rates.is_due(now) {
-            self.rates.sample(now, &self.client.stats());
+            self.rates.sample(now, status::totals(&self.client.stats()));
         }
         if self.stopping { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

@@ -9,8 +9,10 @@
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
-//! | `status`, `rates` | the status document |
+//! | `status` | the status document |
 //! | `core` | what the config means to the protocol core |
+//!
+//! What the proxy does alike stands in [`ropewalk_daemon`].
 
 pub mod config;
 pub mod host;
@@ -27,8 +29,6 @@ mod daemon;
 mod links;
 #[cfg(target_os = "linux")]
 mod network;
-#[cfg(target_os = "linux")]
-mod rates;
 #[cfg(target_os = "linux")]
 mod resolve;
 #[cfg(target_os = "linux")]

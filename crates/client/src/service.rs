@@ -8,20 +8,20 @@
 //! 5. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
 //!    then rules, routes of links and the firewall table.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
+use ropewalk_daemon::service::{self, StopSignals};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
 use ropewalk_link_io::udp::Sockets;
 use sd_notify::NotifyState;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::Config;
@@ -36,9 +36,6 @@ const WAITING_COMMANDS: usize = 64;
 /// How long the host's network may take to be as before; it takes a few milliseconds for each rule.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// The name, in the network namespace, that one client holds.
-const MARK: &[u8] = b"ropewalk-client";
-
 /// See [`crate::run`].
 pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     let prefixes = config.tun.routes.len() + config.tun.exclude.len();
@@ -49,11 +46,8 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     }
     let options = server::Options::of_config(&config.control)?;
     let (server, requests) = Server::start(options)?;
-    let _only_one = hold_mark()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let _only_one = service::hold_mark(Role::Client)?;
+    let runtime = service::runtime()?;
     let result = runtime.block_on(serve(config, requests));
     // A look-up may still wait for a name server, on a thread that cannot be interrupted.
     runtime.shutdown_background();
@@ -61,20 +55,9 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     result
 }
 
-/// Two clients in one network namespace would take each other's rules for those of a crashed one. The
-/// kernel gives up the mark with the process, however that ends.
-fn hold_mark() -> anyhow::Result<UnixListener> {
-    let name = SocketAddr::from_abstract_name(MARK).context("cannot name the mark")?;
-    UnixListener::bind_addr(&name).context(
-        "another ropewalk client runs on this host: stop it, or give this one a network namespace \
-         of its own",
-    )
-}
-
 async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> anyhow::Result<()> {
     // First, so that a signal during the start ends it cleanly too.
-    let listen = |kind| signal(kind).context("cannot listen to signals");
-    let signals = [listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?];
+    let stop = StopSignals::listen(&[SignalKind::terminate(), SignalKind::interrupt()])?;
     let clock = Clock::start();
     let name = config.tun.name.to_string();
     let tun = LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU })?;
@@ -89,10 +72,16 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
         wishes,
         bypass,
         daemon: commands.clone(),
-        rng: SmallRng::from_seed(seed()?),
+        rng: SmallRng::from_seed(service::seed()?),
     };
-    let setup =
-        Setup { config, clock, seed: seed()?, rng: SmallRng::from_seed(seed()?), wanted, look_up };
+    let setup = Setup {
+        config,
+        clock,
+        seed: service::seed()?,
+        rng: SmallRng::from_seed(service::seed()?),
+        wanted,
+        look_up,
+    };
     let sockets = Sockets::new(clock);
     let mut driver = Driver::new(Daemon::new(setup), tun, sockets, waiting, clock)
         .context("cannot start the event loop")?;
@@ -101,15 +90,13 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     let (stop_network, stopped) = oneshot::channel();
     let network = tokio::spawn(network.run(stopped));
     tokio::spawn(resolver.run());
-    tokio::spawn(forward(requests, commands.clone()));
-    for signal in signals {
-        tokio::spawn(stop_at(signal, commands.clone()));
-    }
+    tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
+    tokio::spawn(stop.forward(commands.clone(), Command::Stop));
     tracing::info!("the client runs");
-    notify(&[NotifyState::Ready]);
+    service::notify(&[NotifyState::Ready]);
 
     let result = driver.run().await;
-    notify(&[NotifyState::Stopping]);
+    service::notify(&[NotifyState::Stopping]);
     // The TUN first: packets have the host's own way again before the rules are gone one by one.
     drop(driver);
     drop(stop_network);
@@ -122,36 +109,4 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     removed.context("cannot take back all routes and rules; the next start will")?;
     tracing::info!("the client has ended");
     Ok(())
-}
-
-/// Carries what is asked at the control socket into the loop.
-async fn forward(mut requests: mpsc::Receiver<server::Command>, commands: mpsc::Sender<Command>) {
-    while let Some(request) = requests.recv().await {
-        if commands.send(Command::Control(request)).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn stop_at(mut signal: Signal, commands: mpsc::Sender<Command>) {
-    while signal.recv().await.is_some() {
-        tracing::info!("told to stop");
-        if commands.send(Command::Stop).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Bytes that nobody can predict.
-fn seed() -> anyhow::Result<[u8; 32]> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).context("the system has no randomness to give")?;
-    Ok(seed)
-}
-
-/// Tells the service manager, where there is one.
-fn notify(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager was not told");
-    }
 }

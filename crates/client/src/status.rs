@@ -9,20 +9,22 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use ropewalk_control::api::{
-    DaemonStatus, DatagramTraffic, LinkState, LinkStatus, PacketTraffic, PolicyStatus, QueueStatus,
-    ResequencerStatus, Role, STATUS_VERSION, SessionStatus, StatusReport, TunnelState,
+    LinkState, LinkStatus, Role, STATUS_VERSION, SessionStatus, StatusReport, TunnelState,
     TunnelStatus,
 };
+use ropewalk_daemon::rates::{Bytes, Span};
+use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats};
+use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey};
 use ropewalk_proto::path::SocketId;
-use ropewalk_proto::reseq;
-use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats, Traffic};
 
 use crate::config::Config;
 use crate::links::{Link, Links, Obstacle};
-use crate::rates::Span;
+
+/// Whose bytes: the tunnel's packets, or the datagrams of a link.
+pub(crate) type Key = Option<LinkKey>;
 
 /// All that the document is made of.
 pub(crate) struct Facts<'a> {
@@ -43,7 +45,7 @@ pub(crate) struct Facts<'a> {
     /// What it counted.
     pub(crate) stats: &'a ClientStats,
     /// What rates are given for.
-    pub(crate) span: Span<'a>,
+    pub(crate) span: Span<'a, Key>,
     /// Since when it has been in this state.
     pub(crate) since: Instant,
     /// Why the proxy's name has no address.
@@ -65,13 +67,7 @@ pub(crate) fn report(
     let facts = &facts;
     StatusReport {
         version: STATUS_VERSION,
-        daemon: DaemonStatus {
-            role: Role::Client,
-            program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_s: facts.seconds(facts.started),
-            warnings,
-        },
+        daemon: status::daemon(Role::Client, facts.seconds(facts.started), warnings),
         tunnels: vec![tunnel(facts, local)],
         drops: BTreeMap::new(),
         proxy: None,
@@ -98,7 +94,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
     let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
     let tunnel = stats.tunnel.as_ref();
     let (up, down) = (stats.accepted, stats.delivered);
-    let (up_bps, down_bps) = facts.span.of(None, (up.bytes, down.bytes));
+    let (up_bps, down_bps) = facts.span.of(&None, bytes(up, down));
     let own = |is_v4: bool| {
         let own = stats.session.iter().flat_map(|session| &session.own);
         own.copied().find(|net| net.addr().is_ipv4() == is_v4)
@@ -119,18 +115,11 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         }),
         inner_mtu: tunnel.and_then(|tunnel| tunnel.inner_mtu),
         session: session(facts),
-        policy: PolicyStatus {
-            scheduler: config.tunnel.scheduler.to_string(),
-            controller: config.tunnel.controller.to_string(),
-            when_closed: config.tunnel.when_closed.to_string(),
-        },
-        up: PacketTraffic { rate_bps: up_bps, packets: up.datagrams, bytes: up.bytes },
-        down: PacketTraffic { rate_bps: down_bps, packets: down.datagrams, bytes: down.bytes },
-        queue: tunnel.map_or_else(QueueStatus::default, |tunnel| QueueStatus {
-            packets: tunnel.queued.0 as u64,
-            bytes: tunnel.queued.1 as u64,
-        }),
-        resequencer: tunnel.map(|tunnel| resequencer(&tunnel.reseq)).unwrap_or_default(),
+        policy: status::policy(&config.tunnel),
+        up: status::packets(up_bps, up),
+        down: status::packets(down_bps, down),
+        queue: tunnel.map(status::queue).unwrap_or_default(),
+        resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
         links: links(facts, local),
         drops: drops(facts),
     }
@@ -166,29 +155,8 @@ fn session(facts: &Facts<'_>) -> Option<SessionStatus> {
         // The core tells only since when it is stalled; the keys are at most as old as the session.
         _ => facts.keys_since,
     };
-    Some(SessionStatus {
-        cipher: session.cipher.as_str().to_owned(),
-        age_s: facts.seconds(since),
-        key_age_s: facts.seconds(facts.keys_since),
-        rekeys: facts.stats.tunnel.as_ref().map_or(0, |tunnel| tunnel.epoch.into()),
-    })
-}
-
-fn resequencer(stats: &reseq::Stats) -> ResequencerStatus {
-    // Nothing waited yet: there is no wait to tell of.
-    let wait = |micros: u64| (stats.resequenced > 0).then(|| millis(Duration::from_micros(micros)));
-    ResequencerStatus {
-        held: stats.held as u64,
-        held_bytes: stats.held_bytes as u64,
-        in_order: stats.in_order + stats.resequenced,
-        late: stats.late,
-        duplicate: stats.duplicates + stats.too_old,
-        skipped_by_proof: stats.skipped_by_proof,
-        skipped_by_deadline: stats.skipped_by_deadline,
-        released_by_full_buffer: stats.skipped_by_full,
-        wait_p50_ms: wait(stats.wait_p50_us),
-        wait_p99_ms: wait(stats.wait_p99_us),
-    }
+    let ages = (facts.seconds(since), facts.seconds(facts.keys_since));
+    Some(status::session(session.cipher.as_str(), ages, facts.stats.tunnel.as_ref()))
 }
 
 fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> Vec<LinkStatus> {
@@ -217,34 +185,18 @@ fn status_of(
     let core = stats.and_then(|stats| stats.link.as_ref());
     let (state, reason) = state_of(link, core);
     let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
-    let (up_bps, down_bps) = facts.span.of(link.key(), (sent.bytes, received.bytes));
-    let sender = core.map(|core| &core.sender);
-    let resolved = sender.map_or(0, |sender| sender.confirmed + sender.lost);
-    LinkStatus {
-        id: core.map(|core| core.id.0),
+    let (up_bps, down_bps) = facts.span.of(&link.key(), bytes(sent, received));
+    let facts = LinkFacts {
         name: link.decision.name.clone(),
         interface: Some(link.decision.interface.clone()),
         state,
         reason,
         state_age_s: facts.seconds(core.map_or(link.since, |core| core.since.max(link.since))),
         local: core.map(|core| core.path.socket).or_else(|| link.socket()).and_then(local),
-        remote: core.map(|core| core.path.remote),
-        srtt_ms: sender.and_then(|sender| sender.srtt).map(millis),
-        rttvar_ms: sender.and_then(|sender| sender.rttvar).map(millis),
-        owd_variation_ms: core.and_then(|core| core.delay_variation).map(millis),
-        loss_recent: sender.filter(|_| resolved > 0).map(|sender| sender.loss_ratio),
-        loss_total: sender.filter(|_| resolved > 0).map(|sender| share(sender.lost, resolved)),
-        path_mtu: core.map(|core| core.path_mtu),
-        cwnd: sender.map(|sender| sender.window),
-        in_flight: sender.map_or(0, |sender| sender.in_flight),
-        keepalive_s: core.and_then(|core| core.keepalive).map(|every| every.as_secs_f64()),
-        up: DatagramTraffic { rate_bps: up_bps, datagrams: sent.datagrams, bytes: sent.bytes },
-        down: DatagramTraffic {
-            rate_bps: down_bps,
-            datagrams: received.datagrams,
-            bytes: received.bytes,
-        },
-    }
+        up: status::datagrams(up_bps, sent),
+        down: status::datagrams(down_bps, received),
+    };
+    status::link(facts, core)
 }
 
 /// The state of a link and its reason: config and host first, then the socket, then the core.
@@ -271,21 +223,22 @@ fn drops(facts: &Facts<'_>) -> BTreeMap<String, u64> {
     let core = facts.stats.drops.iter().map(|(reason, count)| (reason.as_str(), count));
     let sent = facts.send_errors.iter().map(|(reason, count)| (*reason, *count));
     let tun = ("tun_refused", facts.tun.dropped_out);
-    let all = core.chain(sent).chain([tun]).filter(|(_, count)| *count > 0);
-    all.map(|(name, count)| (name.to_owned(), count)).collect()
+    status::drops(core.chain(sent).chain([tun]))
+}
+
+/// Bytes so far, for the rates.
+pub(crate) fn totals(stats: &ClientStats) -> BTreeMap<Key, Bytes> {
+    let links = stats.links.iter();
+    let links = links.map(|link| (Some(link.key), bytes(link.sent, link.received)));
+    links.chain([(None, bytes(stats.accepted, stats.delivered))]).collect()
+}
+
+fn bytes(up: Traffic, down: Traffic) -> Bytes {
+    Bytes { up: up.bytes, down: down.bytes }
 }
 
 impl Facts<'_> {
     fn seconds(&self, since: Instant) -> f64 {
-        self.now.since(since).as_secs_f64()
+        status::seconds(self.now, since)
     }
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
 }

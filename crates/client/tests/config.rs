@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_client::config::{Config, Select};
-use ropewalk_control::config::{Controller, Keepalive, KeyFiles, Mtu, Source, WhenClosed};
+use ropewalk_control::config::{
+    ConfigFile as _, Controller, Keepalive, KeyFiles, Mtu, Source, WhenClosed,
+};
 
 const SAMPLE: &str = include_str!("../../../configs/client.toml");
 

@@ -7,6 +7,8 @@
 //! A secret is never shown by an error. No input panics, and a file is bounded
 //! ([`source::MAX_FILE_BYTES`]).
 
+use std::path::Path;
+
 pub mod error;
 pub mod source;
 pub mod tunnel;
@@ -25,3 +27,24 @@ pub use value::{HostPort, InterfaceName, Keepalive, Mtu};
 /// It stands in the dynamic range of RFC 6335 (49152 to 65535), in which no service can be registered,
 /// and is not WireGuard's 51820, so that both can run on one host.
 pub const DEFAULT_PORT: u16 = 51900;
+
+/// A config file, resolved: what both daemons' `Config` can.
+pub trait ConfigFile: Sized {
+    /// The names of the keys that stand at the top of this daemon's file only, by which it is told from
+    /// that of the other.
+    const TOP_KEYS: &'static [&'static str];
+
+    /// Resolves a file whose text is at hand.
+    ///
+    /// # Errors
+    /// Whatever is wrong first, with its place.
+    fn parse(source: &Source) -> Result<Self, ConfigError>;
+
+    /// Reads and resolves a file, with the key files it names.
+    ///
+    /// # Errors
+    /// Whatever is wrong first, with its place.
+    fn load(file: &Path) -> Result<Self, ConfigError> {
+        Self::parse(&Source::read(file)?)
+    }
+}

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use blake2::digest::Digest as _;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
 use ropewalk_control::config::value::{OneOrMany, Parsed, Text};
 use ropewalk_control::config::{
-    ConfigError, ControlConfig, DEFAULT_PORT, InterfaceName, Source, TunnelConfig,
+    ConfigError, ConfigFile, ControlConfig, DEFAULT_PORT, InterfaceName, Source, TunnelConfig,
 };
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use serde::Deserialize;
@@ -99,40 +99,26 @@ pub struct PeerConfig {
     pub address_v6: Option<Ipv6Addr>,
 }
 
-impl Config {
-    /// Reads and resolves a file, with the key files it names.
-    ///
-    /// # Errors
-    /// Whatever is wrong first, with its place.
-    pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&Source::read(file)?)
-    }
+impl ConfigFile for Config {
+    const TOP_KEYS: &'static [&'static str] = &[
+        "listen",
+        "pool_v4",
+        "pool_v6",
+        "ipv6",
+        "no_nat",
+        "uplinks",
+        "client_to_client",
+        "max_peers",
+        "state_dir",
+        "peer",
+    ];
 
-    /// Resolves a file whose text is at hand.
-    ///
-    /// # Errors
-    /// Whatever is wrong first, with its place.
-    pub fn parse(source: &Source) -> Result<Self, ConfigError> {
+    fn parse(source: &Source) -> Result<Self, ConfigError> {
         source.raw::<File>()?.resolve(source)
     }
+}
 
-    /// The names of the keys at the top of a `proxy.toml`, by which it is told from a `client.toml`.
-    #[must_use]
-    pub fn top_keys() -> &'static [&'static str] {
-        &[
-            "listen",
-            "pool_v4",
-            "pool_v6",
-            "ipv6",
-            "no_nat",
-            "uplinks",
-            "client_to_client",
-            "max_peers",
-            "state_dir",
-            "peer",
-        ]
-    }
-
+impl Config {
     /// The file of the address leases.
     #[must_use]
     pub fn leases_file(&self) -> PathBuf {

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 
 use ropewalk_control::api::{Request, Response};
 use ropewalk_control::server;
+use ropewalk_daemon::rates::{Rates, SAMPLE_INTERVAL};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
@@ -20,7 +21,6 @@ use ropewalk_proto::time::{Instant, earliest};
 use crate::config::Config;
 use crate::leases::Leases;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
-use crate::rates::{Rates, SAMPLE_INTERVAL};
 use crate::status::{self, Facts, HostFacts};
 
 /// The host's network, as the daemon sees it. Calls return at once.
@@ -52,7 +52,7 @@ pub struct Daemon<H> {
     peers: PeerBook,
     host: H,
     started: Instant,
-    rates: Rates,
+    rates: Rates<status::Key>,
     /// When the next sample for the rates is due; none without sessions.
     sample_at: Option<Instant>,
     socket: SocketId,
@@ -119,7 +119,7 @@ impl<H: Host> Daemon<H> {
 
     fn sample(&mut self, now: Instant) {
         let stats = self.endpoint.stats();
-        self.rates.sample(now, &stats);
+        self.rates.sample(now, status::totals(&stats));
         self.sample_at = (stats.sessions > 0).then(|| now + SAMPLE_INTERVAL);
     }
 

@@ -6,10 +6,12 @@
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
 //! | [`core`] | the config in the words of the protocol core |
 //! | [`daemon`] | the role in the event loop: datagrams and packets to the core, its events to the others |
-//! | [`peers`], [`rates`], [`status`] | what `ropewalk status` shows |
+//! | [`peers`], [`status`] | what `ropewalk status` shows |
 //! | [`host`], [`guard`], [`nat`] | what is changed of the host's network |
 //! | [`network`] | the task that keeps it so |
 //! | [`run`](mod@run) | start and end |
+//!
+//! What the client does alike stands in [`ropewalk_daemon`].
 
 pub mod config;
 pub mod core;
@@ -26,7 +28,6 @@ pub mod peers;
 pub mod pool;
 #[cfg(target_os = "linux")]
 pub mod port;
-pub mod rates;
 #[cfg(target_os = "linux")]
 pub mod run;
 pub mod status;

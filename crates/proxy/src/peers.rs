@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ropewalk_control::api::TunnelState;
+use ropewalk_daemon::core::public_key;
 use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::PeerConfig as CorePeer;
 use ropewalk_proto::event::{DownReason, EndReason, Event};
@@ -65,8 +66,7 @@ impl PeerBook {
     /// The clients, with their leases. Without `ipv6` they have only IPv4 addresses.
     #[must_use]
     pub fn new(now: Instant, peers: &[PeerConfig], leases: &Leases, ipv6: bool) -> Self {
-        let places =
-            (0..).zip(peers).map(|(place, peer)| (core::public_key(&peer.public_key), place));
+        let places = (0..).zip(peers).map(|(place, peer)| (public_key(&peer.public_key), place));
         let places = places.collect();
         let peers = peers.iter().map(|peer| Peer::new(now, peer, leases, ipv6)).collect();
         Self { peers, places }
@@ -81,7 +81,7 @@ impl PeerBook {
     pub fn for_core(&self, config: &Config) -> impl Iterator<Item = (PublicKey, CorePeer)> {
         self.peers.iter().map(|peer| {
             let core = core::peer(&peer.config, peer.lease, &config.pools, config.client_to_client);
-            (core::public_key(&peer.config.public_key), core)
+            (public_key(&peer.config.public_key), core)
         })
     }
 

@@ -5,12 +5,13 @@
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
 //! everything is taken back but the guard (docs/OPERATIONS.md).
 
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::rc::Rc;
 
 use anyhow::Context as _;
+use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
+use ropewalk_daemon::core::wall_clock;
+use ropewalk_daemon::service::{self, StopSignals};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
@@ -18,10 +19,8 @@ use ropewalk_link_io::netlink::Events;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
 use ropewalk_link_io::udp::{OpenError, ProxySocket, Sockets};
 use ropewalk_proto::path::SocketId;
-use ropewalk_proto::time::Duration;
 use sd_notify::NotifyState;
-use tokio::runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -38,9 +37,6 @@ use crate::port;
 /// two tasks that send one at a time.
 const WAITING_COMMANDS: usize = 16;
 
-/// The name, in the network namespace, that one proxy holds.
-const MARK: &[u8] = b"ropewalk-proxy";
-
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal).
 ///
 /// # Errors
@@ -55,37 +51,27 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 /// # Errors
 /// A proxy runs, or the system refuses.
 pub fn purge() -> anyhow::Result<()> {
-    let _only_one = hold_mark()?;
+    let _only_one = service::hold_mark(Role::Proxy)?;
     block_on(async { LinuxNetwork::open().await?.purge().await })
 }
 
-/// Two proxies in one network namespace would take each other's rules for those of a crashed one. The
-/// kernel gives the mark up with the process, however that ends.
-fn hold_mark() -> anyhow::Result<UnixListener> {
-    let name = SocketAddr::from_abstract_name(MARK).context("cannot name the mark")?;
-    UnixListener::bind_addr(&name).context(
-        "another ropewalk proxy runs on this host: stop it, or give this one a network namespace of its own",
-    )
-}
-
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    LocalSet::new().block_on(&runtime, work)
+    LocalSet::new().block_on(&service::runtime()?, work)
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let clock = Clock::start();
-    let stop = StopSignals::listen()?;
+    let stop = StopSignals::listen(&[
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ])?;
     let leases = Leases::open(config.leases_file(), config.pools, &config.peers)?;
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).context("the system gives no randomness")?;
+    let seed = service::seed()?;
 
     let mut sockets = Sockets::new(clock);
     let socket = open_socket(&mut sockets, &config)?;
-    let _only_one = hold_mark()?;
+    let _only_one = service::hold_mark(Role::Proxy)?;
     let network = LinuxNetwork::open().await?;
     let tun =
         LinuxTun::open(&TunOptions { name: config.tun_name.as_str().to_owned(), mtu: TUN_MTU })?;
@@ -100,8 +86,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     }
     let (commands, queue) = mpsc::channel(WAITING_COMMANDS);
     let now = clock.sample();
-    let wall_clock = now.unix.saturating_sub(Duration::from_nanos(now.now.as_nanos()));
-    let core = core::endpoint(&config, wall_clock, cpu::has_aes());
+    let core = core::endpoint(&config, wall_clock(now), cpu::has_aes());
     let ipv6 = keeper.has_ipv6();
     let ready = format!("{} on {}", peers_of(&config), config.listen);
     let daemon = Daemon::new(now.now, config, leases, core, seed, (Rc::clone(&desk), ipv6), socket);
@@ -109,14 +94,14 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         Ok(driver) => driver,
         Err(error) => return take_back(keeper.release(), Err(error.into())).await,
     };
-    spawn_local(pass_on(control, commands.clone()));
-    spawn_local(stop.pass_on(commands.clone()));
+    spawn_local(service::forward(control, commands.clone(), Command::Control));
+    spawn_local(stop.forward(commands.clone(), Command::Stop));
     let keeper = spawn_local(keeper.keep(events, commands));
-    tell_supervisor(&[NotifyState::Ready, NotifyState::Status(&ready)]);
+    service::notify(&[NotifyState::Ready, NotifyState::Status(&ready)]);
     tracing::info!("ready for {ready}");
 
     let ran = driver.run().await.context("the proxy cannot go on");
-    tell_supervisor(&[NotifyState::Stopping]);
+    service::notify(&[NotifyState::Stopping]);
     drop(server);
     desk.stop();
     let network = keeper.await.context("the keeper of the host's network failed")?;
@@ -166,51 +151,5 @@ fn peers_of(config: &Config) -> String {
     match config.peers.len() {
         1 => "1 peer".to_owned(),
         count => format!("{count} peers"),
-    }
-}
-
-/// What the control server is asked goes into the loop's queue.
-async fn pass_on(mut control: mpsc::Receiver<server::Command>, commands: mpsc::Sender<Command>) {
-    while let Some(command) = control.recv().await {
-        if commands.send(Command::Control(command)).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Where there is no supervisor, nobody is told.
-fn tell_supervisor(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the supervisor cannot be told");
-    }
-}
-
-/// The signals that ask for a clean end.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl StopSignals {
-    /// From now on none of them kills the process.
-    fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen to signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
-    }
-
-    async fn pass_on(mut self, commands: mpsc::Sender<Command>) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.hang_up.recv() => {}
-        }
-        tracing::info!("stopping");
-        // An error means that the loop is over already.
-        drop(commands.send(Command::Stop).await);
     }
 }

@@ -6,22 +6,25 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    ConntrackStatus, DaemonStatus, DatagramTraffic, HandshakeCounters, LinkState, LinkStatus,
-    PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, ResequencerStatus, Role,
-    STATUS_VERSION, SessionStatus, StatusReport, TunnelStatus,
+    ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, PacketTraffic, PoolStatus,
+    ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
 };
-use ropewalk_control::config::TunnelConfig;
+use ropewalk_daemon::core::public_key;
+use ropewalk_daemon::rates::{Bytes, Span};
+use ropewalk_daemon::status::{self, LinkFacts};
+use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{EndpointStats, PeerStats, SessionStats};
-use ropewalk_proto::error::{DropCounters, DropReason};
-use ropewalk_proto::reseq;
-use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
+use ropewalk_proto::error::DropReason;
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats, Traffic};
+use ropewalk_proto::units::{LinkId, SessionIndex};
 
 use crate::config::Config;
-use crate::core;
 use crate::leases::Leases;
 use crate::peers::{Peer, PeerBook};
-use crate::rates::{Bytes, Span};
+
+/// Whose bytes: a client's packets, or the datagrams of one link of one session.
+pub type Key = (PublicKey, Option<(SessionIndex, LinkId)>);
 
 /// What is known of the host, besides the core.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +53,7 @@ pub struct Facts<'a> {
     /// The core.
     pub stats: &'a EndpointStats,
     /// What rates are given for.
-    pub span: Span<'a>,
+    pub span: Span<'a, Key>,
     /// The host.
     pub host: &'a HostFacts,
     /// Drops that the core did not see, by reason.
@@ -62,18 +65,16 @@ pub struct Facts<'a> {
 pub fn report(facts: &Facts<'_>) -> StatusReport {
     let known: BTreeMap<_, _> = facts.stats.peers.iter().map(|peer| (peer.key, peer)).collect();
     let tunnels = facts.peers.iter().map(|peer| {
-        let key = core::public_key(&peer.config.public_key);
+        let key = public_key(&peer.config.public_key);
         tunnel(facts, peer, known.get(&key).copied())
     });
     StatusReport {
         version: STATUS_VERSION,
-        daemon: DaemonStatus {
-            role: Role::Proxy,
-            program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_s: seconds(facts, facts.started),
-            warnings: facts.host.warnings.clone(),
-        },
+        daemon: status::daemon(
+            Role::Proxy,
+            seconds(facts, facts.started),
+            facts.host.warnings.clone(),
+        ),
         tunnels: tunnels.collect(),
         drops: drops(facts),
         proxy: Some(ProxyStatus {
@@ -99,62 +100,33 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
         inner_v4: peer.lease.map(|lease| lease.v4),
         inner_v6: peer.lease.and_then(|lease| lease.v6),
         inner_mtu: tunnel.and_then(|tunnel| tunnel.inner_mtu),
-        session: session.map(|session| SessionStatus {
-            cipher: session.info.cipher.as_str().to_owned(),
-            age_s: seconds(facts, peer.session_since),
-            key_age_s: seconds(facts, peer.keys_since),
-            rekeys: session.tunnel.epoch.into(),
+        session: session.map(|session| {
+            let ages = (seconds(facts, peer.session_since), seconds(facts, peer.keys_since));
+            status::session(session.info.cipher.as_str(), ages, tunnel)
         }),
-        policy: policy(&facts.config.tunnel),
+        policy: status::policy(&facts.config.tunnel),
         up,
         down,
-        queue: tunnel.map_or_else(QueueStatus::default, |tunnel| QueueStatus {
-            packets: tunnel.queued.0 as u64,
-            bytes: tunnel.queued.1 as u64,
-        }),
-        resequencer: tunnel.map(|tunnel| resequencer(&tunnel.reseq)).unwrap_or_default(),
+        queue: tunnel.map(status::queue).unwrap_or_default(),
+        resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
         links: stats
             .zip(session)
             .map(|(peer, session)| links(facts, peer, session))
             .unwrap_or_default(),
-        drops: stats.map(|stats| by_name(&stats.drops)).unwrap_or_default(),
+        drops: stats
+            .map(|stats| {
+                let counts = stats.drops.iter();
+                status::drops(counts.map(|(reason, count)| (reason.as_str(), count)))
+            })
+            .unwrap_or_default(),
     }
 }
 
 /// A client's packets, up and down.
 fn traffic(facts: &Facts<'_>, peer: &PeerStats) -> (PacketTraffic, PacketTraffic) {
     let (up, down) = (peer.delivered, peer.accepted);
-    let rates = facts.span.of_peer(&peer.key, Bytes { up: up.bytes, down: down.bytes });
-    (
-        PacketTraffic { rate_bps: rates.0, packets: up.datagrams, bytes: up.bytes },
-        PacketTraffic { rate_bps: rates.1, packets: down.datagrams, bytes: down.bytes },
-    )
-}
-
-/// How this end sends, in the words of the config file.
-fn policy(config: &TunnelConfig) -> PolicyStatus {
-    PolicyStatus {
-        scheduler: config.scheduler.to_string(),
-        controller: config.controller.to_string(),
-        when_closed: config.when_closed.to_string(),
-    }
-}
-
-fn resequencer(stats: &reseq::Stats) -> ResequencerStatus {
-    // Nothing waited yet: there is no wait to tell of.
-    let wait = |micros: u64| (stats.resequenced > 0).then(|| millis(Duration::from_micros(micros)));
-    ResequencerStatus {
-        held: stats.held as u64,
-        held_bytes: stats.held_bytes as u64,
-        in_order: stats.in_order + stats.resequenced,
-        late: stats.late,
-        duplicate: stats.duplicates + stats.too_old,
-        skipped_by_proof: stats.skipped_by_proof,
-        skipped_by_deadline: stats.skipped_by_deadline,
-        released_by_full_buffer: stats.skipped_by_full,
-        wait_p50_ms: wait(stats.wait_p50_us),
-        wait_p99_ms: wait(stats.wait_p99_us),
-    }
+    let rates = facts.span.of(&(peer.key, None), bytes(up, down));
+    (status::packets(rates.0, up), status::packets(rates.1, down))
 }
 
 fn links(facts: &Facts<'_>, peer: &PeerStats, session: &SessionStats) -> Vec<LinkStatus> {
@@ -168,36 +140,24 @@ fn link(
     link: &LinkStats,
 ) -> LinkStatus {
     let (up, down) = (link.received, link.sent);
-    let bytes = Bytes { up: up.bytes, down: down.bytes };
-    let rates = facts.span.of_link(&peer.key, session.info.index, link.id, bytes);
-    let sender = &link.sender;
-    let resolved = sender.confirmed + sender.lost;
+    let key = (peer.key, Some((session.info.index, link.id)));
+    let rates = facts.span.of(&key, bytes(up, down));
     let (state, reason) = match link.state {
         CoreLinkState::Joining => (LinkState::Joining, Some("its path is not proven yet")),
         CoreLinkState::Up => (LinkState::Up, None),
         CoreLinkState::Down => (LinkState::Down, Some("nothing is confirmed any more")),
     };
-    LinkStatus {
-        id: Some(link.id.0),
+    let facts = LinkFacts {
         name: link.name.to_string(),
         interface: None,
         state,
         reason: reason.map(str::to_owned),
         state_age_s: seconds(facts, link.since),
         local: link.path.local.map(|local| SocketAddr::new(local, facts.config.listen.port())),
-        remote: Some(link.path.remote),
-        srtt_ms: sender.srtt.map(millis),
-        rttvar_ms: sender.rttvar.map(millis),
-        owd_variation_ms: link.delay_variation.map(millis),
-        loss_recent: (resolved > 0).then_some(sender.loss_ratio),
-        loss_total: (resolved > 0).then(|| share(sender.lost, resolved)),
-        path_mtu: Some(link.path_mtu),
-        cwnd: Some(sender.window),
-        in_flight: sender.in_flight,
-        keepalive_s: link.keepalive.map(|every| every.as_secs_f64()),
-        up: DatagramTraffic { rate_bps: rates.0, datagrams: up.datagrams, bytes: up.bytes },
-        down: DatagramTraffic { rate_bps: rates.1, datagrams: down.datagrams, bytes: down.bytes },
-    }
+        up: status::datagrams(rates.0, up),
+        down: status::datagrams(rates.1, down),
+    };
+    status::link(facts, Some(link))
 }
 
 /// Drops that belong to no client: those of the endpoint itself, and the driver's.
@@ -208,12 +168,7 @@ fn drops(facts: &Facts<'_>) -> BTreeMap<String, u64> {
         .iter()
         .map(|&reason| (reason.as_str(), stats.drops.get(reason).saturating_sub(of_peers(reason))));
     let driver = facts.driver_drops.iter().map(|(name, count)| (*name, *count));
-    let all = own.chain(driver).filter(|(_, count)| *count > 0);
-    all.map(|(name, count)| (name.to_owned(), count)).collect()
-}
-
-fn by_name(drops: &DropCounters) -> BTreeMap<String, u64> {
-    drops.iter().map(|(reason, count)| (reason.as_str().to_owned(), count)).collect()
+    status::drops(own.chain(driver))
 }
 
 fn pools(facts: &Facts<'_>) -> Vec<PoolStatus> {
@@ -253,14 +208,24 @@ fn handshakes(stats: &EndpointStats) -> HandshakeCounters {
 }
 
 fn seconds(facts: &Facts<'_>, since: Instant) -> f64 {
-    facts.now.since(since).as_secs_f64()
+    status::seconds(facts.now, since)
 }
 
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+/// Bytes so far, for the rates.
+#[must_use]
+pub fn totals(stats: &EndpointStats) -> BTreeMap<Key, Bytes> {
+    let mut totals = BTreeMap::new();
+    for peer in &stats.peers {
+        totals.insert((peer.key, None), bytes(peer.delivered, peer.accepted));
+        let Some(session) = &peer.session else { continue };
+        for link in &session.tunnel.links {
+            let key = (peer.key, Some((session.info.index, link.id)));
+            totals.insert(key, bytes(link.received, link.sent));
+        }
+    }
+    totals
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
+fn bytes(up: Traffic, down: Traffic) -> Bytes {
+    Bytes { up: up.bytes, down: down.bytes }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use ropewalk_control::config::{InterfaceName, KeyFiles, Source};
+use ropewalk_control::config::{ConfigFile as _, InterfaceName, KeyFiles, Source};
 use ropewalk_proxy::config::{Config, Ipv6Mode, Uplinks};
 
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ropewalk_client::config::Select;
-use ropewalk_control::config::{Mtu, Source, TunnelConfig};
+use ropewalk_control::config::{ConfigFile as _, Mtu, Source, TunnelConfig};
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 
 use crate::args::{CheckConfig, Role};
@@ -27,8 +27,8 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
 fn role_of(source: &Source) -> Result<Role, Failure> {
     let keys = source.top_keys()?;
     let count = |of: &[&str]| of.iter().filter(|key| keys.contains(**key)).count();
-    let client = count(ropewalk_client::Config::top_keys());
-    let proxy = count(ropewalk_proxy::Config::top_keys());
+    let client = count(ropewalk_client::Config::TOP_KEYS);
+    let proxy = count(ropewalk_proxy::Config::TOP_KEYS);
     match client.cmp(&proxy) {
         std::cmp::Ordering::Greater => Ok(Role::Client),
         std::cmp::Ordering::Less => Ok(Role::Proxy),

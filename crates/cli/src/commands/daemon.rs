@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use ropewalk_control::config::ConfigFile as _;
+
 use crate::exit::Failure;
 use crate::privilege;
 

@@ -1,0 +1,17 @@
+//! What the client and the proxy share, so that it means the same in both.
+//!
+//! The core knows no config file and no status document, and the control API knows no core: the two
+//! meet here, once.
+//!
+//! | part | its one concern |
+//! | --- | --- |
+//! | [`core`] | what the values of a config mean to the protocol core |
+//! | [`status`] | what the core counts, in the words of the status document |
+//! | [`rates`] | bits per second from the totals |
+//! | [`service`] | a daemon's runtime, signals, supervisor, and its being the only one |
+
+pub mod core;
+pub mod rates;
+#[cfg(target_os = "linux")]
+pub mod service;
+pub mod status;

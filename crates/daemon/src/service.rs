@@ -1,0 +1,130 @@
+//! The frame of a daemon: its runtime, the signals that end it, its supervisor, and that it is the only
+//! one of its kind in a network namespace.
+
+use std::future::poll_fn;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::task::Poll;
+
+use anyhow::Context as _;
+use ropewalk_control::api::Role;
+use ropewalk_control::server;
+use sd_notify::NotifyState;
+use tokio::runtime::{self, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// The runtime of a daemon: one thread, so that no packet crosses a lock.
+///
+/// # Errors
+/// The system has no more descriptors to give.
+pub fn runtime() -> anyhow::Result<Runtime> {
+    let mut builder = runtime::Builder::new_current_thread();
+    builder.enable_all().build().context("cannot start the runtime")
+}
+
+/// Says "a daemon of this kind runs in this network namespace": two would take each other's rules for
+/// those of a crashed one. The kernel gives up the mark with the process, however that ends.
+///
+/// # Errors
+/// Another one runs.
+pub fn hold_mark(role: Role) -> anyhow::Result<UnixListener> {
+    let role = match role {
+        Role::Client => "client",
+        Role::Proxy => "proxy",
+    };
+    let name = SocketAddr::from_abstract_name(format!("ropewalk-{role}"))
+        .context("cannot name the mark")?;
+    UnixListener::bind_addr(&name).with_context(|| {
+        format!(
+            "another ropewalk {role} runs on this host: stop it, or give this one a network \
+             namespace of its own"
+        )
+    })
+}
+
+/// Bytes that nobody can predict.
+///
+/// # Errors
+/// The system has none.
+pub fn seed() -> anyhow::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).context("the system has no randomness to give")?;
+    Ok(seed)
+}
+
+/// Tells the supervisor. Where there is none, nobody is told.
+pub fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "the supervisor was not told");
+    }
+}
+
+/// Carries what is asked at the control socket into the loop, as `wrap` makes its commands.
+pub async fn forward<C>(
+    mut requests: mpsc::Receiver<server::Command>,
+    commands: mpsc::Sender<C>,
+    wrap: impl Fn(server::Command) -> C,
+) {
+    while let Some(request) = requests.recv().await {
+        if commands.send(wrap(request)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The signals that ask for a clean end.
+#[derive(Debug)]
+pub struct StopSignals(Vec<Signal>);
+
+impl StopSignals {
+    /// From now on none of them kills the process.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub fn listen(kinds: &[SignalKind]) -> anyhow::Result<Self> {
+        let listen = |kind: &SignalKind| signal(*kind).context("cannot listen to signals");
+        Ok(Self(kinds.iter().map(listen).collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Sends `stop` into the loop when the first of them comes.
+    pub async fn forward<C>(mut self, commands: mpsc::Sender<C>, stop: C) {
+        poll_fn(|context| {
+            let came = self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+            if came { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        tracing::info!("told to stop");
+        // An error means that the loop is over already.
+        drop(commands.send(stop).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use rustix::process::{Signal as Posix, getpid, kill_process};
+
+    #[test]
+    fn any_of_the_signals_asks_for_the_end_once() {
+        runtime().unwrap().block_on(async {
+            let kinds = [SignalKind::user_defined1(), SignalKind::user_defined2()];
+            let stop = StopSignals::listen(&kinds).unwrap();
+            let (commands, mut queue) = mpsc::channel(1);
+            let task = tokio::spawn(stop.forward(commands, "stop"));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(queue.try_recv().is_err(), "nothing came yet");
+            kill_process(getpid(), Posix::USR2).unwrap();
+            assert_eq!(queue.recv().await, Some("stop"));
+            task.await.unwrap();
+            assert_eq!(queue.recv().await, None);
+        });
+    }
+
+    #[test]
+    fn seeds_differ() {
+        assert_ne!(seed().unwrap(), seed().unwrap());
+    }
+}

@@ -1,0 +1,202 @@
+//! What the core counts, in the words of the status document.
+//!
+//! The directions are the caller's: up is what the core takes in on a client, and what it gives out on
+//! a proxy.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use ropewalk_control::api::{
+    DaemonStatus, DatagramTraffic, LinkState, LinkStatus, PacketTraffic, PolicyStatus, QueueStatus,
+    ResequencerStatus, Role, SessionStatus,
+};
+use ropewalk_control::config::TunnelConfig;
+use ropewalk_proto::reseq;
+use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_proto::tunnel::{LinkStats, Traffic, TunnelStats};
+
+/// The daemon itself.
+#[must_use]
+pub fn daemon(role: Role, uptime_s: f64, warnings: Vec<String>) -> DaemonStatus {
+    DaemonStatus {
+        role,
+        program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_s,
+        warnings,
+    }
+}
+
+/// How this end sends, in the words of the config file.
+#[must_use]
+pub fn policy(config: &TunnelConfig) -> PolicyStatus {
+    PolicyStatus {
+        scheduler: config.scheduler.to_string(),
+        controller: config.controller.to_string(),
+        when_closed: config.when_closed.to_string(),
+    }
+}
+
+/// A session with this cipher: how old it and its keys are. Without a tunnel it had no rekey yet.
+#[must_use]
+pub fn session(
+    cipher: &str,
+    (age_s, key_age_s): (f64, f64),
+    tunnel: Option<&TunnelStats>,
+) -> SessionStatus {
+    SessionStatus {
+        cipher: cipher.to_owned(),
+        age_s,
+        key_age_s,
+        rekeys: tunnel.map_or(0, |tunnel| tunnel.epoch.into()),
+    }
+}
+
+/// What waits for a link.
+#[must_use]
+pub fn queue(tunnel: &TunnelStats) -> QueueStatus {
+    QueueStatus { packets: tunnel.queued.0 as u64, bytes: tunnel.queued.1 as u64 }
+}
+
+/// What waits for its order, and what became of it.
+#[must_use]
+pub fn resequencer(stats: &reseq::Stats) -> ResequencerStatus {
+    // Nothing waited yet: there is no wait to tell of.
+    let wait = |micros: u64| (stats.resequenced > 0).then(|| millis(Duration::from_micros(micros)));
+    ResequencerStatus {
+        held: stats.held as u64,
+        held_bytes: stats.held_bytes as u64,
+        in_order: stats.in_order + stats.resequenced,
+        late: stats.late,
+        duplicate: stats.duplicates + stats.too_old,
+        skipped_by_proof: stats.skipped_by_proof,
+        skipped_by_deadline: stats.skipped_by_deadline,
+        released_by_full_buffer: stats.skipped_by_full,
+        wait_p50_ms: wait(stats.wait_p50_us),
+        wait_p99_ms: wait(stats.wait_p99_us),
+    }
+}
+
+/// Inner packets of one direction.
+#[must_use]
+pub fn packets(rate_bps: f64, total: Traffic) -> PacketTraffic {
+    PacketTraffic { rate_bps, packets: total.datagrams, bytes: total.bytes }
+}
+
+/// Datagrams of one direction.
+#[must_use]
+pub fn datagrams(rate_bps: f64, total: Traffic) -> DatagramTraffic {
+    DatagramTraffic { rate_bps, datagrams: total.datagrams, bytes: total.bytes }
+}
+
+/// What a daemon knows of a link besides the core.
+#[derive(Clone, Debug)]
+pub struct LinkFacts {
+    /// Its name.
+    pub name: String,
+    /// The client's interface.
+    pub interface: Option<String>,
+    /// Its state, which may have reasons outside the core.
+    pub state: LinkState,
+    /// Why it is in this state.
+    pub reason: Option<String>,
+    /// Seconds in this state.
+    pub state_age_s: f64,
+    /// This end of its path.
+    pub local: Option<SocketAddr>,
+    /// Client to proxy.
+    pub up: DatagramTraffic,
+    /// Proxy to client.
+    pub down: DatagramTraffic,
+}
+
+/// A link: those facts, and what the core measures once it has the link.
+#[must_use]
+pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
+    let sender = core.map(|core| &core.sender);
+    // Nothing sent is confirmed or lost yet: there is no share to tell of.
+    let resolved = sender.map_or(0, |sender| sender.confirmed + sender.lost);
+    let proven = sender.filter(|_| resolved > 0);
+    LinkStatus {
+        id: core.map(|core| core.id.0),
+        name: facts.name,
+        interface: facts.interface,
+        state: facts.state,
+        reason: facts.reason,
+        state_age_s: facts.state_age_s,
+        local: facts.local,
+        remote: core.map(|core| core.path.remote),
+        srtt_ms: sender.and_then(|sender| sender.srtt).map(millis),
+        rttvar_ms: sender.and_then(|sender| sender.rttvar).map(millis),
+        owd_variation_ms: core.and_then(|core| core.delay_variation).map(millis),
+        loss_recent: proven.map(|sender| sender.loss_ratio),
+        loss_total: proven.map(|sender| share(sender.lost, resolved)),
+        path_mtu: core.map(|core| core.path_mtu),
+        cwnd: sender.map(|sender| sender.window),
+        in_flight: sender.map_or(0, |sender| sender.in_flight),
+        keepalive_s: core.and_then(|core| core.keepalive).map(|every| every.as_secs_f64()),
+        up: facts.up,
+        down: facts.down,
+    }
+}
+
+/// Counters by name, without those that are zero.
+#[must_use]
+pub fn drops<'a>(counters: impl IntoIterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+    let counted = counters.into_iter().filter(|(_, count)| *count > 0);
+    counted.map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// Seconds from `since` to `now`.
+#[must_use]
+pub fn seconds(now: Instant, since: Instant) -> f64 {
+    now.since(since).as_secs_f64()
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_of_only_once_something_waited() {
+        let mut stats = reseq::Stats { in_order: 5, wait_p99_us: 1_500, ..Default::default() };
+        let before = resequencer(&stats);
+        assert_eq!((before.in_order, before.wait_p99_ms), (5, None));
+        stats.resequenced = 2;
+        let after = resequencer(&stats);
+        assert_eq!((after.in_order, after.wait_p99_ms), (7, Some(1.5)));
+    }
+
+    #[test]
+    fn a_link_that_the_core_does_not_have_shows_what_the_daemon_knows() {
+        let facts = LinkFacts {
+            name: "lte".to_owned(),
+            interface: Some("wwan0".to_owned()),
+            state: LinkState::Down,
+            reason: Some("no address".to_owned()),
+            state_age_s: 2.0,
+            local: None,
+            up: datagrams(8.0, Traffic { datagrams: 3, bytes: 300 }),
+            down: DatagramTraffic::default(),
+        };
+        let shown = link(facts, None);
+        assert_eq!((shown.id, shown.remote, shown.loss_total), (None, None, None));
+        assert_eq!((shown.name.as_str(), shown.reason.as_deref()), ("lte", Some("no address")));
+        assert_eq!((shown.up.datagrams, shown.up.bytes, shown.in_flight), (3, 300, 0));
+    }
+
+    #[test]
+    fn only_counters_that_count_are_named() {
+        let counters = [("tun_refused", 0), ("send_error", 2)];
+        assert_eq!(drops(counters), BTreeMap::from([("send_error".to_owned(), 2)]));
+    }
+}
