@@ -1,22 +1,16 @@
 //! What the config means to the protocol core.
 
-use ropewalk_control::config::WhenClosed;
 use ropewalk_daemon::core;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_proto::client::ClientConfig;
-use ropewalk_proto::time::Duration;
 
 use crate::config::Config;
 
 /// The core's config, with what only this machine knows.
 pub(crate) fn client_config(config: &Config, clock: Clock) -> ClientConfig {
-    let mut tunnel = core::tunnel(&config.tunnel);
-    if config.tunnel.when_closed == WhenClosed::Drop {
-        tunnel.queue.time = Duration::ZERO;
-    }
     ClientConfig {
-        tunnel,
+        tunnel: core::tunnel(&config.tunnel),
         secret: core::secret(&config.private_key),
         proxy: core::public_key(&config.proxy.public_key),
         psk: core::preshared_key(config.proxy.preshared_key.as_ref()),

@@ -121,7 +121,9 @@ mod tests {
         assert_eq!(core.reseq.max_bytes, 1 << 20);
         assert_eq!(core.reseq.release, reseq::Release::One);
         config.when_closed = WhenClosed::Drop;
-        assert_eq!(tunnel(&config).when_closed, CoreWhenClosed::Drop);
+        let dropping = tunnel(&config);
+        assert_eq!(dropping.when_closed, CoreWhenClosed::Drop);
+        assert!(!dropping.queue.time.is_zero(), "a packet waits for the end of its batch");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use common::{constant_rate, udp_packet, with_links};
 use ropewalk_netlab::lab::Towards;
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::Path;
+use ropewalk_proto::sched::WhenClosed;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::tunnel::LinkState;
 
@@ -95,4 +97,21 @@ impl TransmitSink for Sent {
 
 impl PacketSink for Sent {
     fn deliver(&mut self, _: &[u8]) {}
+}
+
+#[test]
+fn the_papers_policy_drops_what_finds_no_room_and_fills_the_links_all_the_same() {
+    let config = TunnelConfig { when_closed: WhenClosed::Drop, ..TunnelConfig::default() };
+    for towards in [Towards::Client, Towards::Proxy] {
+        let mut lab = with_links(&config, &[(8.0, 10), (2.0, 100)], 1);
+        let flow = constant_rate(&mut lab, towards, 10.0, 1440, 30);
+        let sender = match towards {
+            Towards::Client => lab.proxy.stats(),
+            Towards::Proxy => lab.client.stats(),
+        };
+        println!("{towards:?}: {:.3} Mbit/s, {:?}", flow.mbps(), sender.drops);
+        assert!(flow.mbps() > 0.95 * 9.6);
+        assert!(sender.drops.get(DropReason::NoRoom) > 0);
+        assert_eq!(sender.drops.get(DropReason::QueueTimeout), 0);
+    }
 }
