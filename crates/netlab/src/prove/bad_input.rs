@@ -164,7 +164,7 @@ fn pool_exhausted(stage: &mut Stage) -> Result<Vec<Finding>, LabError> {
     until(PATIENCE, || {
         let status = stage.deployment.client_status(1).unwrap_or_default();
         reason = status["tunnels"][0]["reason"].as_str().unwrap_or_default().to_owned();
-        reason.contains("address")
+        reason.contains("no inner address left")
     });
     stage.deployment.stop_client(1)?;
     process.stop(PATIENCE)?;
@@ -178,7 +178,7 @@ fn pool_exhausted(stage: &mut Stage) -> Result<Vec<Finding>, LabError> {
         ),
         Finding::holds(
             "the client without an address is told",
-            reason.contains("address"),
+            reason.contains("no inner address left"),
             &*reason,
             "that there is no address",
         ),
