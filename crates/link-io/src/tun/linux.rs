@@ -52,12 +52,16 @@ impl LinuxTun {
         let device = DeviceBuilder::new()
             .name(name)
             .mtu(options.mtu)
-            .tx_queue_len(TX_QUEUE_LEN)
             .packet_information(false)
             .offload(false)
             .enable(true)
             .build_async()
             .map_err(|error| open_error(name, error))?;
+        // Linux lets only the root of the machine do this, not that of a user namespace. It is no
+        // reason not to run: the kernel's 500 are enough for what a container carries.
+        if let Err(error) = device.set_tx_queue_len(TX_QUEUE_LEN) {
+            tracing::debug!(%error, "the TUN keeps the kernel's queue length");
+        }
         Self::from_device(device)
     }
 
