@@ -48,7 +48,7 @@ use crate::sched::AnyScheduler;
 use crate::sink::PacketSink;
 use crate::time::Instant;
 use crate::units::{LinkId, SessionIndex};
-use crate::wire::frame::{CloseReason, Halt, low32};
+use crate::wire::frame::CloseReason;
 use departed::Departures;
 use flows::FlowTable;
 use link::{Link, NewLink};
@@ -206,11 +206,7 @@ impl Tunnel {
 
     /// Takes a link out and tells the peer over the others.
     pub fn remove_link(&mut self, now: Instant, id: LinkId, sink: &mut impl PacketSink) {
-        let Ok(at) = self.position(id) else { return };
-        let next_received = self.next_received(id);
-        let link = self.links.remove(at);
-        let halt = Halt { link: id, next: low32(link.sender.next_number()) };
-        self.departed.note(now, id, next_received, Some(halt));
+        let Some(halt) = self.take_out(now, id) else { return };
         for other in &mut self.links {
             let _ = other.pending.leaves.try_push(halt);
         }

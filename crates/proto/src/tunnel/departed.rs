@@ -3,7 +3,7 @@
 //! The end of a link reaches the two ends at different times, and over another link than its last
 //! packets. So a link that left, or was taken out, goes on receiving for a while. A `Leave` can be lost;
 //! it is therefore repeated a few times, and whenever something authentic comes on a link that this end
-//! does not have.
+//! took out. One that was under way for long does no harm: it is void if a later number came.
 
 use arrayvec::ArrayVec;
 
@@ -14,7 +14,7 @@ use crate::event::{DownReason, Event};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
-use crate::wire::frame::Halt;
+use crate::wire::frame::{Halt, low32};
 
 /// How long a link goes on receiving: longer than any path's delay and queue. A rejoining link has another
 /// id, so nothing is confused by it.
@@ -77,6 +77,11 @@ impl Departures {
         recent.find(|departed| departed.id == id).map(|departed| departed.next_received)
     }
 
+    /// What the peer has to know about a link that this end took out.
+    fn halt(&self, id: LinkId) -> Option<Halt> {
+        self.0.iter().find(|departed| departed.id == id)?.halt
+    }
+
     /// When the next `Leave` is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().filter_map(Departed::repeat_at).min()
@@ -107,21 +112,32 @@ fn put(leaves: &mut ArrayVec<Halt, MAX_LINKS>, halt: Halt) {
 }
 
 impl Tunnel {
+    /// Takes link `id` out of the table and remembers what the peer has to know.
+    pub(super) fn take_out(&mut self, now: Instant, id: LinkId) -> Option<Halt> {
+        let at = self.position(id).ok()?;
+        let next_received = self.next_received(id);
+        let link = self.links.remove(at);
+        let halt = Halt { link: id, next: low32(link.sender.next_number()) };
+        self.departed.note(now, id, next_received, Some(halt));
+        Some(halt)
+    }
+
     /// Makes room for a link: the one that has not been up for the longest time is forgotten. If its client
     /// still has it, it learns so by the next datagram on it.
     pub(super) fn forget_dead_link(&mut self, now: Instant, sink: &mut impl PacketSink) -> bool {
         let dead = self.links.iter().filter(|link| link.state != LinkState::Up);
         let Some(id) = dead.min_by_key(|link| link.since).map(|link| link.id) else { return false };
-        self.links.retain(|link| link.id != id);
+        self.take_out(now, id);
         self.with_gate(sink, |reseq, gate| reseq.link_left(now, id, None, gate));
         self.events.push_back(Event::LinkDown(id, DownReason::Left));
         true
     }
 
-    /// The peer uses a link that this end does not have: it is told, over the best of the others.
+    /// The peer uses a link that this end took out: it is told, over the best of the others.
     pub(super) fn tell_departed(&mut self, id: LinkId) {
-        // What the last number was is known no more, or was said before.
-        self.say_leave(Halt { link: id, next: 0 });
+        if let Some(halt) = self.departed.halt(id) {
+            self.say_leave(halt);
+        }
     }
 
     /// Says again what may have been lost.

@@ -72,12 +72,11 @@ impl Tunnel {
     /// The peer took a link out.
     pub(super) fn on_leave(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
         let Ok(at) = self.position(halt.link) else { return };
-        // A link that is not up yet was not known to the peer when it said so.
-        if self.side == Side::Client && self.links[at].state == LinkState::Joining {
-            return;
-        }
         let next_received = self.next_received(halt.link);
         let end = expand(next_received, u64::from(halt.next), 32);
+        if end < next_received {
+            return;
+        }
         self.links.remove(at);
         self.departed.note(now, halt.link, next_received, None);
         self.with_gate(sink, |reseq, gate| reseq.link_left(now, halt.link, Some(end), gate));

@@ -204,6 +204,7 @@ impl Tunnel {
         let validation = Validation::learned(now, path, size, Self::token(&mut self.rng));
         let name = String::from_utf8_lossy(name);
         let new = self.new_link(now, clear.link, &name, validation, self.config.max_mtu);
+        self.departed.forget(clear.link);
         self.insert(Link::accepted(now, new));
         self.position(clear.link).map_err(|_| DropReason::UnknownLink)
     }
