@@ -14,9 +14,10 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Instant, earliest};
-use ropewalk_proto::tunnel::Tunnel;
 
 use crate::netem::{Conditions, Netem};
+
+mod ends;
 
 /// Where the proxy listens.
 pub const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 51900);
@@ -42,34 +43,6 @@ pub trait End {
     fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink);
     /// The next timer.
     fn poll_timeout(&self) -> Option<Instant>;
-}
-
-impl End for Tunnel {
-    fn handle_packet(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
-        Self::handle_packet(self, now, packet, sink);
-    }
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        path: Path,
-        ecn: Ecn,
-        datagram: &mut [u8],
-        sink: &mut impl PacketSink,
-    ) {
-        Self::handle_datagram(self, now, path, ecn, datagram, sink);
-    }
-    fn end_of_batch(&mut self, now: Instant) {
-        Self::end_of_batch(self, now);
-    }
-    fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
-        Self::handle_timeout(self, now, sink);
-    }
-    fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
-        Self::poll_transmit(self, now, out);
-    }
-    fn poll_timeout(&self) -> Option<Instant> {
-        Self::poll_timeout(self)
-    }
 }
 
 /// Which end, or which direction: that towards it.

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use rand::Rng;
-use rand::rngs::SmallRng;
 use ropewalk_proto::ecn::Ecn;
 
 use crate::lab::Towards;
@@ -92,7 +91,7 @@ pub enum Mood {
 }
 
 /// Draws a list of `count` operations.
-pub fn draw(rng: &mut SmallRng, mood: Mood, count: usize) -> Vec<Operation> {
+pub fn draw(rng: &mut impl Rng, mood: Mood, count: usize) -> Vec<Operation> {
     let mut list = vec![
         Operation::Traffic(Towards::Client, Some(load(rng))),
         Operation::Traffic(Towards::Proxy, Some(load(rng))),
@@ -108,7 +107,7 @@ pub fn draw(rng: &mut SmallRng, mood: Mood, count: usize) -> Vec<Operation> {
     list
 }
 
-fn wild(rng: &mut SmallRng) -> Operation {
+fn wild(rng: &mut impl Rng) -> Operation {
     match rng.random_range(0..10) {
         0..=3 => orderly(rng),
         4..=5 => restless(rng),
@@ -140,7 +139,7 @@ fn wild(rng: &mut SmallRng) -> Operation {
     }
 }
 
-fn orderly(rng: &mut SmallRng) -> Operation {
+fn orderly(rng: &mut impl Rng) -> Operation {
     let (link, towards) = (rng.random(), towards(rng));
     match rng.random_range(0..12) {
         0..=1 => Operation::Loss(link, towards, [0.0, 0.001, 0.02, 0.1][rng.random_range(0..4)]),
@@ -168,7 +167,7 @@ fn orderly(rng: &mut SmallRng) -> Operation {
     }
 }
 
-fn restless(rng: &mut SmallRng) -> Operation {
+fn restless(rng: &mut impl Rng) -> Operation {
     if rng.random_bool(0.5) {
         Operation::Join(rng.random())
     } else {
@@ -176,7 +175,7 @@ fn restless(rng: &mut SmallRng) -> Operation {
     }
 }
 
-fn load(rng: &mut SmallRng) -> Load {
+fn load(rng: &mut impl Rng) -> Load {
     let longest = [60, 300, 1000, 1440, 1468][rng.random_range(0..5)];
     Load {
         gap: Duration::from_micros([2_000, 6_000, 20_000, 200_000][rng.random_range(0..4)]),
@@ -185,6 +184,6 @@ fn load(rng: &mut SmallRng) -> Load {
     }
 }
 
-fn towards(rng: &mut SmallRng) -> Towards {
+fn towards(rng: &mut impl Rng) -> Towards {
     if rng.random() { Towards::Client } else { Towards::Proxy }
 }

@@ -1,22 +1,27 @@
-//! Two tunnels that already share keys, in a lab: what a test starts from that is not about the
-//! handshake.
+//! What tests start from: two tunnels that already share keys, or a client and a proxy that have
+//! yet to shake hands, in a lab.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::SeedableRng;
+use ipnet::Ipv4Net;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use ropewalk_proto::client::{Client, ClientConfig};
 use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig};
 use ropewalk_proto::crypto::rekey::Standing;
 use ropewalk_proto::crypto::{
-    Cipher, DataKey, EpochKeys, KeyRing, PresharedKey, Role, StaticSecret,
+    Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, PresharedKey, PublicKey, Role,
+    StaticSecret,
 };
+use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig};
 use ropewalk_proto::path::Path;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
 use ropewalk_proto::units::SessionIndex;
 
-use crate::lab::Lab;
+use crate::inner::CLIENT;
+use crate::lab::{Lab, Towards};
 use crate::netem::{Conditions, QueueLimit, Rate};
 use crate::profile::bitrate;
 
@@ -39,15 +44,7 @@ pub fn conditions(mbps: f64, rtt_ms: u64, queue_ms: u64) -> Conditions {
 pub fn tunnels(client: &TunnelConfig, proxy: &TunnelConfig, seed: u64) -> TunnelLab {
     let mut rng = StdRng::seed_from_u64(seed);
     let (ours, theirs) = (StaticSecret::generate(&mut rng), StaticSecret::generate(&mut rng));
-    let (up, down) = (DataKey::from_bytes([1; 32]), DataKey::from_bytes([2; 32]));
     let psk = PresharedKey::from_bytes([3; 32]);
-    let keys = |send: &DataKey, receive: &DataKey| EpochKeys {
-        epoch: 0,
-        cipher: Cipher::ChaCha20Poly1305,
-        send: send.clone(),
-        receive: receive.clone(),
-        binding: [7; 32],
-    };
     let session =
         |side, role, keys: &EpochKeys, local: &StaticSecret, remote: &StaticSecret| Established {
             side,
@@ -61,12 +58,83 @@ pub fn tunnels(client: &TunnelConfig, proxy: &TunnelConfig, seed: u64) -> Tunnel
             },
             gateways: vec![[10, 77, 0, 1].into()],
         };
-    let of_client = session(Side::Client, Role::Initiator, &keys(&up, &down), &ours, &theirs);
-    let of_proxy = session(Side::Proxy, Role::Responder, &keys(&down, &up), &theirs, &ours);
+    let (to_client, to_proxy) = (keys(Towards::Client), keys(Towards::Proxy));
+    let of_client = session(Side::Client, Role::Initiator, &to_proxy, &ours, &theirs);
+    let of_proxy = session(Side::Proxy, Role::Responder, &to_client, &theirs, &ours);
     let end = |config: &TunnelConfig, session, seed| {
         Tunnel::new(Instant::ZERO, config.clone(), InnerFilter::default(), session, seed)
     };
     Lab::new(end(client, of_client, [4; 32]), end(proxy, of_proxy, [5; 32]))
+}
+
+/// The keys of the end that sends this way, in the first epoch of [`tunnels`].
+fn keys(towards: Towards) -> EpochKeys {
+    let (up, down) = (DataKey::from_bytes([1; 32]), DataKey::from_bytes([2; 32]));
+    let (send, receive) = match towards {
+        Towards::Client => (down, up),
+        Towards::Proxy => (up, down),
+    };
+    let cipher = Cipher::ChaCha20Poly1305;
+    EpochKeys { epoch: 0, cipher, send, receive, binding: [7; 32] }
+}
+
+/// Seals datagrams towards one end of [`tunnels`] as the other would: for tests that say with authority
+/// what no honest peer says.
+#[must_use]
+pub fn forger(towards: Towards) -> KeyRing {
+    KeyRing::new(Role::Initiator, &keys(towards))
+}
+
+/// A client and a proxy that knows it, without links.
+pub struct Strangers {
+    /// Both.
+    pub lab: Lab<Client, Endpoint>,
+    /// The proxy's key.
+    pub proxy_key: PublicKey,
+}
+
+/// A client and a proxy that have yet to shake hands.
+///
+/// # Panics
+/// Never: one client finds room in an empty table.
+#[must_use]
+pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (ours, theirs) = (StaticSecret::generate(&mut rng), StaticSecret::generate(&mut rng));
+    let (client_key, proxy_key) = (ours.public(), theirs.public());
+    let ciphers = CipherSet::offered(Capabilities { aes: true });
+    let wall_clock = Duration::from_secs(1_800_000_000);
+    let endpoint = EndpointConfig {
+        tunnel: config.clone(),
+        secret: theirs,
+        ciphers,
+        inner_v4: Some([10, 77, 0, 1].into()),
+        inner_v6: None,
+        max_sessions: 1 << 10,
+        // It began a second before the client: what it is asked is newer than its start.
+        wall_clock: wall_clock.saturating_sub(Duration::from_secs(1)),
+    };
+    let mut proxy = Endpoint::new(Instant::ZERO, endpoint, rng.random());
+    let peer = PeerConfig {
+        name: "client".to_owned(),
+        psk: PresharedKey::NONE,
+        inner_v4: Ipv4Net::new(CLIENT.0, 16).ok(),
+        inner_v6: None,
+        filter: InnerFilter { sources: vec![CLIENT.0.into()], ..InnerFilter::default() },
+        enabled: true,
+    };
+    let added = proxy.set_peer(Instant::ZERO, client_key, peer);
+    assert!(added.is_ok(), "an empty table has room");
+    let client = ClientConfig {
+        tunnel: config.clone(),
+        secret: ours,
+        proxy: proxy_key,
+        psk: PresharedKey::NONE,
+        ciphers,
+        wall_clock,
+    };
+    let client = Client::new(Instant::ZERO, client, rng.random());
+    Strangers { lab: Lab::new(client, proxy), proxy_key }
 }
 
 /// The client's settings of a link over `path`.
