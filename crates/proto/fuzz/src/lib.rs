@@ -1,0 +1,7 @@
+//! The bodies of the fuzz targets. They panic when a rule is broken.
+
+pub mod config;
+pub mod datagram;
+pub mod handshake;
+mod input;
+pub mod operations;
