@@ -17,6 +17,7 @@ pub mod loss;
 pub mod model;
 pub mod namespace;
 pub mod netem;
+pub mod nobody;
 pub mod operation;
 pub mod pair;
 pub mod ping;

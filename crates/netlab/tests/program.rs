@@ -10,21 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ropewalk_netlab::namespace::remove_stale;
+use ropewalk_netlab::nobody::Nobody;
 use ropewalk_netlab::privilege::{lab_test, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_rw-netlab");
-
-/// Becomes the user `nobody` in a mount namespace whose /dev/net/tun everybody may open, as most
-/// distributions have it, then runs what follows. The first argument is an empty folder.
-const AS_NOBODY: &str = r#"
-set -e
-mount -t tmpfs tmpfs "$1"
-mknod "$1/tun" c 10 200 && chmod 666 "$1/tun"
-mount --bind "$1/tun" /dev/net/tun
-shift
-exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
-"#;
 
 #[test]
 fn what_a_killed_run_left_is_removed_by_the_next() {
@@ -74,19 +64,14 @@ fn a_user_without_root_can_build_and_use_it() {
         // The other tests have shown it: all of them ran in user namespaces of this user.
         return lab_test(NAME, || {});
     }
-    // The build folder may be closed to others.
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let program = folder.path().join("rw-netlab");
-    std::fs::copy(PROGRAM, &program).unwrap();
-    let devices = folder.path().join("devices");
-    std::fs::create_dir(&devices).unwrap();
-
-    let whoami = as_nobody(&devices, Path::new("id"), &["-u"]);
-    if whoami.0 != "65534\n" {
-        return skipped(NAME, &format!("this root cannot become another user: {}", whoami.1));
-    }
-    let (output, errors) = as_nobody(&devices, &program, &["selftest"]);
+    let nobody = match Nobody::prepare() {
+        Ok(nobody) => nobody,
+        Err(error) => return skipped(NAME, &error.to_string()),
+    };
+    let program = nobody.copy(Path::new(PROGRAM)).unwrap();
+    let ran = nobody.command(&program).arg("selftest").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (output, errors) = (text(&ran.stdout), text(&ran.stderr));
     if errors.contains("you cannot make a user namespace") {
         return skipped(NAME, errors.trim());
     }
@@ -115,18 +100,6 @@ fn a_user_who_may_not_open_the_tun_is_told_the_remedy() {
         .unwrap();
     let errors = String::from_utf8_lossy(&told.stderr);
     assert!(!told.status.success() && errors.contains("sudo chmod 666 /dev/net/tun"), "{errors}");
-}
-
-fn as_nobody(devices: &Path, program: &Path, arguments: &[&str]) -> (String, String) {
-    let output = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", AS_NOBODY, "sh"])
-        .arg(devices)
-        .arg(program)
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
 }
 
 /// Starts `rw-netlab topology` and waits until it is up; returns the names of its namespaces.

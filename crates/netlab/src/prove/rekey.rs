@@ -64,6 +64,11 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
         Finding::at_most("dropped by the client for key or number", dropped(&client), 0.0, ""),
         Finding::at_most("dropped by the proxy for key or number", dropped(&proxy), 0.0, ""),
         Finding::told("UDP stream lost", 100.0 * count(stream.lost) / count(stream.sent), "%"),
+        Finding::told(
+            "dropped by the proxy for want of room",
+            count(proxy.drops(&["queue_full", "queue_timeout"])),
+            "packets",
+        ),
         lateness(&stage)?,
     ])
 }

@@ -21,8 +21,11 @@ pub(crate) fn run(options: &DemoArgs) -> Result<ExitCode> {
     let (outcome, void) = run_demo(&program, &terminal)?;
 
     print_table(&outcome, started.elapsed());
-    let mut failed = outcome.shortfalls();
-    failed.extend(void.map(|why| format!("this machine was too busy to tell: {why}")));
+    let failed = outcome.shortfalls();
+    if let Some(why) = void {
+        // What it adds counts against the tunnel: aims that were reached are reached.
+        eprintln!("this machine was too busy for exact figures: {why}");
+    }
     for line in &failed {
         eprintln!("not reached: {line}");
     }

@@ -1,0 +1,36 @@
+//! The daemons without root: in a user namespace of an ordinary user, with everything real.
+
+#![cfg(target_os = "linux")]
+
+use std::path::{Path, PathBuf};
+
+use ropewalk_netlab::nobody::Nobody;
+use ropewalk_netlab::privilege::{lab_test, skipped};
+use ropewalk_netlab::prove::assert_short;
+
+/// Names the program where the built one is out of reach.
+const PROGRAM: &str = "ROPEWALK_TEST_PROGRAM";
+
+#[test]
+fn a_user_without_root_runs_the_tunnel() {
+    const NAME: &str = "a_user_without_root_runs_the_tunnel";
+    if !nix::unistd::geteuid().is_root() || std::env::var_os(PROGRAM).is_some() {
+        let built = || PathBuf::from(env!("CARGO_BIN_EXE_ropewalk"));
+        let program = std::env::var_os(PROGRAM).map_or_else(built, PathBuf::from);
+        return lab_test(NAME, || assert_short("both", &program));
+    }
+    let nobody = match Nobody::prepare() {
+        Ok(nobody) => nobody,
+        Err(error) => return skipped(NAME, &error.to_string()),
+    };
+    let program = nobody.copy(Path::new(env!("CARGO_BIN_EXE_ropewalk"))).unwrap();
+    let test = nobody.copy(&std::env::current_exe().unwrap()).unwrap();
+    let mut again = nobody.command(&test);
+    again.env(PROGRAM, program).args([NAME, "--exact", "--nocapture"]);
+    let ran = again.output().unwrap();
+    let output = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+    if output.contains("you cannot make a user namespace") {
+        return skipped(NAME, output.trim());
+    }
+    assert!(ran.status.success() && output.contains("IPv6 inside IPv6"), "{output}");
+}
