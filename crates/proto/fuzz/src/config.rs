@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropewalk_control::config::{KeyFiles, Source};
+use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 
 /// A private key, for every file that could be named.
 const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
