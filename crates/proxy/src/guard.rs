@@ -39,6 +39,10 @@ pub fn is_guard(route: &Route) -> bool {
         && route.target == Target::Unreachable
 }
 
+/// The smallest MTU of IPv6 (RFC 8200 §5). Senders ignore a "packet too big" that names less (RFC 8201 §4) and would
+/// go on with what does not fit; packets of this size take the links that carry them.
+const IPV6_MIN_MTU: u32 = 1280;
+
 /// The route of one client's inner address into the TUN (its interface number), for packets of at most `mtu` bytes.
 #[must_use]
 pub fn client_route(tun: u32, inner: IpAddr, mtu: u32) -> Route {
@@ -48,7 +52,7 @@ pub fn client_route(tun: u32, inner: IpAddr, mtu: u32) -> Route {
         metric: CLIENT_METRIC,
         target: Target::Interface { index: tun, gateway: None, onlink: false },
         protocol: PROXY_PROTOCOL,
-        mtu: Some(mtu),
+        mtu: Some(if inner.is_ipv6() { mtu.max(IPV6_MIN_MTU) } else { mtu }),
     }
 }
 
@@ -73,5 +77,18 @@ mod tests {
         let client = client_route(7, "10.77.0.2".parse().unwrap(), 1400);
         assert!(!is_guard(&client));
         assert_eq!(client.destination.to_string(), "10.77.0.2/32");
+    }
+
+    #[test]
+    fn no_ipv6_sender_is_told_an_mtu_that_it_would_ignore() {
+        for (inner, mtu, told) in [
+            ("10.77.0.2", 1240, 1240),
+            ("10.77.0.2", 1400, 1400),
+            ("fd77::2", 1240, 1280),
+            ("fd77::2", 1400, 1400),
+        ] {
+            let route = client_route(7, inner.parse().unwrap(), mtu);
+            assert_eq!(route.mtu, Some(told), "{inner} {mtu}");
+        }
     }
 }
