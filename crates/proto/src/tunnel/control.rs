@@ -34,17 +34,19 @@ impl Tunnel {
     fn send_challenge(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
         let (mut press, links, global) = self.press();
         let link = &mut links[at];
-        let before = link.validation;
-        let Some((path, token)) = link.validation.poll_challenge(now, CHALLENGE_LEN) else {
-            return true;
-        };
-        let made = press.send(now, link, &frames(path, global), out, |writer, _| {
-            emit(writer, &Frame::PathChallenge(token)).map(|()| Cargo::Plain)
-        });
-        if made == Made::Full {
-            link.validation = before;
+        loop {
+            let before = link.validation;
+            let Some((path, token)) = link.validation.poll_challenge(now, CHALLENGE_LEN) else {
+                return true;
+            };
+            let made = press.send(now, link, &frames(path, global), out, |writer, _| {
+                emit(writer, &Frame::PathChallenge(token)).map(|()| Cargo::Plain)
+            });
+            if made == Made::Full {
+                link.validation = before;
+                return false;
+            }
         }
-        made != Made::Full
     }
 
     /// Everything that waits on link `at`, in one datagram.
@@ -88,9 +90,10 @@ impl Tunnel {
             put(pending.join, Frame::Join { name: name.as_bytes() })?;
             put(pending.join_ack, Frame::JoinAck)?;
             put(pending.ping, Frame::Ping)?;
-            if let Some(token) = pending.response {
-                put(true, Frame::PathResponse(token))?;
-            }
+            pending
+                .responses
+                .iter()
+                .try_for_each(|token| put(true, Frame::PathResponse(*token)))?;
             if let Some((token, delay_ms)) = pending.echo_after {
                 put(true, Frame::EchoAfter { token, delay_ms })?;
             }

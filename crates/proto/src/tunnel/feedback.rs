@@ -58,10 +58,10 @@ impl Tunnel {
     pub(super) fn on_path_response(&mut self, now: Instant, at: usize, path: Path, token: [u8; 8]) {
         let link = &mut self.links[at];
         let before = link.path();
-        let Some(moved) = link.validation.on_response(path, token) else { return };
+        let Some(moved) = link.validation.on_response(now, path, token) else { return };
         if moved {
-            self.events.push_back(Event::PathMoved(link.id, path));
             link.moved(now, before);
+            self.events.push_back(Event::PathMoved(link.id, link.path()));
         }
         if link.state == LinkState::Joining {
             link.enter(now, LinkState::Up);

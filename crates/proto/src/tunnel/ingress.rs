@@ -310,7 +310,7 @@ impl Tunnel {
                     at = place;
                 }
                 Frame::Down(halt) => self.on_down(now, halt, sink),
-                Frame::PathChallenge(token) => self.links[at].pending.response = Some(token),
+                Frame::PathChallenge(token) => self.links[at].pending.respond(token),
                 Frame::PathResponse(token) => self.on_path_response(now, at, received.path, token),
                 Frame::Close(reason) => self.events.push_back(Event::Closed(reason)),
                 Frame::RekeyFirst(message) => self.on_rekey_first(now, at, message),

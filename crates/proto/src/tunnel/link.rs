@@ -67,7 +67,8 @@ pub(super) struct Pending {
     pub(super) join_ack: bool,
     pub(super) ping: bool,
     pub(super) mark: bool,
-    pub(super) response: Option<[u8; 8]>,
+    /// Tokens of challenges: a peer may ask at two addresses at a time.
+    pub(super) responses: ArrayVec<[u8; 8], 2>,
     pub(super) echo_after: Option<(u32, u32)>,
     pub(super) echo: Option<u32>,
     pub(super) leaves: ArrayVec<Halt, MAX_LINKS>,
@@ -77,12 +78,21 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// Answers a challenge; of more than two the latest.
+    pub(super) fn respond(&mut self, token: [u8; 8]) {
+        self.responses.retain(|other| *other != token);
+        if self.responses.is_full() {
+            self.responses.remove(0);
+        }
+        self.responses.push(token);
+    }
+
     pub(super) fn any(&self) -> bool {
         self.join
             || self.join_ack
             || self.ping
             || self.mark
-            || self.response.is_some()
+            || !self.responses.is_empty()
             || self.echo_after.is_some()
             || self.echo.is_some()
             || self.mtu_hint.is_some()

@@ -3,9 +3,20 @@
 //! A path moves only on a newer datagram, and only after a challenge sent to the new address came back
 //! from there. Until then the old path stays in use, and the new address gets at most three times the
 //! bytes that came from it, so that nobody can aim a tunnel at a stranger.
+//!
+//! Whoever copies datagrams, sends them sooner from his own address and hands on what comes there, looks
+//! like a NAT that changed: each true datagram comes second. What tells them apart is the old path. A NAT
+//! that changed lets nothing through there any more; with an observer in between the peer still receives.
+//! So the old path is asked too (RFC 9000 §9.3.3), and if it answers, from wherever the answer comes, it stays:
+//!
+//! ```text
+//! newer datagram from elsewhere ─▶ ask both ─┬─ new answers, old does not within as long again ─▶ move
+//!                                            └─ old answers: no move, and no trial for HOLD
+//! moved ─▶ the old path is asked on, some tries; it answers after all ─▶ back
+//! ```
 
 use crate::path::Path;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, earliest};
 use crate::wire::header::OVERHEAD;
 
 /// A `PathChallenge` alone: header and tag, and 9 bytes of frame.
@@ -17,6 +28,15 @@ const RETRY: Duration = Duration::from_millis(250);
 /// Challenges to one address; then it is forgotten until another datagram comes from there.
 const MAX_TRIES: u32 = 8;
 
+/// Challenges to the path before: one may be lost, and three in a row are an answer.
+const FORMER_TRIES: u32 = 3;
+/// The answer of the path before is waited for as long as that of the new one took, within these bounds:
+/// the one comes over the same links as the other, or a little later where somebody raced it.
+const DECIDE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// No other address is tried for so long after the path before has answered: an observer who goes on
+/// costs little, and a NAT that changes just then is followed within a second.
+const HOLD: Duration = Duration::from_millis(500);
+
 /// An address on trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
@@ -24,6 +44,18 @@ struct Trial {
     token: [u8; 8],
     received: u64,
     sent: u64,
+    tries: u32,
+    next: Instant,
+    asked: Option<Instant>,
+    /// It answered: the path moves then, unless the one before answers too.
+    decide: Option<Instant>,
+}
+
+/// The path before the trial, which is asked whether the peer still receives there.
+#[derive(Clone, Copy, Debug)]
+struct Former {
+    path: Path,
+    token: [u8; 8],
     tries: u32,
     next: Instant,
 }
@@ -34,17 +66,20 @@ pub(super) struct Validation {
     path: Path,
     proven: bool,
     trial: Option<Trial>,
+    former: Option<Former>,
+    /// No trial begins before.
+    hold: Option<Instant>,
 }
 
 impl Validation {
     /// A path that this end chose itself.
     pub(super) const fn trusted(path: Path) -> Self {
-        Self { path, proven: true, trial: None }
+        Self { path, proven: true, trial: None, former: None, hold: None }
     }
 
     /// A path from which the first datagram of a link came, `bytes` long.
     pub(super) fn learned(now: Instant, path: Path, bytes: usize, token: [u8; 8]) -> Self {
-        let mut validation = Self { path, proven: false, trial: None };
+        let mut validation = Self { proven: false, ..Self::trusted(path) };
         validation.start(now, path, bytes, token);
         validation
     }
@@ -72,7 +107,7 @@ impl Validation {
         path: Path,
         bytes: usize,
         newest: bool,
-        token: impl FnOnce() -> [u8; 8],
+        mut token: impl FnMut() -> [u8; 8],
     ) {
         match &mut self.trial {
             Some(trial) if trial.path == path => {
@@ -85,42 +120,102 @@ impl Validation {
             _ if !newest => {}
             // The old path speaks again with a newer number: whoever raced it has lost.
             _ if path == self.path && self.proven => self.trial = None,
-            _ => self.start(now, path, bytes, token()),
+            _ if self.hold.is_some_and(|until| now < until) => {}
+            _ => {
+                if self.proven {
+                    let former = Former { path: self.path, token: token(), tries: 0, next: now };
+                    self.former = Some(former);
+                }
+                self.start(now, path, bytes, token());
+            }
         }
     }
 
     fn start(&mut self, now: Instant, path: Path, bytes: usize, token: [u8; 8]) {
         let received = bytes as u64;
-        self.trial = Some(Trial { path, token, received, sent: 0, tries: 0, next: now });
+        let (asked, decide) = (None, None);
+        self.trial =
+            Some(Trial { path, token, received, sent: 0, tries: 0, next: now, asked, decide });
     }
 
-    /// The challenge that is due, at most `len` bytes long as a datagram.
+    /// A challenge that is due, at most `len` bytes long as a datagram; call until `None`.
     pub(super) fn poll_challenge(&mut self, now: Instant, len: usize) -> Option<(Path, [u8; 8])> {
+        let trial = self.trial.as_mut().and_then(|trial| trial.poll_challenge(now, len));
+        trial.or_else(|| {
+            let former = self.former.as_mut().filter(|former| now >= former.next)?;
+            let asked = (former.path, former.token);
+            former.tries += 1;
+            former.next = now + RETRY;
+            if former.tries > FORMER_TRIES {
+                self.former = None;
+                return None;
+            }
+            Some(asked)
+        })
+    }
+
+    /// When the next challenge or decision is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let trial = self.trial.as_ref().and_then(Trial::poll_timeout);
+        earliest(trial, self.former.map(|former| former.next))
+    }
+
+    /// Moves to an address that has answered, if the path before has not in its time. Returns whether it
+    /// moved.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+        let due = |trial: &mut Trial| trial.decide.is_some_and(|decide| now >= decide);
+        match self.trial.take_if(due) {
+            Some(trial) => self.settle(trial.path),
+            None => false,
+        }
+    }
+
+    /// A response came from `path`. `Some(moved)` if it decides the trial; `moved` says whether the path is
+    /// another than before.
+    pub(super) fn on_response(&mut self, now: Instant, path: Path, token: [u8; 8]) -> Option<bool> {
+        // Whoever relays it: the token was sent to the path before, and only the peer can answer.
+        if let Some(former) = self.former.take_if(|former| former.token == token) {
+            (self.trial, self.hold) = (None, Some(now + HOLD));
+            return Some(self.settle(former.path));
+        }
         let trial = self.trial.as_mut()?;
-        let allowed = trial.sent + len as u64 <= trial.received * AMPLIFICATION;
-        if now < trial.next || trial.tries >= MAX_TRIES || !allowed {
+        if trial.path != path || trial.token != token {
             return None;
         }
-        trial.tries += 1;
-        trial.sent += len as u64;
-        trial.next = now + RETRY;
-        Some((trial.path, trial.token))
+        if self.proven && self.former.is_some() {
+            let took = now.since(trial.asked.unwrap_or(now));
+            trial.decide = trial.decide.or(Some(now + took.clamp(DECIDE.0, DECIDE.1)));
+            return None;
+        }
+        self.trial = None;
+        Some(self.settle(path))
     }
 
-    /// When the next challenge is due.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let trial = self.trial.as_ref()?;
-        let allowed = trial.sent + CHALLENGE_LEN as u64 <= trial.received * AMPLIFICATION;
-        (allowed && trial.tries < MAX_TRIES).then_some(trial.next)
+    fn settle(&mut self, path: Path) -> bool {
+        let moved = self.path != path;
+        (self.path, self.proven) = (path, true);
+        moved
+    }
+}
+
+impl Trial {
+    fn poll_challenge(&mut self, now: Instant, len: usize) -> Option<(Path, [u8; 8])> {
+        let allowed = self.sent + len as u64 <= self.received * AMPLIFICATION;
+        let asks = self.decide.is_none() && self.tries < MAX_TRIES;
+        if now < self.next || !asks || !allowed {
+            return None;
+        }
+        self.tries += 1;
+        self.sent += len as u64;
+        self.next = now + RETRY;
+        self.asked = Some(now);
+        Some((self.path, self.token))
     }
 
-    /// A response came from `path`. `Some(moved)` if it proves the address on trial; `moved` says
-    /// whether that is another than before.
-    pub(super) fn on_response(&mut self, path: Path, token: [u8; 8]) -> Option<bool> {
-        let trial = self.trial.take_if(|trial| trial.path == path && trial.token == token)?;
-        let moved = self.path != trial.path;
-        (self.path, self.proven) = (trial.path, true);
-        Some(moved)
+    fn poll_timeout(&self) -> Option<Instant> {
+        let allowed = self.sent + CHALLENGE_LEN as u64 <= self.received * AMPLIFICATION;
+        let asks = (allowed && self.tries < MAX_TRIES).then_some(self.next);
+        self.decide.or(asks)
     }
 }
 
@@ -136,22 +231,89 @@ mod tests {
         Path { socket: SocketId(0), local: None, remote: ([192, 0, 2, 1], port).into() }
     }
 
+    /// First one for the path before, then [`TOKEN`] for the new one.
+    fn tokens() -> impl FnMut() -> [u8; 8] {
+        let mut tokens = [*b"tokenold", TOKEN].into_iter().cycle();
+        move || tokens.next().unwrap()
+    }
+
     #[test]
     fn a_link_that_moved_is_followed_after_one_proof() {
         let mut validation = Validation::trusted(path(1));
-        validation.on_received(Instant::ZERO, path(2), 100, true, || TOKEN);
+        validation.on_received(Instant::ZERO, path(2), 100, true, tokens());
         assert_eq!(validation.path(), path(1));
         assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), Some((path(2), TOKEN)));
-        assert_eq!(validation.on_response(path(2), TOKEN), Some(true));
+        assert_eq!(
+            validation.poll_challenge(Instant::ZERO, LEN).map(|(path, _)| path),
+            Some(path(1))
+        );
+        assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), None);
+        let answered = Instant::from_millis(40);
+        assert_eq!(validation.on_response(answered, path(2), TOKEN), None);
+        assert!(!validation.handle_timeout(Instant::from_millis(79)));
+        assert_eq!(validation.path(), path(1), "the old path may answer as late as the new one");
+        assert!(validation.handle_timeout(Instant::from_millis(80)));
         assert_eq!(validation.path(), path(2));
+    }
+
+    /// A trial of path 9 by a racing observer; the tokens for the new path and for the old one.
+    fn raced() -> (Validation, [u8; 8], [u8; 8]) {
+        let mut validation = Validation::trusted(path(1));
+        validation.on_received(Instant::ZERO, path(9), 100, true, tokens());
+        let asked: Vec<_> =
+            std::iter::from_fn(|| validation.poll_challenge(Instant::ZERO, LEN)).collect();
+        let [(new, new_token), (old, old_token)] = asked[..] else { panic!("{asked:?}") };
+        assert_eq!((new, old), (path(9), path(1)));
+        (validation, new_token, old_token)
+    }
+
+    #[test]
+    fn an_observer_who_relays_the_challenge_moves_nothing_while_the_old_path_lives() {
+        let (mut validation, new, old) = raced();
+        assert_eq!(validation.on_response(Instant::from_millis(20), path(9), new), None);
+        // The observer was sooner with this answer, too.
+        assert_eq!(validation.on_response(Instant::from_millis(35), path(9), old), Some(false));
+        assert!(!validation.handle_timeout(Instant::from_millis(100)));
+        validation.on_received(Instant::from_millis(100), path(9), 100, true, || TOKEN);
+        assert_eq!(validation.poll_challenge(Instant::from_millis(100), LEN), None, "held");
+        let later = Instant::from_millis(600);
+        validation.on_received(later, path(9), 100, true, || TOKEN);
+        assert!(validation.poll_challenge(later, LEN).is_some(), "not for ever");
+        assert_eq!(validation.path(), path(1));
+    }
+
+    #[test]
+    fn a_move_is_taken_back_when_the_old_path_answers_after_all() {
+        let (mut validation, new, old) = raced();
+        assert_eq!(validation.on_response(Instant::from_millis(20), path(9), new), None);
+        assert!(validation.handle_timeout(Instant::from_millis(40)));
+        assert_eq!(validation.path(), path(9));
+        let again = Instant::from_millis(250);
+        assert_eq!(validation.poll_timeout(), Some(again), "the first question may have been lost");
+        assert_eq!(validation.poll_challenge(again, LEN), Some((path(1), old)));
+        assert_eq!(validation.on_response(Instant::from_millis(300), path(9), old), Some(true));
+        assert_eq!((validation.path(), validation.is_proven()), (path(1), true));
+    }
+
+    #[test]
+    fn the_old_path_is_asked_three_times_and_then_left() {
+        let (mut validation, new, old) = raced();
+        assert_eq!(validation.on_response(Instant::from_millis(20), path(9), new), None);
+        let mut asked = 1;
+        while let Some(due) = validation.poll_timeout() {
+            validation.handle_timeout(due);
+            asked += std::iter::from_fn(|| validation.poll_challenge(due, LEN)).count();
+        }
+        assert_eq!((asked, validation.path()), (3, path(9)));
+        assert_eq!(validation.on_response(Instant::from_millis(2000), path(9), old), None);
     }
 
     #[test]
     fn a_proof_from_elsewhere_or_with_another_token_moves_nothing() {
         let mut validation = Validation::trusted(path(1));
-        validation.on_received(Instant::ZERO, path(2), 100, true, || TOKEN);
-        assert_eq!(validation.on_response(path(3), TOKEN), None);
-        assert_eq!(validation.on_response(path(2), *b"notatall"), None);
+        validation.on_received(Instant::ZERO, path(2), 100, true, tokens());
+        assert_eq!(validation.on_response(Instant::ZERO, path(3), TOKEN), None);
+        assert_eq!(validation.on_response(Instant::ZERO, path(2), *b"notatall"), None);
         assert_eq!(validation.path(), path(1));
     }
 
@@ -167,7 +329,8 @@ mod tests {
         let mut validation = Validation::trusted(path(1));
         validation.on_received(Instant::ZERO, path(9), 100, true, || TOKEN);
         validation.on_received(Instant::ZERO, path(1), 100, true, || TOKEN);
-        assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), None);
+        let asked = std::iter::from_fn(|| validation.poll_challenge(Instant::ZERO, LEN));
+        assert!(asked.into_iter().all(|(asked, _)| asked == path(1)));
         assert_eq!(validation.path(), path(1));
     }
 
@@ -190,7 +353,7 @@ mod tests {
         validation.on_received(Instant::ZERO, path(9), 100, true, || *b"stranger");
         validation.on_received(Instant::ZERO, path(1), 100, true, || TOKEN);
         assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), Some((path(1), TOKEN)));
-        assert_eq!(validation.on_response(path(1), TOKEN), Some(false));
+        assert_eq!(validation.on_response(Instant::ZERO, path(1), TOKEN), Some(false));
         assert!(validation.is_proven());
     }
 
@@ -206,7 +369,7 @@ mod tests {
         assert_eq!(validation.poll_challenge(now, LEN), None, "silence ends the tries");
         validation.on_received(now, path(1), 100, true, || TOKEN);
         assert_eq!(validation.poll_challenge(now, LEN), Some((path(1), TOKEN)));
-        assert_eq!(validation.on_response(path(1), TOKEN), Some(false));
+        assert_eq!(validation.on_response(Instant::ZERO, path(1), TOKEN), Some(false));
         assert!(validation.is_proven());
     }
 

@@ -6,6 +6,7 @@
 //! | a hole in the order has lasted too long | packets behind it are released |
 //! | a link's window saw no confirmation | it closes (RFC 6298); later the link is down |
 //! | a link is joining, down, or doubtful | it is asked again |
+//! | a path on trial has answered, the one before has not | the link moves there |
 //! | a link was silent | it says that it is there; its NAT stays open |
 //! | others carried packets | an idle link says that nothing is under way on it |
 //! | keys are old | fresh ones are made; dead ones are forgotten |
@@ -40,7 +41,9 @@ impl Tunnel {
         self.drops.add(DropReason::QueueTimeout, self.queue.handle_timeout(now));
         self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
         for at in 0..self.links.len() {
-            self.links[at].handle_timeout(now);
+            if let Some(moved) = self.links[at].handle_timeout(now) {
+                self.events.push_back(moved);
+            }
             if self.links[at].pending.join {
                 self.departed.announce(&mut self.links[at].pending.leaves);
             }
@@ -69,7 +72,13 @@ impl Tunnel {
 }
 
 impl Link {
-    fn handle_timeout(&mut self, now: Instant) {
+    /// Returns the event of a path that moved.
+    fn handle_timeout(&mut self, now: Instant) -> Option<Event> {
+        let before = self.path();
+        let moved = self.validation.handle_timeout(now);
+        if moved {
+            self.moved(now, before);
+        }
         let (mtu, receiver) = (&mut self.mtu, &mut self.receiver);
         self.sender.handle_timeout(now, |settled| settle(now, &settled, mtu, receiver));
         self.mtu.handle_timeout(now);
@@ -92,5 +101,6 @@ impl Link {
                 None => {}
             }
         }
+        moved.then(|| Event::PathMoved(self.id, self.path()))
     }
 }
