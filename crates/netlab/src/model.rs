@@ -6,8 +6,8 @@
 //! - nothing is delivered twice, altered, or invented; marks (ECN) are set only where they may be;
 //! - the order is kept, except for packets that the receiver counted as late;
 //! - what the receiver counts is what it delivered;
-//! - a late packet was skipped by a deadline or for want of room, unless links reorder or leave: a
-//!   packet under way on a live link is never skipped by proof;
+//! - no late packet was skipped by proof, unless links reorder or leave: a packet under way on a live
+//!   link is never taken for lost;
 //! - where nothing was lost, nothing is skipped by proof;
 //! - no packet is missing that the sender did not drop and the network did not lose;
 //! - memory stays within its bounds;
@@ -246,7 +246,7 @@ impl Model {
         })?;
         hold(reseq.duplicates + reseq.too_old == 0, || format!("repeated numbers: {}", context()))?;
         if !disturbance.reordered && !disturbance.interrupted {
-            hold(reseq.late <= reseq.skipped_by_deadline + reseq.skipped_by_full, || {
+            hold(reseq.late_after_proof == 0, || {
                 format!("skipped by proof, then it came: {}", context())
             })?;
             hold(disturbance.lost > 0 || reseq.skipped_by_proof == 0, || {

@@ -142,6 +142,9 @@ pub struct Stats {
     pub resequenced: u64,
     /// Packets that came after their number was skipped: delivered at once, out of order.
     pub late: u64,
+    /// Of these, packets whose number was skipped because it seemed proven lost. Zero as long as links
+    /// keep the order that was measured and none that may still carry a packet is taken for dead.
+    pub late_after_proof: u64,
     /// Packets dropped because their number was delivered or waits already.
     pub duplicates: u64,
     /// Packets dropped because they came so late that nobody remembers whether they did before.
@@ -180,7 +183,7 @@ pub enum State {
 }
 
 /// Why a number is passed over.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Proof,
     Deadline,
@@ -414,8 +417,9 @@ impl Resequencer {
 
     fn place_behind(&mut self, global: u64, packet: &[u8], out: &mut impl PacketSink) {
         match self.skipped.take(global) {
-            Below::Late => {
+            Below::Late(cause) => {
                 self.stats.late += 1;
+                self.stats.late_after_proof += u64::from(cause == Cause::Proof);
                 out.deliver(packet);
             }
             Below::Duplicate => self.stats.duplicates += 1,
@@ -558,7 +562,7 @@ impl Resequencer {
             Cause::Full => &mut self.stats.skipped_by_full,
         };
         *counter += to - self.expected;
-        self.skipped.push(self.expected, to);
+        self.skipped.push(self.expected, to, cause);
     }
 
     /// A hole was closed by arrival or proof: expiries are no longer in a row.

@@ -220,6 +220,24 @@ fn links_that_leave_or_fall_are_not_waited_for() {
 }
 
 #[test]
+fn a_late_packet_is_counted_by_what_passed_it_over() {
+    type Passed = fn(&mut Bench);
+    let table: [(&str, Passed, u64); 2] = [
+        ("proof", |b| b.reseq.link_down(b.now, SLOW, &mut b.out), 1),
+        ("deadline", Bench::time_out, 0),
+    ];
+    for (name, passed, after_proof) in table {
+        let mut bench = Bench::new(Config::default());
+        bench.data(FAST, 1);
+        passed(&mut bench);
+        bench.data(SLOW, 0);
+        let stats = bench.reseq.stats();
+        assert_eq!((bench.take(), stats.late), (vec![1, 0], 1), "{name}");
+        assert_eq!(stats.late_after_proof, after_proof, "{name}");
+    }
+}
+
+#[test]
 fn what_a_leaving_link_has_under_way_is_awaited() {
     let mut bench = Bench::new(Config::default());
     let end = bench.locals[1] + 1;
