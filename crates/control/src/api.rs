@@ -282,6 +282,10 @@ pub struct LinkStatus {
     /// Largest datagram known to pass, in bytes with IP and UDP headers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<u16>,
+    /// How often datagrams of a size that had passed were found to pass no more, without a word from
+    /// the path.
+    #[serde(default)]
+    pub black_holes: u64,
     /// Congestion window of this end, in datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwnd: Option<u32>,

@@ -132,6 +132,7 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         loss_recent: proven.map(|sender| sender.loss_ratio),
         loss_total: proven.map(|sender| share(sender.lost, resolved)),
         path_mtu: core.map(|core| core.path_mtu),
+        black_holes: core.map_or(0, |core| core.black_holes),
         cwnd: sender.map(|sender| sender.window),
         in_flight: sender.map_or(0, |sender| sender.in_flight),
         keepalive_s: core.and_then(|core| core.keepalive).map(|every| every.as_secs_f64()),

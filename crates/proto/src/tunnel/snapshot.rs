@@ -34,6 +34,8 @@ pub struct LinkStats {
     pub delay_variation: Option<Duration>,
     /// Path MTU of what goes out, IP level, bytes.
     pub path_mtu: u16,
+    /// How often the path was found to swallow what it had carried before.
+    pub black_holes: u64,
     /// Keepalive interval in force.
     pub keepalive: Option<Duration>,
     /// Datagrams sent.
@@ -90,6 +92,7 @@ impl Tunnel {
             receiver: link.receiver.stats(),
             delay_variation: self.reseq.delay_variation(link.id),
             path_mtu: link.mtu.mtu(),
+            black_holes: link.mtu.black_holes(),
             keepalive: link.keepalive.interval(),
             sent: link.sent,
             received: link.received,
