@@ -232,12 +232,6 @@ impl<'a> PacketView<'a> {
         self.source.is_ipv6() || self.bytes[6] & 0x40 != 0
     }
 
-    /// Differentiated services codepoint, 6 bits.
-    #[must_use]
-    pub fn dscp(&self) -> u8 {
-        self.traffic_class() >> 2
-    }
-
     /// Congestion notification bits.
     #[must_use]
     pub fn ecn(&self) -> Ecn {

@@ -153,7 +153,7 @@ pub struct Stats {
     pub skipped_by_proof: u64,
     /// Numbers skipped because the wait was over.
     pub skipped_by_deadline: u64,
-    /// Numbers skipped because there was no room to wait, a jump was too far, or the session ended.
+    /// Numbers skipped because there was no room to wait or a jump was too far.
     pub skipped_by_full: u64,
     /// Deadlines that passed.
     pub expiries: u64,
@@ -325,15 +325,6 @@ impl Resequencer {
         while self.deadline().is_some_and(|deadline| now >= deadline) {
             self.expire(now, out);
         }
-    }
-
-    /// A new session: its numbers begin at `first` and its links are added anew. What waits is delivered.
-    pub fn reset(&mut self, now: Instant, first: u64, out: &mut impl PacketSink) {
-        self.advance_to(now, self.expected + self.buffer.span(), Cause::Full, out);
-        self.finish_step();
-        self.links.reset();
-        self.skipped.reset(first);
-        (self.expected, self.next_unseen) = (first, first);
     }
 
     /// The number to be delivered next.

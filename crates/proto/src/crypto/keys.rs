@@ -76,11 +76,6 @@ pub struct Opened<'a> {
     pub plaintext: &'a mut [u8],
     /// The epoch of its key.
     pub epoch: u32,
-    /// Whether that is the newest epoch.
-    pub newest: bool,
-    /// Whether it is the first authentic datagram of a newer epoch than all before: a responder sends
-    /// under it from now on.
-    pub confirmed_now: bool,
 }
 
 /// All live keys of a session.
@@ -161,8 +156,8 @@ impl KeyRing {
         });
         key.windows[at].1.mark(number);
         let epoch = key.epoch;
-        let confirmed_now = self.confirm(now, epoch);
-        Ok(Opened { plaintext, epoch, newest: epoch == self.newest, confirmed_now })
+        self.confirm(now, epoch);
+        Ok(Opened { plaintext, epoch })
     }
 
     /// Seals one datagram in place under the current send key; see [`Sealer::seal`]. The clear bytes
@@ -197,12 +192,6 @@ impl KeyRing {
     #[must_use]
     pub const fn newest_epoch(&self) -> u32 {
         self.newest
-    }
-
-    /// Whether the peer was heard under the newest epoch.
-    #[must_use]
-    pub fn is_confirmed(&self) -> bool {
-        self.confirmed == Some(self.newest)
     }
 
     /// Whether the send key has sealed so much that a rekey should start.
@@ -285,12 +274,6 @@ impl KeyRing {
         }
     }
 
-    /// How many receive keys are held.
-    #[must_use]
-    pub fn live_keys(&self) -> usize {
-        self.receive.iter().flatten().count()
-    }
-
     fn put(&mut self, keys: &EpochKeys, links: LinkSet) {
         self.receive[slot(keys.epoch)] = Some(Box::new(ReceiveKey {
             epoch: keys.epoch,
@@ -306,10 +289,10 @@ impl KeyRing {
         }
     }
 
-    /// The peer was heard under `epoch`. Returns whether that is news.
-    fn confirm(&mut self, now: Instant, epoch: u32) -> bool {
+    /// The peer was heard under `epoch`.
+    fn confirm(&mut self, now: Instant, epoch: u32) {
         if self.confirmed.is_some_and(|confirmed| confirmed >= epoch) {
-            return false;
+            return;
         }
         self.confirmed = Some(epoch);
         if self.next_send.as_ref().is_some_and(|send| send.epoch == epoch) {
@@ -319,7 +302,6 @@ impl KeyRing {
         for key in self.receive.iter_mut().flatten().filter(|key| key.epoch < epoch) {
             key.expires.get_or_insert(dies);
         }
-        true
     }
 
     fn is_link_used(&self, now: Instant, link: LinkId) -> bool {

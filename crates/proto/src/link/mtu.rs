@@ -188,32 +188,10 @@ impl PathMtu {
         }
     }
 
-    /// The interface's MTU changed.
-    pub fn set_max(&mut self, now: Instant, max: u16) {
-        let max = max.max(self.header_len.saturating_add(1)).min(u16::MAX - 1);
-        if max == self.max {
-            return;
-        }
-        self.max = max;
-        self.failed = max + 1;
-        self.usable = self.usable.min(max);
-        self.round = None;
-        self.next_round = now;
-        if matches!(self.state, State::Search | State::Complete) {
-            self.search(now);
-        }
-    }
-
     /// The largest IP packet that may be sent now.
     #[must_use]
     pub fn mtu(&self) -> u16 {
         self.usable
-    }
-
-    /// The largest datagram that may be sent now.
-    #[must_use]
-    pub fn max_datagram(&self) -> u16 {
-        self.usable.saturating_sub(self.header_len)
     }
 
     /// The phase of the search.

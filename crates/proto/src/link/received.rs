@@ -4,12 +4,11 @@
 //! report that held it as it is now; every report repeats the unconfirmed ranges, so that a lost report
 //! loses nothing. The highest range is always reported: it carries the largest number.
 //!
-//! Ranges stay known after they were confirmed, for the question whether a missing number may still come.
+//! Ranges stay known after they were confirmed: a late number is told from a copy, and by how much it is late.
 //! The set is bounded: the lowest range is forgotten first, and with it the gaps beneath.
 
 use arrayvec::ArrayVec;
 
-use super::reordering::Tolerance;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
@@ -81,7 +80,7 @@ struct Kept {
 pub struct Received {
     /// Highest first; none touches the next.
     kept: ArrayVec<Kept, MAX_KEPT>,
-    /// Everything below is settled or forgotten.
+    /// Everything below is forgotten.
     floor: u64,
     /// When the largest number arrived.
     largest_at: Instant,
@@ -132,46 +131,6 @@ impl Received {
     #[must_use]
     pub fn largest(&self) -> Option<u64> {
         self.kept.first().map(|top| top.last)
-    }
-
-    /// The lowest number that has not arrived; gaps that are no longer remembered do not count.
-    #[must_use]
-    pub fn lowest_missing(&self) -> u64 {
-        match self.kept.last() {
-            Some(lowest) if lowest.first <= self.floor => lowest.last + 1,
-            _ => self.floor,
-        }
-    }
-
-    /// Whether every number below `number` arrived, as far as gaps are remembered.
-    #[must_use]
-    pub fn contiguous_below(&self, number: u64) -> bool {
-        self.lowest_missing() >= number
-    }
-
-    /// The number below which nothing is expected any more: each one arrived, or was overtaken by more
-    /// numbers *and* longer ago than ever seen late on this link.
-    #[must_use]
-    pub fn settled_below(&self, now: Instant, tolerance: Tolerance) -> u64 {
-        let next = self.next();
-        let mut settled = next;
-        for (index, above) in self.kept.iter().enumerate() {
-            let beneath = self.kept.get(index + 1).map_or(self.floor, |below| below.last + 1);
-            // The highest number of this gap was overtaken least.
-            let overtaken_by = next - above.first;
-            let open = now.since(above.opened);
-            let lost = overtaken_by > tolerance.distance && open >= tolerance.lateness;
-            if beneath < above.first && !lost {
-                settled = beneath;
-            }
-        }
-        settled
-    }
-
-    /// Whether there is a range that no report has held yet as it is now.
-    #[must_use]
-    pub fn has_news(&self) -> bool {
-        self.kept.iter().any(|kept| kept.epoch > self.epoch)
     }
 
     /// Ranges whose report the peer has not confirmed.
@@ -293,7 +252,6 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
-    const NONE: Tolerance = Tolerance { distance: 0, lateness: Duration::ZERO };
 
     fn at(millis: u64) -> Instant {
         Instant::from_millis(millis)
@@ -343,37 +301,6 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_missing_number_is_known() {
-        for (numbers, missing) in
-            [(&[][..], 0), (&[1], 0), (&[0], 1), (&[0, 1, 3], 2), (&[0, 3, 1, 2], 4)]
-        {
-            let received = received(numbers);
-            assert_eq!(received.lowest_missing(), missing, "{numbers:?}");
-            assert!(received.contiguous_below(missing) && !received.contiguous_below(missing + 1));
-        }
-        assert_eq!(Received::new(100).lowest_missing(), 100);
-    }
-
-    #[test]
-    fn a_gap_is_settled_when_it_is_older_and_farther_than_ever_seen_late() {
-        // 3 has been missing since 3 ms, 6 since 5 ms.
-        let received = received(&[0, 1, 2, 4, 5, 7]);
-        let tolerance = |distance, lateness| Tolerance { distance, lateness: MS * lateness };
-        for (now, tolerance, settled) in [
-            (5, NONE, 8),
-            (5, tolerance(1, 0), 6),
-            (5, tolerance(3, 2), 6),
-            (5, tolerance(3, 3), 3),
-            (6, tolerance(3, 3), 6),
-            (999, tolerance(4, 3), 3),
-            (999, tolerance(0, 994), 8),
-            (999, tolerance(0, 995), 6),
-        ] {
-            assert_eq!(received.settled_below(at(now), tolerance), settled, "{now} {tolerance:?}");
-        }
-    }
-
-    #[test]
     fn ranges_are_repeated_until_a_report_that_held_them_is_confirmed() {
         let mut received = received(&[0, 2, 4]);
         let first = received.on_reported(3);
@@ -388,7 +315,6 @@ mod tests {
         let third = received.on_reported(2);
         received.on_confirmed(third);
         assert_eq!(pairs(&received.ranges()), [(6, 6)], "the largest is always told");
-        assert!(received.contiguous_below(3) && !received.contiguous_below(4));
     }
 
     #[test]
@@ -397,7 +323,9 @@ mod tests {
         let cut = received.on_reported(2);
         received.on_confirmed(cut);
         assert_eq!(pairs(&received.ranges()), [(4, 4), (0, 0)]);
-        assert!(received.has_news());
+        let rest = received.on_reported(2);
+        received.on_confirmed(rest);
+        assert_eq!(received.unconfirmed(), 0);
     }
 
     #[test]
@@ -415,7 +343,6 @@ mod tests {
         assert_eq!((ranges.len(), ranges[0].last), (MAX_REPORT_RANGES, 1998));
         assert_eq!(received.unconfirmed(), MAX_KEPT);
         assert_eq!(received.forgotten(), 1000 - 64);
-        assert_eq!(received.lowest_missing(), 1998 - 2 * 64 + 1);
         assert_eq!(received.insert(at(0), 1998 - 2 * 64), Placement::Forgotten);
     }
 
@@ -424,8 +351,7 @@ mod tests {
 
         #[test]
         fn the_set_agrees_with_a_plain_set(
-            numbers in prop::collection::vec(0u64..60, 0..80), now in 0u64..100,
-            distance in 0u64..10,
+            numbers in prop::collection::vec(0u64..60, 0..80),
         ) {
             let received = received(&numbers);
             let plain: BTreeSet<_> = numbers.iter().copied().collect();
@@ -435,18 +361,6 @@ mod tests {
             for pair in received.ranges().windows(2) {
                 prop_assert!(pair[1].last + 1 < pair[0].first, "ranges touch");
             }
-            let missing = (0..).find(|number| !plain.contains(number)).unwrap();
-            prop_assert_eq!(received.lowest_missing(), missing);
-            let tolerance = Tolerance { distance, lateness: Duration::ZERO };
-            let next = plain.last().map_or(0, |last| last + 1);
-            let settled = (0..next)
-                .find(|number| !plain.contains(number) && {
-                    // The highest number of the same gap decides for the whole gap.
-                    let top = (*number..next).find(|n| plain.contains(n)).unwrap() - 1;
-                    next - 1 - top <= distance
-                })
-                .unwrap_or(next);
-            prop_assert_eq!(received.settled_below(at(now + 100), tolerance), settled);
         }
     }
 }

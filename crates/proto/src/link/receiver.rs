@@ -246,25 +246,6 @@ impl LinkReceiver {
         self.reordering.tolerance(now)
     }
 
-    /// The number below which nothing is expected any more: each number arrived, or was overtaken by more
-    /// numbers and longer ago than ever seen late on this link.
-    #[must_use]
-    pub fn settled_below(&self, now: Instant) -> u64 {
-        self.received.settled_below(now, self.reordering.tolerance(now))
-    }
-
-    /// Whether every number below `number` arrived, as far as gaps are remembered (the last 64).
-    #[must_use]
-    pub fn contiguous_below(&self, number: u64) -> bool {
-        self.received.contiguous_below(number)
-    }
-
-    /// The lowest number that has not arrived, as far as gaps are remembered.
-    #[must_use]
-    pub fn lowest_missing(&self) -> u64 {
-        self.received.lowest_missing()
-    }
-
     /// The largest number that arrived.
     #[must_use]
     pub fn largest(&self) -> Option<u64> {
@@ -463,9 +444,7 @@ mod tests {
         report(&mut receiver, at(3));
         assert_eq!(receiver.reordering(at(3)).distance, 1);
         assert!(!arrive(&mut receiver, at(4), full(4)));
-        assert_eq!(receiver.settled_below(at(4)), 3, "3 may still come");
         assert!(arrive(&mut receiver, at(5), full(5)), "two full ones are due all the same");
-        assert_eq!(receiver.settled_below(at(5)), 6);
     }
 
     #[test]
@@ -566,7 +545,6 @@ mod tests {
             forgotten_ranges: 0,
         };
         assert_eq!(receiver.stats(), stats);
-        assert_eq!((receiver.lowest_missing(), receiver.largest()), (3, Some(2)));
-        assert!(receiver.contiguous_below(3) && !receiver.contiguous_below(4));
+        assert_eq!(receiver.largest(), Some(2));
     }
 }

@@ -36,7 +36,6 @@ const MAX_BACKOFF: u32 = 9;
 pub struct Rtt {
     smoothed: Option<Smoothed>,
     min: Option<Duration>,
-    latest: Option<Duration>,
     backoff: u32,
 }
 
@@ -49,7 +48,6 @@ struct Smoothed {
 impl Rtt {
     /// A sample came in: the time from sending to the arrival of the report, without the report delay.
     pub fn on_sample(&mut self, rtt: Duration) {
-        self.latest = Some(rtt);
         self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
         self.smoothed = Some(match self.smoothed {
             // RFC 6298 §2.2
@@ -77,12 +75,6 @@ impl Rtt {
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
         self.min
-    }
-
-    /// The newest sample.
-    #[must_use]
-    pub fn latest(&self) -> Option<Duration> {
-        self.latest
     }
 
     /// The timeout, backed off.
@@ -133,7 +125,7 @@ mod tests {
             assert_eq!(rtt.srtt().unwrap().as_micros(), srtt);
             assert_eq!(rtt.rttvar().unwrap().as_micros(), var);
         }
-        assert_eq!((rtt.min(), rtt.latest()), (Some(ms(30)), Some(ms(30))));
+        assert_eq!(rtt.min(), Some(ms(30)));
         assert_eq!(rtt.rto().as_micros(), 100_000 + 4 * 56_093 + 25_000 + 3, "4 * 56,093.75");
     }
 

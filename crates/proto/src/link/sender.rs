@@ -105,7 +105,6 @@ pub struct LinkSender {
     deadline: Option<Instant>,
     /// When a datagram in the window was last sent.
     last_in_window: Option<Instant>,
-    last_confirmed: Option<Instant>,
     ce_count: u32,
     totals: SenderStats,
 }
@@ -124,7 +123,6 @@ impl LinkSender {
             recent: RecentLoss::default(),
             deadline: None,
             last_in_window: None,
-            last_confirmed: None,
             ce_count: 0,
             totals: SenderStats::default(),
         }
@@ -178,12 +176,6 @@ impl LinkSender {
     #[must_use]
     pub fn unanswered_since(&self) -> Option<Instant> {
         self.sent.unanswered_since()
-    }
-
-    /// When a report last confirmed something.
-    #[must_use]
-    pub fn last_confirmed(&self) -> Option<Instant> {
-        self.last_confirmed
     }
 
     /// A datagram left. Returns its number, which is what [`next_number`](Self::next_number) said before.
@@ -418,7 +410,6 @@ impl LinkSender {
     /// RFC 6298 §5.2 and §5.3.
     fn restart_timer(&mut self, now: Instant, confirmed: bool) {
         if confirmed {
-            self.last_confirmed = Some(now);
             self.rtt.end_backoff();
         }
         if self.in_flight() == 0 {

@@ -52,14 +52,17 @@ fn a_udp_packet_is_read() {
     assert_eq!(view.destination().to_string(), "192.168.0.199");
     assert_eq!((view.protocol(), view.ports()), (protocol::UDP, Some((5000, 53))));
     assert!(view.dont_fragment());
-    assert_eq!((view.fragment(), view.dscp(), view.ecn()), (Fragment::Whole, 0, Ecn::NotEct));
+    assert_eq!(
+        (view.fragment(), view.traffic_class(), view.ecn()),
+        (Fragment::Whole, 0, Ecn::NotEct)
+    );
 
     let view = PacketView::parse(UDP_V6).expect("a packet");
     assert_eq!(view.source().to_string(), "2001:db8::1");
     assert_eq!(view.destination().to_string(), "2001:db8::2");
     assert_eq!((view.protocol(), view.ports()), (protocol::UDP, Some((5000, 53))));
     assert!(view.dont_fragment());
-    assert_eq!((view.dscp(), view.ecn()), (46, Ecn::Ect1));
+    assert_eq!((view.traffic_class() >> 2, view.ecn()), (46, Ecn::Ect1));
 }
 
 #[test]
@@ -178,13 +181,13 @@ fn marks_are_set_and_the_checksum_stays_right() {
             set_ecn(&mut packet, ecn);
             assert!(checksum_is_right(&[&packet[..20]]), "{tos} {ecn:?}");
             let view = PacketView::parse(&packet).expect("a packet");
-            assert_eq!((view.dscp(), view.ecn()), (tos >> 2, ecn));
+            assert_eq!((view.traffic_class() >> 2, view.ecn()), (tos >> 2, ecn));
         }
     }
     let mut packet = UDP_V6.to_vec();
     set_ecn(&mut packet, Ecn::Ce);
     assert_eq!(packet[..2], [0x6b, 0xb0]);
-    assert_eq!(PacketView::parse(&packet).expect("a packet").dscp(), 46);
+    assert_eq!(PacketView::parse(&packet).expect("a packet").traffic_class() >> 2, 46);
 }
 
 proptest! {
@@ -201,7 +204,7 @@ proptest! {
                 bytes[at..at + 2].copy_from_slice(&length.to_be_bytes());
             }
             if let Ok(view) = PacketView::parse(&bytes) {
-                let _ = (view.ports(), view.flow_key(), view.dscp(), view.ecn(), view.dont_fragment());
+                let _ = (view.ports(), view.flow_key(), view.ecn(), view.dont_fragment());
                 let from = if view.source().is_ipv4() {
                     IpAddr::V4(Ipv4Addr::LOCALHOST)
                 } else {

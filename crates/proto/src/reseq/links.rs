@@ -144,12 +144,6 @@ impl Links {
         Duration::from_micros(spread.unsigned_abs())
     }
 
-    /// Forgets all links.
-    pub(super) fn reset(&mut self) {
-        self.table.clear();
-        self.proven.clear();
-    }
-
     fn awaited(&self) -> impl Iterator<Item = &Tracked> {
         self.table.iter().filter(|link| !matches!(link.standing, Standing::Down))
     }

@@ -81,12 +81,6 @@ impl Skipped {
         Below::Late(cause)
     }
 
-    /// Forgets everything: the numbers begin anew at `first`.
-    pub(super) fn reset(&mut self, first: u64) {
-        self.ranges = VecDeque::new();
-        self.remembered_from = first;
-    }
-
     fn bound(&mut self) {
         if self.ranges.len() > MAX_RANGES
             && let Some(Range { to, .. }) = self.ranges.pop_front()

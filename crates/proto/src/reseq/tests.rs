@@ -400,21 +400,6 @@ fn a_jump_far_ahead_releases_all_and_moves_on() {
 }
 
 #[test]
-fn a_new_session_flushes_and_counts_anew() {
-    let mut bench = Bench::new(Config::default());
-    bench.data(FAST, 2);
-    bench.reseq.reset(bench.now, 0, &mut bench.out);
-    assert_eq!(
-        (bench.take(), bench.reseq.state(), bench.reseq.expected()),
-        (vec![2], State::InOrder, 0)
-    );
-    bench.reseq.link_added(FAST, 0);
-    bench.locals = [0; 2];
-    bench.data(FAST, 0);
-    assert_eq!(bench.take(), [0]);
-}
-
-#[test]
 fn buffers_are_recycled() {
     let mut bench = Bench::new(Config::default());
     let mut next = 0;

@@ -66,7 +66,6 @@ pub(super) struct Pending {
     pub(super) join: bool,
     pub(super) join_ack: bool,
     pub(super) ping: bool,
-    pub(super) mark: bool,
     /// Tokens of challenges: a peer may ask at two addresses at a time.
     pub(super) responses: ArrayVec<[u8; 8], 2>,
     pub(super) echo_after: Option<(u32, u32)>,
@@ -91,7 +90,6 @@ impl Pending {
         self.join
             || self.join_ack
             || self.ping
-            || self.mark
             || !self.responses.is_empty()
             || self.echo_after.is_some()
             || self.echo.is_some()

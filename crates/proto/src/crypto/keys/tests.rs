@@ -52,6 +52,11 @@ fn receive(ring: &mut KeyRing, now: Instant, sent: &Sent) -> Result<u32, OpenErr
     Ok(opened.epoch)
 }
 
+/// How many receive keys are held.
+fn live_keys(ring: &KeyRing) -> usize {
+    ring.receive.iter().flatten().count()
+}
+
 #[test]
 fn a_responder_sends_nothing_before_it_has_heard_the_initiator() {
     let (mut a, mut b) = pair();
@@ -68,7 +73,7 @@ fn a_reflected_datagram_is_not_authentic() {
     let (mut a, _) = pair();
     let own = send(&mut a, LINK, 0);
     assert_eq!(receive(&mut a, at(0), &own), Err(OpenError::NotAuthentic));
-    assert!(!a.is_confirmed());
+    assert_eq!(a.confirmed, None);
 }
 
 #[test]
@@ -78,7 +83,7 @@ fn a_replay_is_refused_before_and_a_forgery_after_the_decryption_and_neither_mov
     let mut forged = high.clone();
     forged.3[0] ^= 1;
     assert_eq!(receive(&mut b, at(0), &forged), Err(OpenError::NotAuthentic));
-    assert!(!b.is_confirmed());
+    assert_eq!(b.confirmed, None);
     assert_eq!(receive(&mut b, at(0), &low), Ok(0));
     assert_eq!(receive(&mut b, at(0), &forged), Err(OpenError::NotAuthentic));
     assert_eq!(receive(&mut b, at(0), &low), Err(OpenError::Replayed));
@@ -128,7 +133,7 @@ fn an_old_key_opens_until_its_last_moment_and_not_after() {
         assert_eq!(receive(&mut b, just_before, &old[2]), Ok(0));
         assert_eq!(receive(&mut b, end, &old[2]), Err(OpenError::KeyPhaseUnknown));
         b.handle_timeout(end);
-        assert_eq!((b.live_keys(), b.poll_timeout()), (1, None));
+        assert_eq!((live_keys(&b), b.poll_timeout()), (1, None));
     }
 }
 
@@ -174,7 +179,7 @@ fn forty_rekeys_a_second_apart_wrap_the_phases_twice_and_lose_and_confuse_nothin
             }
         }
         b.handle_timeout(at(second));
-        most = most.max(b.live_keys());
+        most = most.max(live_keys(&b));
     }
     assert!((11..=12).contains(&most), "{most} keys lived at once");
 }
@@ -189,7 +194,7 @@ fn an_epoch_whose_phase_still_lives_is_not_installed_and_nothing_changes() {
     }
     assert!(!b.can_install(at(1)));
     assert_eq!(b.install(at(1), &epoch(16).1, [LINK]), Err(InstallError::PhaseLive));
-    assert_eq!((b.newest_epoch(), b.live_keys()), (15, 16));
+    assert_eq!((b.newest_epoch(), live_keys(&b)), (15, 16));
     assert_eq!(receive(&mut b, at(1), &send(&mut a, LINK, 1)), Ok(0));
 }
 

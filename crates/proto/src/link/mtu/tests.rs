@@ -113,7 +113,7 @@ fn a_path_of_1500_is_known_after_two_round_trips() {
     let mut sim = Sim::new(1500, 1500);
     assert_eq!((sim.path.mtu(), sim.path.state()), (BASE, State::Base));
     let took = sim.run_until(secs(1), |path| path.state() == State::Complete);
-    assert_eq!((sim.path.mtu(), sim.path.max_datagram()), (1500, 1472));
+    assert_eq!(sim.path.mtu(), 1500);
     assert!(took <= Duration::from_millis(110), "{took:?}");
 }
 
@@ -245,7 +245,7 @@ fn a_raised_mtu_is_found_after_ten_minutes() {
 fn a_path_below_the_base_is_used_with_the_least_size() {
     let mut sim = Sim::new(1240, 1500);
     sim.run_until(secs(20), |path| path.state() == State::Error);
-    assert_eq!(sim.path.max_datagram(), 1200);
+    assert_eq!(sim.path.mtu(), 1200 + 28, "the headers of IPv4");
     sim.run(secs(300));
     assert!(sim.probes < 30, "{}", sim.probes);
     sim.mtu = 1500;
@@ -297,17 +297,7 @@ fn another_path_starts_anew_and_a_rebinding_keeps_the_size() {
     sim.path.reset(sim.now, 48, 1492);
     assert_eq!((sim.path.mtu(), sim.path.state()), (BASE, State::Base));
     sim.run_until(secs(10), |path| path.state() == State::Complete);
-    assert_eq!(sim.path.max_datagram(), 1400 - 48);
-}
-
-#[test]
-fn a_smaller_interface_bounds_at_once() {
-    let mut sim = Sim::new(1500, 1500);
-    sim.run(secs(1));
-    sim.path.set_max(sim.now, 1400);
     assert_eq!(sim.path.mtu(), 1400);
-    sim.path.set_max(sim.now, 1500);
-    sim.run_until(secs(1), |path| path.mtu() == 1500);
 }
 
 #[test]
@@ -321,15 +311,14 @@ fn no_sequence_of_events_breaks_the_bounds() {
             now += Duration::from_millis(rng.random_range(0..400));
             let sizes = [path.mtu(), path.mtu().saturating_add(1), BASE, USUAL, rng.random()];
             let size = sizes[rng.random_range(0..sizes.len())];
-            match rng.random_range(0..10) {
+            match rng.random_range(0..9) {
                 0 => path.on_probe_lost(now, size),
                 1 => path.on_probe_acked(now, size),
                 2 => path.on_acked(now, size),
                 3 => path.on_lost(now, size, rng.random()),
                 4 => path.on_hint(now, size),
-                5 => path.set_max(now, size),
-                6 => path.revalidate(now),
-                7 if rng.random_bool(0.2) => path.reset(now, header_len, size),
+                5 => path.revalidate(now),
+                6 if rng.random_bool(0.2) => path.reset(now, header_len, size),
                 _ => {
                     let sent = std::iter::from_fn(|| path.poll_probe(now)).take(9).count();
                     assert!(sent <= 2, "seed {seed}: {sent} probes at once");
@@ -338,7 +327,7 @@ fn no_sequence_of_events_breaks_the_bounds() {
                 }
             }
             assert!(path.mtu() <= path.max, "seed {seed}: {path:?}");
-            assert!(path.max_datagram() > 0, "seed {seed}: {path:?}");
+            assert!(path.mtu() > header_len, "seed {seed}: {path:?}");
         }
     }
 }
