@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 mod cuts;
+mod links;
 mod marks;
 mod mtu;
 mod nat;
@@ -13,10 +14,12 @@ mod speed;
 
 use std::time::Duration;
 
+use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::Counters;
 use ropewalk_netlab::pair::{TunnelLab, conditions, link_config, tunnels};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::TunnelStats;
 
 /// Decides losses and jitter; any other number gives other figures within the same bounds.
 const SEED: u64 = 1;
@@ -45,6 +48,14 @@ pub(crate) fn settled(
     }
     lab.run_until(Instant::ZERO + s(2));
     lab
+}
+
+/// The end that sends this way.
+pub(crate) fn sender(lab: &TunnelLab, towards: Towards) -> TunnelStats {
+    match towards {
+        Towards::Client => lab.proxy.stats(),
+        Towards::Proxy => lab.client.stats(),
+    }
 }
 
 /// Datagrams that one direction of a link did not deliver.

@@ -9,7 +9,7 @@ use ropewalk_proto::ecn::Ecn::{self, Ce, Ect0, Ect1, NotEct};
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::packet::PacketView;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::PacketSink;
+use ropewalk_proto::sink::{PacketSink, TransmitSink};
 
 use super::{s, settled};
 
@@ -58,6 +58,43 @@ fn through(inner: Ecn, outer: Ecn, v6: bool) -> (Option<Ecn>, u64) {
     lab.client.handle_datagram(lab.now, path, outer, &mut datagram, &mut tun);
     let came = tun.0.first().map(|packet| PacketView::parse(packet).expect("a packet").ecn());
     (came, lab.client.stats().drops.get(DropReason::CongestionMarkedNotCapable))
+}
+
+#[test]
+fn a_packets_mark_is_copied_to_its_datagram_unless_configured_otherwise() {
+    for (ecn, expected) in [(true, [NotEct, Ect0, Ce]), (false, [NotEct; 3])] {
+        let config = TunnelConfig { ecn, ..TunnelConfig::default() };
+        let mut lab = settled(&config, Keepalive::Off, &[(8.0, 10)]);
+        let mut sent = Sent::default();
+        for (number, mark) in (0..).zip([NotEct, Ect0, Ce]) {
+            let packet = Inner { ecn: mark, ..Inner::plain(Towards::Proxy, number, 1400) }.packet();
+            lab.client.handle_packet(lab.now, &packet, &mut Tun::default());
+            lab.client.poll_transmit(lab.now, &mut sent);
+        }
+        assert_eq!(sent.marks, expected, "ecn = {ecn}");
+    }
+}
+
+/// Notes the marks of large datagrams.
+#[derive(Default)]
+struct Sent {
+    buffer: Vec<u8>,
+    mark: Ecn,
+    marks: Vec<Ecn>,
+}
+
+impl TransmitSink for Sent {
+    fn reserve(&mut self, _: Path, ecn: Ecn, len: usize) -> Option<&mut [u8]> {
+        self.buffer = vec![0; len];
+        self.mark = ecn;
+        Some(&mut self.buffer)
+    }
+
+    fn commit(&mut self, len: usize) {
+        if len >= 1400 {
+            self.marks.push(self.mark);
+        }
+    }
 }
 
 #[test]

@@ -5,9 +5,8 @@ use ropewalk_netlab::netem::Conditions;
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
-use ropewalk_proto::tunnel::TunnelStats;
 
-use super::{SEED, ms, s, settled};
+use super::{SEED, ms, s, sender, settled};
 
 fn narrow(lab: &mut TunnelLab, link: usize, mtu: u32) {
     let link = &mut lab.links[link];
@@ -20,13 +19,6 @@ fn narrow(lab: &mut TunnelLab, link: usize, mtu: u32) {
 /// The path MTUs of what goes this way, as its sender shows them.
 fn path_mtus(lab: &TunnelLab, towards: Towards) -> Vec<u16> {
     sender(lab, towards).links.iter().map(|link| link.path_mtu).collect()
-}
-
-fn sender(lab: &TunnelLab, towards: Towards) -> TunnelStats {
-    match towards {
-        Towards::Client => lab.proxy.stats(),
-        Towards::Proxy => lab.client.stats(),
-    }
 }
 
 #[test]
