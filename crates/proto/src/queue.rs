@@ -102,6 +102,24 @@ impl EgressQueue {
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Bytes kept for packets to come.
+    #[must_use]
+    pub fn spare_bytes(&self) -> usize {
+        self.spare.iter().map(Vec::capacity).sum()
+    }
+
+    /// Whether memory is kept for packets to come.
+    #[must_use]
+    pub const fn has_spare(&self) -> bool {
+        !self.spare.is_empty()
+    }
+
+    /// Gives that memory back.
+    pub fn release_memory(&mut self) {
+        self.spare = Vec::new();
+        self.waiting.shrink_to_fit();
+    }
 }
 
 #[cfg(test)]
@@ -144,5 +162,18 @@ mod tests {
         assert!(!queue.push(Instant::ZERO, &[0]));
         queue.pop();
         assert!(queue.push(Instant::ZERO, &[0]));
+    }
+
+    #[test]
+    fn a_released_queue_keeps_only_what_waits() {
+        let mut queue = queue();
+        for byte in 0..2 {
+            queue.push(Instant::ZERO, &[byte]);
+        }
+        queue.pop();
+        assert!(queue.has_spare() && queue.spare_bytes() > 0);
+        queue.release_memory();
+        assert_eq!((queue.has_spare(), queue.spare_bytes()), (false, 0));
+        assert_eq!((queue.head(), queue.waiting.capacity()), (Some(&[1][..]), 1));
     }
 }

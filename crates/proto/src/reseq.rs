@@ -372,7 +372,19 @@ impl Resequencer {
         }
     }
 
-    /// Gives recycled memory back; for a session that has been idle for long.
+    /// Bytes kept for packets to come.
+    #[must_use]
+    pub fn spare_bytes(&self) -> usize {
+        self.buffer.spare_bytes()
+    }
+
+    /// Whether memory is kept for packets to come.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        self.buffer.has_spare()
+    }
+
+    /// Gives that memory back.
     pub fn release_memory(&mut self) {
         self.buffer.release_memory();
     }

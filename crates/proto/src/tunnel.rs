@@ -111,6 +111,8 @@ pub struct Tunnel {
     accepted: Traffic,
     /// A report to be repeated over another link.
     report_copy: Option<Report>,
+    /// When a packet last came or was to go.
+    last_packet: Instant,
     /// A packet that shared its datagram, while it is looked at.
     scratch: Vec<u8>,
     rng: StdRng,
@@ -175,6 +177,7 @@ impl Tunnel {
             delivered: Traffic::default(),
             accepted: Traffic::default(),
             report_copy: None,
+            last_packet: now,
             scratch: Vec::new(),
             rng: StdRng::from_seed(seed),
         }

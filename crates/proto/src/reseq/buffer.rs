@@ -164,7 +164,17 @@ impl Buffer {
         }
     }
 
-    /// Gives the memory of an idle buffer back.
+    /// Bytes kept for packets to come.
+    pub(super) fn spare_bytes(&self) -> usize {
+        self.pooled_bytes
+    }
+
+    /// Whether memory is kept for packets to come.
+    pub(super) fn has_spare(&self) -> bool {
+        !self.pool.is_empty()
+    }
+
+    /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
         self.pool = Vec::new();
         self.pooled_bytes = 0;

@@ -416,4 +416,5 @@ fn buffers_are_recycled() {
     let pooled = format!("{:?}", bench.reseq.buffer).matches("[]").count();
     assert!(pooled <= 52, "{pooled} buffers for 49 packets");
     bench.reseq.release_memory();
+    assert_eq!((bench.reseq.has_spare(), bench.reseq.spare_bytes()), (false, 0));
 }

@@ -44,6 +44,7 @@ impl Tunnel {
             return self.drops.count(DropReason::PacketTooBig);
         }
         self.accepted.count(packet.len());
+        self.last_packet = now;
         if !self.queue.push(now, packet) {
             self.drops.count(DropReason::QueueFull);
         }

@@ -55,6 +55,8 @@ pub struct TunnelStats {
     pub inner_mtu: Option<u16>,
     /// Packets waiting for a link, and their bytes.
     pub queued: (usize, usize),
+    /// Bytes of memory kept for packets to come.
+    pub spare_bytes: usize,
     /// Packets taken from the TUN.
     pub accepted: Traffic,
     /// Packets handed to the TUN.
@@ -74,6 +76,7 @@ impl Tunnel {
             epoch: self.keys.newest_epoch(),
             inner_mtu: self.inner_mtu,
             queued: (self.queue.len(), self.queue.bytes()),
+            spare_bytes: self.queue.spare_bytes() + self.reseq.spare_bytes(),
             accepted: self.accepted,
             delivered: self.delivered,
             reseq: self.reseq.stats(),
