@@ -299,7 +299,12 @@ impl Tunnel {
             };
             match frame {
                 Frame::Padding => {}
-                Frame::Packet(frame) => packet = Some(frame),
+                Frame::Packet(frame) if packet.is_none() => packet = Some(frame),
+                Frame::Packet(_) => {
+                    // The header's numbers are those of one packet (PROTOCOL §4).
+                    self.drops.count(DropReason::FrameMalformed);
+                    break;
+                }
                 Frame::Report(report) => self.on_report(now, at, &report),
                 Frame::Ping => self.links[at].receiver.demand(now),
                 Frame::Join { .. } => self.links[at].pending.join_ack |= self.side == Side::Proxy,
@@ -339,10 +344,15 @@ impl Tunnel {
         body: &[u8],
         sink: &mut impl PacketSink,
     ) {
-        for frame in Frames::new(body).flatten() {
-            if let Frame::Packet(frame) = frame {
-                self.offer_framed(now, received, &frame, sink);
-            }
+        let mut packets = Frames::new(body).flatten().filter_map(|frame| match frame {
+            Frame::Packet(frame) => Some(frame),
+            _ => None,
+        });
+        if let Some(frame) = packets.next() {
+            self.offer_framed(now, received, &frame, sink);
+        }
+        if packets.next().is_some() {
+            self.drops.count(DropReason::FrameMalformed);
         }
     }
 

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 mod cuts;
+mod frames;
 mod idle;
 mod links;
 mod marks;
