@@ -3,7 +3,8 @@
 //! 1. [`Tunnel::handle_packet`]: from the TUN, into the queue (bounded in time and bytes).
 //! 2. [`Tunnel::poll_transmit`]: first what has to be said without packets ([`control`](super::control)).
 //! 3. Then, for the packet at the head: views of the links that can carry it.
-//! 4. The scheduler picks a link, or none has room: the packet waits, or is dropped.
+//! 4. The scheduler picks a link, or none has room: the packet waits, or is dropped. One that has become too
+//!    big for every link since it came is dropped at once, lest it hold up the others.
 //! 5. The packet gets its global number, the datagram its local one; both are sealed into the batch.
 
 use std::net::IpAddr;
@@ -88,8 +89,13 @@ impl Tunnel {
         let mut views = Views::default();
         while let Some(packet) = self.queue.head() {
             let len = packet.len();
-            if len > views.narrowest {
+            if !views.are_of(len) {
                 views = Views::of(&self.links, now, len);
+            }
+            if views.links.is_empty() && self.too_big_for(now, len).is_some() {
+                self.queue.pop();
+                self.drops.count(DropReason::PacketTooBig);
+                continue;
             }
             match self.scheduler.pick(now, &PacketMeta { len }, &views.links) {
                 Pick::Send(index) => {
@@ -167,13 +173,16 @@ fn cargo_of(path: &Path, packet_len: usize) -> Cargo {
     if size > mtu::BASE { Cargo::Large(size) } else { Cargo::Plain }
 }
 
-/// Views of the links that can carry a packet, with their places in the tunnel's list.
+/// Views of the links that can carry a packet, with their places in the tunnel's list. They are those for
+/// any packet longer than what the widest link left out carries, and no longer than the narrowest's.
 #[derive(Default)]
 struct Views {
     links: ArrayVec<LinkView, MAX_LINKS>,
     places: ArrayVec<usize, MAX_LINKS>,
     /// The largest packet that each of them can carry.
     narrowest: usize,
+    /// The largest packet that a link which was left out can carry; `None`: none was.
+    left_out: Option<usize>,
 }
 
 impl Views {
@@ -182,12 +191,22 @@ impl Views {
         let mut views = Self { narrowest: usize::MAX, ..Self::default() };
         for (at, link) in links.iter().enumerate() {
             let inner_mtu = usize::from(link.inner_mtu());
-            if link.is_usable(now) && inner_mtu >= len {
-                views.links.push(LinkView { id: link.id, room: link.sender.room() });
-                views.places.push(at);
-                views.narrowest = views.narrowest.min(inner_mtu);
+            if !link.is_usable(now) {
+                continue;
             }
+            if inner_mtu < len {
+                views.left_out = views.left_out.max(Some(inner_mtu));
+                continue;
+            }
+            views.links.push(LinkView { id: link.id, room: link.sender.room() });
+            views.places.push(at);
+            views.narrowest = views.narrowest.min(inner_mtu);
         }
         views
+    }
+
+    /// Whether they are those of the links that can carry a packet of `len` bytes.
+    fn are_of(&self, len: usize) -> bool {
+        len <= self.narrowest && self.left_out.is_none_or(|mtu| len > mtu)
     }
 }
