@@ -287,6 +287,9 @@ impl Link {
         (self.state, self.since, self.settled) = (state, now, false);
         self.retry_interval = PROBE_INTERVAL;
         self.retry_at = (state == LinkState::Down).then_some(now);
+        if state == LinkState::Down {
+            self.keepalive.on_down();
+        }
     }
 
     /// When it will be down unless something is confirmed.
@@ -334,6 +337,9 @@ impl Link {
             let before = self.path();
             self.validation.choose(*path);
             self.next_path = self.next_path.wrapping_add(1);
+            if before != *path {
+                self.keepalive.on_path_changed();
+            }
             if before.header_len() != path.header_len() {
                 self.mtu.reset(now, path.header_len(), self.max_mtu);
             }
