@@ -95,6 +95,8 @@ pub struct EndpointEvent {
 /// The proxy's end of all tunnels.
 pub struct Endpoint {
     tunnel: TunnelConfig,
+    /// The wall clock's time since 1970 at [`Instant::ZERO`].
+    wall_clock: Duration,
     secret: Arc<StaticSecret>,
     admission: Admission,
     peers: PeerTable,
@@ -111,11 +113,10 @@ impl Endpoint {
     #[must_use]
     pub fn new(now: Instant, config: EndpointConfig, seed: [u8; 32]) -> Self {
         let mut rng = StdRng::from_seed(seed);
-        let started = config.wall_clock + Duration::from_nanos(now.as_nanos());
         let responder = Responder::new(config.secret.clone(), config.ciphers);
-        let started = Timestamp::from_unix(started);
         Self {
-            admission: Admission::new(now, responder, started, &config, &mut rng),
+            admission: Admission::new(now, responder, &config, &mut rng),
+            wall_clock: config.wall_clock,
             tunnel: config.tunnel,
             secret: Arc::new(config.secret),
             peers: PeerTable::default(),
@@ -139,7 +140,8 @@ impl Endpoint {
         key: PublicKey,
         config: PeerConfig,
     ) -> Result<(), AddPeerError> {
-        if self.peers.set(key, config)? {
+        let known = self.wall_clock + Duration::from_nanos(now.as_nanos());
+        if self.peers.set(key, config, Timestamp::from_unix(known))? {
             self.end_peer(now, key);
         }
         Ok(())

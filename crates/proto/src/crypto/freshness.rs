@@ -1,8 +1,9 @@
 //! Is a first message new, or a recording? (PROTOCOL §6.3)
 //!
 //! A first message carries the time of the client's clock, sealed. It is fresh if that time is newer
-//! than any seen from this client's key; for a key not seen since the responder started, if it is
-//! newer than that start (what was recorded before is older). Everything else gets a *retry*: a token
+//! than any seen from this client's key; for a key not seen since the responder knows it, if it is
+//! newer than that moment by the responder's clock (what was recorded before is older, unless the client's clock
+//! was ahead by more than has passed since). Everything else gets a *retry*: a token
 //! that the client repeats inside a new first message. Only the client can seal that, and only after
 //! it saw the token: so the new message is fresh, whatever the clocks say. A clock that went back is
 //! healed by one more round trip.
@@ -156,11 +157,11 @@ fn draw<R: RngCore + CryptoRng>(rng: &mut R) -> Zeroizing<[u8; 32]> {
 }
 
 /// What the responder remembers of one client key while it runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreshnessRecord {
-    /// The newest time that this client ever claimed. Never goes back, also when the client's clock
-    /// does: else a recording from before would count as new.
-    newest: Option<Timestamp>,
+    /// The newest time that this client ever claimed, at first that from which its key is known. Never goes
+    /// back, also when the client's clock does: else a recording from before would count as new.
+    newest: Timestamp,
     /// When the newest token that this client used was issued.
     token: Option<Instant>,
 }
@@ -175,23 +176,24 @@ pub enum Freshness {
 }
 
 impl FreshnessRecord {
-    /// Judges an authentic first message. `started` is the responder's own start by the wall clock;
-    /// `token` is when the message's token was issued, if it has a right one
-    /// ([`RetryTokens::issued`]).
+    /// Of a client whose key the responder knows since `known`, by its own wall clock: its start, or when the key
+    /// was added later.
     #[must_use]
-    pub fn judge(
-        &self,
-        hello: &ClientHello,
-        started: Timestamp,
-        token: Option<Instant>,
-    ) -> Freshness {
-        let is_newer = hello.timestamp > self.newest.unwrap_or(started);
+    pub const fn since(known: Timestamp) -> Self {
+        Self { newest: known, token: None }
+    }
+
+    /// Judges an authentic first message. `token` is when the message's token was issued, if it has a right
+    /// one ([`RetryTokens::issued`]).
+    #[must_use]
+    pub fn judge(&self, hello: &ClientHello, token: Option<Instant>) -> Freshness {
+        let is_newer = hello.timestamp > self.newest;
         let is_proven = token.is_some() && token > self.token;
         if !is_newer && !is_proven {
             return Freshness::Stale;
         }
         Freshness::Fresh(Self {
-            newest: self.newest.max(Some(hello.timestamp)),
+            newest: self.newest.max(hello.timestamp),
             token: self.token.max(token),
         })
     }
@@ -238,12 +240,12 @@ mod tests {
 
     #[test]
     fn freshness_follows_its_table() {
-        let seen = FreshnessRecord { newest: Some(wall(500)), token: Some(at(5)) };
-        let never = FreshnessRecord::default();
-        // record, time claimed, token issued, fresh?  The responder started at 400.
+        let seen = FreshnessRecord { newest: wall(500), token: Some(at(5)) };
+        let never = FreshnessRecord::since(wall(400));
+        // record, time claimed, token issued, fresh?
         for (name, record, claimed, token, fresh) in [
-            ("first seen, newer than the start", never, 401, None, true),
-            ("first seen, as old as the start", never, 400, None, false),
+            ("first seen, newer than its key", never, 401, None, true),
+            ("first seen, as old as its key", never, 400, None, false),
             ("first seen, older, but proven", never, 100, Some(at(1)), true),
             ("newer than the last", seen, 501, None, true),
             ("the last again", seen, 500, None, false),
@@ -253,18 +255,18 @@ mod tests {
             ("older, with a token older than one used", seen, 100, Some(at(4)), false),
             ("newer, with a used token", seen, 501, Some(at(5)), true),
         ] {
-            let judged = record.judge(&hello(claimed), wall(400), token);
+            let judged = record.judge(&hello(claimed), token);
             assert_eq!(matches!(judged, Freshness::Fresh(_)), fresh, "{name}");
         }
     }
 
     #[test]
     fn healing_a_clock_that_went_back_does_not_make_old_recordings_new() {
-        let seen = FreshnessRecord { newest: Some(wall(5_000)), token: None };
-        let healed = seen.judge(&hello(100), wall(0), Some(at(9)));
+        let seen = FreshnessRecord { newest: wall(5_000), token: None };
+        let healed = seen.judge(&hello(100), Some(at(9)));
         let Freshness::Fresh(record) = healed else { panic!("{healed:?}") };
-        assert_eq!(record.judge(&hello(4_999), wall(0), None), Freshness::Stale);
-        assert_eq!(record.judge(&hello(100), wall(0), Some(at(9))), Freshness::Stale);
+        assert_eq!(record.judge(&hello(4_999), None), Freshness::Stale);
+        assert_eq!(record.judge(&hello(100), Some(at(9))), Freshness::Stale);
     }
 
     #[test]

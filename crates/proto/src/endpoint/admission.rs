@@ -20,7 +20,7 @@ use super::peers::PeerTable;
 use super::sessions::Sessions;
 use super::snapshot::AdmissionCounters;
 use super::{EndpointConfig, IDLE_LIFETIME};
-use crate::crypto::freshness::{Freshness, RetryTokens, Timestamp};
+use crate::crypto::freshness::{Freshness, RetryTokens};
 use crate::crypto::handshake::{Inspected, OtherVersion, PendingFirst, Responder};
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
@@ -67,7 +67,6 @@ pub(super) struct Admitted {
 /// The proxy's gate.
 pub(super) struct Admission {
     responder: Responder,
-    started: Timestamp,
     recent: RecentFirstMessages,
     reads: TokenBucket,
     version_answers: TokenBucket,
@@ -83,13 +82,11 @@ impl Admission {
     pub(super) fn new(
         now: Instant,
         responder: Responder,
-        started: Timestamp,
         config: &EndpointConfig,
         rng: &mut StdRng,
     ) -> Self {
         Self {
             responder,
-            started,
             recent: RecentFirstMessages::new(),
             reads: TokenBucket::new(now, READS.0, READS.1),
             version_answers: TokenBucket::new(now, VERSION_ANSWERS.0, VERSION_ANSWERS.1),
@@ -172,7 +169,7 @@ impl Admission {
         let Some(peer) = peers.get_mut(&first.client) else {
             return Verdict::Silence(DropReason::UnknownClient);
         };
-        match first.judge(now, &peer.freshness, &self.tokens, self.started) {
+        match first.judge(now, &peer.freshness, &self.tokens) {
             Freshness::Fresh(record) => peer.freshness = record,
             Freshness::Stale => {
                 self.counters.retries += 1;

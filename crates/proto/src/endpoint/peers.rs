@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::Totals;
-use crate::crypto::freshness::FreshnessRecord;
+use crate::crypto::freshness::{FreshnessRecord, Timestamp};
 use crate::crypto::secret::{PresharedKey, PublicKey};
 use crate::tunnel::InnerFilter;
 use crate::units::SessionIndex;
@@ -97,8 +97,13 @@ pub(super) struct PeerTable {
 }
 
 impl PeerTable {
-    /// Adds or changes a peer. Returns whether its session must end.
-    pub(super) fn set(&mut self, key: PublicKey, config: PeerConfig) -> Result<bool, AddPeerError> {
+    /// Adds or changes a peer; one that is added is known since `now`. Returns whether its session must end.
+    pub(super) fn set(
+        &mut self,
+        key: PublicKey,
+        config: PeerConfig,
+        now: Timestamp,
+    ) -> Result<bool, AddPeerError> {
         let taken = |address: &IpAddr| self.owners.get(address).is_some_and(|owner| *owner != key);
         if let Some(address) = config.addresses().find(taken) {
             return Err(AddPeerError::AddressTaken(address));
@@ -112,7 +117,7 @@ impl PeerTable {
         }
         let peer = Peer {
             config,
-            freshness: FreshnessRecord::default(),
+            freshness: FreshnessRecord::since(now),
             pending: ArrayVec::new(),
             session: None,
             sessions: 0,
@@ -149,6 +154,8 @@ impl PeerTable {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::from_unix(std::time::Duration::from_secs(1_800_000_000));
+
     fn config(v4: &str) -> PeerConfig {
         PeerConfig {
             name: String::new(),
@@ -164,23 +171,23 @@ mod tests {
     fn an_inner_address_belongs_to_one_client() {
         let mut peers = PeerTable::default();
         let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
-        assert_eq!(peers.set(a, config("10.0.0.2/24")), Ok(false));
+        assert_eq!(peers.set(a, config("10.0.0.2/24"), NOW), Ok(false));
         let taken = AddPeerError::AddressTaken("10.0.0.2".parse().unwrap());
-        assert_eq!(peers.set(b, config("10.0.0.2/24")), Err(taken));
+        assert_eq!(peers.set(b, config("10.0.0.2/24"), NOW), Err(taken));
         assert!(!peers.contains(&b));
-        assert_eq!(peers.set(a, config("10.0.0.3/24")), Ok(true));
-        assert_eq!(peers.set(b, config("10.0.0.2/24")), Ok(false));
+        assert_eq!(peers.set(a, config("10.0.0.3/24"), NOW), Ok(true));
+        assert_eq!(peers.set(b, config("10.0.0.2/24"), NOW), Ok(false));
         peers.remove(&a);
-        assert_eq!(peers.set(b, config("10.0.0.3/24")), Ok(true));
+        assert_eq!(peers.set(b, config("10.0.0.3/24"), NOW), Ok(true));
     }
 
     #[test]
     fn another_name_keeps_the_session() {
         let mut peers = PeerTable::default();
         let key = PublicKey([1; 32]);
-        assert_eq!(peers.set(key, config("10.0.0.2/24")), Ok(false));
+        assert_eq!(peers.set(key, config("10.0.0.2/24"), NOW), Ok(false));
         let renamed = PeerConfig { name: "lisa".into(), ..config("10.0.0.2/24") };
-        assert_eq!(peers.set(key, renamed.clone()), Ok(false));
-        assert_eq!(peers.set(key, PeerConfig { enabled: false, ..renamed }), Ok(true));
+        assert_eq!(peers.set(key, renamed.clone(), NOW), Ok(false));
+        assert_eq!(peers.set(key, PeerConfig { enabled: false, ..renamed }, NOW), Ok(true));
     }
 }

@@ -8,7 +8,7 @@ use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::wire::hello::{Hello, set_mac};
 
-use super::pair::{Batch, SERVER, To, Tun, World, inner, ms, packet};
+use super::pair::{Batch, SERVER, To, Tun, World, inner, ms, packet, peer};
 
 /// An address of an attacker's.
 fn elsewhere() -> Path {
@@ -223,6 +223,26 @@ fn a_million_replayed_first_messages_make_no_session() {
     assert!(after.recent <= 4096);
     assert!(given <= asked);
     world.ping(0, ms(200));
+}
+
+#[test]
+fn what_was_recorded_before_a_client_was_taken_out_of_the_table_makes_no_session_after() {
+    let mut world = World::with_client(7, &[10]);
+    world.record = Some(Vec::new());
+    world.connect();
+    let mut first = world.record.take().unwrap().remove(0).2;
+    let key = world.clients[0].key;
+    world.clients.clear();
+    world.proxy.remove_peer(world.now, key);
+    // Longer than a copy gets the answer that the original had.
+    world.run_for(ms(6000));
+    world.proxy.set_peer(world.now, key, peer(0)).unwrap();
+    let grants = world.proxy.stats().admission.grants;
+    let (now, ecn) = (world.now, Ecn::NotEct);
+    world.proxy.handle_datagram(now, elsewhere(), ecn, &mut first, &mut Tun::default());
+    let after = world.proxy.stats();
+    assert_eq!((after.admission.grants, after.pending), (grants, 0));
+    assert_eq!(after.admission.retries, 1);
 }
 
 #[test]

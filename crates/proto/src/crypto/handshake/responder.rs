@@ -5,7 +5,7 @@ use snow::HandshakeState;
 
 use super::prologue;
 use crate::crypto::aead::{Cipher, CipherSet};
-use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryTokens, TOKEN_LEN, Timestamp};
+use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryTokens, TOKEN_LEN};
 use crate::crypto::keys::{EpochKeys, Role};
 use crate::crypto::mac::HelloMac;
 use crate::crypto::noise;
@@ -194,16 +194,10 @@ impl Responder {
 impl PendingFirst {
     /// Whether the message is fresh, going by what is known of this client.
     #[must_use]
-    pub fn judge(
-        &self,
-        now: Instant,
-        record: &FreshnessRecord,
-        tokens: &RetryTokens,
-        started: Timestamp,
-    ) -> Freshness {
+    pub fn judge(&self, now: Instant, record: &FreshnessRecord, tokens: &RetryTokens) -> Freshness {
         let token = self.hello.token.as_ref();
         let issued = token.and_then(|token| tokens.issued(now, token, &self.client, self.index));
-        record.judge(&self.hello, started, issued)
+        record.judge(&self.hello, issued)
     }
 
     /// Asks for proof that the message is fresh.

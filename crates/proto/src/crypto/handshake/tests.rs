@@ -47,7 +47,7 @@ impl Ends {
             parameters: Parameters { inner_mtu: Some(1440), ..Parameters::default() },
         };
         let tokens = RetryTokens::new(Instant::ZERO, &mut rng);
-        let record = FreshnessRecord::default();
+        let record = FreshnessRecord::since(STARTED);
         Self { rng, config, responder: Responder::new(proxy, ciphers), psk, tokens, record }
     }
 
@@ -66,7 +66,7 @@ impl Ends {
     /// What a proxy does with a datagram of a client it knows: the answer, and the keys if any.
     fn serve(&mut self, datagram: &[u8]) -> Result<(Vec<u8>, Option<EpochKeys>), FirstError> {
         let pending = self.read(datagram)?;
-        match pending.judge(NOW, &self.record, &self.tokens, STARTED) {
+        match pending.judge(NOW, &self.record, &self.tokens) {
             Freshness::Stale => Ok((pending.retry(NOW, &mut self.rng, &mut self.tokens), None)),
             Freshness::Fresh(record) => {
                 self.record = record;
@@ -195,7 +195,7 @@ fn each_flipped_bit_of_each_message_is_refused_and_the_true_message_still_counts
         };
         assert!(expected, "bit {bit}: {error:?}");
     }
-    assert_eq!(ends.record, FreshnessRecord::default());
+    assert_eq!(ends.record, FreshnessRecord::since(STARTED));
 
     // Retry first, because it is what a stale first message gets.
     let stale = ends.ask(1).message().to_vec();
