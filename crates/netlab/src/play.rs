@@ -82,6 +82,7 @@ pub struct Happened {
     pub lost_datagrams: u64,
     pub resequenced: u64,
     pub late: u64,
+    pub joined: u64,
     pub by_proof: u64,
     pub by_deadline: u64,
     pub joins: u64,
@@ -102,6 +103,7 @@ impl Happened {
         self.lost_datagrams += other.lost_datagrams;
         self.resequenced += other.resequenced;
         self.late += other.late;
+        self.joined += other.joined;
         self.by_proof += other.by_proof;
         self.by_deadline += other.by_deadline;
         self.joins += other.joins;
@@ -259,6 +261,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
         for stats in [self.lab.client.stats(), self.lab.proxy.stats()] {
             self.happened.resequenced += stats.reseq.resequenced;
             self.happened.late += stats.reseq.late;
+            self.happened.joined += stats.joined;
             self.happened.by_proof += stats.reseq.skipped_by_proof;
             self.happened.by_deadline += stats.reseq.skipped_by_deadline;
         }

@@ -109,6 +109,8 @@ drop_reasons! {
     PacketMalformed = "packet_malformed",
     /// A packet larger than any link carries; its sender was told if the rules allow it.
     PacketTooBig = "packet_too_big",
+    /// Half of a packet that was sent in two parts, without the other half.
+    PartAlone = "part_alone",
     /// A packet from an inner address that is not the peer's.
     ForeignSource = "foreign_source",
     /// A packet to another client.

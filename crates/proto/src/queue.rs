@@ -28,6 +28,8 @@ pub struct EgressQueue {
     limits: QueueLimits,
     waiting: VecDeque<Waiting>,
     bytes: usize,
+    /// A first part of the head has gone.
+    begun: bool,
     spare: Vec<Vec<u8>>,
 }
 
@@ -38,7 +40,7 @@ impl EgressQueue {
     /// An empty queue.
     #[must_use]
     pub const fn new(limits: QueueLimits) -> Self {
-        Self { limits, waiting: VecDeque::new(), bytes: 0, spare: Vec::new() }
+        Self { limits, waiting: VecDeque::new(), bytes: 0, begun: false, spare: Vec::new() }
     }
 
     /// Copies `packet` to the tail. `false`: full; the packet is to be counted as dropped.
@@ -60,9 +62,21 @@ impl EgressQueue {
         self.waiting.front().map(|waiting| waiting.packet.as_slice())
     }
 
+    /// Notes that a first part of the head has gone.
+    pub const fn begin_head(&mut self) {
+        self.begun = true;
+    }
+
+    /// Whether a first part of the head has gone.
+    #[must_use]
+    pub const fn is_head_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Removes the head.
     pub fn pop(&mut self) {
         let Some(waiting) = self.waiting.pop_front() else { return };
+        self.begun = false;
         self.bytes -= waiting.packet.len();
         if self.spare.len() < MAX_SPARE {
             self.spare.push(waiting.packet);

@@ -16,6 +16,7 @@ mod flows;
 mod ingress;
 mod keepalive;
 mod link;
+mod parts;
 mod path;
 mod rekey;
 mod seal;
@@ -52,6 +53,7 @@ use crate::wire::frame::CloseReason;
 use departed::Departures;
 use flows::FlowTable;
 use link::{Link, NewLink};
+use parts::Joiner;
 use path::Validation;
 use rekey::Rekey;
 
@@ -111,6 +113,11 @@ pub struct Tunnel {
     accepted: Traffic,
     /// A report to be repeated over another link.
     report_copy: Option<Report>,
+    /// Packets sent in two parts, modulo 2^16.
+    split: u16,
+    joiner: Joiner,
+    /// Packets that came in two parts.
+    joined: u64,
     /// When a packet last came or was to go.
     last_packet: Instant,
     /// A packet that shared its datagram, while it is looked at.
@@ -177,6 +184,9 @@ impl Tunnel {
             delivered: Traffic::default(),
             accepted: Traffic::default(),
             report_copy: None,
+            split: 0,
+            joiner: Joiner::default(),
+            joined: 0,
             last_packet: now,
             scratch: Vec::new(),
             rng: StdRng::from_seed(seed),

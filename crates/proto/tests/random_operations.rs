@@ -37,6 +37,7 @@ fn what_is_in_flight_on_live_links_is_never_skipped_by_proof() {
         ("resequenced", happened.resequenced),
         ("proven losses", happened.by_proof),
         ("deadlines", happened.by_deadline),
+        ("packets in two parts", happened.joined),
     ]);
 }
 

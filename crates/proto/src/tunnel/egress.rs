@@ -2,7 +2,8 @@
 //!
 //! 1. [`Tunnel::handle_packet`]: from the TUN, into the queue (bounded in time and bytes).
 //! 2. [`Tunnel::poll_transmit`]: first what has to be said without packets ([`control`](super::control)).
-//! 3. Then, for the packet at the head: views of the links that can carry it.
+//! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it
+//!    ([`parts`]).
 //! 4. The scheduler picks a link, or none has room: the packet waits, or is dropped. One that has become too
 //!    big for every link since it came is dropped at once, lest it hold up the others.
 //! 5. The packet gets its global number, the datagram its local one; both are sealed into the batch.
@@ -13,6 +14,7 @@ use arrayvec::ArrayVec;
 
 use super::Tunnel;
 use super::link::Link;
+use super::parts::{self, Half, Part};
 use super::seal::{Cargo, Datagram, Made, Press};
 use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
@@ -40,7 +42,9 @@ impl Tunnel {
         let Ok(view) = PacketView::parse(packet) else {
             return self.drops.count(DropReason::PacketMalformed);
         };
-        if let Some(limit) = self.too_big_for(now, packet.len()) {
+        if let Some(limit) = self.too_big_for(now, packet.len())
+            && !parts::may_split(&view)
+        {
             self.answer_too_big(now, &view, limit, sink);
             return self.drops.count(DropReason::PacketTooBig);
         }
@@ -88,19 +92,24 @@ impl Tunnel {
     fn send_packets(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
         let mut views = Views::default();
         while let Some(packet) = self.queue.head() {
-            let len = packet.len();
+            let (mut len, mut part) = (packet.len(), None);
             if !views.are_of(len) {
                 views = Views::of(&self.links, now, len);
             }
             if views.links.is_empty() && self.too_big_for(now, len).is_some() {
-                self.queue.pop();
-                self.drops.count(DropReason::PacketTooBig);
-                continue;
+                part = self.part_of(packet);
+                let Some(part) = part else {
+                    self.queue.pop();
+                    self.drops.count(DropReason::PacketTooBig);
+                    continue;
+                };
+                len = part.len(len);
+                views = Views::of(&self.links, now, len);
             }
             match self.scheduler.pick(now, &PacketMeta { len }, &views.links) {
                 Pick::Send(index) => {
                     let Some(&at) = views.places.get(index) else { return true };
-                    match self.send_head(now, at, out) {
+                    match self.send_head(now, at, part, out) {
                         Made::Sent => views.links[index].room = self.links[at].sender.room(),
                         Made::Full => return false,
                         Made::Refused => return true,
@@ -116,15 +125,37 @@ impl Tunnel {
         true
     }
 
-    /// Step 5 for the head of the queue, on link `at`.
-    fn send_head(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> Made {
+    /// The next part of the head of the queue, if it may go in parts.
+    fn part_of(&self, packet: &[u8]) -> Option<Part> {
+        PacketView::parse(packet).ok().filter(parts::may_split)?;
+        Some(match self.queue.is_head_begun() {
+            false => Part { half: Half::First, id: self.split.wrapping_add(1) },
+            true => Part { half: Half::Second, id: self.split },
+        })
+    }
+
+    /// Step 5 for the head of the queue, or a part of it, on link `at`.
+    fn send_head(
+        &mut self,
+        now: Instant,
+        at: usize,
+        part: Option<Part>,
+        out: &mut impl TransmitSink,
+    ) -> Made {
         let (Some(packet), Some(link)) = (self.queue.head(), self.links.get_mut(at)) else {
             return Made::Refused;
         };
         let view = PacketView::parse(packet).ok();
         let flow = view.as_ref().map_or(FlowKey(0), PacketView::flow_key);
+        let header = part.map(Part::header);
+        let header = header.as_ref().map_or(&[][..], |header| &header[..]);
+        // The mark of one half could not be given to the whole.
+        let view = view.filter(|_| part.is_none());
+        let packet = part.map_or(packet, |part| part.of(packet));
+        let len = header.len() + packet.len();
         let global = self.next_global;
-        let ride = (packet.len() <= SMALL_PACKET).then(|| link.receiver.poll_ride(now)).flatten();
+        let ride = part.is_none() && packet.len() <= SMALL_PACKET;
+        let ride = ride.then(|| link.receiver.poll_ride(now)).flatten();
         let marked = view.as_ref().filter(|_| self.config.ecn);
         let mut datagram = Datagram {
             path: link.path(),
@@ -133,7 +164,7 @@ impl Tunnel {
             global,
             previous_on_link: distance(global, link.previous_global),
             previous_of_flow: distance(global, self.flows.previous(flow)),
-            room: packet.len(),
+            room: len,
             in_window: true,
             eliciting: true,
         };
@@ -153,14 +184,23 @@ impl Tunnel {
                 Ok(Cargo::Report(receiver.report_sent(now, &report)))
             })
         } else {
-            let cargo = cargo_of(&datagram.path, packet.len());
-            press.send(now, link, &datagram, out, |writer, _| writer.bytes(packet).map(|()| cargo))
+            let cargo = cargo_of(&datagram.path, len);
+            press.send(now, link, &datagram, out, |writer, _| {
+                writer.bytes(header)?;
+                writer.bytes(packet).map(|()| cargo)
+            })
         };
         if made == Made::Sent {
             link.previous_global = Some(global);
             self.flows.note(flow, global);
             self.next_global += 1;
-            self.queue.pop();
+            match part {
+                Some(Part { half: Half::First, id }) => {
+                    self.split = id;
+                    self.queue.begin_head();
+                }
+                _ => self.queue.pop(),
+            }
         }
         made
     }

@@ -14,6 +14,7 @@ use std::mem;
 use super::Traffic;
 use super::filter::Refusal;
 use super::link::Link;
+use super::parts::{Came, Joiner};
 use super::path::Validation;
 use super::{InnerFilter, Side, Tunnel};
 use crate::config::MAX_LINKS;
@@ -59,12 +60,14 @@ impl SenderClock {
     }
 }
 
-/// Lets only packets through that the peer may send; keeps the totals.
+/// Joins parts, lets only packets through that the peer may send, and keeps the totals.
 pub(super) struct Gate<'a, S> {
     sink: &'a mut S,
     filter: &'a InnerFilter,
     drops: &'a mut DropCounters,
     delivered: &'a mut Traffic,
+    joiner: &'a mut Joiner,
+    joined: &'a mut u64,
 }
 
 impl<S: PacketSink> PacketSink for Gate<'_, S> {
@@ -72,6 +75,16 @@ impl<S: PacketSink> PacketSink for Gate<'_, S> {
         if packet.is_empty() {
             return;
         }
+        let packet = match self.joiner.take(packet) {
+            Came::Packet => packet,
+            Came::Joined(packet) => {
+                *self.joined += 1;
+                packet
+            }
+            Came::Kept { alone: false } => return,
+            Came::Kept { alone: true } => return self.drops.count(DropReason::PartAlone),
+            Came::Malformed => return self.drops.count(DropReason::PacketMalformed),
+        };
         let Ok(view) = PacketView::parse(packet) else {
             return self.drops.count(DropReason::PacketMalformed);
         };
@@ -392,8 +405,8 @@ impl Tunnel {
         sink: &mut S,
         run: impl FnOnce(&mut Resequencer, &mut Gate<'_, S>),
     ) {
-        let Self { filter, drops, delivered, reseq, .. } = self;
-        run(reseq, &mut Gate { sink, filter, drops, delivered });
+        let Self { filter, drops, delivered, joiner, joined, reseq, .. } = self;
+        run(reseq, &mut Gate { sink, filter, drops, delivered, joiner, joined });
     }
 }
 

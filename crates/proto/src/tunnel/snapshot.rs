@@ -61,6 +61,8 @@ pub struct TunnelStats {
     pub accepted: Traffic,
     /// Packets handed to the TUN.
     pub delivered: Traffic,
+    /// Of these, packets that came in two parts, because they fit no link whole.
+    pub joined: u64,
     /// The resequencer.
     pub reseq: reseq::Stats,
     /// What was dropped and why.
@@ -79,6 +81,7 @@ impl Tunnel {
             spare_bytes: self.queue.spare_bytes() + self.reseq.spare_bytes(),
             accepted: self.accepted,
             delivered: self.delivered,
+            joined: self.joined,
             reseq: self.reseq.stats(),
             drops: self.drops.clone(),
         }

@@ -11,6 +11,7 @@ mod links;
 mod marks;
 mod mtu;
 mod nat;
+mod parts;
 mod rekey;
 mod speed;
 

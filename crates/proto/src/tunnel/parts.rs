@@ -1,0 +1,188 @@
+//! Packets that fit no link and whose sender cannot be told: they go in two parts.
+//!
+//! IPv6 rests on links that carry 1,280 bytes; what carries less has to fragment and join beneath it (RFC 8200
+//! §5), and its senders do not believe in less (RFC 8201 §4). Where every link's path MTU is below 1,340 (over
+//! IPv6 1,360), this is such a link. IPv4 without DF is treated alike: a TUN that carries IPv6 has an MTU of 1,280 at
+//! least, so the kernel does not fragment it.
+//!
+//! A part stands where a packet does and has a global number like one, so that order, loss and windows know nothing of
+//! it. Three bytes go before it: `0x10` for the first half or `0x20` for the second, which begins no IP
+//! packet, and which packet it is of (2). The receiver keeps one half until the other comes, in either order; a
+//! half whose other does not come next is dropped.
+
+use std::ops::Range;
+
+use crate::packet::PacketView;
+
+/// The longest packet that goes in parts; senders of longer ones are told (RFC 8200 §5).
+const LONGEST: usize = 1280;
+
+/// Bytes before a part.
+const HEADER: usize = 3;
+
+/// Which half of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Half {
+    First,
+    Second,
+}
+
+impl Half {
+    const fn code(self) -> u8 {
+        match self {
+            Self::First => 0x10,
+            Self::Second => 0x20,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0x10 => Some(Self::First),
+            0x20 => Some(Self::Second),
+            _ => None,
+        }
+    }
+
+    /// Its place in a packet of `len` bytes.
+    const fn range(self, len: usize) -> Range<usize> {
+        let middle = len.div_ceil(2);
+        match self {
+            Self::First => 0..middle,
+            Self::Second => middle..len,
+        }
+    }
+}
+
+/// Whether a packet may go in two parts.
+pub(super) fn may_split(packet: &PacketView<'_>) -> bool {
+    let refusable = packet.source().is_ipv4() && packet.dont_fragment();
+    packet.bytes().len() <= LONGEST && !refusable
+}
+
+/// A part that is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) half: Half,
+    /// Tells packets in parts from each other.
+    pub(super) id: u16,
+}
+
+impl Part {
+    /// What stands before it.
+    pub(super) const fn header(self) -> [u8; HEADER] {
+        let [high, low] = self.id.to_be_bytes();
+        [self.half.code(), high, low]
+    }
+
+    /// Its bytes.
+    pub(super) fn of(self, packet: &[u8]) -> &[u8] {
+        packet.get(self.half.range(packet.len())).unwrap_or_default()
+    }
+
+    /// Its length in all, of a packet of `len` bytes.
+    pub(super) const fn len(self, len: usize) -> usize {
+        let range = self.half.range(len);
+        range.end - range.start + HEADER
+    }
+}
+
+/// The receiver's half of a packet, while it waits for the other.
+#[derive(Debug, Default)]
+pub(super) struct Joiner {
+    kept: Option<(Half, u16)>,
+    bytes: Vec<u8>,
+}
+
+/// What came out of the order.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Came<'a> {
+    /// Not a part.
+    Packet,
+    /// The second of two parts: here is the packet.
+    Joined(&'a [u8]),
+    /// A part without its other; it is kept. `alone`: another made room for it.
+    Kept { alone: bool },
+    /// A part of no length that was ever sent.
+    Malformed,
+}
+
+impl Joiner {
+    pub(super) fn take(&mut self, packet: &[u8]) -> Came<'_> {
+        let Some((&[code, high, low], part)) = packet.split_first_chunk::<HEADER>() else {
+            return Came::Packet;
+        };
+        let Some(half) = Half::from_code(code) else { return Came::Packet };
+        if part.len() > Half::First.range(LONGEST).len() {
+            return Came::Malformed;
+        }
+        let id = u16::from_be_bytes([high, low]);
+        let kept = self.kept.replace((half, id));
+        match (kept, half) {
+            (Some((Half::First, other)), Half::Second) if other == id => {
+                self.bytes.extend_from_slice(part);
+            }
+            (Some((Half::Second, other)), Half::First) if other == id => {
+                self.bytes.splice(..0, part.iter().copied());
+            }
+            _ => {
+                self.bytes.clear();
+                self.bytes.extend_from_slice(part);
+                return Came::Kept { alone: kept.is_some() };
+            }
+        }
+        self.kept = None;
+        Came::Joined(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: Came<'static> = Came::Kept { alone: false };
+    const ALONE: Came<'static> = Came::Kept { alone: true };
+
+    fn part(half: Half, id: u16, packet: &[u8]) -> Vec<u8> {
+        let part = Part { half, id };
+        let bytes = [&part.header(), part.of(packet)].concat();
+        assert_eq!(bytes.len(), part.len(packet.len()));
+        bytes
+    }
+
+    #[test]
+    fn two_halves_in_either_order_are_the_packet() {
+        for len in [1, 2, 3, 1239, 1280] {
+            let packet: Vec<u8> = (0..len).map(|n| u8::try_from(n % 251).unwrap()).collect();
+            let mut joiner = Joiner::default();
+            for (id, [one, other]) in
+                (7..).zip([[Half::First, Half::Second], [Half::Second, Half::First]])
+            {
+                assert_eq!(joiner.take(&part(one, id, &packet)), KEPT);
+                assert_eq!(joiner.take(&part(other, id, &packet)), Came::Joined(&packet));
+            }
+        }
+    }
+
+    #[test]
+    fn halves_of_different_packets_are_never_joined() {
+        let mut joiner = Joiner::default();
+        assert_eq!(joiner.take(&part(Half::First, 1, b"first")), KEPT);
+        assert_eq!(joiner.take(&part(Half::Second, 2, b"second")), ALONE);
+        assert_eq!(joiner.take(&part(Half::Second, 2, b"second")), ALONE, "twice the same");
+        assert_eq!(joiner.take(&part(Half::First, 2, b"second")), Came::Joined(b"second"));
+        assert_eq!(joiner.take(&part(Half::First, 2, b"second")), KEPT, "what was joined is gone");
+    }
+
+    #[test]
+    fn what_begins_like_a_packet_is_one_and_a_part_is_bounded() {
+        let mut joiner = Joiner::default();
+        for first in [0x45, 0x60, 0x00, 0x11, 0x30] {
+            assert_eq!(joiner.take(&[first; 40]), Came::Packet);
+        }
+        for short in [&[][..], &[0x10], &[0x20, 0]] {
+            assert_eq!(joiner.take(short), Came::Packet);
+        }
+        assert_eq!(joiner.take(&[0x10; 3 + 641]), Came::Malformed);
+        assert_eq!(joiner.take(&[0x10; 3 + 640]), KEPT);
+    }
+}
