@@ -54,8 +54,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const SHUTDOWN_PAUSE: Duration = Duration::from_secs(1);
 /// After another machine took over with the same key: to ask at once would make the two fight.
 const REPLACED_PAUSE: Duration = Duration::from_secs(60);
-/// After the proxy found our datagrams wrong, or closed for a reason that we do not know.
-const PROTOCOL_PAUSE: Duration = Duration::from_secs(5);
+/// After the proxy closed for a reason that we do not know.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
 /// A session whose links do not come up in this time may be unknown to the proxy: three tries to join,
 /// over a satellite.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
@@ -370,7 +370,7 @@ impl Client {
         let pause = match reason {
             CloseReason::Shutdown => SHUTDOWN_PAUSE,
             CloseReason::Replaced => REPLACED_PAUSE,
-            CloseReason::Protocol | CloseReason::Other(_) => PROTOCOL_PAUSE,
+            CloseReason::Other(_) => UNKNOWN_PAUSE,
         };
         self.trouble = Some(Trouble::Closed(reason));
         if !self.closed {

@@ -195,7 +195,6 @@ pub fn end_reason(reason: EndReason) -> &'static str {
     match reason {
         EndReason::Closed(CloseReason::Shutdown) => "the client was stopped",
         EndReason::Closed(CloseReason::Replaced) => "the client began another session",
-        EndReason::Closed(CloseReason::Protocol) => "the client says that we broke the protocol",
         EndReason::Closed(CloseReason::Other(_)) => "the client closed it",
         EndReason::Replaced => "replaced by a newer session of the same key",
         EndReason::Idle => "nothing was heard of the client for half an hour",

@@ -87,9 +87,6 @@ impl fmt::Display for Trouble {
             Self::Closed(CloseReason::Replaced) => {
                 f.write_str("another machine connected with the same key")
             }
-            Self::Closed(CloseReason::Protocol) => {
-                f.write_str("the proxy found this client's datagrams wrong")
-            }
             Self::Closed(CloseReason::Other(code)) => {
                 write!(f, "the proxy ended the session (reason {code})")
             }

@@ -96,8 +96,6 @@ pub enum CloseReason {
     Shutdown,
     /// The same key has a newer session.
     Replaced,
-    /// The peer broke the protocol.
-    Protocol,
     /// One that this version does not know.
     Other(u8),
 }
@@ -107,7 +105,6 @@ impl CloseReason {
         match self {
             Self::Shutdown => 0,
             Self::Replaced => 1,
-            Self::Protocol => 2,
             Self::Other(code) => code,
         }
     }
@@ -116,7 +113,6 @@ impl CloseReason {
         match code {
             0 => Self::Shutdown,
             1 => Self::Replaced,
-            2 => Self::Protocol,
             code => Self::Other(code),
         }
     }
