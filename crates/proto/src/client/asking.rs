@@ -56,8 +56,7 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn new(config: ClientConfig) -> Self {
-        let parameters =
-            Parameters { rekey_interval: Some(config.tunnel.rekey_after), ..Parameters::default() };
+        let parameters = Parameters { rekey_interval: Some(config.tunnel.rekey_after) };
         Self {
             secret: Arc::new(config.secret.clone()),
             config: InitiatorConfig {

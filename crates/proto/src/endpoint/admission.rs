@@ -16,10 +16,10 @@
 use rand::RngCore;
 use rand::rngs::StdRng;
 
+use super::EndpointConfig;
 use super::peers::PeerTable;
 use super::sessions::Sessions;
 use super::snapshot::AdmissionCounters;
-use super::{EndpointConfig, IDLE_LIFETIME};
 use crate::crypto::freshness::{Freshness, RetryTokens};
 use crate::crypto::handshake::{Inspected, OtherVersion, PendingFirst, Responder};
 use crate::crypto::keys::EpochKeys;
@@ -208,11 +208,7 @@ impl Admission {
             inner_v6: config.inner_v6,
             proxy_v4: self.inner_v4.filter(|_| config.inner_v4.is_some()),
             proxy_v6: self.inner_v6.filter(|_| config.inner_v6.is_some()),
-            parameters: Parameters {
-                rekey_interval: Some(self.rekey_interval),
-                idle_timeout: Some(IDLE_LIFETIME),
-                inner_mtu: None,
-            },
+            parameters: Parameters { rekey_interval: Some(self.rekey_interval) },
         };
         self.counters.grants += 1;
         let (client, client_index) = (first.client, first.index);

@@ -44,7 +44,7 @@ impl Ends {
             remote: proxy.public(),
             psk: psk.clone(),
             ciphers,
-            parameters: Parameters { inner_mtu: Some(1440), ..Parameters::default() },
+            parameters: Parameters { rekey_interval: Some(Duration::from_secs(120)) },
         };
         let tokens = RetryTokens::new(Instant::ZERO, &mut rng);
         let record = FreshnessRecord::since(STARTED);
@@ -86,11 +86,7 @@ fn accept(cipher: Cipher) -> Accept {
         inner_v6: Some("fd00:9::7/64".parse().unwrap()),
         proxy_v4: Some("10.9.0.1".parse().unwrap()),
         proxy_v6: Some("fd00:9::1".parse().unwrap()),
-        parameters: Parameters {
-            rekey_interval: Some(Duration::from_secs(120)),
-            idle_timeout: Some(Duration::from_secs(180)),
-            inner_mtu: Some(1400),
-        },
+        parameters: Parameters { rekey_interval: Some(Duration::from_secs(60)) },
     }
 }
 

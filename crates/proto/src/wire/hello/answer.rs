@@ -159,6 +159,7 @@ pub fn parse(payload: &[u8]) -> Result<Result<Accept, Refusal>, BadContent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn accept() -> Accept {
         Accept {
@@ -168,7 +169,7 @@ mod tests {
             inner_v6: Some("fd00:9::7/64".parse().unwrap()),
             proxy_v4: Some(Ipv4Addr::new(10, 9, 0, 1)),
             proxy_v6: Some("fd00:9::1".parse().unwrap()),
-            parameters: Parameters { inner_mtu: Some(1440), ..Parameters::default() },
+            parameters: Parameters { rekey_interval: Some(Duration::from_secs(120)) },
         }
     }
 

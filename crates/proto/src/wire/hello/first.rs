@@ -85,7 +85,7 @@ mod tests {
             ciphers: CipherSet::offered(Capabilities { aes: true }),
             newest_version: 1,
             token,
-            parameters: Parameters { inner_mtu: Some(1440), ..Parameters::default() },
+            parameters: Parameters { rekey_interval: Some(Duration::from_secs(120)) },
         }
     }
 

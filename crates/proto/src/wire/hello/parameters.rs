@@ -15,21 +15,15 @@ use std::time::Duration;
 /// Wire numbers of the parameters.
 const END: u8 = 0;
 const REKEY_INTERVAL: u8 = 1;
-const IDLE_TIMEOUT: u8 = 2;
-const INNER_MTU: u8 = 3;
 
 /// Bytes of the longest list that this version writes, with its end.
-pub const MAX_LEN: usize = 2 + 4 + 2 + 4 + 2 + 2 + 1;
+pub const MAX_LEN: usize = 2 + 4 + 1;
 
 /// In a first message: what the client would like. In the response: what holds. `None`: nothing said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Parameters {
     /// Time between rekeys; on the wire in milliseconds, up to 49 days.
     pub rekey_interval: Option<Duration>,
-    /// Silence after which an end may forget the session; on the wire in milliseconds.
-    pub idle_timeout: Option<Duration>,
-    /// Largest inner packet in bytes that the sender of this list can take.
-    pub inner_mtu: Option<u16>,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -43,14 +37,6 @@ impl Parameters {
         if let Some(interval) = self.rekey_interval {
             out.extend_from_slice(&[REKEY_INTERVAL, 4]);
             out.extend_from_slice(&millis(interval).to_be_bytes());
-        }
-        if let Some(timeout) = self.idle_timeout {
-            out.extend_from_slice(&[IDLE_TIMEOUT, 4]);
-            out.extend_from_slice(&millis(timeout).to_be_bytes());
-        }
-        if let Some(mtu) = self.inner_mtu {
-            out.extend_from_slice(&[INNER_MTU, 2]);
-            out.extend_from_slice(&mtu.to_be_bytes());
         }
         out.push(END);
     }
@@ -68,14 +54,8 @@ impl Parameters {
             let (&len, rest) = rest.split_first().ok_or(BadContent)?;
             let (value, rest) = rest.split_at_checked(usize::from(len)).ok_or(BadContent)?;
             bytes = rest;
-            match kind {
-                REKEY_INTERVAL => once(&mut parameters.rekey_interval, read_millis(value)?)?,
-                IDLE_TIMEOUT => once(&mut parameters.idle_timeout, read_millis(value)?)?,
-                INNER_MTU => {
-                    let mtu = value.try_into().map_err(|_| BadContent)?;
-                    once(&mut parameters.inner_mtu, u16::from_be_bytes(mtu))?;
-                }
-                _ => {}
+            if kind == REKEY_INTERVAL {
+                once(&mut parameters.rekey_interval, read_millis(value)?)?;
             }
         }
         Ok(parameters)
@@ -100,11 +80,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: Parameters = Parameters {
-        rekey_interval: Some(Duration::from_secs(120)),
-        idle_timeout: Some(Duration::from_millis(1)),
-        inner_mtu: Some(1440),
-    };
+    const ALL: Parameters = Parameters { rekey_interval: Some(Duration::from_secs(120)) };
 
     fn written(parameters: &Parameters) -> Vec<u8> {
         let mut out = Vec::new();
@@ -138,8 +114,8 @@ mod tests {
             ("cut off", &[1, 4, 0, 0, 0]),
             ("unknown and cut off", &[99, 4, 0]),
             ("too short a value", &[1, 3, 0, 0, 0]),
-            ("too long a value", &[3, 3, 0, 0, 0]),
-            ("twice", &[3, 2, 5, 0, 3, 2, 5, 0]),
+            ("too long a value", &[1, 5, 0, 0, 0, 0, 0]),
+            ("twice", &[1, 4, 0, 0, 5, 0, 1, 4, 0, 0, 5, 0]),
         ] {
             assert_eq!(Parameters::parse(bytes), Err(BadContent), "{name}");
         }
