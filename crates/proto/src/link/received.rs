@@ -12,8 +12,8 @@ use arrayvec::ArrayVec;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
-/// Ranges in one report: at 4 bytes each with varints they fit beside a small packet in 1,200 bytes many
-/// times over, and 32 gaps are 1,600 datagrams at 2 % loss, each repeated in a hundred reports.
+/// Ranges in one report: at 4 bytes each with varints they fit beside a small packet in a datagram of the base
+/// size several times over, and 32 gaps are 1,600 datagrams at 2 % loss, each repeated in a hundred reports.
 pub const MAX_REPORT_RANGES: usize = 32;
 
 /// Ranges remembered: twice a report, so that gaps already confirmed do not push out unconfirmed ones.
@@ -31,7 +31,7 @@ pub struct Range {
 /// The ranges of a report, highest first, none touching the next.
 pub type Ranges = ArrayVec<Range, MAX_REPORT_RANGES>;
 
-/// What a receiver tells about one link (PROTOCOL "Report").
+/// What a receiver tells about one link (PROTOCOL §7.2).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The link reported on; a copy may travel on another one.

@@ -23,8 +23,8 @@ use super::rtt::MAX_REPORT_DELAY;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
-/// Bytes that count as one full datagram: a little less than the base path MTU of 1,200 (RFC 8899 §5.1.2),
-/// so that two nearly full ones are two. Smaller ones count by their share of it.
+/// Bytes that count as one full datagram: a little less than the 1,200 of the narrowest path in use
+/// (`link::mtu`), so that two nearly full ones are two on any. Smaller ones count by their share of it.
 const FULL_SIZE: u64 = 1100;
 
 /// RFC 4341's Ack Ratio at low rates.
@@ -47,7 +47,7 @@ const REPORTS_PER_PERIOD: u32 = 4;
 const MANY_RANGES: usize = 16;
 
 /// How often a report asks to be confirmed at the least, while there is something to confirm: as often as a
-/// link that receives has to send anyway (ARCHITECTURE "Feedback").
+/// link that receives has to send anyway (PROTOCOL §7.1).
 const ELICIT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// An authentic datagram that arrived for the first time.

@@ -8,7 +8,7 @@
 
 use crate::time::Duration;
 
-/// How long the receiver may keep what it has to report (ARCHITECTURE "Feedback"). The timeout waits for
+/// How long the receiver may keep what it has to report (PROTOCOL §7.1). The timeout waits for
 /// the report, the samples leave it out: so it is added.
 pub const MAX_REPORT_DELAY: Duration = Duration::from_millis(25);
 

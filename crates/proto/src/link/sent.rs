@@ -28,7 +28,7 @@ const MAX_LOST: usize = MAX_WINDOW as usize / 2;
 const LOST_MEMORY: Duration = Duration::from_secs(10);
 
 /// A sender with so many numbers beyond the largest confirmed one stops and probes: a quarter of the 24
-/// bits on the wire, so that the receiver expands every number right (PROTOCOL "Numbers").
+/// bits on the wire, so that the receiver expands every number right (PROTOCOL §3).
 pub const MAX_UNCONFIRMED: u64 = 1 << 22;
 
 /// A datagram as the caller hands it in.

@@ -20,6 +20,7 @@ use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::link::mtu;
+use crate::link::received::MAX_REPORT_RANGES;
 use crate::packet::{FlowKey, PacketView, icmp};
 use crate::path::Path;
 use crate::sched::{LinkView, PacketMeta, Pick, Scheduler, WhenClosed};
@@ -32,8 +33,9 @@ use crate::wire::header::{Kind, OVERHEAD, distance};
 /// packets never become smaller for it.
 const SMALL_PACKET: usize = 512;
 
-/// Most bytes of a report in such a datagram: with 32 ranges of three-byte gaps and lengths.
-pub(super) const REPORT_ROOM: usize = 256;
+/// Most bytes of a report in such a datagram: 19 and, for each of 32 ranges, a gap and a length of four bytes as
+/// varints, which exceed the number space.
+const REPORT_ROOM: usize = 19 + MAX_REPORT_RANGES * 8;
 
 impl Tunnel {
     /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
