@@ -243,8 +243,9 @@ fn a_first_message_in_another_version_gets_one_answer_that_is_no_longer() {
     world.record = Some(Vec::new());
     world.run_for(ms(0));
     let mac = HelloMac::new(&world.secret.public());
+    let question = first_messages(&world).remove(0);
     for len in [FIRST_LEN, 25, 24, 60, 1200] {
-        let mut asked = first_messages(&world)[0].clone();
+        let mut asked = question.clone();
         asked.resize(len, 0);
         asked[1] = 9;
         let sum = mac.first(&Hello::parse(&asked).unwrap());
@@ -268,17 +269,6 @@ fn a_first_message_in_another_version_gets_one_answer_that_is_no_longer() {
             assert!(answer.len() <= len);
             assert_eq!(answer[0], HelloKind::Versions.first_byte());
             assert_eq!(answer[24..26], [1, 1], "one version: 1");
-        }
-        world.record = Some(Vec::new());
-        world.clients[0]
-            .client
-            .set_link(world.now, key_of(0), Some(link(0)), &mut super::pair::Tun::default())
-            .unwrap();
-        world.run_for(ms(1));
-        if first_messages(&world).is_empty() {
-            world = World::with_client(12, &[10]);
-            world.record = Some(Vec::new());
-            world.run_for(ms(0));
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use rand::{Rng, RngCore};
 
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::crypto::mac::HelloMac;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::wire::hello::{Hello, set_mac};
+use ropewalk_proto::wire::hello::{Hello, HelloKind, envelope, set_mac};
 
-use super::pair::{Batch, SERVER, To, Tun, World, inner, ms, packet, peer};
+use super::pair::{Batch, SERVER, To, Tun, World, inner, link, ms, packet, peer};
 
 /// An address of an attacker's.
 fn elsewhere() -> Path {
@@ -82,9 +83,15 @@ fn play_all(
     played
 }
 
-/// A running session and one recorded datagram of every kind in each direction.
+/// A running session under its second keys, and one recorded datagram of every kind in each direction: under the
+/// keys that still live and those before, and all of a handshake with a client whose clock is behind.
 fn recorded(seed: u64) -> (World, Vec<(To, Path, Vec<u8>)>) {
-    let mut world = World::with_client(seed, &[10, 20]);
+    let mut world = World::new(seed);
+    let secret = StaticSecret::generate(&mut world.rng);
+    let mut config = world.client_config(secret.clone());
+    config.tunnel.rekey_after = ms(2500);
+    world.proxy.set_peer(world.now + ms(5000), secret.public(), peer(0)).unwrap();
+    world.add_end(config, &[10, 20]);
     world.record = Some(Vec::new());
     world.connect();
     world.run_for(ms(1500));
@@ -92,10 +99,17 @@ fn recorded(seed: u64) -> (World, Vec<(To, Path, Vec<u8>)>) {
         world.send_up(0, &packet(inner(0), SERVER, 84 + 60 * number as usize, number));
         world.run_for(ms(20));
     }
-    world.run_for(ms(2000));
+    world.run_for(ms(1500));
+    for number in 0..3 {
+        world.send_up(0, &packet(inner(0), SERVER, 84 + 400 * number as usize, number));
+        world.run_for(ms(20));
+    }
+    world.run_for(ms(500));
     world.flush();
+    let mut record = world.record.take().unwrap();
+    record.push(versions(&world, &record));
     let mut kinds: Vec<(To, Path, Vec<u8>)> = Vec::new();
-    for (to, path, data) in world.record.take().unwrap() {
+    for (to, path, data) in record {
         let like = |(other, _, seen): &&(To, Path, Vec<u8>)| {
             *other == to && seen[0] == data[0] && seen.len().abs_diff(data.len()) < 8
         };
@@ -110,9 +124,22 @@ fn recorded(seed: u64) -> (World, Vec<(To, Path, Vec<u8>)>) {
         bytes.dedup();
         bytes
     };
-    assert_eq!(first_bytes(To::Proxy), [0x10, 0x20, 0x80]);
-    assert_eq!(first_bytes(To::Client(0)), [0x10, 0x20, 0x90]);
+    assert_eq!(first_bytes(To::Proxy), [0x10, 0x11, 0x20, 0x21, 0x80]);
+    assert_eq!(first_bytes(To::Client(0)), [0x10, 0x11, 0x20, 0x21, 0x90, 0xa0, 0xb0]);
     (world, kinds)
+}
+
+/// The list of versions with which a proxy of another version answers the first question of a record.
+fn versions(world: &World, record: &[(To, Path, Vec<u8>)]) -> (To, Path, Vec<u8>) {
+    let is_first = |(to, _, data): &&(To, Path, Vec<u8>)| *to == To::Proxy && data[0] == 0x80;
+    let (_, _, question) = record.iter().find(is_first).unwrap();
+    let question = Hello::parse(question).unwrap();
+    let mut answer = envelope(HelloKind::Versions, 0, question.index);
+    answer.extend_from_slice(&[2, 2, 3]);
+    let mac = HelloMac::new(&world.secret.public());
+    let sum = mac.answer(&question.mac, &Hello::parse(&answer).unwrap());
+    set_mac(&mut answer, &sum);
+    (To::Client(0), link(0).paths[0], answer)
 }
 
 #[test]
