@@ -272,6 +272,29 @@ fn forwarding_is_switched_and_goes_back_only_if_it_was_off() {
 }
 
 #[test]
+fn an_uplink_that_lost_its_advertised_route_or_returns_still_learns_routes() {
+    let Some(lab) = lab() else { return };
+    let advertised = "ip -6 route replace default via fe80::9 dev up0 proto ra";
+    lab.proxy.sh(&format!("echo 1 > /proc/sys/net/ipv6/conf/up0/accept_ra; {advertised}"));
+    let accept_ra = "/proc/sys/net/ipv6/conf/up0/accept_ra";
+    let value = || lab.proxy.read(&format!("cat {accept_ra}")).trim().to_owned();
+    applied(&lab, desired());
+    assert_eq!(value(), "2");
+    lab.proxy.sh("ip -6 route flush proto ra");
+    applied(&lab, desired());
+    assert_eq!(value(), "2", "after the loss of the route");
+    // An interface that is made anew under its name begins with 1.
+    lab.proxy.sh("ip link del up0");
+    applied(&lab, desired());
+    lab.proxy.sh("ip link add up0 type veth peer name s0; ip link set up0 up");
+    assert_eq!(value(), "1");
+    applied(&lab, desired());
+    assert_eq!(value(), "2", "after its return");
+    lab.proxy.block_on(async || open().await.stop().await.unwrap());
+    assert_eq!(value(), "1", "after a stop");
+}
+
+#[test]
 fn applied_twice_nothing_changes_and_a_purge_leaves_no_trace() {
     let Some(lab) = lab() else { return };
     let before = state(&lab.proxy);

@@ -48,6 +48,9 @@ struct Switched {
 const FORWARDING: &str = "forwarding_switched_on";
 const ACCEPT_RA: &str = "accept_ra_switched_to_2";
 
+/// More names than these are remembered only of interfaces that are there: names may come without end (usb0, usb1, ...).
+const MAX_REMEMBERED: usize = 64;
+
 /// The protocol number of routes from router advertisements.
 const RTPROT_RA: u8 = 9;
 
@@ -82,9 +85,13 @@ impl LinuxNetwork {
             }
         }
         if wanted.forwarding.contains("ipv6") {
-            let learns =
-                |name: &&String| self.switched.accept_ra.contains(*name) || is(&accept_ra(name), 1);
-            wanted.accept_ra = uplinks.iter().filter(learns).cloned().collect();
+            // An uplink whose route is lost for a while, or that is gone and returns, is still one: with 1 it would never
+            // learn its route again.
+            wanted.accept_ra.clone_from(&self.switched.accept_ra);
+            wanted.accept_ra.extend(uplinks.iter().filter(|name| is(&accept_ra(name), 1)).cloned());
+            if wanted.accept_ra.len() > MAX_REMEMBERED {
+                wanted.accept_ra.retain(|name| is_there(&accept_ra(name)));
+            }
         }
         wanted
     }
@@ -106,8 +113,8 @@ impl LinuxNetwork {
         let known = self.switched.union(&wanted);
         let mut changed = self.table.apply(&body(&known, chains)).await?;
         // Before forwarding: at that moment the kernel forgets what advertisements taught it.
-        for name in wanted.accept_ra.difference(&self.switched.accept_ra) {
-            sysctl::write(&accept_ra(name), "2")?;
+        for key in wanted.accept_ra.iter().map(|name| accept_ra(name)).filter(|key| is(key, 1)) {
+            sysctl::write(&key, "2")?;
             changed = true;
         }
         for family in &wanted.forwarding {
@@ -319,6 +326,10 @@ fn forwarding_key(family: &str) -> Option<&'static str> {
 
 fn accept_ra(interface: &str) -> String {
     format!("net/ipv6/conf/{interface}/accept_ra")
+}
+
+fn is_there(key: &str) -> bool {
+    sysctl::read(key).is_ok_and(|value| value.is_some())
 }
 
 fn is(key: &str, value: u64) -> bool {
