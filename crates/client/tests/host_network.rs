@@ -400,6 +400,34 @@ fn without_nft_the_links_still_work_and_the_remedy_is_told() {
 }
 
 #[test]
+fn a_setting_that_cannot_be_written_is_told_and_the_links_still_work() {
+    let Some(lab) = lab() else { return };
+    make_strict(&lab, "");
+    let outcomes = lab.host.block_on(async || {
+        let mut network = open().await;
+        let desired = wanted(&network, &["10.77.0.2"]).await;
+        // As in most containers; for this thread and what it starts.
+        #[expect(deprecated, reason = "its `unsafe` successor adds nothing for this flag")]
+        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNS).unwrap();
+        let script = "mount --make-rprivate /; mount --bind /proc/sys /proc/sys
+             mount -o remount,ro,bind /proc/sys";
+        let done = tokio::process::Command::new("sh").args(["-ec", script]).status().await;
+        assert!(done.unwrap().success());
+        [network.apply(&desired).await.unwrap(), network.apply(&desired).await.unwrap()]
+    });
+    for outcome in outcomes {
+        let links: Vec<_> =
+            outcome.problems.iter().map(|problem| problem.link.as_deref()).collect();
+        assert_eq!(links, [Some("wan1"), Some("wan2")], "{outcome:?}");
+        assert!(outcome.problems[0].what.contains("src_valid_mark"), "{outcome:?}");
+        assert!(outcome.problems[0].what.contains("read-only"), "{outcome:?}");
+    }
+    for mark in [0x5257_0001, 0x5257_0002] {
+        assert!(lab.host.run(move || ask(mark)).is_ok(), "mark {mark:#x}");
+    }
+}
+
+#[test]
 fn without_the_capability_the_error_names_it() {
     let Some(lab) = lab() else { return };
     let error = lab.host.block_on(async || {

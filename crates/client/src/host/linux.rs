@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use ropewalk_link_io::netlink::{AddressScope, Netlink, NetlinkError, Target};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
-use ropewalk_link_io::sysctl;
+use ropewalk_link_io::sysctl::{self, SysctlError};
 
 use super::{Candidate, Choice, Desired, HostNetwork, LinkDesired, Outcome, Problem, TunDesired};
 use crate::interfaces;
@@ -142,27 +142,31 @@ impl LinuxNetwork {
                 // cases holds that the mark is for.
                 let links = strict.iter().map(|name| Some((*name).to_owned()));
                 let links: Vec<_> = if strict.is_empty() { vec![None] } else { links.collect() };
-                outcome.problems.extend(links.into_iter().map(|link| Problem {
-                    link,
-                    what: format!(
-                        "{error}; where rp_filter is 1 (strict), answers of the proxy may be dropped"
-                    ),
-                }));
+                outcome.problems.extend(links.into_iter().map(|link| unfiltered(link, &error)));
                 return Ok(());
             }
         }
+        // A setting that cannot be written (a container's /proc/sys is read-only) is trouble of the rare cases only.
+        let mut switched = self.switched.clone();
         for name in wanted.difference(&self.switched) {
-            sysctl::write(&src_valid_mark(name), "1")?;
-            outcome.changed = true;
+            match sysctl::write(&src_valid_mark(name), "1") {
+                Ok(()) => outcome.changed |= switched.insert(name.clone()),
+                Err(error) => outcome.problems.push(unfiltered(Some(name.clone()), &error)),
+            }
         }
         for name in self.switched.difference(&wanted) {
-            switch_back(name)?;
-            outcome.changed = true;
+            match switch_back(name) {
+                Ok(()) => outcome.changed |= switched.remove(name),
+                Err(error) => outcome
+                    .problems
+                    .push(Problem { link: Some(name.clone()), what: error.to_string() }),
+            }
         }
-        let forget = remembered != wanted;
-        self.switched = wanted;
-        if forget {
-            self.table.apply(&body(plan, &self.switched)).await?;
+        self.switched = switched;
+        if self.switched != remembered
+            && let Err(error) = self.table.apply(&body(plan, &self.switched)).await
+        {
+            outcome.problems.push(unfiltered(None, &error));
         }
         Ok(())
     }
@@ -225,6 +229,13 @@ fn body(plan: &Plan, remembered: &BTreeSet<String>) -> String {
     format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{}", plan.firewall)
 }
 
+/// What is wrong where the mark does not take part in reverse path filtering.
+fn unfiltered(link: Option<String>, error: &impl std::fmt::Display) -> Problem {
+    let what =
+        format!("{error}; where rp_filter is 1 (strict), answers of the proxy may be dropped");
+    Problem { link, what }
+}
+
 /// Whether a datagram is dropped on this interface when its answer would leave by another one. The larger of the
 /// interface's value and that of `all` counts; 2 (loose) asks only whether there is any answer.
 fn is_strict(interface: &str) -> bool {
@@ -246,7 +257,7 @@ fn src_valid_mark(interface: &str) -> String {
 }
 
 /// Sets `src_valid_mark` of an interface to 0 again; an interface that is gone took its setting with it.
-fn switch_back(interface: &str) -> anyhow::Result<()> {
+fn switch_back(interface: &str) -> Result<(), SysctlError> {
     let key = src_valid_mark(interface);
     // The name may come from a table that somebody else wrote.
     if is_plain_name(interface) && sysctl::read(&key)?.is_some() {
