@@ -400,6 +400,33 @@ fn without_nft_the_links_still_work_and_the_remedy_is_told() {
 }
 
 #[test]
+fn an_nft_that_refuses_is_told_and_what_it_remembers_is_not_lost() {
+    let Some(lab) = lab() else { return };
+    make_strict(&lab, "");
+    applied(&lab.host, &["10.77.0.2"]);
+    let folder = tempfile::tempdir().unwrap();
+    let broken = folder.path().join("nft");
+    std::fs::write(&broken, "#!/bin/sh\necho out of order >&2; exit 1\n").unwrap();
+    std::fs::set_permissions(&broken, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let outcome = lab.host.block_on(async move || {
+        let numbers = Numbers::default();
+        let table = Table::new(&numbers.firewall).with_program(&broken);
+        let mut network = LinuxNetwork::open_with(numbers, table).await.unwrap();
+        let desired = wanted(&network, &["10.77.0.2"]).await;
+        let outcome = network.apply(&desired).await.unwrap();
+        // From now on it works.
+        std::fs::write(&broken, "#!/bin/sh\nexec nft \"$@\"\n").unwrap();
+        assert_eq!(network.apply(&desired).await.unwrap().problems, []);
+        network.remove().await.unwrap();
+        outcome
+    });
+    assert!(outcome.problems[0].what.contains("out of order"), "{outcome:?}");
+    let marks = lab.host.read("cat /proc/sys/net/ipv4/conf/wan?/src_valid_mark | xargs");
+    assert_eq!(marks.trim(), "0 0");
+    assert_eq!(lab.host.read("nft list ruleset"), "");
+}
+
+#[test]
 fn a_setting_that_cannot_be_written_is_told_and_the_links_still_work() {
     let Some(lab) = lab() else { return };
     make_strict(&lab, "");

@@ -26,6 +26,8 @@ pub struct LinuxNetwork {
     table: Table,
     /// Interfaces whose `src_valid_mark` we switched from 0 to 1.
     switched: BTreeSet<String>,
+    /// Whether `switched` holds what the table remembers of an earlier client.
+    recalled: bool,
 }
 
 /// The set in the firewall table that remembers [`LinuxNetwork::switched`].
@@ -47,9 +49,56 @@ impl LinuxNetwork {
     /// As [`LinuxNetwork::open`].
     pub async fn open_with(numbers: Numbers, table: Table) -> anyhow::Result<Self> {
         let netlink = Netlink::open()?;
-        let mut network = Self { netlink, numbers, table, switched: BTreeSet::new() };
-        network.remove().await.context("cannot clean up what an earlier client left behind")?;
+        let mut network =
+            Self { netlink, numbers, table, switched: BTreeSet::new(), recalled: false };
+        let what = "cannot clean up what an earlier client left behind";
+        network.remove_routing().await.context(what)?;
+        match network.remove_filter().await {
+            Ok(()) => {}
+            Err(error) if matches!(error.downcast_ref(), Some(NftError::Permission { .. })) => {
+                return Err(error.context(what));
+            }
+            // As later: links work without. What stayed is taken over.
+            Err(error) => tracing::warn!("{what}: {error:#}"),
+        }
         Ok(network)
+    }
+
+    /// Removes all rules and routes under our numbers.
+    async fn remove_routing(&self) -> Result<(), NetlinkError> {
+        for rule in self.netlink.rules_of(self.numbers.protocol).await? {
+            self.netlink.remove_rule(&rule).await?;
+        }
+        for route in self.netlink.routes_of(self.numbers.protocol).await? {
+            self.netlink.remove_route(&route).await?;
+        }
+        Ok(())
+    }
+
+    /// Switches settings back and removes the firewall table.
+    async fn remove_filter(&mut self) -> anyhow::Result<()> {
+        match self.recall().await {
+            // Where nft is missing there is no table of ours either.
+            Ok(()) | Err(NftError::Missing { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        while let Some(name) = self.switched.first() {
+            switch_back(name)?;
+            self.switched.pop_first();
+        }
+        match self.table.remove().await {
+            Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes over what the table remembers; a table that cannot be read now is read later, before it is replaced.
+    async fn recall(&mut self) -> Result<(), NftError> {
+        if !self.recalled {
+            self.switched.extend(self.table.set_elements(SWITCHED).await?);
+            self.recalled = true;
+        }
+        Ok(())
     }
 
     /// Sets up the TUN and returns its number.
@@ -128,13 +177,18 @@ impl LinuxNetwork {
             .filter(|link| link.ways.v4.is_some() && is_strict(&link.name))
             .map(|link| link.name.as_str())
             .collect();
+        let recalled = self.recall().await;
         let wanted: BTreeSet<String> = strict
             .iter()
             .filter(|name| self.switched.contains(**name) || !marks_count(name))
             .map(|name| (*name).to_owned())
             .collect();
         let remembered = self.switched.union(&wanted).cloned().collect();
-        match self.table.apply(&body(plan, &remembered)).await {
+        let applied = match recalled {
+            Ok(()) => self.table.apply(&body(plan, &remembered)).await,
+            Err(error) => Err(error),
+        };
+        match applied {
             Ok(changed) => outcome.changed |= changed,
             Err(error @ NftError::Permission { .. }) => return Err(error.into()),
             Err(error) => {
@@ -197,25 +251,8 @@ impl HostNetwork for LinuxNetwork {
     }
 
     async fn remove(&mut self) -> anyhow::Result<()> {
-        for rule in self.netlink.rules_of(self.numbers.protocol).await? {
-            self.netlink.remove_rule(&rule).await?;
-        }
-        for route in self.netlink.routes_of(self.numbers.protocol).await? {
-            self.netlink.remove_route(&route).await?;
-        }
-        match self.table.set_elements(SWITCHED).await {
-            Ok(remembered) => self.switched.extend(remembered),
-            // Where nft is missing there is no table of ours either.
-            Err(NftError::Missing { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        for name in std::mem::take(&mut self.switched) {
-            switch_back(&name)?;
-        }
-        match self.table.remove().await {
-            Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.remove_routing().await?;
+        self.remove_filter().await
     }
 }
 
