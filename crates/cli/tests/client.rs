@@ -123,6 +123,22 @@ fn a_clean_end_and_the_start_after_a_kill_leave_nothing_behind() {
 }
 
 #[test]
+fn what_others_take_away_is_put_back() {
+    let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
+    host.namespace.sh("echo 1 > /proc/sys/net/ipv4/conf/wan0/rp_filter");
+    let mut client = host.start();
+    host.wait_for(&mut client, "the links", |status| link(status, "wan1")["state"] == "joining");
+    let running = host.state();
+    // The kernel tells of the one and not of the other.
+    for theft in ["ip rule del priority 5300; ip route flush table 7701", "nft flush ruleset"] {
+        host.namespace.sh(theft);
+        assert_ne!(host.state(), running, "{theft}");
+        wait_until("the state is as before", || host.state() == running);
+    }
+    assert!(stop(&mut client).success());
+}
+
+#[test]
 fn what_keeps_it_from_starting_is_named_and_nothing_is_changed() {
     let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
     host.namespace.sh("ip link add ropewalk0 type veth peer name other");

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A link's routes are in place before the daemon hears of it, so its first datagram finds its way.
-//! Nothing is polled: the kernel tells of every change, and what another program took away is put back
-//! because its removal is such news. A failure is tried again, ever less often.
+//! The kernel tells of every change to links, addresses, routes and rules, and what another program took
+//! away of these is put back because its removal is such news. Of the firewall table and the settings
+//! nobody tells: they are looked at now and then. A failure is tried again, ever less often.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -30,11 +31,12 @@ use crate::routes::MAX_LINKS;
 /// milliseconds, and one that returns is to carry packets again well within two seconds.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// First pause after a failure; doubles up to [`RETRY_MAX`].
+/// First pause after a failure; doubles up to [`LOOK_INTERVAL`].
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Longest pause after a failure.
-const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How often everything is looked at without being asked to, and the longest pause after a failure: long
+/// against the few milliseconds that a look takes, short against a person's patience.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What the daemon wants beside the links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,10 +134,15 @@ impl Network {
     /// # Errors
     /// When something could not be taken back.
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> anyhow::Result<()> {
-        let mut pause = RETRY;
+        let mut retry = RETRY;
         loop {
-            let worked = self.update().await;
-            pause = if worked { RETRY } else { (pause * 2).min(RETRY_MAX) };
+            let mut pause = LOOK_INTERVAL;
+            if self.update().await {
+                retry = RETRY;
+            } else {
+                pause = retry.min(LOOK_INTERVAL);
+                retry = pause * 2;
+            }
             tokio::select! {
                 biased;
                 _ = &mut stop => break,
@@ -147,7 +154,7 @@ impl Network {
                     let _ = bypass.done.send(());
                 }
                 _ = self.events.changed(SETTLE) => {}
-                () = tokio::time::sleep(pause), if !worked => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
         self.host.remove().await
