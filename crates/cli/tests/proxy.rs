@@ -161,21 +161,29 @@ fn a_peer_without_an_address_is_refused_with_the_reason_and_the_others_are_serve
 }
 
 #[test]
-fn ipv6_is_handed_out_as_soon_as_it_can_leave() {
-    let Some(host) = Host::new("") else { return };
-    host.namespace.sh("ip -6 route del default");
-    let mut proxy = host.start();
-    let status = host.wait_ready(&mut proxy);
-    assert_eq!(status["tunnels"][0]["inner_v6"], Value::Null);
-    let warnings = status["daemon"]["warnings"].to_string();
-    assert!(warnings.contains("no IPv6 default route"), "{warnings}");
-    assert!(host.state().ends_with("1\n0\n"), "{}", host.state());
+fn ipv6_is_handed_out_as_soon_as_it_can_leave_and_its_loss_is_told() {
+    for mode in ["", "ipv6 = \"routed\"\npool_v6 = \"2001:db8:77::/64\""] {
+        let Some(host) = Host::new(mode) else { return };
+        host.namespace.sh("ip -6 route del default");
+        let mut proxy = host.start();
+        let status = host.wait_ready(&mut proxy);
+        assert_eq!(status["tunnels"][0]["inner_v6"], Value::Null, "{mode}");
+        let warnings = || host.status()["daemon"]["warnings"].to_string();
+        assert!(warnings().contains("no IPv6 default route"), "{mode}: {}", warnings());
+        assert!(host.state().ends_with("1\n0\n"), "{mode}: {}", host.state());
 
-    host.namespace.sh("ip -6 route add default via 2001:db8:9::2");
-    wait_until("an inner IPv6 address", || host.status()["tunnels"][0]["inner_v6"].is_string());
-    assert_eq!(host.status()["daemon"]["warnings"], serde_json::json!([]));
-    assert!(host.state().ends_with("1\n1\n"), "{}", host.state());
-    assert!(stop(&mut proxy).success());
+        host.namespace.sh("ip -6 route add default via 2001:db8:9::2");
+        wait_until("an inner IPv6 address", || host.status()["tunnels"][0]["inner_v6"].is_string());
+        assert_eq!(warnings(), "[]", "{mode}");
+        assert!(host.state().ends_with("1\n1\n"), "{mode}: {}", host.state());
+
+        host.namespace.sh("ip -6 route del default");
+        wait_until("the loss is told", || warnings().contains("lost its IPv6 default route"));
+        assert!(host.status()["tunnels"][0]["inner_v6"].is_string(), "{mode}");
+        host.namespace.sh("ip -6 route add default via 2001:db8:9::2");
+        wait_until("all is well again", || warnings() == "[]");
+        assert!(stop(&mut proxy).success());
+    }
 }
 
 #[test]

@@ -33,6 +33,10 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// growing table of connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Clients keep their inner IPv6 addresses then: most such losses pass.
+const IPV6_LOST: &str =
+    "this host has lost its IPv6 default route: IPv6 packets of clients cannot leave";
+
 /// Where the daemon leaves what it wants, and finds what is known.
 #[derive(Debug, Default)]
 pub struct Desk {
@@ -77,6 +81,8 @@ struct Known {
     uplinks: Vec<String>,
     firewall: Vec<String>,
     failure: Option<String>,
+    /// IPv6 was handed out, and cannot leave any more.
+    ipv6_lost: bool,
     conntrack: Option<ConnectionTable>,
     conntrack_warned: bool,
 }
@@ -141,12 +147,13 @@ impl<N: HostNetwork> Keeper<N> {
     async fn look(&mut self) -> anyhow::Result<bool> {
         let tun = self.desired.tun.clone();
         let mut ipv6_came = false;
-        if let Some(later) = &self.later
-            && (later.ipv6 == Ipv6::Routed || self.network.has_ipv6_uplink(&tun).await?)
-        {
-            self.desired = later.clone();
-            self.later = None;
-            ipv6_came = true;
+        if self.later.is_some() || self.has_ipv6() {
+            let has_uplink = self.network.has_ipv6_uplink(&tun).await?;
+            if has_uplink && let Some(later) = self.later.take() {
+                self.desired = later;
+                ipv6_came = true;
+            }
+            self.known.note_ipv6(has_uplink || !self.has_ipv6());
         }
         let outcome = self.network.apply(&self.desired).await?;
         if outcome.changed {
@@ -206,6 +213,9 @@ impl<N: HostNetwork> Keeper<N> {
                     .to_owned(),
             );
         }
+        if known.ipv6_lost {
+            warnings.push(IPV6_LOST.to_owned());
+        }
         let conntrack = known
             .conntrack
             .map(|ConnectionTable { count, limit }| ConntrackStatus { count, limit });
@@ -215,6 +225,16 @@ impl<N: HostNetwork> Keeper<N> {
 }
 
 impl Known {
+    /// Tells when the IPv6 packets of clients cannot leave any more, and when they can again.
+    fn note_ipv6(&mut self, can_leave: bool) {
+        match (self.ipv6_lost, can_leave) {
+            (false, false) => tracing::warn!("{IPV6_LOST}"),
+            (true, true) => tracing::info!("this host has an IPv6 default route again"),
+            _ => {}
+        }
+        self.ipv6_lost = !can_leave;
+    }
+
     /// Warns once each time the table becomes nearly full.
     fn look_at_connections(&mut self) {
         self.conntrack = match ConnectionTable::read() {
