@@ -142,6 +142,27 @@ fn what_is_in_use_is_named_with_its_holder_and_nothing_is_changed() {
 }
 
 #[test]
+fn a_proxy_that_must_not_start_leaves_the_leases_of_the_other_alone() {
+    let Some(host) = Host::new("") else { return };
+    let mut proxy = host.start();
+    host.wait_ready(&mut proxy);
+    let leases = || std::fs::read_to_string(host.path("state/leases.json")).unwrap();
+    let before = leases();
+    assert!(before.contains("10.77.0.2"), "{before}");
+    let config = std::fs::read_to_string(host.path("proxy.toml")).unwrap();
+    for (port, reason) in [(51900, "holds the port"), (51901, "another ropewalk proxy runs")] {
+        // With another pool and another peer nothing of the leases would stay.
+        let other = format!("listen = \"[::]:{port}\"\npool_v4 = \"10.8.0.0/24\"\n{config}");
+        std::fs::write(host.path("proxy.toml"), other.replace(LISA, OTTO)).unwrap();
+        let (status, said) = host.run(&[]);
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains(reason), "{said}");
+        assert_eq!(leases(), before, "{reason}");
+    }
+    assert!(stop(&mut proxy).success());
+}
+
+#[test]
 fn a_peer_without_an_address_is_refused_with_the_reason_and_the_others_are_served() {
     let more =
         format!("pool_v4 = \"10.8.0.0/30\"\n[[peer]]\nname = \"otto\"\npublic_key = \"{OTTO}\"");

@@ -66,12 +66,13 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         SignalKind::interrupt(),
         SignalKind::hangup(),
     ])?;
-    let leases = Leases::open(config.leases_file(), config.pools, &config.peers)?;
     let seed = service::seed()?;
 
     let mut sockets = Sockets::new(clock);
     let socket = open_socket(&mut sockets, &config)?;
     let _only_one = service::hold_mark(Role::Proxy)?;
+    // Reading them may rewrite their file: not while it is another proxy's.
+    let leases = Leases::open(config.leases_file(), config.pools, &config.peers)?;
     let network = LinuxNetwork::open().await?;
     let tun =
         LinuxTun::open(&TunOptions { name: config.tun_name.as_str().to_owned(), mtu: TUN_MTU })?;
