@@ -6,7 +6,7 @@
 //! into a tunnel that is dead, the questions to the name servers among them; so for the time of the
 //! look-up, and for these servers alone, the host's own routes count ([`Bypass`]).
 //!
-//! A look-up that fails changes nothing: the addresses known before are still tried.
+//! A look-up that fails changes nothing: the addresses of that name known before are still tried.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -63,8 +63,9 @@ impl Resolver {
     /// Runs until the daemon is gone; without names only until the addresses are told.
     pub(crate) async fn run(mut self) {
         let mut pauses = Backoff::new(LOOKUP_PAUSE);
+        let mut known = Known::default();
         loop {
-            let resolved = self.look_up().await;
+            let resolved = known.with(self.look_up().await);
             let failed = resolved.trouble.is_some();
             if self.daemon.send(Command::Resolved(resolved)).await.is_err() {
                 return;
@@ -85,24 +86,20 @@ impl Resolver {
         }
     }
 
-    async fn look_up(&self) -> Resolved {
+    /// Looks up every endpoint.
+    async fn look_up(&self) -> Vec<Answer> {
         let named = self.endpoints.iter().any(|endpoint| endpoint.address().is_none());
         if named {
             self.set_bypass(name_servers(&RESOLV_CONF)).await;
         }
-        let mut addresses = Vec::new();
-        let mut troubles = Vec::new();
+        let mut answers = Vec::new();
         for endpoint in &self.endpoints {
-            match look_up(endpoint).await {
-                Ok(found) => addresses.extend(found),
-                Err(trouble) => troubles.push(trouble),
-            }
+            answers.push(look_up(endpoint).await);
         }
         if named {
             self.set_bypass(Vec::new()).await;
         }
-        let trouble = (!troubles.is_empty()).then(|| troubles.join("; "));
-        Resolved { addresses: usable(addresses), trouble }
+        answers
     }
 
     /// Waits until these addresses are reached outside the tunnel.
@@ -115,7 +112,30 @@ impl Resolver {
     }
 }
 
-async fn look_up(endpoint: &HostPort) -> Result<Vec<SocketAddr>, String> {
+/// The usable addresses of one endpoint, or what failed, for people.
+type Answer = Result<Vec<SocketAddr>, String>;
+
+/// The last addresses of each endpoint, in the order of the config.
+#[derive(Debug, Default)]
+struct Known(Vec<Vec<SocketAddr>>);
+
+impl Known {
+    /// What is known with these answers, one for each endpoint.
+    fn with(&mut self, answers: Vec<Answer>) -> Resolved {
+        self.0.resize(answers.len(), Vec::new());
+        let mut troubles = Vec::new();
+        for (known, answer) in self.0.iter_mut().zip(answers) {
+            match answer {
+                Ok(found) => *known = found,
+                Err(trouble) => troubles.push(trouble),
+            }
+        }
+        let trouble = (!troubles.is_empty()).then(|| troubles.join("; "));
+        Resolved { addresses: usable(self.0.iter().flatten().copied()), trouble }
+    }
+}
+
+async fn look_up(endpoint: &HostPort) -> Answer {
     if let Some(address) = endpoint.address() {
         return Ok(vec![address]);
     }
@@ -247,6 +267,28 @@ mod tests {
             let expected: Vec<SocketAddr> =
                 expected.iter().map(|address| address.parse().unwrap()).collect();
             assert_eq!(usable([found.parse().unwrap()]), expected, "{found}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_resolved_for_a_while_keeps_its_addresses() {
+        let answer = |text: &str| -> Answer {
+            let words = text.split_whitespace();
+            words.map(|word| word.parse().map_err(|_| text.to_owned())).collect()
+        };
+        let mut known = Known::default();
+        // The answers for two names; the addresses then known; the trouble.
+        let table = [
+            (["10.0.0.1:1", "no b"], "10.0.0.1:1", Some("no b")),
+            (["10.0.0.1:1", "10.0.0.2:2"], "10.0.0.1:1 10.0.0.2:2", None),
+            (["no a", "10.0.0.3:3"], "10.0.0.1:1 10.0.0.3:3", Some("no a")),
+            (["no a", "no b"], "10.0.0.1:1 10.0.0.3:3", Some("no a; no b")),
+            (["10.0.0.4:4", "no b"], "10.0.0.4:4 10.0.0.3:3", Some("no b")),
+        ];
+        for (answers, addresses, trouble) in table {
+            let resolved = known.with(answers.map(answer).into());
+            assert_eq!(resolved.addresses, answer(addresses).unwrap(), "{answers:?}");
+            assert_eq!(resolved.trouble.as_deref(), trouble, "{answers:?}");
         }
     }
 
