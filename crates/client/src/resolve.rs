@@ -15,6 +15,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use ropewalk_control::config::HostPort;
+use ropewalk_control::config::value::unusable;
 use ropewalk_proto::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
@@ -151,19 +152,13 @@ async fn look_up(endpoint: &HostPort) -> Answer {
     }
 }
 
-/// What can be sent to from any link, each once. An address of link scope means another machine on each
-/// link.
+/// What can be sent to from any link, each once.
 fn usable(found: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut usable = Vec::new();
     for address in found {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let is_link_local = match address.ip() {
-            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        };
-        let ip = address.ip();
-        let is_none = is_link_local || ip.is_unspecified() || ip.is_multicast();
-        if !is_none && !usable.contains(&address) && usable.len() < MAX_ADDRESSES {
+        let is_usable = unusable(address.ip()).is_none();
+        if is_usable && !usable.contains(&address) && usable.len() < MAX_ADDRESSES {
             usable.push(address);
         }
     }

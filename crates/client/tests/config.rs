@@ -281,6 +281,16 @@ fn what_must_be_said_is_asked_for() {
             "",
         ),
         (
+            format!("{key}[proxy]\naddress = \"0.0.0.0:51900\"\npublic_key = \"{PROXY}\""),
+            "3:11: `0.0.0.0:51900` cannot be sent to: it is no machine's address",
+            "",
+        ),
+        (
+            format!("{key}[proxy]\naddress = [\"vps\", \"[fe80::1]:1\"]\npublic_key = \"{PROXY}\""),
+            "3:19: `[fe80::1]:1` cannot be sent to: a link-local address",
+            "",
+        ),
+        (
             format!("{key}[proxy]\naddress = \"vps\"\npublic_key = \"{OWN}\""),
             "4:14: this is the client's own public key",
             "on the proxy",

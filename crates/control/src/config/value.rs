@@ -231,6 +231,13 @@ impl HostPort {
     pub fn address(&self) -> Option<SocketAddr> {
         self.host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, self.port))
     }
+
+    fn of_address(address: SocketAddr) -> Result<Self, String> {
+        match unusable(address.ip()) {
+            Some(why) => Err(format!("`{address}` cannot be sent to: {why}")),
+            None => Ok(Self { host: address.ip().to_string(), port: address.port() }),
+        }
+    }
 }
 
 impl fmt::Display for HostPort {
@@ -250,12 +257,12 @@ impl Text for HostPort {
         // An address alone, IPv6 with or without brackets: the default port.
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
         if let Ok(ip) = bare.parse::<IpAddr>() {
-            return Ok(Self { host: ip.to_string(), port: super::DEFAULT_PORT });
+            return Self::of_address(SocketAddr::new(ip, super::DEFAULT_PORT));
         }
         if let Ok(address) = text.parse::<SocketAddr>() {
             return match address.port() {
                 0 => Err(format!("`{text}`: port 0 is no port")),
-                port => Ok(Self { host: address.ip().to_string(), port }),
+                _ => Self::of_address(address),
             };
         }
         let (host, port) = match text.split_once(':') {
@@ -268,6 +275,25 @@ impl Text for HostPort {
             },
         };
         if is_dns_name(host) { Ok(Self { host: host.to_owned(), port }) } else { Err(wrong()) }
+    }
+}
+
+/// Why an address cannot be that of the other end, on whatever link; `None` if it can.
+#[must_use]
+pub fn unusable(address: IpAddr) -> Option<&'static str> {
+    let address = address.to_canonical();
+    let (link_local, broadcast) = match address {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.is_broadcast()),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), false),
+    };
+    if link_local {
+        Some("a link-local address means another machine on each link")
+    } else if address.is_unspecified() {
+        Some("it is no machine's address")
+    } else if address.is_multicast() || broadcast {
+        Some("it means many machines")
+    } else {
+        None
     }
 }
 
@@ -440,6 +466,27 @@ mod tests {
         for (text, expected) in cases {
             let read = HostPort::from_text(text).ok().map(|host| host.to_string());
             assert_eq!(read.as_deref(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_no_datagram_can_be_sent_to_says_why() {
+        let cases = [
+            ("[fe80::1]:51900", "another machine on each link"),
+            ("169.254.1.1:1", "another machine on each link"),
+            ("[::ffff:169.254.1.1]:1", "another machine on each link"),
+            ("0.0.0.0:51900", "no machine's address"),
+            ("[::]", "no machine's address"),
+            ("224.0.0.1:1", "many machines"),
+            ("ff02::1", "many machines"),
+            ("255.255.255.255", "many machines"),
+        ];
+        for (text, expected) in cases {
+            let message = HostPort::from_text(text).unwrap_err();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+        for text in ["127.0.0.1:1", "[::1]:1", "192.168.1.1:1", "[fd00::1]:1"] {
+            assert!(HostPort::from_text(text).is_ok(), "{text}");
         }
     }
 
