@@ -23,8 +23,9 @@ pub const MAX_LINKS: usize = 64;
 /// Most addresses of a proxy.
 const MAX_ADDRESSES: usize = 16;
 
-/// Most prefixes in `routes` or `exclude`: each is a route in the kernel.
-const MAX_PREFIXES: usize = 4096;
+/// Most prefixes in `routes` and `exclude` together: the kernel asks its rules one after the other for each packet that
+/// it routes, so there is room for 256, of which name servers take up to 8 for the time of a look-up.
+pub const MAX_PREFIXES: usize = 248;
 
 /// Characters of the longest name of a link.
 const MAX_LINK_NAME: usize = 32;
@@ -201,27 +202,22 @@ impl TunFile {
             Some(Parsed(name)) => name,
             None => InterfaceName::new("ropewalk0").expect("a valid name"),
         };
-        Ok(TunConfig {
-            name,
-            mtu: self.mtu.unwrap_or(Mtu::Auto),
-            routes: prefixes(source, self.routes)?.unwrap_or(everything),
-            exclude: prefixes(source, self.exclude)?.unwrap_or_default(),
-        })
+        let places = [&self.routes, &self.exclude].map(|list| list.as_ref().map(Spanned::span));
+        let list = |list: Option<Spanned<OneOrMany<IpNet>>>| list.map(|list| list.into_inner().0);
+        let routes = list(self.routes).unwrap_or(everything);
+        let exclude = list(self.exclude).unwrap_or_default();
+        let count = routes.len() + exclude.len();
+        if count > MAX_PREFIXES {
+            let message = format!(
+                "routes and exclude have {count} prefixes; at most {MAX_PREFIXES} are possible together"
+            );
+            // The longer one is the one to shorten.
+            let [of_routes, of_exclude] = places;
+            let place = if routes.len() >= exclude.len() { of_routes } else { of_exclude };
+            return Err(source.error(place.unwrap_or_default(), &message));
+        }
+        Ok(TunConfig { name, mtu: self.mtu.unwrap_or(Mtu::Auto), routes, exclude })
     }
-}
-
-fn prefixes(
-    source: &Source,
-    list: Option<Spanned<OneOrMany<IpNet>>>,
-) -> Result<Option<Vec<IpNet>>, ConfigError> {
-    let Some(list) = list else { return Ok(None) };
-    let span = list.span();
-    let list = list.into_inner().0;
-    if list.len() > MAX_PREFIXES {
-        let message = format!("{} prefixes; at most {MAX_PREFIXES} are possible", list.len());
-        return Err(source.error(span, &message));
-    }
-    Ok(Some(list))
 }
 
 fn resolve_links(

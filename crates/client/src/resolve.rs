@@ -19,8 +19,10 @@ use ropewalk_control::config::value::unusable;
 use ropewalk_proto::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::MAX_PREFIXES;
 use crate::daemon::Command;
 use crate::network::Bypass;
+use crate::routes::MAX_ROUTED;
 
 /// How long one look-up may take. The system's resolver gives up after 10 s with its usual two tries of
 /// two servers.
@@ -37,6 +39,9 @@ const MAX_ADDRESSES: usize = 32;
 
 /// Name servers that a look-up can need; the system's resolver asks at most three.
 const MAX_SERVERS: usize = 8;
+
+// Otherwise a look-up could ask for more prefixes than there can be.
+const _: () = assert!(MAX_PREFIXES + MAX_SERVERS <= MAX_ROUTED);
 
 /// Files that name the name servers: the usual one, and the one that tells whom systemd-resolved asks.
 const RESOLV_CONF: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
@@ -28,7 +28,6 @@ use crate::config::Config;
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
 use crate::network::{Network, Wanted};
 use crate::resolve::Resolver;
-use crate::routes::MAX_ROUTED;
 
 /// Commands that may wait for the loop; who sends more waits too.
 const WAITING_COMMANDS: usize = 64;
@@ -38,12 +37,6 @@ const END_TIME: Duration = Duration::from_secs(10);
 
 /// See [`crate::run`].
 pub(crate) fn run(config: Config) -> anyhow::Result<()> {
-    let prefixes = config.tun.routes.len() + config.tun.exclude.len();
-    if prefixes > MAX_ROUTED {
-        bail!(
-            "[tun] routes and exclude have {prefixes} prefixes; at most {MAX_ROUTED} are possible"
-        );
-    }
     let options = server::Options::of_config(&config.control)?;
     let (server, requests) = Server::start(options)?;
     let _only_one = service::hold_mark(Role::Client)?;

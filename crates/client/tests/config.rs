@@ -262,6 +262,28 @@ fn mistakes_are_told_with_place_and_remedy() {
 }
 
 #[test]
+fn prefixes_are_bounded_together_at_the_longer_list() {
+    let list = |count: usize| -> String {
+        let prefixes: Vec<_> = (0..count).map(|n| format!("\"10.0.{n}.0/24\"")).collect();
+        format!("[{}]", prefixes.join(", "))
+    };
+    let text = |routes: usize, exclude: usize| {
+        format!(
+            "private_key_file = \"client.key\"\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n\
+             [tun]\nroutes = {}\nexclude = {}\n",
+            list(routes),
+            list(exclude)
+        )
+    };
+    assert!(parse(&text(200, 48)).is_ok());
+    for (routes, exclude, place) in [(200, 49, "6:10: "), (49, 200, "7:11: ")] {
+        let error = parse(&text(routes, exclude)).unwrap_err();
+        let expected = format!("{place}routes and exclude have 249 prefixes; at most 248");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
 fn what_must_be_said_is_asked_for() {
     let key = "private_key_file = \"client.key\"\n";
     let proxy = format!("[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n");
