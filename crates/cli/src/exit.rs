@@ -6,6 +6,11 @@ use std::process::ExitCode;
 
 use ropewalk_control::client::ClientError;
 use ropewalk_control::config::ConfigError;
+use ropewalk_link_io::netlink::NetlinkError;
+use ropewalk_link_io::nft::NftError;
+use ropewalk_link_io::sysctl::SysctlError;
+use ropewalk_link_io::tun::TunError;
+use ropewalk_link_io::udp::OpenError;
 
 /// Why the program fails.
 #[derive(Debug)]
@@ -75,6 +80,9 @@ impl From<ClientError> for Failure {
 impl From<anyhow::Error> for Failure {
     /// A lack of permission anywhere among the causes decides the exit code.
     fn from(error: anyhow::Error) -> Self {
+        if error.chain().any(names_the_right) {
+            return Self::Permission(format!("{error:#}"));
+        }
         let denied = error
             .chain()
             .filter_map(|cause| cause.downcast_ref::<io::Error>())
@@ -87,6 +95,15 @@ impl From<anyhow::Error> for Failure {
             Err(error) => Self::Failed(error),
         }
     }
+}
+
+/// Whether an error says that a right is missing, and which.
+fn names_the_right(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(TunError::Privilege { .. } | TunError::Device { .. }))
+        || matches!(cause.downcast_ref(), Some(NetlinkError::Permission { .. }))
+        || matches!(cause.downcast_ref(), Some(NftError::Permission { .. }))
+        || matches!(cause.downcast_ref(), Some(SysctlError::Permission { .. }))
+        || matches!(cause.downcast_ref(), Some(OpenError::Privilege { .. }))
 }
 
 /// Prints to standard output; a reader who has seen enough (`| head`) is no failure.
@@ -118,5 +135,31 @@ mod tests {
         let taken =
             Err::<(), _>(io::Error::from(io::ErrorKind::AddrInUse)).context("x").unwrap_err();
         assert!(matches!(Failure::from(taken), Failure::Failed(_)));
+    }
+
+    #[test]
+    fn an_error_that_names_the_missing_right_is_one_of_permission() {
+        let what = || "set the rules".to_owned();
+        let name = || "rope0".to_owned();
+        let device = io::Error::from(io::ErrorKind::PermissionDenied);
+        let errors: [anyhow::Error; 6] = [
+            TunError::Privilege { name: name() }.into(),
+            TunError::Device { source: device }.into(),
+            NetlinkError::Permission { what: what() }.into(),
+            NftError::Permission { what: what() }.into(),
+            SysctlError::Permission { key: what(), value: "1".to_owned() }.into(),
+            OpenError::Privilege { what: "binding", capability: "CAP_NET_RAW" }.into(),
+        ];
+        for error in errors {
+            let said = error.to_string();
+            let failure = Failure::from(error.context("cannot start"));
+            assert!(
+                matches!(&failure, Failure::Permission(text)
+                    if *text == format!("cannot start: {said}")),
+                "{failure:?}"
+            );
+        }
+        let other = NftError::Refused { what: what(), said: "syntax".to_owned() };
+        assert!(matches!(Failure::from(anyhow::Error::new(other)), Failure::Failed(_)));
     }
 }

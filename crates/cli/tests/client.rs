@@ -182,6 +182,23 @@ fn a_tun_that_another_program_holds_is_named() {
 }
 
 #[test]
+fn a_device_that_is_closed_to_the_user_is_named() {
+    /// As for a user with the capabilities but without the right to the device.
+    const CLOSED: &str = "mount --make-rprivate /; touch \"$1\"; chmod 000 \"$1\"
+        mount --bind \"$1\" /dev/net/tun; shift
+        exec setpriv --bounding-set=-dac_override,-dac_read_search -- \"$@\"";
+    let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", CLOSED, "sh"]).arg(host.path("tun"));
+    command.args([env!("CARGO_BIN_EXE_ropewalk"), "client", "--config"]);
+    command.arg(host.path("client.toml"));
+    let output = host.namespace.run(move || command.output().unwrap());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("/dev/net/tun is closed to this user"), "{said}");
+}
+
+#[test]
 fn without_its_tun_the_client_ends_and_takes_the_rest_back() {
     let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
     let before = host.state();

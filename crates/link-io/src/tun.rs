@@ -116,6 +116,14 @@ pub enum TunError {
         /// The name asked for.
         name: String,
     },
+    /// We may not open the device from which every TUN is made.
+    #[error(
+        "/dev/net/tun is closed to this user ({source}): run as root, or open it with `chmod 666 /dev/net/tun` (in a container: --device /dev/net/tun)"
+    )]
+    Device {
+        /// What opening it said.
+        source: io::Error,
+    },
     /// The kernel offers no TUN.
     #[error(
         "/dev/net/tun cannot be opened: load the kernel module `tun` or pass the device into the container ({source})"

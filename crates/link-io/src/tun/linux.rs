@@ -6,6 +6,7 @@
 use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError};
 use ropewalk_proto::sink::PacketSink;
 use rustix::io::Errno;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
@@ -205,8 +206,39 @@ fn open_error(name: &str, source: io::Error) -> TunError {
     match Errno::from_io_error(&source) {
         Some(Errno::BUSY) => TunError::Taken { name },
         Some(Errno::INVAL | Errno::EXIST) => TunError::Name { name },
-        Some(Errno::PERM | Errno::ACCESS) => TunError::Privilege { name },
+        Some(Errno::PERM | Errno::ACCESS) => {
+            let device = File::options().read(true).write(true).open("/dev/net/tun");
+            denied(name, device.map(drop))
+        }
         Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => TunError::Unsupported { source },
         _ => TunError::Io { name, action: "opening", source },
+    }
+}
+
+/// The right that is missing, if opening the device alone ends so.
+fn denied(name: String, device: io::Result<()>) -> TunError {
+    match device {
+        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+            TunError::Device { source }
+        }
+        Ok(()) | Err(_) => TunError::Privilege { name },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_device_is_told_from_a_missing_capability() {
+        for (errno, expected) in [
+            (None, "CAP_NET_ADMIN"),
+            (Some(Errno::PERM), "/dev/net/tun is closed"),
+            (Some(Errno::ACCESS), "/dev/net/tun is closed"),
+        ] {
+            let device = errno.map_or(Ok(()), |errno| Err(errno.into()));
+            let said = denied("rope0".to_owned(), device).to_string();
+            assert!(said.contains(expected), "{errno:?}: {said}");
+        }
     }
 }
