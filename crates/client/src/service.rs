@@ -15,6 +15,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
+use ropewalk_daemon::mark;
 use ropewalk_daemon::service::{self, StopSignals};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
@@ -39,7 +40,7 @@ const END_TIME: Duration = Duration::from_secs(10);
 pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     let options = server::Options::of_config(&config.control)?;
     let (server, requests) = Server::start(options)?;
-    let _only_one = service::hold_mark(Role::Client)?;
+    let _only_one = mark::hold(Role::Client)?;
     let runtime = service::runtime()?;
     let result = runtime.block_on(serve(config, requests));
     // A look-up may still wait for a name server, on a thread that cannot be interrupted.

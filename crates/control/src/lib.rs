@@ -14,6 +14,9 @@ pub mod config;
 pub mod keys;
 pub mod server;
 
+/// The folder for what ends with the machine. Only its owner makes files in it.
+pub const RUNTIME_FOLDER: &str = "/run/ropewalk";
+
 /// The control socket of the client daemon where nothing else is configured.
 pub const CLIENT_SOCKET: &str = "/run/ropewalk/client.sock";
 

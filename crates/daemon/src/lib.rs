@@ -8,9 +8,12 @@
 //! | [`core`] | what the values of a config mean to the protocol core |
 //! | [`status`] | what the core counts, in the words of the status document |
 //! | [`rates`] | bits per second from the totals |
-//! | [`service`] | a daemon's runtime, signals, supervisor, and its being the only one |
+//! | [`service`] | a daemon's runtime, signals, supervisor |
+//! | [`mark`] | its being the only one in a network namespace |
 
 pub mod core;
+#[cfg(target_os = "linux")]
+pub mod mark;
 pub mod rates;
 #[cfg(target_os = "linux")]
 pub mod service;

@@ -1,13 +1,9 @@
-//! The frame of a daemon: its runtime, the signals that end it, its supervisor, and that it is the only
-//! one of its kind in a network namespace.
+//! The frame of a daemon: its runtime, the signals that end it, its supervisor.
 
 use std::future::poll_fn;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::task::Poll;
 
 use anyhow::Context as _;
-use ropewalk_control::api::Role;
 use ropewalk_control::server;
 use sd_notify::NotifyState;
 use tokio::runtime::{self, Runtime};
@@ -21,26 +17,6 @@ use tokio::sync::mpsc;
 pub fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = runtime::Builder::new_current_thread();
     builder.enable_all().build().context("cannot start the runtime")
-}
-
-/// Says "a daemon of this kind runs in this network namespace": two would take each other's rules for
-/// those of a crashed one. The kernel gives up the mark with the process, however that ends.
-///
-/// # Errors
-/// Another one runs.
-pub fn hold_mark(role: Role) -> anyhow::Result<UnixListener> {
-    let role = match role {
-        Role::Client => "client",
-        Role::Proxy => "proxy",
-    };
-    let name = SocketAddr::from_abstract_name(format!("ropewalk-{role}"))
-        .context("cannot name the mark")?;
-    UnixListener::bind_addr(&name).with_context(|| {
-        format!(
-            "another ropewalk {role} runs on this host: stop it, or give this one a network \
-             namespace of its own"
-        )
-    })
 }
 
 /// Bytes that nobody can predict.

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
+use ropewalk_daemon::mark;
 use ropewalk_daemon::service::{self, StopSignals};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
@@ -51,7 +52,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 /// # Errors
 /// A proxy runs, or the system refuses.
 pub fn purge() -> anyhow::Result<()> {
-    let _only_one = service::hold_mark(Role::Proxy)?;
+    let _only_one = mark::hold(Role::Proxy)?;
     block_on(async { LinuxNetwork::open().await?.purge().await })
 }
 
@@ -70,7 +71,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 
     let mut sockets = Sockets::new(clock);
     let socket = open_socket(&mut sockets, &config)?;
-    let _only_one = service::hold_mark(Role::Proxy)?;
+    let _only_one = mark::hold(Role::Proxy)?;
     // Reading them may rewrite their file: not while it is another proxy's.
     let leases = Leases::open(config.leases_file(), config.pools, &config.peers)?;
     let network = LinuxNetwork::open().await?;

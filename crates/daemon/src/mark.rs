@@ -1,0 +1,115 @@
+//! "A daemon of this kind runs in this network namespace", said by a lock on a file.
+//!
+//! Two of a kind would take each other's rules for those of a crashed one. The file is closed to other
+//! users, so that none of them can keep a daemon from starting. One file serves all network namespaces:
+//! each has a byte of its own in it, at the number that the kernel gave the namespace. The lock belongs to
+//! the open file (`F_OFD_SETLK`, `fcntl_locking(2)`), so the kernel gives it up with the process, however
+//! that ends.
+
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use ropewalk_control::RUNTIME_FOLDER;
+use ropewalk_control::api::Role;
+
+/// The bits of a namespace's number that differ (the kernel counts from 0xf0000000), within what a file
+/// offset holds on every machine.
+const NUMBER_MASK: u64 = 0x3fff_ffff;
+
+/// Says so for as long as it lives.
+#[derive(Debug)]
+#[must_use]
+pub struct Mark {
+    _locked: File,
+}
+
+/// Says "a daemon of this kind runs in this network namespace".
+///
+/// # Errors
+/// Another one runs, or the file cannot be opened.
+pub fn hold(role: Role) -> anyhow::Result<Mark> {
+    hold_in(Path::new(RUNTIME_FOLDER), role)
+}
+
+fn hold_in(folder: &Path, role: Role) -> anyhow::Result<Mark> {
+    let role = match role {
+        Role::Client => "client",
+        Role::Proxy => "proxy",
+    };
+    let path = folder.join(format!("{role}.lock"));
+    let shown = path.display();
+    let open = || {
+        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)
+    };
+    let file =
+        open().with_context(|| format!("cannot open {shown}, which says that a {role} runs"))?;
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")
+        .context("cannot tell the network namespace (is /proc mounted?)")?;
+    let byte = libc::flock {
+        l_type: i16::try_from(libc::F_WRLCK)?,
+        l_whence: i16::try_from(libc::SEEK_SET)?,
+        l_start: (namespace.ino() & NUMBER_MASK).try_into()?,
+        l_len: 1,
+        l_pid: 0,
+    };
+    match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
+        Ok(_) => Ok(Mark { _locked: file }),
+        Err(Errno::EAGAIN | Errno::EACCES) => bail!(
+            "another ropewalk {role} runs on this host: stop it, or give this one a network \
+             namespace of its own"
+        ),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {shown}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use ropewalk_link_io::host::testing::Namespace;
+
+    use super::*;
+
+    #[test]
+    fn one_of_each_kind_runs_and_the_next_when_it_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let first = hold_in(&folder, Role::Client).unwrap();
+        let refused = hold_in(&folder, Role::Client).unwrap_err().to_string();
+        assert!(refused.contains("another ropewalk client runs"), "{refused}");
+        let _proxy = hold_in(&folder, Role::Proxy).unwrap();
+        drop(first);
+        let _second = hold_in(&folder, Role::Client).unwrap();
+    }
+
+    #[test]
+    fn another_user_cannot_hold_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let _mark = hold_in(&folder, Role::Client).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder) & 0o022, 0);
+        assert_eq!(mode(&folder.join("client.lock")), 0o600);
+    }
+
+    #[test]
+    fn each_network_namespace_has_one_of_its_own() {
+        let (Some(one), Some(two)) = (Namespace::open(), Namespace::open()) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let hold = |namespace: &Namespace| {
+            let folder = folder.path().to_owned();
+            namespace.run(move || hold_in(&folder, Role::Client))
+        };
+        let _here = hold_in(folder.path(), Role::Client).unwrap();
+        let _first = hold(&one).unwrap();
+        let _second = hold(&two).unwrap();
+        assert!(hold(&one).is_err());
+        assert!(hold(&two).is_err());
+    }
+}
