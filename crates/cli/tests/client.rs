@@ -4,7 +4,8 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests fail as the tests do")]
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -267,6 +268,8 @@ impl Host {
             socket.display()
         );
         std::fs::write(self.path(name), text).unwrap();
+        // There is a key in it.
+        std::fs::set_permissions(self.path(name), Permissions::from_mode(0o600)).unwrap();
     }
 
     fn state(&self) -> String {

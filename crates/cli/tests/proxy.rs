@@ -4,8 +4,9 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests fail as the tests do")]
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -271,6 +272,8 @@ impl Host {
             at("proxy.sock")
         );
         std::fs::write(at("proxy.toml"), text).unwrap();
+        // There is a key in it.
+        std::fs::set_permissions(at("proxy.toml"), Permissions::from_mode(0o600)).unwrap();
         Some(Self { namespace, folder })
     }
 

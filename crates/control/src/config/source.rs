@@ -21,7 +21,7 @@ pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Bytes of the longest key file: a key and room for white space.
 const MAX_KEY_FILE_BYTES: u64 = 1024;
 
-/// Mode bits a key file may not have: others may do nothing with it, the group may not write it.
+/// Mode bits that a file with a key may not have: others may do nothing with it, the group may not write it.
 ///
 /// Group reading stays allowed: it is how a daemon without root is given its key.
 const FORBIDDEN_MODE: u32 = 0o027;
@@ -32,6 +32,8 @@ pub struct Source {
     file: PathBuf,
     text: Zeroizing<String>,
     keys: KeyFiles,
+    /// The permissions of the file; `None` for a text at hand.
+    mode: Option<u32>,
 }
 
 /// Where the key files named by a config file are read from.
@@ -48,12 +50,13 @@ impl Source {
     /// # Errors
     /// The file cannot be read, is too long, or is not UTF-8.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        let bytes = read_bounded(file, MAX_FILE_BYTES)
+        let (bytes, mode) = read_bounded(file, MAX_FILE_BYTES)
             .map_err(|error| ConfigError::of_io(file, "cannot read the config file", &error))?;
         match std::str::from_utf8(&bytes) {
             Ok(text) => {
                 let text = Zeroizing::new(text.to_owned());
-                Ok(Self { file: file.to_path_buf(), text, keys: KeyFiles::Disk })
+                let (file, mode) = (file.to_path_buf(), Some(mode));
+                Ok(Self { file, text, keys: KeyFiles::Disk, mode })
             }
             Err(error) => {
                 let valid = error.valid_up_to();
@@ -66,7 +69,8 @@ impl Source {
     /// A config file whose text is at hand.
     #[must_use]
     pub fn from_text(file: &Path, text: &str, keys: KeyFiles) -> Self {
-        Self { file: file.to_path_buf(), text: Zeroizing::new(text.to_owned()), keys }
+        let (file, text) = (file.to_path_buf(), Zeroizing::new(text.to_owned()));
+        Self { file, text, keys, mode: None }
     }
 
     /// The name of the file.
@@ -115,14 +119,25 @@ impl Source {
     /// The private key of a daemon: in the file itself or in a file of its own, exactly one of both.
     ///
     /// # Errors
-    /// None or both are given, or the key or its file is not usable.
+    /// None or both are given, the file that holds the key may be read by others, or the key is not usable.
     pub fn private_key(
         &self,
         inline: Option<&Spanned<super::value::Parsed<PrivateKey>>>,
         key_file: Option<&Spanned<PathBuf>>,
     ) -> Result<PrivateKey, ConfigError> {
         match (inline, key_file) {
-            (Some(key), None) => Ok(key.get_ref().0.clone()),
+            (Some(key), None) => match self.mode.filter(|mode| mode & FORBIDDEN_MODE != 0) {
+                None => Ok(key.get_ref().0.clone()),
+                Some(mode) => {
+                    let message = format!(
+                        "this file holds a private key and is open to others (mode {mode:04o})"
+                    );
+                    let shown = self.file.display();
+                    Err(self.error(key.span(), &message).with_help(format!(
+                        "chmod 600 {shown}, or put the key into a file of its own (private_key_file)"
+                    )))
+                }
+            },
             (None, Some(name)) => self.key_file(name),
             (Some(_), Some(name)) => Err(self
                 .error(name.span(), "`private_key` and `private_key_file` are both given")
@@ -177,26 +192,27 @@ impl Source {
                 .with_help(help)
                 .with_permission(error.kind() == std::io::ErrorKind::PermissionDenied)
         };
-        let mode = std::fs::metadata(path).map_err(failed)?.mode() & 0o777;
+        let (bytes, mode) = read_bounded(path, MAX_KEY_FILE_BYTES).map_err(failed)?;
         if mode & FORBIDDEN_MODE != 0 {
             let message = format!("the key file {shown} is open to others (mode {mode:04o})");
             return Err(self.error(name.span(), &message).with_help(format!("chmod 600 {shown}")));
         }
-        let bytes = read_bounded(path, MAX_KEY_FILE_BYTES).map_err(failed)?;
         let text = std::str::from_utf8(&bytes).unwrap_or("not a key");
         Ok(Zeroizing::new(text.to_owned()))
     }
 }
 
-/// Reads at most `limit` bytes; a longer file is an error.
-fn read_bounded(file: &Path, limit: u64) -> std::io::Result<Zeroizing<Vec<u8>>> {
+/// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error.
+fn read_bounded(file: &Path, limit: u64) -> std::io::Result<(Zeroizing<Vec<u8>>, u32)> {
     let mut bytes = Zeroizing::new(Vec::new());
-    File::open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
+    let opened = File::open(file)?;
+    let mode = opened.metadata()?.mode() & 0o777;
+    opened.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         let message = format!("it is longer than {limit} bytes");
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
     }
-    Ok(bytes)
+    Ok((bytes, mode))
 }
 
 #[cfg(test)]
@@ -237,6 +253,35 @@ mod tests {
                 Err(error) => {
                     assert_eq!(error.position(), Some((1, 7)));
                     assert_eq!(error.help(), Some(&*format!("chmod 600 {}", key_path.display())));
+                }
+            }
+        }
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Inline {
+        private_key: Spanned<super::super::value::Parsed<PrivateKey>>,
+    }
+
+    #[test]
+    fn a_config_with_a_key_in_it_that_is_open_to_others_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("client.toml");
+        let key = PrivateKey::generate().unwrap();
+        std::fs::write(&config, format!("private_key = \"{}\"\n", *key.to_base64())).unwrap();
+        for (mode, accepted) in
+            [(0o600, true), (0o640, true), (0o644, false), (0o660, false), (0o604, false)]
+        {
+            std::fs::set_permissions(&config, std::fs::Permissions::from_mode(mode)).unwrap();
+            let source = Source::read(&config).unwrap();
+            let raw: Inline = source.raw().unwrap();
+            match source.private_key(Some(&raw.private_key), None) {
+                Ok(read) => assert!(accepted && read == key, "mode {mode:o}"),
+                Err(error) => {
+                    assert!(!accepted, "mode {mode:o}: {error}");
+                    assert_eq!(error.position(), Some((1, 15)));
+                    assert!(error.help().unwrap().contains("chmod 600"), "{error}");
+                    assert!(!error.to_string().contains(&**key.to_base64()), "{error}");
                 }
             }
         }
