@@ -138,9 +138,6 @@ pub struct Desired {
     pub routed: Vec<IpNet>,
     /// Prefixes within these that take the host's own way all the same.
     pub excluded: Vec<IpNet>,
-    /// Whether routed packets stay unreachable, rather than take the host's own way, when the client has crashed and its
-    /// TUN with it.
-    pub fail_closed: bool,
 }
 
 /// All of IPv4 and IPv6.

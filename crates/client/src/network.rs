@@ -207,7 +207,6 @@ impl Network {
             proxy,
             routed: self.routed.clone(),
             excluded: self.excluded.iter().copied().chain(bypassed).collect(),
-            fail_closed: false,
         };
         let outcome = self.host.apply(&desired).await?;
         let problems = outcome.problems.into_iter().map(|problem| match problem.link {

@@ -148,7 +148,7 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
         }
     }
     if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
-        plan.add_tunnel(numbers, wanted, index, desired.fail_closed);
+        plan.add_tunnel(numbers, wanted, index);
         plan.add_routed(numbers, &desired.routed, &desired.excluded);
     }
     plan.firewall = firewall(numbers, desired);
@@ -160,9 +160,9 @@ const BY_SOURCE: u32 = 3;
 /// The same behind all others: [`MAX_ROUTED`] prefixes with two rules each stand from +10 on.
 const BY_SOURCE_LAST: u32 = 10 + 2 * MAX_ROUTED as u32;
 
-/// Among routes to the same prefix in our own tables: the way, and the last resort behind it.
+/// Two metrics, so that a way and a refusal are two routes and not one that changes its kind.
 const METRIC_WAY: u32 = 10;
-const METRIC_LAST: u32 = 20;
+const METRIC_REFUSAL: u32 = 20;
 
 impl Plan {
     fn refuse_marks_without_way(&mut self, numbers: &Numbers) {
@@ -226,24 +226,15 @@ impl Plan {
         }
     }
 
-    fn add_tunnel(&mut self, numbers: &Numbers, tun: &TunDesired, index: u32, fail_closed: bool) {
+    fn add_tunnel(&mut self, numbers: &Numbers, tun: &TunDesired, index: u32) {
         let lookup = RuleAction::Lookup { table: numbers.table, suppress: None };
         for family in Family::BOTH {
-            let handed_out = hands_out(tun, family);
-            if handed_out {
-                let default = route(numbers, numbers.table, family.everything(), index, None);
-                self.routes.insert(default);
-            }
-            if !handed_out || fail_closed {
-                self.routes.insert(Route {
-                    destination: family.everything(),
-                    table: numbers.table,
-                    metric: METRIC_LAST,
-                    target: Target::Unreachable,
-                    protocol: numbers.protocol,
-                    mtu: None,
-                });
-            }
+            let way = route(numbers, numbers.table, family.everything(), index, None);
+            self.routes.insert(if hands_out(tun, family) {
+                way
+            } else {
+                Route { metric: METRIC_REFUSAL, target: Target::Unreachable, ..way }
+            });
             let mut bound = rule(numbers, family, 2, lookup);
             bound.oif = Some(tun.name.clone());
             self.rules.insert(bound);
@@ -373,7 +364,6 @@ mod tests {
             proxy: vec!["203.0.113.5:4600".parse().unwrap()],
             routed: everything(),
             excluded: Vec::new(),
-            fail_closed: false,
         }
     }
 
@@ -475,20 +465,6 @@ mod tests {
                 "5315: to 10.0.0.0/8 lookup 7700",
             ]
         );
-    }
-
-    #[test]
-    fn failing_closed_adds_the_last_resort_behind_the_tunnel() {
-        let mut desired = desired();
-        desired.fail_closed = true;
-        let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
-        let tunnel: Vec<_> = plan
-            .routes
-            .iter()
-            .filter(|route| route.table == 7700 && route.destination.addr().is_ipv4())
-            .map(|route| (route.metric, route.target == Target::Unreachable))
-            .collect();
-        assert_eq!(tunnel, [(10, false), (20, true)]);
     }
 
     #[test]
