@@ -67,6 +67,18 @@ fn each_link_says_why_it_carries_nothing_and_so_does_the_tunnel() {
 }
 
 #[test]
+fn a_gateway_in_the_config_stands_in_for_a_default_route() {
+    let links = LINKS.trim_end().to_owned() + "\ngateway = \"198.51.100.1\"\nmetered = true\n";
+    let Some(host) = Host::new("203.0.113.5", &links) else { return };
+    host.namespace.sh("ip route del default dev wan1");
+    let mut client = host.start();
+    host.wait_for(&mut client, "the links", |status| link(status, "wan1")["state"] == "joining");
+    let routes = host.namespace.read("ip route show table 7702");
+    assert!(routes.contains("default via 198.51.100.1 dev wan1"), "{routes}");
+    assert!(stop(&mut client).success());
+}
+
+#[test]
 fn an_interface_that_vanishes_and_returns_is_used_again_and_the_other_goes_on() {
     let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
     let mut client = host.start();

@@ -4,6 +4,7 @@
 //! sample `configs/client.toml` shows every key with its default.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -101,6 +102,10 @@ pub struct LinkConfig {
     pub name: String,
     /// Its keepalives.
     pub keepalive: Keepalive,
+    /// Its routers, instead of those that the system's routes name: at most one of each family.
+    pub gateways: Vec<IpAddr>,
+    /// Whether bytes cost money on it.
+    pub metered: bool,
     /// Whether it is used at all.
     pub enabled: bool,
 }
@@ -154,6 +159,9 @@ struct LinkFile {
     interface: Spanned<Parsed<InterfaceName>>,
     name: Option<Spanned<String>>,
     keepalive: Option<Parsed<Keepalive>>,
+    gateway: Option<Spanned<OneOrMany<IpAddr>>>,
+    #[serde(default)]
+    metered: bool,
     enabled: Option<bool>,
 }
 
@@ -264,6 +272,11 @@ fn resolve_links(
             interface,
             name,
             keepalive: file.keepalive.map_or(keepalive, |Parsed(keepalive)| keepalive),
+            gateways: file
+                .gateway
+                .as_ref()
+                .map_or(Ok(Vec::new()), |list| gateways(source, list))?,
+            metered: file.metered,
             enabled: file.enabled.unwrap_or(true),
         });
     }
@@ -273,4 +286,25 @@ fn resolve_links(
             .with_help("remove `enabled = false` from one [[link]], or write links = \"auto\""));
     }
     Ok(LinksConfig { select, keepalive, listed })
+}
+
+fn gateways(
+    source: &Source,
+    list: &Spanned<OneOrMany<IpAddr>>,
+) -> Result<Vec<IpAddr>, ConfigError> {
+    let gateways = &list.get_ref().0;
+    let of = |is_ipv4| gateways.iter().filter(|gateway| gateway.is_ipv4() == is_ipv4).count();
+    if gateways.is_empty() || of(true) > 1 || of(false) > 1 {
+        let message = "a link's gateway is one IPv4 address, one IPv6 address, or one of each";
+        return Err(source.error(list.span(), message));
+    }
+    // An IPv6 router is usually known by its link-local address.
+    let is_router = |gateway: &&IpAddr| {
+        let broadcast = **gateway == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
+        !(gateway.is_unspecified() || gateway.is_multicast() || gateway.is_loopback() || broadcast)
+    };
+    if let Some(other) = gateways.iter().find(|gateway| !is_router(gateway)) {
+        return Err(source.error(list.span(), &format!("`{other}` is no router's address")));
+    }
+    Ok(gateways.clone())
 }

@@ -40,6 +40,8 @@ pub enum Choice {
     Auto {
         /// Names that are no links.
         except: Vec<String>,
+        /// Interfaces whose routers the user named; each is a link without a default route too.
+        named: Vec<Listed>,
     },
     /// Exactly these.
     List(Vec<Listed>),

@@ -44,12 +44,19 @@ pub fn candidates(
     gateways: &[Gateway],
 ) -> Vec<Candidate> {
     match choice {
-        Choice::Auto { except } => interfaces
+        Choice::Auto { except, named } => interfaces
             .iter()
             .filter(|found| found.name != tun && !except.contains(&found.name))
             .filter(|found| !found.loopback && !is_tunnel(&found.kind))
-            .filter(|found| gateways.iter().any(|gateway| gateway.index == found.index))
-            .map(|found| Candidate { name: found.name.clone(), state: ways(found, &[], gateways) })
+            .filter_map(|found| {
+                let listed = named.iter().find(|listed| listed.name == found.name);
+                let routers = listed.map_or(&[][..], |listed| &listed.gateways);
+                let leads_out = gateways.iter().any(|gateway| gateway.index == found.index);
+                (leads_out || !routers.is_empty()).then(|| Candidate {
+                    name: found.name.clone(),
+                    state: ways(found, routers, gateways),
+                })
+            })
             .collect(),
         Choice::List(list) => list
             .iter()
@@ -259,12 +266,29 @@ mod tests {
             [1, 2, 4, 5, 6].map(|index| gateway(index, Family::V4, Some("192.0.2.1"))).into();
         let names = |except: &[&str]| -> Vec<String> {
             let except = except.iter().map(|name| (*name).to_owned()).collect();
-            candidates(&Choice::Auto { except }, "rope0", &interfaces, &gateways)
+            candidates(&Choice::Auto { except, named: Vec::new() }, "rope0", &interfaces, &gateways)
                 .into_iter()
                 .map(|candidate| candidate.name)
                 .collect()
         };
         assert_eq!(names(&[]), ["wan1", "wan2"]);
         assert_eq!(names(&["wan1"]), ["wan2"]);
+
+        // A named router makes the interface a link, and counts more than the one found.
+        let router: IpAddr = "10.0.0.9".parse().unwrap();
+        let named = ["lan0", "wan2"]
+            .map(|name| Listed { name: name.into(), gateways: vec![router] })
+            .into();
+        let choice = Choice::Auto { except: Vec::new(), named };
+        let found = candidates(&choice, "rope0", &interfaces, &gateways);
+        let routers: Vec<_> = found
+            .into_iter()
+            .map(|found| (found.name, found.state.unwrap().v4.unwrap().gateway.unwrap()))
+            .collect();
+        let found = "192.0.2.1".parse().unwrap();
+        assert_eq!(
+            routers,
+            [("wan1".into(), found), ("lan0".into(), router), ("wan2".into(), router)]
+        );
     }
 }

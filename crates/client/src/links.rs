@@ -249,7 +249,7 @@ impl Link {
                 Keepalive::Auto => CoreKeepalive::Auto,
                 Keepalive::Off => CoreKeepalive::Off,
             },
-            metered: false,
+            metered: self.decision.metered,
             mtu: Some(wish.mtu),
         }
     }

@@ -1,5 +1,6 @@
 //! `client.toml`: the sample is the default, and every mistake is told with its place.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,11 +68,15 @@ fn every_key_that_the_sample_only_mentions_exists() {
         .replace("# [[link]]\n# interface", "[[link]]\ninterface")
         .replace("# name = \"wlan\"", "name = \"wlan\"")
         .replace("# keepalive = \"auto\"", "keepalive = \"auto\"")
+        .replace("# gateway", "gateway")
+        .replace("# metered = false", "metered = true")
         .replace("# enabled", "enabled");
     let config = parse(&link).unwrap();
     assert_eq!(config.links.select, Select::Auto);
     assert_eq!(config.links.listed[0].name, "wlan");
     assert_eq!(config.links.listed[0].keepalive, Keepalive::Auto);
+    assert_eq!(config.links.listed[0].gateways, ["192.168.1.1".parse::<IpAddr>().unwrap()]);
+    assert!(config.links.listed[0].metered);
 }
 
 #[test]
@@ -99,6 +104,8 @@ name = "wlan"
 [[link]]
 interface = "wwan0"
 keepalive = "off"
+gateway = ["10.64.64.1", "fe80::1"]
+metered = true
 
 [[link]]
 interface = "eth0"
@@ -135,6 +142,10 @@ group = "wheel"
         links,
         [("wlan", four, true), ("wwan0", Keepalive::Off, true), ("eth0", four, false)]
     );
+    let gateways: Vec<_> = config.links.listed.iter().map(|link| link.gateways.len()).collect();
+    assert_eq!(gateways, [0, 2, 0]);
+    let metered: Vec<_> = config.links.listed.iter().map(|link| link.metered).collect();
+    assert_eq!(metered, [false, true, false]);
     assert_eq!(config.tunnel.controller, Controller::Fixed { window: 7 });
     assert_eq!(config.tunnel.when_closed, WhenClosed::Drop);
     assert_eq!(config.tunnel.resequencer.buffer_bytes, 1 << 20);
@@ -245,6 +256,22 @@ fn mistakes_are_told_with_place_and_remedy() {
         (
             "[[link]]\ninterface = \"a\"\nname = \"b\"\n[[link]]\ninterface = \"b\"",
             "9:13: two links are called `b`",
+            "",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\ngateway = [\"10.0.0.1\", \"10.0.0.2\"]",
+            "7:11: a link's gateway is one IPv4 address",
+            "",
+        ),
+        ("[[link]]\ninterface = \"a\"\ngateway = []", "7:11: a link's gateway is one IPv4", ""),
+        (
+            "[[link]]\ninterface = \"a\"\ngateway = \"0.0.0.0\"",
+            "7:11: `0.0.0.0` is no router's address",
+            "",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\ngateway = \"fritz.box\"",
+            "7:11: `fritz.box` is not an address",
             "",
         ),
         ("[control]\nsocket = \"run/x\"", "6:10: `run/x` is not an absolute path", ""),

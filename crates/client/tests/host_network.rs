@@ -283,7 +283,7 @@ fn a_link_without_a_gateway_is_told_and_never_sends() {
         assert!(found[0].state.is_ok());
         assert_eq!(found[1].state, Err(NoWay::NoGateway));
         assert_eq!(NoWay::NoGateway.to_string(), "no gateway");
-        let auto = Choice::Auto { except: Vec::new() };
+        let auto = Choice::Auto { except: Vec::new(), named: Vec::new() };
         let found = network.candidates(&auto, "rope0").await.unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
     });

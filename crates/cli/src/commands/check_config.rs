@@ -48,11 +48,15 @@ fn client(config: &ropewalk_client::Config) -> String {
         .listed
         .iter()
         .map(|link| {
-            let use_of_it = match link.enabled {
-                true => format!("keepalive {}", link.keepalive),
-                false => "not used".to_owned(),
-            };
-            format!("{} ({}, {use_of_it})", link.name, link.interface)
+            let mut facts = vec![link.interface.to_string()];
+            if link.enabled {
+                facts.push(format!("keepalive {}", link.keepalive));
+                facts.extend(link.gateways.iter().map(|gateway| format!("gateway {gateway}")));
+                facts.extend(link.metered.then(|| "metered".to_owned()));
+            } else {
+                facts.push("not used".to_owned());
+            }
+            format!("{} ({})", link.name, facts.join(", "))
         })
         .collect();
     let links = match (config.links.select, links.is_empty()) {

@@ -40,6 +40,8 @@ pub(crate) struct Decision {
     pub(crate) name: String,
     pub(crate) interface: String,
     pub(crate) keepalive: Keepalive,
+    /// Whether bytes cost money on it.
+    pub(crate) metered: bool,
     /// How it is used, or why not.
     pub(crate) wish: Result<Wish, Obstacle>,
 }
@@ -102,15 +104,16 @@ impl fmt::Display for Obstacle {
 
 /// What the host is asked for.
 pub(crate) fn choice(config: &LinksConfig) -> Choice {
-    let names = |enabled| {
-        let links = config.listed.iter().filter(move |link| link.enabled == enabled);
-        links.map(|link| link.interface.to_string())
-    };
+    let (used, unused): (Vec<_>, Vec<_>) = config.listed.iter().partition(|link| link.enabled);
+    let listed = used
+        .into_iter()
+        .map(|link| Listed { name: link.interface.to_string(), gateways: link.gateways.clone() });
     match config.select {
-        Select::Auto => Choice::Auto { except: names(false).collect() },
-        Select::Listed => {
-            Choice::List(names(true).map(|name| Listed { name, gateways: Vec::new() }).collect())
-        }
+        Select::Auto => Choice::Auto {
+            except: unused.into_iter().map(|link| link.interface.to_string()).collect(),
+            named: listed.filter(|link| !link.gateways.is_empty()).collect(),
+        },
+        Select::Listed => Choice::List(listed.collect()),
     }
 }
 
@@ -125,6 +128,7 @@ pub(crate) fn decide(config: &LinksConfig, seats: &[Seat], proxy: &[SocketAddr])
         name: seat.interface.clone(),
         interface: seat.interface.clone(),
         keepalive: config.keepalive,
+        metered: false,
         wish: wish(seat, proxy),
     });
     listed.chain(others).collect()
@@ -142,6 +146,7 @@ fn decide_listed(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Dec
         name: link.name.clone(),
         interface: link.interface.to_string(),
         keepalive: link.keepalive,
+        metered: link.metered,
         wish,
     }
 }
@@ -187,6 +192,8 @@ mod tests {
             interface: InterfaceName::new(interface).unwrap(),
             name: format!("the-{interface}"),
             keepalive: Keepalive::Off,
+            gateways: Vec::new(),
+            metered: false,
             enabled,
         }
     }
@@ -248,7 +255,8 @@ mod tests {
             Select::Auto,
             vec![listed("usb0", true), listed("wan1", true), listed("lan0", false)],
         );
-        assert_eq!(choice(&config), Choice::Auto { except: vec!["lan0".into()] });
+        let expected = Choice::Auto { except: vec!["lan0".into()], named: Vec::new() };
+        assert_eq!(choice(&config), expected);
         let good = || Ok(ways(&["192.0.2.7"]));
         let seats = [seat(0, "wan0", good()), seat(1, "wan1", good())];
         let decided = decide(&config, &seats, &proxy(&[V4]));
@@ -265,6 +273,24 @@ mod tests {
                 ("wan0", Keepalive::Auto, None),
             ]
         );
+    }
+
+    #[test]
+    fn a_named_gateway_is_asked_for_and_a_metered_link_is_one() {
+        let mut link = listed("wan1", true);
+        link.gateways = vec!["192.0.2.1".parse().unwrap()];
+        link.metered = true;
+        let asked = Listed { name: "wan1".into(), gateways: link.gateways.clone() };
+        let listed_only = config(Select::Listed, vec![link]);
+        assert_eq!(choice(&listed_only), Choice::List(vec![asked.clone()]));
+        let auto = LinksConfig { select: Select::Auto, ..listed_only };
+        assert_eq!(choice(&auto), Choice::Auto { except: Vec::new(), named: vec![asked] });
+        let seats = ["wan0", "wan1"].map(|name| seat(0, name, Ok(ways(&["192.0.2.7"]))));
+        let metered: Vec<_> = decide(&auto, &seats, &proxy(&[V4]))
+            .into_iter()
+            .map(|link| (link.interface, link.metered))
+            .collect();
+        assert_eq!(metered, [("wan1".into(), true), ("wan0".into(), false)]);
     }
 
     #[test]

@@ -148,6 +148,7 @@ macro_rules! plain {
 }
 
 plain!(SocketAddr, "an address with a port, such as \"[::]:51900\" or \"192.0.2.1:51900\"");
+plain!(IpAddr, "an address, such as \"192.168.1.1\" or \"fe80::1\"");
 plain!(Ipv4Addr, "an IPv4 address, such as \"10.77.0.5\"");
 plain!(Ipv6Addr, "an IPv6 address, such as \"fd12:3456:789a::5\"");
 
