@@ -59,7 +59,7 @@ pub struct Arrival {
     pub size: u32,
     /// Whether it is to be reported; one that carries only a report is not.
     pub eliciting: bool,
-    /// Whether it carries a congestion mark (outer ECN is CE).
+    /// Whether it was marked on this link: outer ECN is CE, and it was not sent so.
     pub ce: bool,
 }
 

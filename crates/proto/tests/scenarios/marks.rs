@@ -117,3 +117,26 @@ fn a_marking_link_slows_the_sender_without_loss() {
     assert!(goodput > 7.0);
     assert_eq!(marks as u64, counters.marked);
 }
+
+#[test]
+fn marks_made_before_the_tunnel_do_not_slow_the_links() {
+    for towards in [Towards::Client, Towards::Proxy] {
+        let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(10.0, 40)]);
+        let start = lab.now;
+        let mut streams = [Stream::at_rate(towards, 8.0, 1440, start, s(10))];
+        streams[0].ecn = Ce;
+        run(&mut lab, &mut streams, start + s(11));
+        let sender = match towards {
+            Towards::Client => lab.proxy.stats().links[0].sender,
+            Towards::Proxy => lab.client.stats().links[0].sender,
+        };
+        let goodput = streams[0].mbit_between(start + s(1), start + s(10));
+        println!(
+            "{towards:?}: {goodput:.2} Mbit/s, {} marks, window {}",
+            sender.marks, sender.window
+        );
+        assert_eq!((sender.marks, sender.threshold), (0, None), "the congestion is elsewhere");
+        assert!(goodput > 7.9);
+        assert!(streams[0].came().iter().all(|came| came.ecn == Ce), "its own ends are told");
+    }
+}
