@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | no session | at once, then by the ladder of `asking` | it needs one |
 //! | a session | when a link went down and the others stay silent too, or nothing came up in time | the proxy may have forgotten it |
-//! | a session | no, and stops asking | something authentic came |
+//! | a session | no, and stops asking; for a while if no link is up | something authentic came |
 //!
 //! The first answer that counts makes a new tunnel, which takes the place of an old one; what the old one
 //! had counted is kept ([`ClientStats`]). The links belong to the client: each tunnel gets all of them.
@@ -211,11 +211,15 @@ impl Client {
         };
         if session.tunnel.handle_datagram(now, path, ecn, datagram, sink) {
             let link = Clear::parse(datagram).ok().and_then(|clear| self.links.key_of(clear.link));
-            if link.is_some() {
-                // The proxy has the session, and reaches us on a link that we have: nothing to ask for.
-                self.seek = Seek::Idle;
-            }
             self.take_events(now, None);
+            if let (Some(_), Some(session), false) = (link, &self.session, self.closed) {
+                // The proxy has the session, and reaches us on a link that we have: nothing to ask for.
+                // With none up we do not reach it, and it will forget the session.
+                self.seek = match session.up.is_empty() {
+                    true => Seek::At(now + JOIN_PATIENCE),
+                    false => Seek::Idle,
+                };
+            }
         }
     }
 

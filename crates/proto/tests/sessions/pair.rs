@@ -102,6 +102,8 @@ pub(crate) struct Wire {
     /// Of a thousand datagrams, in each direction.
     pub(crate) loss: u32,
     pub(crate) up: bool,
+    /// Whether datagrams of the client pass, if any do.
+    pub(crate) upstream: bool,
     /// The port of the NAT in front of the client.
     pub(crate) nat_port: u16,
     /// Datagrams upstream that are lost before any passes.
@@ -110,7 +112,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) const fn new(delay: Duration) -> Self {
-        Self { delay, loss: 0, up: true, nat_port: 5000, lose_first: 0 }
+        Self { delay, loss: 0, up: true, upstream: true, nat_port: 5000, lose_first: 0 }
     }
 }
 
@@ -396,7 +398,7 @@ impl World {
             return;
         }
         let wire = *wire;
-        if path.remote == LISTEN.into() && self.passes(wire) {
+        if wire.upstream && path.remote == LISTEN.into() && self.passes(wire) {
             self.fly(wire.delay, To::Proxy, seen, datagram);
         }
     }

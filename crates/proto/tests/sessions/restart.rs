@@ -166,3 +166,22 @@ fn a_session_without_a_word_for_half_an_hour_is_forgotten() {
     world.run_for(ms(1500));
     world.ping(0, ms(300));
 }
+
+#[test]
+fn a_proxy_that_forgets_while_only_the_way_up_is_cut_is_asked_again() {
+    for delays in [&[10][..], &[10, 60]] {
+        let mut world = World::with_client(6, delays);
+        world.connect();
+        busy(&mut world, ms(2000));
+        world.clients[0].wires.iter_mut().for_each(|wire| wire.upstream = false);
+        // What still comes down shows that the proxy has the session, but not that it will keep it.
+        busy(&mut world, ms(5000));
+        world.restart_proxy();
+        world.run_for(ms(60_000));
+        world.clients[0].wires.iter_mut().for_each(|wire| wire.upstream = true);
+        let back = world.run_while(ms(20_000), |world| !is_connected(&world.clients[0].client));
+        println!("links {delays:?}: back in {back:?}");
+        world.run_for(ms(1500));
+        world.ping(0, ms(300));
+    }
+}
