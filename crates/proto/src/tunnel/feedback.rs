@@ -17,8 +17,8 @@ use crate::wire::expand;
 use crate::wire::frame::{Halt, ReportFrame};
 
 impl Tunnel {
-    /// A report came on link `at`, about that link or another.
-    pub(super) fn on_report(&mut self, now: Instant, at: usize, frame: &ReportFrame) {
+    /// A report came on link `at` from `path`, about that link or another.
+    pub(super) fn on_report(&mut self, now: Instant, at: usize, path: Path, frame: &ReportFrame) {
         let via = if self.links[at].id == frame.link { Via::Own } else { Via::Other };
         let Ok(about) = self.position(frame.link) else { return };
         let link = &mut self.links[about];
@@ -28,17 +28,22 @@ impl Tunnel {
         let (mtu, receiver) = (&mut link.mtu, &mut link.receiver);
         let settle = |settled| settle(now, &settled, mtu, receiver);
         match link.sender.on_report(now, &report, via, settle) {
-            Ok(outcome) if outcome.confirmed > 0 => self.on_confirmed(now, about),
+            Ok(outcome) if outcome.confirmed > 0 => {
+                self.on_confirmed(now, about, (via == Via::Own).then_some(path));
+            }
             Ok(_) => {}
             Err(_) => self.drops.count(DropReason::ReportInvalid),
         }
     }
 
-    /// Something sent on the link arrived: the link lives.
-    fn on_confirmed(&mut self, now: Instant, at: usize) {
+    /// Something sent on the link arrived, as was said on it at `path`: the link lives.
+    fn on_confirmed(&mut self, now: Instant, at: usize, path: Option<Path>) {
         let link = &mut self.links[at];
         link.nudges = 0;
         if link.state == LinkState::Down && link.validation.is_proven() {
+            if let Some(path) = path {
+                link.settle_path(now, path);
+            }
             link.enter(now, LinkState::Up);
             self.events.push_back(Event::LinkUp(link.id));
         }
@@ -48,7 +53,7 @@ impl Tunnel {
     pub(super) fn on_join_ack(&mut self, now: Instant, at: usize, path: Path) {
         let link = &mut self.links[at];
         if self.side == Side::Client && link.state == LinkState::Joining {
-            link.settle_path(path);
+            link.settle_path(now, path);
             link.enter(now, LinkState::Up);
             self.events.push_back(Event::LinkUp(link.id));
         }

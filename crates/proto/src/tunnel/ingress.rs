@@ -318,7 +318,7 @@ impl Tunnel {
                     self.drops.count(DropReason::FrameMalformed);
                     break;
                 }
-                Frame::Report(report) => self.on_report(now, at, &report),
+                Frame::Report(report) => self.on_report(now, at, received.path, &report),
                 Frame::Ping => self.links[at].receiver.demand(now),
                 Frame::Join { .. } => self.links[at].pending.join_ack |= self.side == Side::Proxy,
                 Frame::JoinAck => self.on_join_ack(now, at, received.path),

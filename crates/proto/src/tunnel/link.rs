@@ -333,16 +333,9 @@ impl Link {
         if self.retry_at.is_none_or(|at| at > now) {
             return;
         }
-        if let Some(path) = self.paths.get(self.next_path % self.paths.len().max(1)) {
-            let before = self.path();
-            self.validation.choose(*path);
+        if let Some(path) = self.paths.get(self.next_path % self.paths.len().max(1)).copied() {
+            self.choose(now, path);
             self.next_path = self.next_path.wrapping_add(1);
-            if before != *path {
-                self.keepalive.on_path_changed();
-            }
-            if before.header_len() != path.header_len() {
-                self.mtu.reset(now, path.header_len(), self.max_mtu);
-            }
         }
         let interval = match self.state {
             LinkState::Joining => {
@@ -373,11 +366,22 @@ impl Link {
         self.pending.ping |= self.state == LinkState::Down;
     }
 
-    /// The client's own path from which the peer answered.
-    pub(super) fn settle_path(&mut self, path: Path) {
+    /// The client's own path from which the peer answered: by then another may be on trial.
+    pub(super) fn settle_path(&mut self, now: Instant, path: Path) {
         if self.paths.contains(&path) && self.path() != path {
-            self.validation.choose(path);
+            self.choose(now, path);
+        }
+    }
+
+    /// Uses one of the client's own paths.
+    fn choose(&mut self, now: Instant, path: Path) {
+        let before = self.path();
+        self.validation.choose(path);
+        if before != path {
             self.keepalive.on_path_changed();
+        }
+        if before.header_len() != path.header_len() {
+            self.mtu.reset(now, path.header_len(), self.max_mtu);
         }
     }
 

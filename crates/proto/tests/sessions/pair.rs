@@ -28,6 +28,8 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
 pub(crate) const LISTEN: ([u8; 4], u16) = ([203, 0, 113, 1], 4242);
 /// Nobody listens here.
 pub(crate) const NOWHERE: ([u8; 4], u16) = ([203, 0, 113, 99], 4242);
+/// Nor here.
+pub(crate) const NOWHERE_V6: ([u16; 8], u16) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x99], 4242);
 /// The wall clock at the start of every test.
 const WALL: Duration = Duration::from_secs(1_800_000_000);
 /// Datagrams of one batch.

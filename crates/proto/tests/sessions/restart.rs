@@ -2,10 +2,14 @@
 
 use ropewalk_proto::client::{ClientState, Trouble};
 use ropewalk_proto::event::{EndReason, Event};
+use ropewalk_proto::path::Path;
 use ropewalk_proto::time::Duration;
+use ropewalk_proto::tunnel::LinkState;
 use ropewalk_proto::wire::frame::CloseReason;
 
-use super::pair::{SERVER, World, inner, is_connected, ms, number_of, packet};
+use super::pair::{
+    NOWHERE_V6, SERVER, World, inner, is_connected, key_of, link, ms, number_of, packet,
+};
 
 /// Packets down every 5 ms and a ping every 100 ms, for `time`. Returns the longest time without the
 /// answer to a ping.
@@ -183,5 +187,36 @@ fn a_proxy_that_forgets_while_only_the_way_up_is_cut_is_asked_again() {
         println!("links {delays:?}: back in {back:?}");
         world.run_for(ms(1500));
         world.ping(0, ms(300));
+    }
+}
+
+#[test]
+fn a_link_that_comes_back_uses_the_address_that_answered() {
+    for answers in [0, 1] {
+        let mut world = World::with_client(7, &[300]);
+        let mut config = link(0);
+        let good = config.paths[0];
+        config.paths.insert(1 - answers, Path { remote: NOWHERE_V6.into(), ..good });
+        let end = &mut world.clients[0];
+        end.client.set_link(world.now, key_of(0), Some(config), &mut end.tun).unwrap();
+        world.connect();
+        world.run_for(ms(3000));
+        for outage in [4000, 4100, 4200, 4300, 4400].map(ms) {
+            world.clients[0].wires[0].up = false;
+            world.send_up(0, &packet(inner(0), SERVER, 84, 1));
+            world.run_for(outage);
+            world.clients[0].wires[0].up = true;
+            let back = world.connect();
+            println!("after {outage:?}: back in {back:?}");
+            // It stays up, and on the address that works.
+            for _ in 0..20 {
+                world.send_up(0, &packet(inner(0), SERVER, 84, 1));
+                world.run_for(ms(250));
+                let stats = world.clients[0].client.stats();
+                let link = stats.links[0].link.as_ref().unwrap();
+                assert_eq!((link.path, link.state), (good, LinkState::Up), "after {outage:?}");
+            }
+        }
+        assert_eq!(world.sessions_of(0), 1);
     }
 }
