@@ -89,6 +89,9 @@ drop_reasons! {
     RekeyOutOfOrder = "rekey_out_of_order",
     /// A rekey message that does not decrypt, or names another static key than the session's.
     RekeyNotAuthentic = "rekey_not_authentic",
+    /// A datagram that could not be sealed: its key has sealed as many as its AEAD bears, and fresh ones
+    /// have not come.
+    NotSealed = "not_sealed",
     /// A datagram of no known type, or shorter than its headers.
     DatagramMalformed = "datagram_malformed",
     /// A datagram for a session that does not exist (any more).

@@ -295,3 +295,6 @@ impl Tunnel {
         links.min_by_key(|(_, link)| link.sender.rtt().srtt()).map(|(at, _)| at)
     }
 }
+
+#[cfg(test)]
+mod tests;

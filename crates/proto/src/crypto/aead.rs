@@ -222,7 +222,7 @@ impl Sealer {
         clear: &[u8; CLEAR_LEN],
         buffer: &mut [u8],
     ) -> Result<(), SealError> {
-        if self.sealed >= self.limit {
+        if self.is_exhausted() {
             return Err(SealError::KeyExhausted);
         }
         let Some((plaintext, room)) = buffer.split_last_chunk_mut::<TAG_LEN>() else {
@@ -242,6 +242,12 @@ impl Sealer {
     #[must_use]
     pub const fn wants_rekey(&self) -> bool {
         self.sealed >= self.limit / 2
+    }
+
+    /// Whether the key has sealed as much as it may.
+    #[must_use]
+    pub const fn is_exhausted(&self) -> bool {
+        self.sealed >= self.limit
     }
 
     /// How many datagrams this key has sealed.
@@ -302,6 +308,14 @@ fn nonce(link: LinkId, number: u64) -> Nonce {
     bytes[0] = link.0;
     bytes[4..].copy_from_slice(&number.to_be_bytes());
     Nonce::assume_unique_for_key(bytes)
+}
+
+#[cfg(test)]
+impl Sealer {
+    /// Lets the key seal only so many.
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
 }
 
 #[cfg(test)]

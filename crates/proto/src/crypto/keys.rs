@@ -200,6 +200,12 @@ impl KeyRing {
         self.send.as_ref().is_some_and(|send| send.sealer.wants_rekey())
     }
 
+    /// Whether a datagram can be sealed now.
+    #[must_use]
+    pub fn can_seal(&self) -> bool {
+        self.send.as_ref().is_some_and(|send| !send.sealer.is_exhausted())
+    }
+
     /// Whether the keys of the next epoch could be installed now. Ask before starting a rekey and
     /// before answering one.
     #[must_use]
@@ -306,6 +312,16 @@ impl KeyRing {
 
     fn is_link_used(&self, now: Instant, link: LinkId) -> bool {
         self.receive.iter().flatten().any(|key| !key.is_expired(now) && key.links.contains(link))
+    }
+}
+
+#[cfg(test)]
+impl KeyRing {
+    /// Lets the present send key seal only so many more datagrams.
+    pub(crate) fn allow_seals(&mut self, more: u64) {
+        if let Some(send) = &mut self.send {
+            send.sealer.set_limit(send.sealer.sealed() + more);
+        }
     }
 }
 

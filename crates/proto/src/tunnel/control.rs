@@ -27,7 +27,7 @@ impl Tunnel {
     }
 
     fn press(&mut self) -> (Press<'_>, &mut [Link], u64) {
-        let press = Press { keys: &mut self.keys, peer: self.peer };
+        let press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
         (press, &mut self.links, self.next_global)
     }
 
@@ -56,7 +56,7 @@ impl Tunnel {
             Side::Proxy => &self.rekey.answer,
         };
         let side = self.side;
-        let mut press = Press { keys: &mut self.keys, peer: self.peer };
+        let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
         let link = &mut self.links[at];
         let report = link.receiver.poll_report(now);
         if link.state == LinkState::Down {

@@ -81,11 +81,12 @@ impl Tunnel {
     }
 
     /// Steps 2 to 5: fills the batch with all that may be sent now. Call again after a flush until it
-    /// leaves room.
+    /// leaves room. While nothing can be sealed, all of it waits for fresh keys.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
         if self.closing.is_some() {
             self.send_close(now, out);
-        } else if self.send_control(now, out) && self.send_packets(now, out) {
+        } else if self.keys.can_seal() && self.send_control(now, out) && self.send_packets(now, out)
+        {
             self.send_probes(now, out);
         }
     }
@@ -170,7 +171,7 @@ impl Tunnel {
             in_window: true,
             eliciting: true,
         };
-        let mut press = Press { keys: &mut self.keys, peer: self.peer };
+        let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
         let made = if let Some(report) = ride {
             let frame = PacketFrame {
                 global: low24(global),

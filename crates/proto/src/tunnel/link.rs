@@ -410,6 +410,20 @@ impl Link {
         self.limited_at.is_some_and(|at| number <= at + window)
     }
 
+    /// The earliest of the timers that need no datagram to have their effect.
+    pub(super) fn poll_silent(&self) -> Option<Instant> {
+        [
+            self.sender.poll_timeout(),
+            self.settles_at(),
+            self.dead_at(),
+            self.nudge_at(),
+            self.retry_at,
+            self.echo_due.map(|(_, at)| at),
+        ]
+        .into_iter()
+        .fold(None, earliest)
+    }
+
     /// The earliest of the link's timers.
     pub(super) fn poll_timeout(&self, next_global: u64) -> Option<Instant> {
         let last_used = self.last_sent.max(self.last_received);
@@ -418,21 +432,15 @@ impl Link {
             LinkState::Joining | LinkState::Down => None,
         };
         [
-            self.sender.poll_timeout(),
             self.receiver.poll_timeout(),
             self.may_probe().then(|| self.mtu.poll_timeout()).flatten(),
-            self.settles_at(),
             self.validation.poll_timeout(),
             keepalive,
-            self.dead_at(),
-            self.nudge_at(),
-            self.retry_at,
             self.mark_at(next_global),
             self.doubt_at(),
-            self.echo_due.map(|(_, at)| at),
         ]
         .into_iter()
-        .fold(None, earliest)
+        .fold(self.poll_silent(), earliest)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::link::Link;
 use crate::crypto::keys::KeyRing;
 use crate::ecn::Ecn;
+use crate::error::{DropCounters, DropReason};
 use crate::link::receiver::{LinkReceiver, ReportToken};
 use crate::link::sent::Sent;
 use crate::path::Path;
@@ -80,6 +81,7 @@ pub(super) enum Made {
 pub(super) struct Press<'a> {
     pub(super) keys: &'a mut KeyRing,
     pub(super) peer: SessionIndex,
+    pub(super) drops: &'a mut DropCounters,
 }
 
 impl Press<'_> {
@@ -93,7 +95,10 @@ impl Press<'_> {
         out: &mut impl TransmitSink,
         fill: impl FnOnce(&mut Writer<'_>, &mut LinkReceiver) -> Result<Cargo, Truncated>,
     ) -> Made {
-        let Some(phase) = self.keys.send_phase() else { return Made::Refused };
+        let Some(phase) = self.keys.send_phase() else {
+            self.drops.count(DropReason::NotSealed);
+            return Made::Refused;
+        };
         let number = link.sender.next_number();
         let reserved = datagram.room + OVERHEAD;
         let Some(buffer) = out.reserve(datagram.path, datagram.ecn, reserved) else {
@@ -122,6 +127,7 @@ impl Press<'_> {
         .to_bytes();
         let Some(sealable) = rest.get_mut(..len) else { return Made::Refused };
         if self.keys.seal(link.id, number, clear, sealable).is_err() {
+            self.drops.count(DropReason::NotSealed);
             return Made::Refused;
         }
         let size = CLEAR_LEN + len;

@@ -31,7 +31,12 @@ impl Tunnel {
     /// When [`handle_timeout`](Self::handle_timeout) is due. Early calls are harmless.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let links = self.links.iter().map(|link| link.poll_timeout(self.next_global));
+        let can_seal = self.keys.can_seal();
+        // What only a datagram ends would be due for ever.
+        let links = self.links.iter().map(|link| match can_seal {
+            true => link.poll_timeout(self.next_global),
+            false => link.poll_silent(),
+        });
         let parts = [
             self.queue.poll_timeout(),
             self.reseq.poll_timeout(),

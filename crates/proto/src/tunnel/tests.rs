@@ -1,0 +1,199 @@
+//! Two tunnels on wires without delay or loss, for what does not show from outside.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayString;
+
+use super::*;
+use crate::config::Keepalive;
+use crate::crypto::rekey::Standing;
+use crate::crypto::{Cipher, DataKey, EpochKeys, PresharedKey, Role, StaticSecret};
+use crate::ecn::Ecn;
+use crate::error::DropReason;
+use crate::path::{Path, SocketId};
+use crate::sink::TransmitSink;
+use crate::time::{Duration, earliest};
+
+/// Steps at one moment that only a timer that spins can cause.
+const SPIN: u32 = 100;
+
+#[derive(Default)]
+struct Tun(usize);
+
+impl PacketSink for Tun {
+    fn deliver(&mut self, _: &[u8]) {
+        self.0 += 1;
+    }
+}
+
+/// A batch with room for datagrams of up to so many bytes.
+struct Batch {
+    largest: usize,
+    reserved: Vec<u8>,
+    path: Option<Path>,
+    queued: Vec<(Path, Vec<u8>)>,
+}
+
+impl Batch {
+    fn new(largest: usize) -> Self {
+        Self { largest, reserved: Vec::new(), path: None, queued: Vec::new() }
+    }
+}
+
+impl TransmitSink for Batch {
+    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
+        if len > self.largest || self.queued.len() == 64 {
+            return None;
+        }
+        self.path = Some(path);
+        self.reserved = vec![0; len];
+        Some(&mut self.reserved)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.reserved.truncate(len);
+        let path = self.path.take().expect("reserved before");
+        self.queued.push((path, std::mem::take(&mut self.reserved)));
+    }
+}
+
+struct Pair {
+    now: Instant,
+    client: Tunnel,
+    proxy: Tunnel,
+}
+
+/// Link `place` as the client sees it, and as the proxy does.
+fn paths(place: u16) -> (Path, Path) {
+    let path = |socket, ip, port| Path {
+        socket: SocketId(socket),
+        local: None,
+        remote: ([192, 0, 2, ip], port).into(),
+    };
+    (path(place, 1, 4242), path(0, 2, 1000 + place))
+}
+
+fn packet() -> [u8; 40] {
+    let mut packet = [0; 40];
+    packet[0] = 0x45;
+    packet[3] = 40;
+    packet
+}
+
+impl Pair {
+    /// With links that have settled.
+    fn new(links: u16) -> Self {
+        let (ours, theirs) = (StaticSecret::from_bytes([1; 32]), StaticSecret::from_bytes([2; 32]));
+        let (up, down) = (DataKey::from_bytes([3; 32]), DataKey::from_bytes([4; 32]));
+        let end = |side, role, local: &StaticSecret, remote: &StaticSecret, send, receive| {
+            let cipher = Cipher::ChaCha20Poly1305;
+            let keys = EpochKeys { epoch: 0, cipher, send, receive, binding: [7; 32] };
+            let session = Established {
+                side,
+                keys: KeyRing::new(role, &keys),
+                peer: SessionIndex::new(9),
+                rekey: Credentials {
+                    local: Arc::new(local.clone()),
+                    remote: remote.public(),
+                    psk: PresharedKey::NONE,
+                    standing: Standing::from(&keys),
+                },
+                gateways: Vec::new(),
+            };
+            let (config, filter) = (TunnelConfig::default(), InnerFilter::default());
+            Tunnel::new(Instant::ZERO, config, filter, session, [5; 32])
+        };
+        let (up2, down2) = (up.clone(), down.clone());
+        let mut pair = Self {
+            now: Instant::ZERO,
+            client: end(Side::Client, Role::Initiator, &ours, &theirs, up, down),
+            proxy: end(Side::Proxy, Role::Responder, &theirs, &ours, down2, up2),
+        };
+        (0..links).for_each(|place| pair.add_link(place));
+        pair.run_for(Duration::from_secs(1));
+        pair
+    }
+
+    fn add_link(&mut self, place: u16) {
+        let config = LinkConfig {
+            name: ArrayString::new(),
+            paths: [paths(place).0].into_iter().collect(),
+            keepalive: Keepalive::Off,
+            metered: false,
+            mtu: None,
+        };
+        self.client.add_link(self.now, &config).unwrap();
+    }
+
+    /// Carries what either end has to say until both are silent.
+    fn exchange(&mut self) {
+        for _ in 0..SPIN {
+            let mut up = Batch::new(usize::MAX);
+            self.client.poll_transmit(self.now, &mut up);
+            let sent = up.queued.len();
+            for (path, mut datagram) in up.queued {
+                let from = paths(path.socket.0).1;
+                let tun = &mut Tun::default();
+                self.proxy.handle_datagram(self.now, from, Ecn::NotEct, &mut datagram, tun);
+            }
+            self.proxy.end_of_batch(self.now);
+            let mut down = Batch::new(usize::MAX);
+            self.proxy.poll_transmit(self.now, &mut down);
+            if sent + down.queued.len() == 0 {
+                return;
+            }
+            for (path, mut datagram) in down.queued {
+                let from = paths(path.remote.port() - 1000).0;
+                let tun = &mut Tun::default();
+                self.client.handle_datagram(self.now, from, Ecn::NotEct, &mut datagram, tun);
+            }
+            self.client.end_of_batch(self.now);
+        }
+        panic!("the ends do not fall silent");
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        let mut steps = 0;
+        self.exchange();
+        let next = |pair: &Self| earliest(pair.client.poll_timeout(), pair.proxy.poll_timeout());
+        while let Some(due) = next(self).filter(|due| *due <= end) {
+            steps = if due > self.now { 0 } else { steps + 1 };
+            assert!(steps < SPIN, "a timer spins at {:?}", self.now);
+            self.now = self.now.max(due);
+            self.client.handle_timeout(self.now, &mut Tun::default());
+            self.proxy.handle_timeout(self.now, &mut Tun::default());
+            self.exchange();
+        }
+        self.now = end;
+    }
+
+    fn send_down(&mut self, count: usize) {
+        for _ in 0..count {
+            self.proxy.handle_packet(self.now, &packet(), &mut Tun::default());
+            self.exchange();
+        }
+    }
+}
+
+#[test]
+fn an_end_whose_key_is_worn_out_waits_in_silence() {
+    for side in [Side::Client, Side::Proxy] {
+        let mut pair = Pair::new(2);
+        let end = if side == Side::Client { &mut pair.client } else { &mut pair.proxy };
+        end.keys.allow_seals(0);
+        for _ in 0..50 {
+            pair.client.handle_packet(pair.now, &packet(), &mut Tun::default());
+            pair.send_down(1);
+            pair.run_for(Duration::from_millis(100));
+        }
+        let end = if side == Side::Client { &pair.client } else { &pair.proxy };
+        assert!(!end.keys.can_seal());
+        let refused = end.drops.get(DropReason::NotSealed);
+        assert!(refused <= 1, "{refused} tries");
+        assert!(
+            end.drops.get(DropReason::QueueTimeout) > 10,
+            "packets wait in vain, and are counted"
+        );
+    }
+}
