@@ -194,10 +194,17 @@ impl KeyRing {
         self.newest
     }
 
-    /// Whether the send key has sealed so much that a rekey should start.
+    /// Whether the peer was heard under the newest epoch.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed == Some(self.newest)
+    }
+
+    /// Whether the send key has sealed so much that a rekey should start; not while the next key only waits
+    /// for the initiator to be heard under it.
     #[must_use]
     pub fn wants_rekey(&self) -> bool {
-        self.send.as_ref().is_some_and(|send| send.sealer.wants_rekey())
+        self.next_send.is_none() && self.send.as_ref().is_some_and(|send| send.sealer.wants_rekey())
     }
 
     /// Whether a datagram can be sealed now.

@@ -51,11 +51,11 @@ impl Tunnel {
 
     /// Everything that waits on link `at`, in one datagram.
     fn send_frames(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
-        let rekey: &[u8] = match self.side {
-            Side::Client => self.rekey.message().unwrap_or_default(),
-            Side::Proxy => &self.rekey.answer,
+        let rekey = match self.side {
+            Side::Client => self.rekey.message().map_or(Frame::Padding, Frame::RekeyFirst),
+            Side::Proxy => Frame::RekeyRequest,
         };
-        let side = self.side;
+        let answer = Frame::RekeyResponse(&self.rekey.answer);
         let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
         let link = &mut self.links[at];
         let report = link.receiver.poll_report(now);
@@ -105,9 +105,8 @@ impl Tunnel {
             }
             pending.leaves.iter().try_for_each(|halt| put(true, Frame::Leave(*halt)))?;
             pending.downs.iter().try_for_each(|halt| put(true, Frame::Down(*halt)))?;
-            if pending.rekey {
-                put(true, rekey_frame(side, rekey))?;
-            }
+            put(pending.rekey, rekey)?;
+            put(pending.rekey_answer, answer)?;
             Ok(cargo)
         });
         if made != Made::Full {
@@ -191,15 +190,6 @@ fn frames(path: Path, global: u64) -> Datagram {
         room: CONTROL_ROOM,
         in_window: false,
         eliciting: true,
-    }
-}
-
-fn rekey_frame(side: Side, message: &[u8]) -> Frame<'_> {
-    match side {
-        Side::Client if !message.is_empty() => Frame::RekeyFirst(message),
-        Side::Proxy if !message.is_empty() => Frame::RekeyResponse(message),
-        Side::Client => Frame::Padding,
-        Side::Proxy => Frame::RekeyRequest,
     }
 }
 

@@ -73,7 +73,10 @@ pub(super) struct Pending {
     pub(super) leaves: ArrayVec<Halt, MAX_LINKS>,
     pub(super) downs: ArrayVec<Halt, MAX_LINKS>,
     pub(super) mtu_hint: Option<u16>,
+    /// The client's rekey message, or the proxy's wish for one.
     pub(super) rekey: bool,
+    /// The proxy's answer.
+    pub(super) rekey_answer: bool,
 }
 
 impl Pending {
@@ -97,6 +100,7 @@ impl Pending {
             || !self.leaves.is_empty()
             || !self.downs.is_empty()
             || self.rekey
+            || self.rekey_answer
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Rekey {
     requested: bool,
     running: Option<RekeyInitiator>,
     responder: RekeyResponder,
-    /// The proxy's last answer, while it is to be sent.
+    /// The proxy's last answer.
     pub(super) answer: Vec<u8>,
     next_try: Option<Instant>,
     tries: usize,
@@ -174,7 +174,7 @@ impl Tunnel {
         };
         self.rekey.answer.clear();
         self.rekey.answer.extend_from_slice(answer);
-        self.links[at].pending.rekey = true;
+        self.links[at].pending.rekey_answer = true;
         self.keys.set_delay_spread(self.reseq.delay_spread());
         if let Some(keys) = keys
             && self.keys.install(now, &keys, self.links.iter().map(|link| link.id)).is_ok()

@@ -177,6 +177,20 @@ impl Pair {
 }
 
 #[test]
+fn a_proxy_whose_key_wears_out_gets_a_fresh_one_each_time() {
+    let mut pair = Pair::new(1);
+    for epoch in 1..=4 {
+        pair.send_down(30);
+        // Half of what it may seal.
+        pair.proxy.keys.allow_seals(20);
+        pair.run_for(Duration::from_secs(2));
+        let epochs = (pair.client.keys.newest_epoch(), pair.proxy.keys.newest_epoch());
+        assert_eq!(epochs, (epoch, epoch));
+        assert!(pair.proxy.keys.is_confirmed());
+    }
+}
+
+#[test]
 fn an_end_whose_key_is_worn_out_waits_in_silence() {
     for side in [Side::Client, Side::Proxy] {
         let mut pair = Pair::new(2);
