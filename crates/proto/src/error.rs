@@ -89,6 +89,8 @@ drop_reasons! {
     RekeyOutOfOrder = "rekey_out_of_order",
     /// A rekey message that does not decrypt, or names another static key than the session's.
     RekeyNotAuthentic = "rekey_not_authentic",
+    /// A rekey message over the limit of its rate; the client repeats it.
+    RekeyRateLimited = "rekey_rate_limited",
     /// A datagram that could not be sealed: its key has sealed as many as its AEAD bears, and fresh ones
     /// have not come.
     NotSealed = "not_sealed",

@@ -201,11 +201,13 @@ impl RekeyResponder {
         Ok((&last.message_2, Some(keys)))
     }
 
-    /// Whether `message` asks for new keys, rather than for a copy of the last answer. Only then
+    /// Whether `message` asks for the keys of the next epoch, rather than for a copy of the last answer or
+    /// for what is past: only then it costs a handshake, and only then
     /// [`KeyRing::can_install`](super::KeyRing::can_install) matters.
     #[must_use]
-    pub fn is_new(&self, message: &[u8]) -> bool {
-        self.last.as_ref().is_none_or(|last| last.message_1 != message)
+    pub fn is_next(&self, message: &[u8]) -> bool {
+        let copy = self.last.as_ref().is_some_and(|last| last.message_1 == message);
+        !copy && check(message, REKEY_1_LEN, self.standing.next_epoch()).is_ok()
     }
 }
 

@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use super::link::{Link, LinkState};
 use super::{Side, Tunnel};
 use crate::crypto::keys::MIN_OLD_KEY_LIFETIME;
+use crate::crypto::limit::TokenBucket;
 use crate::crypto::rekey::{Identity, RekeyInitiator, RekeyResponder, Standing};
 use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
 use crate::error::DropReason;
@@ -20,6 +21,10 @@ use crate::time::{Duration, Instant, earliest};
 /// Time between tries: longer than the round trip of any ordinary link, so that one try is usually
 /// enough.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// Handshakes a second that the proxy answers in one session, and at once: keys are replaced once a second
+/// at most, and each costs about as much as that of a stranger.
+const ANSWERS: (u32, u32) = (1, 4);
 
 /// What rekeys are made with.
 #[derive(Clone)]
@@ -50,6 +55,8 @@ pub(super) struct Rekey {
     requested: bool,
     running: Option<RekeyInitiator>,
     responder: RekeyResponder,
+    /// Handshakes that may be answered now.
+    answers: TokenBucket,
     /// The proxy's last answer.
     pub(super) answer: Vec<u8>,
     next_try: Option<Instant>,
@@ -65,6 +72,7 @@ impl Rekey {
             used_before: 0,
             requested: false,
             running: None,
+            answers: TokenBucket::new(now, ANSWERS.0, ANSWERS.1),
             answer: Vec::new(),
             next_try: None,
             tries: 0,
@@ -164,8 +172,13 @@ impl Tunnel {
         if self.side != Side::Proxy {
             return self.drops.count(DropReason::FrameUnexpected);
         }
-        if self.rekey.responder.is_new(message) && !self.keys.can_install(now) {
-            return self.drops.count(DropReason::RekeyOutOfOrder);
+        if self.rekey.responder.is_next(message) {
+            if !self.keys.can_install(now) {
+                return self.drops.count(DropReason::RekeyOutOfOrder);
+            }
+            if !self.rekey.answers.take(now) {
+                return self.drops.count(DropReason::RekeyRateLimited);
+            }
         }
         let identity = self.rekey.credentials.identity();
         let (answer, keys) = match self.rekey.responder.respond(&identity, message, &mut self.rng) {

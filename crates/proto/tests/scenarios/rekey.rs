@@ -3,12 +3,17 @@
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::netem::Conditions;
+use ropewalk_netlab::pair::forger;
 use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::tunnel::TunnelStats;
+use ropewalk_proto::units::{LinkId, SessionIndex};
+use ropewalk_proto::wire::cursor::Writer;
+use ropewalk_proto::wire::frame::{Frame, emit};
+use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, Sealed, TAG_LEN};
 
-use super::{lost, s, settled};
+use super::{lost, ms, s, settled};
 
 #[test]
 fn a_rekey_every_second_on_lossy_links_loses_no_packet() {
@@ -57,4 +62,38 @@ fn a_rekey_every_second_on_lossy_links_loses_no_packet() {
     let waited = |end: &TunnelStats| end.drops.get(DropReason::QueueTimeout);
     assert!(down.missing() <= downs + waited(&proxy) && up.missing() <= ups + waited(&client));
     assert!(down.missing() > 0 && up.missing() > 0, "2 % loss is not nothing");
+}
+
+#[test]
+fn forged_rekeys_of_the_client_cost_the_proxy_little() {
+    let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), &[(20.0, 10)]);
+    // A client that uses its own keys as it should not: every message would be a handshake.
+    let mut keys = forger(Towards::Proxy);
+    let from = lab.proxy.stats().links[0].path;
+    for number in 1000..1200_u64 {
+        let mut message = [0; 100];
+        message[3] = 1;
+        message[4..12].copy_from_slice(&number.to_be_bytes());
+        let mut datagram = [0; 200];
+        let (clear, rest) = datagram.split_first_chunk_mut::<CLEAR_LEN>().expect("200 bytes");
+        let mut writer = Writer::new(rest);
+        let sealed = Sealed { send_time: 0, global: 0, previous_on_link: 0, previous_of_flow: 0 };
+        sealed.emit(&mut writer).expect("room");
+        emit(&mut writer, &Frame::RekeyFirst(&message)).expect("room");
+        let len = writer.len() + TAG_LEN;
+        let low = u32::try_from(number).expect("small");
+        let receiver = SessionIndex::new(9);
+        *clear = Clear { kind: Kind::Frames, phase: 0, link: LinkId(0), receiver, number: low }
+            .to_bytes();
+        keys.seal(LinkId(0), number, clear, &mut rest[..len]).expect("a fresh key");
+        lab.inject(Towards::Proxy, from, &datagram[..CLEAR_LEN + len]);
+        let now = lab.now;
+        lab.run_until(now + ms(10));
+    }
+    let drops = lab.proxy.stats().drops;
+    println!("{:?}", drops.iter().collect::<Vec<_>>());
+    let tried = drops.get(DropReason::RekeyNotAuthentic);
+    assert!((4..=7).contains(&tried), "{tried} in two seconds");
+    let refused: u64 = drops.iter().map(|(_, count)| count).sum::<u64>() - tried;
+    assert_eq!(refused, 200 - tried);
 }

@@ -84,11 +84,11 @@ fn forty_rekeys_with_lost_doubled_and_late_messages_keep_both_ends_talking() {
         let mut rekey = RekeyInitiator::start(&client.identity(), &standing, &mut rng);
         assert_eq!(rekey.message().len(), REKEY_1_LEN);
         // The first copy's answer is lost; the second copy gets the very same.
-        assert!(responder.is_new(rekey.message()) && b.can_install(now));
+        assert!(responder.is_next(rekey.message()) && b.can_install(now));
         let (lost, keys) = responder.respond(&proxy.identity(), rekey.message(), &mut rng).unwrap();
         let lost = lost.to_vec();
         b.install(now, &keys.unwrap(), [LINK]).unwrap();
-        assert!(!responder.is_new(rekey.message()));
+        assert!(!responder.is_next(rekey.message()));
         let (message_2, none) =
             responder.respond(&proxy.identity(), rekey.message(), &mut rng).unwrap();
         assert_eq!((message_2, none.is_none()), (lost.as_slice(), true));
