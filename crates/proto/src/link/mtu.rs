@@ -188,6 +188,18 @@ impl PathMtu {
         }
     }
 
+    /// The peer has another address of the same family, perhaps in another network. The usable size is kept
+    /// while it is asked for at once: to fall to the base for two round trips would be told to every sender
+    /// of larger packets, and they believe it for minutes. What was known of other sizes is forgotten.
+    pub fn on_new_address(&mut self, now: Instant) {
+        if self.usable <= self.base() {
+            return self.reset(now, self.header_len, self.max);
+        }
+        self.failed = self.max + 1;
+        (self.answer_time, self.hint, self.suspicion) = (None, None, None);
+        self.verify(now);
+    }
+
     /// The largest IP packet that may be sent now.
     #[must_use]
     pub fn mtu(&self) -> u16 {

@@ -7,7 +7,8 @@
 //! | `Up` | nothing confirmed for 1 s and 3 RTO while something waits for it | `Down` |
 //! | `Down` | something sent since was confirmed | `Up` |
 //!
-//! A link that is `Up` carries packets once its path MTU is known, or [`SETTLE`] after it came up.
+//! A link that is `Up` carries packets once its path MTU is known, or [`SETTLE`] after it came up (or moved to
+//! the other family).
 
 use arrayvec::{ArrayString, ArrayVec};
 
@@ -162,7 +163,9 @@ pub(super) struct Link {
     pub(super) in_reseq: bool,
     /// An echo the peer asked for, and when it is due.
     pub(super) echo_due: Option<(u32, Instant)>,
-    /// [`SETTLE`] has passed since the link came up.
+    /// Since when it waits for its path MTU: since it came up, or its path moved to the other family.
+    settling_since: Instant,
+    /// [`SETTLE`] has passed since then.
     settled: bool,
     /// The window was full when this number was sent.
     limited_at: Option<u64>,
@@ -226,6 +229,7 @@ impl Link {
             nudges: 0,
             in_reseq: false,
             echo_due: None,
+            settling_since: now,
             settled: false,
             limited_at: None,
             sent: Traffic::default(),
@@ -242,7 +246,7 @@ impl Link {
     pub(super) fn is_usable(&self, now: Instant) -> bool {
         self.state == LinkState::Up
             && self.validation.is_proven()
-            && (self.mtu_is_known() || now >= self.since + SETTLE)
+            && (self.mtu_is_known() || now >= self.settling_since + SETTLE)
             && !self.sender.must_stop()
     }
 
@@ -254,7 +258,7 @@ impl Link {
     /// When the link carries packets although its path MTU search has not ended.
     fn settles_at(&self) -> Option<Instant> {
         let waiting = self.state == LinkState::Up && !self.settled && !self.mtu_is_known();
-        waiting.then_some(self.since + SETTLE)
+        waiting.then_some(self.settling_since + SETTLE)
     }
 
     /// Notes that the time to wait for the search is over: its timer has had its effect.
@@ -263,14 +267,19 @@ impl Link {
     }
 
     /// The path is another than `before`. Behind another port of the same NAT nothing else changed
-    /// (RFC 9000 §9.4); another address may be another network.
+    /// (RFC 9000 §9.4); another address may be another network. Over the other family it carries packets
+    /// again when its path MTU is known.
     pub(super) fn moved(&mut self, now: Instant, before: Path) {
         let path = self.path();
         if path.remote.ip() == before.remote.ip() {
             return self.mtu.revalidate(now);
         }
         self.sender.on_new_path(now);
+        if path.header_len() == before.header_len() {
+            return self.mtu.on_new_address(now);
+        }
         self.mtu.reset(now, path.header_len(), self.max_mtu);
+        (self.settling_since, self.settled) = (now, false);
     }
 
     /// Tells the peer when the path MTU has fallen.
@@ -288,7 +297,8 @@ impl Link {
     }
 
     pub(super) fn enter(&mut self, now: Instant, state: LinkState) {
-        (self.state, self.since, self.settled) = (state, now, false);
+        (self.state, self.since) = (state, now);
+        (self.settling_since, self.settled) = (now, false);
         self.retry_interval = PROBE_INTERVAL;
         self.retry_at = (state == LinkState::Down).then_some(now);
         if state == LinkState::Down {

@@ -6,6 +6,8 @@ use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::error::DropReason;
+use ropewalk_proto::event::Event;
 use ropewalk_proto::time::Instant;
 
 use super::{ms, s, settled};
@@ -95,4 +97,30 @@ fn the_first_packet_after_a_long_idle_time_needs_no_more_than_the_delay() {
     let mut lab = settled(&TunnelConfig::default(), Keepalive::Every(s(15)), &[(10.0, 40)]);
     assert!(lab.now < Instant::ZERO + s(3));
     assert!(first_packet(&mut lab, s(3600)).is_some_and(|took| took < ms(25)));
+}
+
+#[test]
+fn full_packets_pass_over_a_change_of_address_and_nobody_is_told_of_a_smaller_mtu() {
+    for links in [&[(10.0, 40)][..], &[(10.0, 40), (10.0, 40)]] {
+        let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), links);
+        let start = lab.now;
+        while lab.proxy.poll_event().is_some() {}
+        let mut streams = [Stream::at_rate(Towards::Client, 5.0, 1440, start, s(10))];
+        run(&mut lab, &mut streams, start + s(3));
+        for link in &mut lab.links {
+            let last = link.outer.ip();
+            let std::net::IpAddr::V4(last) = last else { panic!("{last}") };
+            link.outer.set_ip([198, 51, 101, last.octets()[3]].into());
+        }
+        run(&mut lab, &mut streams, start + s(12));
+        let told: Vec<_> = std::iter::from_fn(|| lab.proxy.poll_event()).collect();
+        let stall = streams[0].longest_stall(start + s(2), start + s(10));
+        println!("stall {stall:?}, {} missing, {told:?}", streams[0].missing());
+        assert!(told.iter().any(|event| matches!(event, Event::PathMoved(..))), "{told:?}");
+        assert!(!told.iter().any(|event| matches!(event, Event::InnerMtu(_))), "{told:?}");
+        let proxy = lab.proxy.stats();
+        assert_eq!(proxy.drops.get(DropReason::PacketTooBig), 0);
+        assert!(proxy.links.iter().all(|link| link.path_mtu == 1500));
+        assert!(stall < s(1));
+    }
 }

@@ -301,6 +301,33 @@ fn another_path_starts_anew_and_a_rebinding_keeps_the_size() {
 }
 
 #[test]
+fn another_address_keeps_the_size_until_it_fails_and_forgets_what_failed() {
+    // Before, after, and whether anything smaller was used for a moment.
+    for (before, after, dips) in [(1500, 1500, false), (1400, 1500, false), (1500, 1400, true)] {
+        let mut sim = Sim::new(before, 1500);
+        sim.run(secs(5));
+        assert_eq!(sim.path.mtu(), before);
+        sim.mtu = after;
+        sim.path.on_new_address(sim.now);
+        assert_eq!(sim.path.mtu(), before);
+        let mut least = before;
+        for _ in 0..3000 {
+            sim.step();
+            least = least.min(sim.path.mtu());
+        }
+        assert_eq!((sim.path.mtu(), sim.path.state()), (after, State::Complete));
+        assert_eq!(least == BASE, dips, "{before} to {after}: {least}");
+    }
+    let mut narrow = Sim::new(1000, 1500);
+    narrow.run(secs(20));
+    assert_eq!(narrow.path.state(), State::Error);
+    narrow.mtu = 1500;
+    narrow.path.on_new_address(narrow.now);
+    narrow.run(secs(3));
+    assert_eq!(narrow.path.mtu(), 1500, "asked again at once");
+}
+
+#[test]
 fn no_sequence_of_events_breaks_the_bounds() {
     for seed in 0..2_000 {
         let mut rng = SmallRng::seed_from_u64(seed);
