@@ -235,6 +235,8 @@ impl Client {
         if let Some(session) = self.session.as_mut().filter(|_| !self.closed) {
             session.tunnel.handle_timeout(now, sink);
             self.take_events(now, None);
+            // An old key may have died just now, and set link ids free.
+            self.join_links(now);
         }
         match &mut self.seek {
             Seek::At(at) if *at <= now && !self.links.is_empty() => {
@@ -386,7 +388,8 @@ impl Client {
     fn join_links(&mut self, now: Instant) {
         let Some(session) = self.session.as_mut().filter(|_| !self.closed) else { return };
         for link in self.links.iter_mut().filter(|link| link.id.is_none()) {
-            // No id left: asked again after the rekey. No room: after a link has left.
+            // No id left: asked again after the rekey, and when the keys before it are dead. No room: after a
+            // link has left.
             link.id = session.tunnel.add_link(now, &link.config).ok();
         }
     }

@@ -142,8 +142,9 @@ pub enum AddLinkError {
     /// See [`MAX_LINKS`].
     #[error("a tunnel has at most {MAX_LINKS} links")]
     TooMany,
-    /// A rekey is on its way; try again after [`Event::Rekeyed`].
-    #[error("all link ids of this key are used up; a rekey is on its way")]
+    /// A rekey is on its way; try again when the tunnel's timer goes off, which it does when the keys before
+    /// it die and set ids free.
+    #[error("all link ids of the live keys are used up; a rekey is on its way")]
     NoId,
     /// Nothing to send to.
     #[error("the link has no remote address")]
@@ -203,7 +204,10 @@ impl Tunnel {
         }
         let path = *config.paths.first().ok_or(AddLinkError::NoPath)?;
         let Some(id) = self.keys.free_link(now) else {
-            self.rekey.request_for_ids(now);
+            // While an older key lives, its death may set ids free: a rekey would only hold them longer.
+            if self.keys.live_keys() == 1 {
+                self.rekey.request();
+            }
             return Err(AddLinkError::NoId);
         };
         self.keys.claim_link(now, id).map_err(|_| AddLinkError::NoId)?;

@@ -287,6 +287,12 @@ impl KeyRing {
         }
     }
 
+    /// How many receive keys are held.
+    #[must_use]
+    pub fn live_keys(&self) -> usize {
+        self.receive.iter().flatten().count()
+    }
+
     fn put(&mut self, keys: &EpochKeys, links: LinkSet) {
         self.receive[slot(keys.epoch)] = Some(Box::new(ReceiveKey {
             epoch: keys.epoch,

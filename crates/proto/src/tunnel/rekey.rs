@@ -10,7 +10,6 @@ use rand::rngs::StdRng;
 
 use super::link::{Link, LinkState};
 use super::{Side, Tunnel};
-use crate::crypto::keys::MIN_OLD_KEY_LIFETIME;
 use crate::crypto::limit::TokenBucket;
 use crate::crypto::rekey::{Identity, RekeyInitiator, RekeyResponder, Standing};
 use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
@@ -82,14 +81,6 @@ impl Rekey {
     /// Wants new keys as soon as possible.
     pub(super) fn request(&mut self) {
         self.requested = true;
-    }
-
-    /// Wants new keys because link ids ran out; unless the last rekey is so young that the ids are only held
-    /// by keys that die soon anyway.
-    pub(super) fn request_for_ids(&mut self, now: Instant) {
-        if now.since(self.since) >= MIN_OLD_KEY_LIFETIME {
-            self.request();
-        }
     }
 
     /// The client's message, while a rekey is under way.

@@ -411,17 +411,28 @@ fn links_come_and_go_while_packets_flow() {
 fn hundreds_of_links_later_the_ids_have_not_run_out() {
     let mut world = World::with_client(19, &[5, 5]);
     world.connect();
+    let ids = |world: &World| {
+        let links = world.clients[0].client.stats().links;
+        links.iter().filter(|link| link.link.is_some()).count()
+    };
+    let mut refused = 0;
     for round in 0..600 {
         let end = &mut world.clients[0];
         end.client
             .set_link(world.now, key_of(round % 2), Some(link(round % 2)), &mut end.tun)
             .unwrap();
         world.run_for(ms(120));
+        if ids(&world) < 2 {
+            // Nobody touches the links again: the ids are free when the old keys are dead.
+            refused += 1;
+            let took = world.run_while(ms(12_000), |world| ids(world) < 2);
+            println!("round {round}: a link waited {took:?} for its id");
+        }
     }
-    world.run_for(ms(12_000));
     let rekeys = world.events(0).iter().filter(|event| matches!(event, Event::Rekeyed(_))).count();
-    println!("{rekeys} rekeys, {} sessions", world.sessions_of(0));
-    assert!(rekeys > 0);
+    println!("{rekeys} rekeys, {} sessions, {refused} links waited", world.sessions_of(0));
+    assert!(refused > 0);
+    assert_eq!(rekeys, refused, "none in vain");
     assert_eq!(world.clients[0].client.stats().tunnel.unwrap().links.len(), 2);
     world.run_for(ms(1500));
     world.ping(0, ms(300));

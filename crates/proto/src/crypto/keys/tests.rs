@@ -52,11 +52,6 @@ fn receive(ring: &mut KeyRing, now: Instant, sent: &Sent) -> Result<u32, OpenErr
     Ok(opened.epoch)
 }
 
-/// How many receive keys are held.
-fn live_keys(ring: &KeyRing) -> usize {
-    ring.receive.iter().flatten().count()
-}
-
 #[test]
 fn a_responder_sends_nothing_before_it_has_heard_the_initiator() {
     let (mut a, mut b) = pair();
@@ -133,7 +128,7 @@ fn an_old_key_opens_until_its_last_moment_and_not_after() {
         assert_eq!(receive(&mut b, just_before, &old[2]), Ok(0));
         assert_eq!(receive(&mut b, end, &old[2]), Err(OpenError::KeyPhaseUnknown));
         b.handle_timeout(end);
-        assert_eq!((live_keys(&b), b.poll_timeout()), (1, None));
+        assert_eq!((b.live_keys(), b.poll_timeout()), (1, None));
     }
 }
 
@@ -179,7 +174,7 @@ fn forty_rekeys_a_second_apart_wrap_the_phases_twice_and_lose_and_confuse_nothin
             }
         }
         b.handle_timeout(at(second));
-        most = most.max(live_keys(&b));
+        most = most.max(b.live_keys());
     }
     assert!((11..=12).contains(&most), "{most} keys lived at once");
 }
@@ -194,7 +189,7 @@ fn an_epoch_whose_phase_still_lives_is_not_installed_and_nothing_changes() {
     }
     assert!(!b.can_install(at(1)));
     assert_eq!(b.install(at(1), &epoch(16).1, [LINK]), Err(InstallError::PhaseLive));
-    assert_eq!((b.newest_epoch(), live_keys(&b)), (15, 16));
+    assert_eq!((b.newest_epoch(), b.live_keys()), (15, 16));
     assert_eq!(receive(&mut b, at(1), &send(&mut a, LINK, 1)), Ok(0));
 }
 
