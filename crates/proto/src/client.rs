@@ -411,6 +411,13 @@ impl Client {
                 {
                     self.seek = Seek::At(now + session.patience());
                 }
+                // The proxy needed its place while it was dead. We still want it: under another id.
+                Event::LinkDown(id, DownReason::Left) => {
+                    if let Some(key) = self.links.forget_id(id) {
+                        self.totals.keep_link(key, &session.tunnel, id);
+                        self.join_links(now);
+                    }
+                }
                 Event::LinkUp(_) => self.trouble = None,
                 _ => {}
             }

@@ -82,6 +82,13 @@ impl LinkTable {
         self.0.iter().find(|link| link.id == Some(id)).map(|link| link.key)
     }
 
+    /// The tunnel has lost the link. Returns the owner's name of it.
+    pub(super) fn forget_id(&mut self, id: LinkId) -> Option<LinkKey> {
+        let link = self.0.iter_mut().find(|link| link.id == Some(id))?;
+        link.id = None;
+        Some(link.key)
+    }
+
     /// All paths of all links: where a first message goes.
     pub(super) fn paths(&self) -> impl Iterator<Item = Path> {
         self.0.iter().flat_map(|link| link.config.paths.iter().copied())

@@ -76,13 +76,12 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// A link leaves its tunnel.
+    /// A link leaves its tunnel, or has just left it.
     pub(super) fn keep_link(&mut self, key: LinkKey, tunnel: &Tunnel, id: LinkId) {
-        let stats = tunnel.stats();
-        let Some(link) = stats.links.iter().find(|link| link.id == id) else { return };
+        let Some((more_sent, more_received)) = tunnel.traffic_of(id) else { return };
         let (sent, received) = self.links.entry(key).or_default();
-        *sent = (*sent).plus(link.sent);
-        *received = (*received).plus(link.received);
+        *sent = (*sent).plus(more_sent);
+        *received = (*received).plus(more_received);
     }
 
     /// Bounds the table, at the cost of links that are not `configured`.

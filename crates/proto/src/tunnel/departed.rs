@@ -8,7 +8,7 @@
 use arrayvec::ArrayVec;
 
 use super::Tunnel;
-use super::link::LinkState;
+use super::link::{Link, LinkState, Traffic};
 use crate::config::MAX_LINKS;
 use crate::event::{DownReason, Event};
 use crate::sink::PacketSink;
@@ -32,6 +32,8 @@ pub(super) struct Departed {
     until: Instant,
     /// One above the largest number that came.
     next_received: u64,
+    /// Sent and received.
+    traffic: (Traffic, Traffic),
     /// What the peer has to know, if this end took the link out.
     halt: Option<Halt>,
     repeats: u32,
@@ -50,12 +52,19 @@ impl Departed {
 pub(super) struct Departures(ArrayVec<Departed, MAX_LINKS>);
 
 impl Departures {
-    /// Link `id` left, on which nothing from `next_received` on had come.
-    pub(super) fn note(
+    /// `link` left; `halt` is what the peer has to know of it.
+    pub(super) fn note(&mut self, now: Instant, link: &Link, halt: Option<Halt>) {
+        let largest = link.receiver.largest();
+        let next_received = largest.map_or(0, |largest| largest.saturating_add(1));
+        self.put(now, link.id, next_received, (link.sent, link.received), halt);
+    }
+
+    fn put(
         &mut self,
         now: Instant,
         id: LinkId,
         next_received: u64,
+        traffic: (Traffic, Traffic),
         halt: Option<Halt>,
     ) {
         self.forget(id);
@@ -63,7 +72,8 @@ impl Departures {
             self.0.remove(0);
         }
         let (until, repeat_at) = (now + GRACE, now + REPEAT);
-        self.0.push(Departed { id, until, next_received, halt, repeats: 0, repeat_at });
+        let repeats = 0;
+        self.0.push(Departed { id, until, next_received, traffic, halt, repeats, repeat_at });
     }
 
     /// The id is given anew.
@@ -75,6 +85,11 @@ impl Departures {
     pub(super) fn next_received(&self, now: Instant, id: LinkId) -> Option<u64> {
         let mut recent = self.0.iter().filter(|departed| departed.until > now);
         recent.find(|departed| departed.id == id).map(|departed| departed.next_received)
+    }
+
+    /// What a link that left had sent and received.
+    pub(super) fn traffic(&self, id: LinkId) -> Option<(Traffic, Traffic)> {
+        self.0.iter().find(|departed| departed.id == id).map(|departed| departed.traffic)
     }
 
     /// What the peer has to know about a link that this end took out.
@@ -115,10 +130,9 @@ impl Tunnel {
     /// Takes link `id` out of the table and remembers what the peer has to know.
     pub(super) fn take_out(&mut self, now: Instant, id: LinkId) -> Option<Halt> {
         let at = self.position(id).ok()?;
-        let next_received = self.next_received(id);
         let link = self.links.remove(at);
         let halt = Halt { link: id, next: low32(link.sender.next_number()) };
-        self.departed.note(now, id, next_received, Some(halt));
+        self.departed.note(now, &link, Some(halt));
         Some(halt)
     }
 
@@ -162,7 +176,7 @@ mod tests {
     fn a_leave_is_repeated_ever_more_seldom_and_then_no_more() {
         let mut departures = Departures::default();
         let halt = Halt { link: LinkId(3), next: 7 };
-        departures.note(Instant::ZERO, halt.link, 0, Some(halt));
+        departures.put(Instant::ZERO, halt.link, 0, Default::default(), Some(halt));
         let mut at = Instant::ZERO;
         for repeat in 0..MAX_REPEATS {
             assert_eq!(departures.poll_repeat(at), None);
@@ -171,7 +185,7 @@ mod tests {
             assert_eq!(departures.poll_repeat(at), Some(halt));
         }
         assert_eq!(departures.poll_timeout(), None);
-        departures.note(at, LinkId(4), 0, None);
+        departures.put(at, LinkId(4), 0, Default::default(), None);
         assert_eq!(departures.poll_timeout(), None, "the peer said so itself");
     }
 
@@ -180,7 +194,8 @@ mod tests {
         let mut departures = Departures::default();
         let now = Instant::ZERO;
         for id in 0..=MAX_LINKS {
-            departures.note(now, LinkId(u8::try_from(id).unwrap()), id as u64, None);
+            let link = LinkId(u8::try_from(id).unwrap());
+            departures.put(now, link, id as u64, Default::default(), None);
         }
         assert!(departures.next_received(now, LinkId(0)).is_none(), "the oldest made room");
         assert_eq!(departures.next_received(now, LinkId(5)), Some(5));

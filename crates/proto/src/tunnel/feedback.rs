@@ -82,8 +82,8 @@ impl Tunnel {
         if end < next_received {
             return;
         }
-        self.links.remove(at);
-        self.departed.note(now, halt.link, next_received, None);
+        let link = self.links.remove(at);
+        self.departed.note(now, &link, None);
         self.with_gate(sink, |reseq, gate| reseq.link_left(now, halt.link, Some(end), gate));
         self.events.push_back(Event::LinkDown(halt.link, DownReason::Left));
     }

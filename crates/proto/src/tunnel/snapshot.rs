@@ -87,6 +87,12 @@ impl Tunnel {
         }
     }
 
+    /// What was sent and received on a link, also if it left just now.
+    pub(crate) fn traffic_of(&self, id: LinkId) -> Option<(Traffic, Traffic)> {
+        let present = self.links.iter().find(|link| link.id == id);
+        present.map(|link| (link.sent, link.received)).or_else(|| self.departed.traffic(id))
+    }
+
     fn link_stats(&self, link: &Link) -> LinkStats {
         LinkStats {
             id: link.id,

@@ -220,3 +220,27 @@ fn a_link_that_comes_back_uses_the_address_that_answered() {
         assert_eq!(world.sessions_of(0), 1);
     }
 }
+
+#[test]
+fn a_link_that_the_proxy_took_out_while_it_was_dead_joins_again() {
+    let delays = [20, 1].into_iter().chain([20; 14]).collect::<Vec<u64>>();
+    let mut world = World::with_client(8, &delays);
+    world.connect();
+    world.run_for(ms(2000));
+    world.clients[0].wires[0].up = false;
+    world.run_for(ms(30_000));
+    // The new link's `Join` overtakes the `Leave` of the one that it replaces: the table is full.
+    let end = &mut world.clients[0];
+    end.client.set_link(world.now, key_of(1), Some(link(1)), &mut end.tun).unwrap();
+    world.run_for(ms(2000));
+    world.clients[0].wires[0].up = true;
+    world.run_for(ms(5000));
+    let states = |world: &World| {
+        let links = world.clients[0].client.stats().links;
+        links.iter().filter_map(|link| Some(link.link.as_ref()?.state)).collect::<Vec<_>>()
+    };
+    assert_eq!(states(&world), [LinkState::Up; 16]);
+    assert_eq!(world.sessions_of(0), 1);
+    let left = world.events(0).into_iter().filter(|event| matches!(event, Event::LinkDown(..)));
+    println!("{:?}", left.collect::<Vec<_>>());
+}
