@@ -475,6 +475,10 @@ impl Resequencer {
     fn settle(&mut self, now: Instant, limit: u64, out: &mut impl PacketSink) {
         self.links.mature(now);
         while let Some(lost) = self.links.take_proven() {
+            // The packet in hand closed the gap that hid it: nothing is missing.
+            if lost == limit {
+                continue;
+            }
             if let Some(offset) = lost.checked_sub(self.expected)
                 && let Some(offset) = usize::try_from(offset).ok()
                 && offset < self.config.max_packets

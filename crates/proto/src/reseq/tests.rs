@@ -75,6 +75,22 @@ fn holding(expiries: u8) -> State {
     State::Holding { expiries }
 }
 
+/// What proves a number lost once all lower local numbers are in may mature with that very number.
+#[test]
+fn a_packet_that_closes_its_own_gap_keeps_its_place() {
+    let mut bench = Bench::new(Config::default());
+    bench.reseq.link_rerouted(bench.now, FAST);
+    bench.data(FAST, 0);
+    let overtaken = bench.arrival(FAST, 1, ArrivalKind::Data { prev_on_link: Some(0) });
+    bench.data_after(FAST, 2, Some(1));
+    bench.data_after(FAST, 3, Some(2));
+    assert_eq!(bench.take(), [0]);
+    bench.reseq.offer(bench.now, &overtaken, &1_u64.to_be_bytes(), &mut bench.out);
+    assert_eq!(bench.take(), [1, 2, 3]);
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.late, stats.skipped_by_proof), (0, 0));
+}
+
 /// The table in the head of the module, line by line: from each state, each event.
 #[test]
 fn states_follow_the_table() {
