@@ -233,9 +233,9 @@ impl Resequencer {
         }
     }
 
-    /// A link may carry packets from now on, none of them below `first_global`. Call it before the
-    /// peer can use the link: a client when it asks to join (with [`next_unseen`](Self::next_unseen)), a
-    /// proxy when it answers.
+    /// A link may carry packets from now on, none of them below `first_global`. Call it with the first
+    /// datagram on the link, and [`next_unseen`](Self::next_unseen): that datagram is a `Join`, its answer, or
+    /// a challenge, and the peer sends packets there only after our answer to it.
     pub fn link_added(&mut self, link: LinkId, first_global: u64) {
         self.links.add(link, first_global);
     }

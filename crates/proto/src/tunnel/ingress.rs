@@ -253,6 +253,9 @@ impl Tunnel {
         } else if newest {
             self.reseq.link_up(id);
         }
+        if newest && link.received_path.replace(received.path) != Some(received.path) && !first {
+            self.reseq.link_rerouted(now, id);
+        }
         self.reseq.set_tolerance(id, tolerance);
     }
 

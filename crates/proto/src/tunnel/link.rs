@@ -153,6 +153,8 @@ pub(super) struct Link {
     pub(super) told_global: u64,
     pub(super) last_sent: Instant,
     pub(super) last_received: Instant,
+    /// Where its newest datagram came from.
+    pub(super) received_path: Option<Path>,
     /// When a packet last came.
     pub(super) last_packet: Option<Instant>,
     retry_at: Option<Instant>,
@@ -223,6 +225,7 @@ impl Link {
             told_global: 0,
             last_sent: now,
             last_received: now,
+            received_path: None,
             last_packet: None,
             retry_at: None,
             retry_interval: JOIN_RETRY,
