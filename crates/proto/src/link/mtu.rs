@@ -219,7 +219,7 @@ impl PathMtu {
     }
 
     /// The size of an IP packet to be sent now, padded, as a probe; call until `None`. What is returned
-    /// counts as sent.
+    /// counts as sent unless [`on_unsent`](Self::on_unsent) says otherwise.
     pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
         self.handle_timeout(now);
         let base = self.base();
@@ -240,6 +240,14 @@ impl PathMtu {
             probe_lost: false,
         });
         Some(size)
+    }
+
+    /// What [`poll_probe`](Self::poll_probe) returned last could not be sent: it is returned again.
+    pub fn on_unsent(&mut self) {
+        match &mut self.round {
+            Some(round) if round.guard_sent => round.guard_sent = false,
+            _ => self.round = None,
+        }
     }
 
     /// When [`poll_probe`](Self::poll_probe) has something to do or to conclude.

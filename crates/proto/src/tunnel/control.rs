@@ -133,7 +133,7 @@ impl Tunnel {
         made != Made::Full
     }
 
-    /// Path MTU probes: a ping padded to the size on trial.
+    /// Path MTU probes: a ping padded to the size on trial. One that finds the batch full is not lost.
     pub(super) fn send_probes(&mut self, now: Instant, out: &mut impl TransmitSink) {
         for at in 0..self.links.len() {
             let (mut press, links, global) = self.press();
@@ -151,7 +151,7 @@ impl Tunnel {
                     Ok(Cargo::Probe(size))
                 });
                 if made != Made::Sent {
-                    link.mtu.on_probe_lost(now, size);
+                    return link.mtu.on_unsent();
                 }
             }
         }

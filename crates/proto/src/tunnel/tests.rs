@@ -14,6 +14,9 @@ use crate::path::{Path, SocketId};
 use crate::sink::TransmitSink;
 use crate::time::{Duration, earliest};
 
+/// Room for any datagram with frames, but for no probe.
+const CONTROL: usize = 1000;
+
 /// Steps at one moment that only a timer that spins can cause.
 const SPIN: u32 = 100;
 
@@ -128,28 +131,34 @@ impl Pair {
     /// Carries what either end has to say until both are silent.
     fn exchange(&mut self) {
         for _ in 0..SPIN {
-            let mut up = Batch::new(usize::MAX);
-            self.client.poll_transmit(self.now, &mut up);
-            let sent = up.queued.len();
-            for (path, mut datagram) in up.queued {
-                let from = paths(path.socket.0).1;
-                let tun = &mut Tun::default();
-                self.proxy.handle_datagram(self.now, from, Ecn::NotEct, &mut datagram, tun);
-            }
-            self.proxy.end_of_batch(self.now);
-            let mut down = Batch::new(usize::MAX);
-            self.proxy.poll_transmit(self.now, &mut down);
-            if sent + down.queued.len() == 0 {
+            if self.exchange_once() == 0 {
                 return;
             }
-            for (path, mut datagram) in down.queued {
-                let from = paths(path.remote.port() - 1000).0;
-                let tun = &mut Tun::default();
-                self.client.handle_datagram(self.now, from, Ecn::NotEct, &mut datagram, tun);
-            }
-            self.client.end_of_batch(self.now);
         }
         panic!("the ends do not fall silent");
+    }
+
+    /// Carries what either end has to say now; returns how many datagrams that was.
+    fn exchange_once(&mut self) -> usize {
+        let mut up = Batch::new(usize::MAX);
+        self.client.poll_transmit(self.now, &mut up);
+        let sent = up.queued.len();
+        for (path, mut datagram) in up.queued {
+            let from = paths(path.socket.0).1;
+            let tun = &mut Tun::default();
+            self.proxy.handle_datagram(self.now, from, Ecn::NotEct, &mut datagram, tun);
+        }
+        self.proxy.end_of_batch(self.now);
+        let mut down = Batch::new(usize::MAX);
+        self.proxy.poll_transmit(self.now, &mut down);
+        let answered = down.queued.len();
+        for (path, mut datagram) in down.queued {
+            let from = paths(path.remote.port() - 1000).0;
+            let tun = &mut Tun::default();
+            self.client.handle_datagram(self.now, from, Ecn::NotEct, &mut datagram, tun);
+        }
+        self.client.end_of_batch(self.now);
+        sent + answered
     }
 
     fn run_for(&mut self, time: Duration) {
@@ -209,5 +218,28 @@ fn an_end_whose_key_is_worn_out_waits_in_silence() {
             end.drops.get(DropReason::QueueTimeout) > 10,
             "packets wait in vain, and are counted"
         );
+    }
+}
+
+#[test]
+fn probes_that_find_the_batch_full_are_sent_with_the_next_one() {
+    let mut pair = Pair::new(0);
+    pair.add_link(0);
+    let start = pair.now;
+    while pair.client.links[0].mtu.mtu() < 1500 {
+        assert!(pair.now.since(start) < Duration::from_millis(100), "a try was counted as failed");
+        // Small datagrams fit into what is left of a batch, and only then it is flushed.
+        let mut batch = Batch::new(CONTROL);
+        pair.client.poll_transmit(pair.now, &mut batch);
+        for (path, mut datagram) in batch.queued {
+            let from = paths(path.socket.0).1;
+            let tun = &mut Tun::default();
+            pair.proxy.handle_datagram(pair.now, from, Ecn::NotEct, &mut datagram, tun);
+        }
+        pair.proxy.end_of_batch(pair.now);
+        pair.exchange_once();
+        pair.now += Duration::from_millis(1);
+        pair.client.handle_timeout(pair.now, &mut Tun::default());
+        pair.proxy.handle_timeout(pair.now, &mut Tun::default());
     }
 }

@@ -301,6 +301,33 @@ fn another_path_starts_anew_and_a_rebinding_keeps_the_size() {
 }
 
 #[test]
+fn a_probe_or_guard_that_was_not_sent_is_offered_again_and_costs_no_try() {
+    let mut path = PathMtu::new(Instant::ZERO, 28, 1500);
+    let now = Instant::from_millis(5);
+    // The base size has no guard.
+    for _ in 0..9 {
+        assert_eq!(path.poll_probe(now), Some(BASE));
+        path.on_unsent();
+        assert_eq!(path.poll_timeout().map(|at| at <= now), Some(true), "still due");
+    }
+    assert_eq!((path.poll_probe(now), path.poll_probe(now)), (Some(BASE), None));
+    path.on_probe_acked(now, BASE);
+    for _ in 0..9 {
+        assert_eq!(path.poll_probe(now), Some(1500));
+        path.on_unsent();
+    }
+    assert_eq!(path.poll_probe(now), Some(1500));
+    for _ in 0..9 {
+        assert_eq!(path.poll_probe(now), Some(BASE));
+        path.on_unsent();
+    }
+    assert_eq!((path.poll_probe(now), path.poll_probe(now)), (Some(BASE), None));
+    assert_eq!((path.tries, path.unanswered), (0, 0));
+    path.on_probe_acked(now, 1500);
+    assert_eq!((path.mtu(), path.state()), (1500, State::Complete));
+}
+
+#[test]
 fn another_address_keeps_the_size_until_it_fails_and_forgets_what_failed() {
     // Before, after, and whether anything smaller was used for a moment.
     for (before, after, dips) in [(1500, 1500, false), (1400, 1500, false), (1500, 1400, true)] {
