@@ -111,8 +111,8 @@ pub struct Tunnel {
     delivered: Traffic,
     /// Packets taken from the TUN.
     accepted: Traffic,
-    /// A report to be repeated over another link.
-    report_copy: Option<Report>,
+    /// Reports to be repeated over another link; the newest of each link that is down.
+    report_copies: Vec<Report>,
     /// Packets sent in two parts, modulo 2^16.
     split: u16,
     joiner: Joiner,
@@ -184,7 +184,7 @@ impl Tunnel {
             drops: DropCounters::default(),
             delivered: Traffic::default(),
             accepted: Traffic::default(),
-            report_copy: None,
+            report_copies: Vec::new(),
             split: 0,
             joiner: Joiner::default(),
             joined: 0,

@@ -59,9 +59,6 @@ impl Tunnel {
         let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
         let link = &mut self.links[at];
         let report = link.receiver.poll_report(now);
-        if link.state == LinkState::Down {
-            self.report_copy = report.clone();
-        }
         let mark = link.mark_at(self.next_global).is_some_and(|at| at <= now);
         if !link.pending.any() && report.is_none() && !mark {
             return true;
@@ -74,6 +71,10 @@ impl Tunnel {
         }
         let pending = link.pending.clone();
         let ride = report.or_else(|| link.receiver.poll_ride(now));
+        if let Some(report) = ride.as_ref().filter(|_| link.state == LinkState::Down) {
+            self.report_copies.retain(|copy| copy.link != report.link);
+            self.report_copies.push(report.clone());
+        }
         let mut datagram = frames(link.path(), self.next_global);
         datagram.eliciting = pending.any();
         let name = link.name;
@@ -118,19 +119,21 @@ impl Tunnel {
     /// A copy of the report of a link that does not answer goes over the best of the others, so that the
     /// peer learns what came on it.
     fn send_report_copies(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
-        let Some(report) = self.report_copy.take() else { return true };
-        let best = self.best_link(Some(report.link));
-        let (mut press, links, global) = self.press();
-        let Some(link) = best.and_then(|at| links.get_mut(at)) else { return true };
-        let mut datagram = frames(link.path(), global);
-        datagram.eliciting = false;
-        let made = press.send(now, link, &datagram, out, |writer, _| {
-            emit(writer, &Frame::Report(ReportFrame::new(&report))).map(|()| Cargo::Plain)
-        });
-        if made == Made::Full {
-            self.report_copy = Some(report);
+        while let Some(report) = self.report_copies.pop() {
+            let best = self.best_link(Some(report.link));
+            let (mut press, links, global) = self.press();
+            let Some(link) = best.and_then(|at| links.get_mut(at)) else { continue };
+            let mut datagram = frames(link.path(), global);
+            datagram.eliciting = false;
+            let made = press.send(now, link, &datagram, out, |writer, _| {
+                emit(writer, &Frame::Report(ReportFrame::new(&report))).map(|()| Cargo::Plain)
+            });
+            if made == Made::Full {
+                self.report_copies.push(report);
+                return false;
+            }
         }
-        made != Made::Full
+        true
     }
 
     /// Path MTU probes: a ping padded to the size on trial. One that finds the batch full is not lost.

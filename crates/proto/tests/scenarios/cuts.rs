@@ -7,6 +7,7 @@ use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::tunnel::{LinkState, LinkStats};
 
 use super::{ms, s, settled};
 
@@ -75,4 +76,29 @@ fn story(towards: Towards, length: Duration) {
     assert!(lost_at_cut < 150, "{lost_at_cut}");
     assert_eq!(lost_while_down, 0, "the other link is unaffected");
     assert!(stream.in_order_percent() > 99.5, "{}", stream.in_order_percent());
+}
+
+#[test]
+fn links_that_are_dead_in_one_direction_go_on_in_the_other() {
+    let links = [(4.0, 20), (4.0, 30), (4.0, 40)];
+    let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), &links);
+    let start = lab.now;
+    let mut streams = [
+        Stream::at_rate(Towards::Client, 9.0, LEN, start, s(20)),
+        Stream::at_rate(Towards::Proxy, 1.0, LEN, start, s(20)),
+    ];
+    run(&mut lab, &mut streams, start + s(2));
+    for link in &mut lab.links[..2] {
+        let conditions = Conditions { cut: Some(Cut::Everything), ..link.up.conditions().clone() };
+        link.up.handle_change(lab.now, conditions);
+    }
+    run(&mut lab, &mut streams, start + s(21));
+    let states = |end: Vec<LinkStats>| end.iter().map(|link| link.state).collect::<Vec<_>>();
+    let down = streams[0].mbit_between(start + s(6), start + s(20));
+    println!("{down:.2} Mbit/s down");
+    let (client, proxy) = (lab.client.stats(), lab.proxy.stats());
+    assert_eq!(states(client.links), [LinkState::Down, LinkState::Down, LinkState::Up]);
+    // Copies of the reports on both go over the third.
+    assert_eq!(states(proxy.links), [LinkState::Up; 3]);
+    assert!(down > 8.5);
 }
