@@ -87,6 +87,11 @@ impl Departures {
         recent.find(|departed| departed.id == id).map(|departed| departed.next_received)
     }
 
+    /// The links.
+    pub(super) fn ids(&self) -> impl Iterator<Item = LinkId> {
+        self.0.iter().map(|departed| departed.id)
+    }
+
     /// What a link that left had sent and received.
     pub(super) fn traffic(&self, id: LinkId) -> Option<(Traffic, Traffic)> {
         self.0.iter().find(|departed| departed.id == id).map(|departed| departed.traffic)

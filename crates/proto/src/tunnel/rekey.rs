@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 
 use super::link::{Link, LinkState};
 use super::{Side, Tunnel};
+use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
 use crate::crypto::rekey::{Identity, RekeyInitiator, RekeyResponder, Standing};
 use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
@@ -179,12 +180,20 @@ impl Tunnel {
         self.rekey.answer.clear();
         self.rekey.answer.extend_from_slice(answer);
         self.links[at].pending.rekey_answer = true;
+        if let Some(keys) = keys {
+            self.install(now, &keys);
+        }
+    }
+
+    /// Puts fresh keys into use. The client, which gives the ids, counts links that left as links of theirs,
+    /// too: the proxy may not have known yet when it installed the keys, and would refuse the id.
+    fn install(&mut self, now: Instant, keys: &EpochKeys) {
         self.keys.set_delay_spread(self.reseq.delay_spread());
-        if let Some(keys) = keys
-            && self.keys.install(now, &keys, self.links.iter().map(|link| link.id)).is_ok()
-        {
+        let present = self.links.iter().map(|link| link.id);
+        let departed = self.departed.ids().filter(|_| self.side == Side::Client);
+        if self.keys.install(now, keys, present.chain(departed)).is_ok() {
             let used = self.used();
-            self.rekey.finished(now, Standing::from(&keys), used);
+            self.rekey.finished(now, Standing::from(keys), used);
             self.events.push_back(Event::Rekeyed(keys.epoch));
         }
     }
@@ -195,14 +204,7 @@ impl Tunnel {
             return self.drops.count(DropReason::RekeyOutOfOrder);
         };
         match running.finish(message) {
-            Ok(keys) => {
-                self.keys.set_delay_spread(self.reseq.delay_spread());
-                if self.keys.install(now, &keys, self.links.iter().map(|link| link.id)).is_ok() {
-                    let used = self.used();
-                    self.rekey.finished(now, Standing::from(&keys), used);
-                    self.events.push_back(Event::Rekeyed(keys.epoch));
-                }
-            }
+            Ok(keys) => self.install(now, &keys),
             Err(error) => self.drops.count(error.into()),
         }
     }

@@ -3,11 +3,12 @@
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::netem::Conditions;
-use ropewalk_netlab::pair::forger;
+use ropewalk_netlab::pair::{forger, link_config};
 use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::error::DropReason;
-use ropewalk_proto::tunnel::TunnelStats;
+use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::tunnel::{LinkState, TunnelStats};
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{Frame, emit};
@@ -62,6 +63,34 @@ fn a_rekey_every_second_on_lossy_links_loses_no_packet() {
     let waited = |end: &TunnelStats| end.drops.get(DropReason::QueueTimeout);
     assert!(down.missing() <= downs + waited(&proxy) && up.missing() <= ups + waited(&client));
     assert!(down.missing() > 0 && up.missing() > 0, "2 % loss is not nothing");
+}
+
+#[test]
+fn a_link_taken_out_during_a_rekey_leaves_an_id_that_both_ends_know_of() {
+    let config = TunnelConfig { rekey_after: s(5), ..TunnelConfig::default() };
+    let mut lab = settled(&config, Keepalive::default(), &[(20.0, 400), (20.0, 400)]);
+    let start = lab.now;
+    let mut streams = [Stream::at_rate(Towards::Proxy, 0.1, 1200, start, s(1))];
+    run(&mut lab, &mut streams, start + s(2));
+    while lab.proxy.stats().epoch == 0 {
+        let now = lab.now;
+        lab.run_until(now + ms(10));
+    }
+    assert_eq!(lab.client.stats().epoch, 0, "the answer is under way");
+    lab.with_client(|client, now, tun| client.remove_link(now, LinkId(1), tun));
+    // The first keys die.
+    lab.run_until(start + s(30));
+    assert_eq!((lab.client.stats().epoch, lab.proxy.stats().epoch), (1, 1));
+    let path = Path { socket: SocketId(1), ..lab.client.stats().links[0].path };
+    let added = lab.with_client(|client, now, _| {
+        client.add_link(now, &link_config("wan1", path, Keepalive::default()))
+    });
+    lab.run_until(start + s(33));
+    println!("{added:?}");
+    let states = |end: &TunnelStats| end.links.iter().map(|l| l.state).collect::<Vec<_>>();
+    assert_eq!(states(&lab.proxy.stats()), [LinkState::Up; 2]);
+    assert_eq!(states(&lab.client.stats()), [LinkState::Up; 2]);
+    assert_eq!(lab.proxy.stats().drops.get(DropReason::LinkIdUsed), 0);
 }
 
 #[test]
