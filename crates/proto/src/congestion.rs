@@ -163,11 +163,12 @@ pub enum AnyController {
 }
 
 impl AnyController {
-    /// A controller of this kind at the start of a link's life.
+    /// A controller of this kind that knows nothing of a path on which `first` is the first number: what
+    /// becomes of lower ones says nothing of it.
     #[must_use]
-    pub fn new(kind: ControllerKind) -> Self {
+    pub fn new(kind: ControllerKind, first: u64) -> Self {
         match kind {
-            ControllerKind::Ccid2 => Self::Ccid2(Ccid2::new()),
+            ControllerKind::Ccid2 => Self::Ccid2(Ccid2::from_number(first)),
             ControllerKind::Fixed(window) => Self::Fixed(Fixed::new(window)),
         }
     }
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_fixed_window_never_moves() {
-        let mut controller = AnyController::new(ControllerKind::Fixed(7));
+        let mut controller = AnyController::new(ControllerKind::Fixed(7), 0);
         let loss = LossSample { datagrams: 5, largest: 9, next: 12, prior_in_flight: 7 };
         controller.on_loss(Instant::ZERO, &loss);
         controller.on_ecn(Instant::ZERO, &loss);

@@ -50,7 +50,7 @@ pub struct Ccid2 {
     threshold: u32,
     /// Datagrams confirmed but not yet turned into growth.
     credit: u32,
-    /// Numbers below this were sent before the last reaction.
+    /// Numbers below this were sent before the last reaction, or on another path.
     reacted_at: u64,
     /// A timeout came and nothing has been confirmed since.
     timed_out: bool,
@@ -69,11 +69,17 @@ impl Ccid2 {
     /// A link about which nothing is known.
     #[must_use]
     pub fn new() -> Self {
+        Self::from_number(0)
+    }
+
+    /// A path about which nothing is known, on which `first` is the first number.
+    #[must_use]
+    pub fn from_number(first: u64) -> Self {
         Self {
             window: INITIAL_WINDOW,
             threshold: u32::MAX,
             credit: 0,
-            reacted_at: 0,
+            reacted_at: first,
             timed_out: false,
             usage: Usage::default(),
             validated: None,

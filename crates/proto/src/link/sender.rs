@@ -98,6 +98,8 @@ pub struct LinkSender {
     kind: ControllerKind,
     controller: AnyController,
     sent: SentDatagrams,
+    /// The first number on the present path.
+    path_from: u64,
     rtt: Rtt,
     delivery: Delivery,
     threshold: LossThreshold,
@@ -115,8 +117,9 @@ impl LinkSender {
     pub fn new(kind: ControllerKind, first: u64) -> Self {
         Self {
             kind,
-            controller: AnyController::new(kind),
+            controller: AnyController::new(kind, first),
             sent: SentDatagrams::new(first),
+            path_from: first,
             rtt: Rtt::default(),
             delivery: Delivery::default(),
             threshold: LossThreshold::default(),
@@ -156,6 +159,12 @@ impl LinkSender {
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.sent.next()
+    }
+
+    /// The first number on the present path: lower ones went over another.
+    #[must_use]
+    pub fn path_from(&self) -> u64 {
+        self.path_from
     }
 
     /// Whether a quarter of the number space is unconfirmed: only probes may be sent, or the receiver could
@@ -273,18 +282,13 @@ impl LinkSender {
 
     /// If the timeout passed: takes all that is open for lost, closes the window and backs off. `settle` is
     /// called for each datagram. Returns whether it had passed.
-    pub fn handle_timeout(&mut self, now: Instant, mut settle: impl FnMut(Settled)) -> bool {
+    pub fn handle_timeout(&mut self, now: Instant, settle: impl FnMut(Settled)) -> bool {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return false;
         }
         let prior_in_flight = self.in_flight();
         let next = self.sent.next();
-        let (totals, recent) = (&mut self.totals, &mut self.recent);
-        self.sent.time_out(now, |settled| {
-            totals.lost += 1;
-            recent.on_resolved(true);
-            settle(settled);
-        });
+        self.give_up(now, settle);
         self.totals.timeouts += 1;
         let sample = LossSample {
             datagrams: prior_in_flight,
@@ -299,20 +303,25 @@ impl LinkSender {
     }
 
     /// The link's path is another one (another address, not only another port): what was learnt of the old
-    /// one says nothing (RFC 9000 §9.4). Numbers and what is in flight go on.
-    pub fn on_new_path(&mut self, now: Instant) {
+    /// one says nothing, and what is open on it takes no room and speaks for nothing but itself (RFC 9000
+    /// §9.4). It counts as lost until it is confirmed late. Numbers go on.
+    pub fn on_new_path(&mut self, now: Instant, settle: impl FnMut(Settled)) {
+        self.give_up(now, settle);
+        self.path_from = self.sent.next();
         self.rtt = Rtt::default();
         self.threshold = LossThreshold::default();
-        self.set_controller(now, self.kind);
+        self.controller = AnyController::new(self.kind, self.path_from);
+        self.deadline = None;
     }
 
-    /// Starts again with a controller of this kind.
-    pub fn set_controller(&mut self, now: Instant, kind: ControllerKind) {
-        self.kind = kind;
-        self.controller = AnyController::new(kind);
-        if self.in_flight() > 0 {
-            self.deadline = Some(now + self.rtt.rto());
-        }
+    /// Takes all that is open for lost.
+    fn give_up(&mut self, now: Instant, mut settle: impl FnMut(Settled)) {
+        let Self { sent, totals, recent, .. } = self;
+        sent.time_out(now, |settled| {
+            totals.lost += 1;
+            recent.on_resolved(true);
+            settle(settled);
+        });
     }
 
     /// Totals and the present state.
@@ -342,13 +351,13 @@ impl LinkSender {
         let mut news = News::default();
         let reported = report.ranges[0].last;
         let delay = Duration::from_micros(u64::from(report.delay_us));
-        let Self { sent, delivery, threshold, recent, totals, .. } = self;
+        let Self { sent, path_from, delivery, threshold, recent, totals, .. } = self;
         sent.confirm(&report.ranges, |confirmed| {
             let Confirmed { settled, stamp, was_overtaken } = confirmed;
             news.confirmed += 1;
             totals.confirmed += 1;
             totals.confirmed_bytes += u64::from(settled.sent.size);
-            if settled.number == reported && via == Via::Own {
+            if settled.number == reported && settled.number >= *path_from && via == Via::Own {
                 // A delay longer than the whole trip is a broken peer's; it gives no sample.
                 news.rtt = now.since(settled.sent_at).checked_sub(delay);
             }

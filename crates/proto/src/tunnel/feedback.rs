@@ -25,8 +25,12 @@ impl Tunnel {
         let Some(report) = frame.expand(link.sender.next_number()) else {
             return self.drops.count(DropReason::ReportInvalid);
         };
+        let path_from = link.sender.path_from();
         let (mtu, receiver) = (&mut link.mtu, &mut link.receiver);
-        let settle = |settled| settle(now, &settled, mtu, receiver);
+        let settle = |settled: Settled| {
+            let mtu = (settled.number >= path_from).then_some(&mut *mtu);
+            settle(now, &settled, mtu, receiver);
+        };
         match link.sender.on_report(now, &report, via, settle) {
             Ok(outcome) if outcome.confirmed > 0 => {
                 self.on_confirmed(now, about, (via == Via::Own).then_some(path));
@@ -106,20 +110,20 @@ impl Tunnel {
     }
 }
 
-/// One datagram's fate is known: tells whom it concerns.
+/// One datagram's fate is known: tells whom it concerns. No `mtu`: it went over another path.
 pub(super) fn settle(
     now: Instant,
     settled: &Settled,
-    mtu: &mut PathMtu,
+    mtu: Option<&mut PathMtu>,
     receiver: &mut LinkReceiver,
 ) {
     let arrived = matches!(settled.fate, Fate::Confirmed | Fate::ConfirmedLate);
-    match Cargo::from_tag(settled.sent.tag) {
-        Cargo::Report(token) if arrived => receiver.on_report_confirmed(now, token),
-        Cargo::Probe(size) if arrived => mtu.on_probe_acked(now, size),
-        Cargo::Probe(size) => mtu.on_probe_lost(now, size),
-        Cargo::Large(size) if arrived => mtu.on_acked(now, size),
-        Cargo::Large(size) => mtu.on_lost(now, size, 1),
-        Cargo::Plain | Cargo::Report(_) => {}
+    match (Cargo::from_tag(settled.sent.tag), mtu) {
+        (Cargo::Report(token), _) if arrived => receiver.on_report_confirmed(now, token),
+        (Cargo::Probe(size), Some(mtu)) if arrived => mtu.on_probe_acked(now, size),
+        (Cargo::Probe(size), Some(mtu)) => mtu.on_probe_lost(now, size),
+        (Cargo::Large(size), Some(mtu)) if arrived => mtu.on_acked(now, size),
+        (Cargo::Large(size), Some(mtu)) => mtu.on_lost(now, size, 1),
+        _ => {}
     }
 }

@@ -12,6 +12,7 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 
+use super::feedback::settle;
 use super::keepalive::KeepaliveTimer;
 use super::path::Validation;
 use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS};
@@ -277,7 +278,8 @@ impl Link {
         if path.remote.ip() == before.remote.ip() {
             return self.mtu.revalidate(now);
         }
-        self.sender.on_new_path(now);
+        let receiver = &mut self.receiver;
+        self.sender.on_new_path(now, |settled| settle(now, &settled, None, receiver));
         if path.header_len() == before.header_len() {
             return self.mtu.on_new_address(now);
         }

@@ -107,7 +107,7 @@ impl Link {
             self.moved(now, before);
         }
         let (mtu, receiver) = (&mut self.mtu, &mut self.receiver);
-        self.sender.handle_timeout(now, |settled| settle(now, &settled, mtu, receiver));
+        self.sender.handle_timeout(now, |settled| settle(now, &settled, Some(&mut *mtu), receiver));
         self.mtu.handle_timeout(now);
         self.settle_by_time(now);
         self.retry(now);

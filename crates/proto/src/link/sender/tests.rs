@@ -262,7 +262,29 @@ fn a_new_path_starts_from_scratch_but_numbers_go_on() {
     let mut sender = sender();
     send(&mut sender, at(0), 10);
     apply(&mut sender, at(50), &report(&[(0, 7)]));
-    sender.on_new_path(at(60));
-    assert_eq!((sender.window(), sender.in_flight(), sender.next_number()), (10, 2, 10));
-    assert_eq!((sender.rtt().srtt(), sender.poll_timeout()), (None, Some(at(1060))));
+    let mut fates = vec![];
+    sender.on_new_path(at(60), |settled| fates.push((settled.number, settled.fate)));
+    assert_eq!(fates, [(8, Fate::TimedOut), (9, Fate::TimedOut)]);
+    assert_eq!((sender.window(), sender.room(), sender.next_number()), (10, 10, 10));
+    assert_eq!((sender.rtt().srtt(), sender.poll_timeout()), (None, None));
+    assert_eq!(sender.unanswered_since(), Some(at(0)), "the link is no less suspect");
+    // What comes of the old path's now: it is confirmed, and says nothing of the new one.
+    let marked = Report { ce_count: 1, ..report(&[(9, 9), (0, 7)]) };
+    let (outcome, fates) = apply(&mut sender, at(70), &marked);
+    assert_eq!((outcome.marks, outcome.rtt, fates), (1, None, vec![(9, Fate::ConfirmedLate)]));
+    assert_eq!((sender.window(), sender.rtt().srtt()), (10, None));
+    send(&mut sender, at(70), 10);
+    let (outcome, _) = apply(&mut sender, at(120), &report(&[(9, 19), (0, 7)]));
+    assert_eq!((outcome.lost, outcome.rtt, sender.window()), (0, Some(MS * 50), 15));
+}
+
+#[test]
+fn old_losses_do_not_close_the_window_of_a_new_path() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    sender.on_new_path(at(60), |_| {});
+    send(&mut sender, at(60), 10);
+    let (outcome, _) = apply(&mut sender, at(160), &report(&[(10, 19)]));
+    assert_eq!((outcome.lost, sender.window(), sender.stats().lost), (0, 15, 10));
+    assert!(!sender.handle_timeout(at(5_000), |_| panic!("nothing is open")));
 }
