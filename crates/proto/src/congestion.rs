@@ -66,7 +66,8 @@ impl DeliverySample {
 pub struct LossSample {
     /// Datagrams newly declared lost (or marked).
     pub datagrams: u32,
-    /// Highest local number among them.
+    /// Highest local number among them. Of marks only the number is known: the lowest that one of them can
+    /// have.
     pub largest: u64,
     /// The next local number to be sent: everything below it was sent before the reaction.
     pub next: u64,

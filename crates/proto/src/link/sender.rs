@@ -247,7 +247,9 @@ impl LinkSender {
             self.controller.on_loss(now, &sample);
         }
         if marks > 0 {
-            let largest = news.largest.unwrap_or_else(|| report.ranges[0].last);
+            // Which ones were marked is not said. The largest may be beyond the last reaction, and the mark
+            // on one before it: that congestion has been answered.
+            let largest = news.lowest.unwrap_or(report.ranges[0].last);
             let sample = LossSample { datagrams: marks, largest, next, prior_in_flight };
             self.controller.on_ecn(now, &sample);
         }
@@ -355,6 +357,7 @@ impl LinkSender {
         sent.confirm(&report.ranges, |confirmed| {
             let Confirmed { settled, stamp, was_overtaken } = confirmed;
             news.confirmed += 1;
+            news.lowest = Some(news.lowest.unwrap_or(u64::MAX).min(settled.number));
             totals.confirmed += 1;
             totals.confirmed_bytes += u64::from(settled.sent.size);
             if settled.number == reported && settled.number >= *path_from && via == Via::Own {
@@ -435,6 +438,8 @@ struct News {
     confirmed: u32,
     late: u32,
     rtt: Option<Duration>,
+    /// The lowest number of them all.
+    lowest: Option<u64>,
     /// The rest is of the datagrams in the window that had not counted as lost.
     datagrams: u32,
     bytes: u64,

@@ -288,3 +288,18 @@ fn old_losses_do_not_close_the_window_of_a_new_path() {
     assert_eq!((outcome.lost, sender.window(), sender.stats().lost), (0, 15, 10));
     assert!(!sender.handle_timeout(at(5_000), |_| panic!("nothing is open")));
 }
+
+#[test]
+fn one_congestion_at_the_edge_of_a_window_halves_once() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 10);
+    apply(&mut sender, at(50), &Report { ce_count: 1, ..report(&[(0, 4)]) });
+    assert_eq!(sender.window(), 5);
+    // Number 10 is the first after the reaction; the marks of this report are on those before it.
+    send(&mut sender, at(51), 1);
+    apply(&mut sender, at(100), &Report { ce_count: 3, ..report(&[(0, 10)]) });
+    assert_eq!(sender.window(), 6);
+    send(&mut sender, at(101), 1);
+    apply(&mut sender, at(150), &Report { ce_count: 4, ..report(&[(0, 11)]) });
+    assert_eq!(sender.window(), 3, "this one is news");
+}
