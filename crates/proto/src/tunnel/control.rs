@@ -3,20 +3,25 @@
 //! Frames that wait for a link leave together in one datagram; a report rides along. None of it waits for
 //! the congestion window: it is little, and without it the window would never open.
 
+use arrayvec::ArrayString;
+
 use super::link::{Link, LinkState, Pending};
-use super::path::CHALLENGE_LEN;
 use super::seal::{Cargo, Datagram, Made, Press};
 use super::{Closing, Side, Tunnel};
 use crate::ecn::Ecn;
+use crate::link::received::Report;
 use crate::path::Path;
 use crate::sink::TransmitSink;
 use crate::time::Instant;
 use crate::wire::cursor::{Truncated, Writer};
-use crate::wire::frame::{Frame, ReportFrame, emit};
+use crate::wire::frame::{Frame, MAX_NAME, ReportFrame, emit};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
 
 /// Room for the frames of one datagram: a report, a rekey message and everything small fit.
 const CONTROL_ROOM: usize = 900;
+
+/// A `Close` alone.
+const CLOSE_LEN: usize = OVERHEAD + 2;
 
 impl Tunnel {
     /// Sends what waits on every link. `false`: the batch is full.
@@ -36,9 +41,7 @@ impl Tunnel {
         let link = &mut links[at];
         loop {
             let before = link.validation;
-            let Some((path, token)) = link.validation.poll_challenge(now, CHALLENGE_LEN) else {
-                return true;
-            };
+            let Some((path, token)) = link.validation.poll_challenge(now) else { return true };
             let made = press.send(now, link, &frames(path, global), out, |writer, _| {
                 emit(writer, &Frame::PathChallenge(token)).map(|()| Cargo::Plain)
             });
@@ -49,7 +52,8 @@ impl Tunnel {
         }
     }
 
-    /// Everything that waits on link `at`, in one datagram.
+    /// Everything that waits on link `at`, in one datagram; unless that is more than an unproven address may
+    /// get.
     fn send_frames(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
         let rekey = match self.side {
             Side::Client => self.rekey.message().map_or(Frame::Padding, Frame::RekeyFirst),
@@ -77,38 +81,16 @@ impl Tunnel {
         }
         let mut datagram = frames(link.path(), self.next_global);
         datagram.eliciting = pending.any();
-        let name = link.name;
+        let words =
+            Words { pending: &pending, name: link.name, ride: ride.as_ref(), rekey, answer };
+        if !link.validation.is_proven() && !link.validation.allows(OVERHEAD + words.len()) {
+            link.held = true;
+            return true;
+        }
         let made = press.send(now, link, &datagram, out, |writer, receiver| {
-            let mut cargo = Cargo::Plain;
-            if let Some(report) = &ride {
-                emit(writer, &Frame::Report(ReportFrame::new(report)))?;
-                cargo = Cargo::Report(receiver.report_sent(now, report));
-            }
-            let mut put = |wanted: bool, frame: Frame<'_>| match wanted {
-                true => emit(writer, &frame),
-                false => Ok(()),
-            };
-            put(pending.join, Frame::Join { name: name.as_bytes() })?;
-            put(pending.join_ack, Frame::JoinAck)?;
-            put(pending.ping, Frame::Ping)?;
-            pending
-                .responses
-                .iter()
-                .try_for_each(|token| put(true, Frame::PathResponse(*token)))?;
-            if let Some((token, delay_ms)) = pending.echo_after {
-                put(true, Frame::EchoAfter { token, delay_ms })?;
-            }
-            if let Some(token) = pending.echo {
-                put(true, Frame::Echo { token })?;
-            }
-            if let Some(mtu) = pending.mtu_hint {
-                put(true, Frame::MtuHint(mtu))?;
-            }
-            pending.leaves.iter().try_for_each(|halt| put(true, Frame::Leave(*halt)))?;
-            pending.downs.iter().try_for_each(|halt| put(true, Frame::Down(*halt)))?;
-            put(pending.rekey, rekey)?;
-            put(pending.rekey_answer, answer)?;
-            Ok(cargo)
+            words.emit(writer)?;
+            let sent = ride.as_ref().map(|report| receiver.report_sent(now, report));
+            Ok(sent.map_or(Cargo::Plain, Cargo::Report))
         });
         if made != Made::Full {
             link.pending = Pending::default();
@@ -165,19 +147,70 @@ impl Tunnel {
         while let Some(closing) = self.closing
             && !self.is_closed()
         {
+            self.closing = Some(Closing { said: closing.said + 1, ..closing });
+            let place = closing.said % self.links.len();
             let (mut press, links, global) = self.press();
-            let place = closing.said % links.len();
             let link = &mut links[place];
+            if !link.validation.allows(CLOSE_LEN) {
+                continue;
+            }
             let mut datagram = frames(link.path(), global);
             datagram.eliciting = false;
             let made = press.send(now, link, &datagram, out, |writer, _| {
                 emit(writer, &Frame::Close(closing.reason)).map(|()| Cargo::Plain)
             });
             if made == Made::Full {
+                self.closing = Some(closing);
                 return;
             }
-            self.closing = Some(Closing { said: closing.said + 1, ..closing });
         }
+    }
+}
+
+/// The frames of one datagram.
+struct Words<'a> {
+    pending: &'a Pending,
+    name: ArrayString<MAX_NAME>,
+    ride: Option<&'a Report>,
+    rekey: Frame<'a>,
+    answer: Frame<'a>,
+}
+
+impl Words<'_> {
+    /// Bytes of them all.
+    fn len(&self) -> usize {
+        let mut room = [0; CONTROL_ROOM];
+        let mut writer = Writer::new(&mut room);
+        // What does not fit is not sent either.
+        self.emit(&mut writer).map_or(CONTROL_ROOM, |()| writer.len())
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), Truncated> {
+        let pending = self.pending;
+        let mut put = |wanted: bool, frame: &Frame<'_>| match wanted {
+            true => emit(writer, frame),
+            false => Ok(()),
+        };
+        if let Some(report) = self.ride {
+            put(true, &Frame::Report(ReportFrame::new(report)))?;
+        }
+        put(pending.join, &Frame::Join { name: self.name.as_bytes() })?;
+        put(pending.join_ack, &Frame::JoinAck)?;
+        put(pending.ping, &Frame::Ping)?;
+        pending.responses.iter().try_for_each(|token| put(true, &Frame::PathResponse(*token)))?;
+        if let Some((token, delay_ms)) = pending.echo_after {
+            put(true, &Frame::EchoAfter { token, delay_ms })?;
+        }
+        if let Some(token) = pending.echo {
+            put(true, &Frame::Echo { token })?;
+        }
+        if let Some(mtu) = pending.mtu_hint {
+            put(true, &Frame::MtuHint(mtu))?;
+        }
+        pending.leaves.iter().try_for_each(|halt| put(true, &Frame::Leave(*halt)))?;
+        pending.downs.iter().try_for_each(|halt| put(true, &Frame::Down(*halt)))?;
+        put(pending.rekey, &self.rekey)?;
+        put(pending.rekey_answer, &self.answer)
     }
 }
 

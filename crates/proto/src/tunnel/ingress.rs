@@ -150,7 +150,7 @@ impl Tunnel {
             return true;
         };
         let body = opened.plaintext.get_mut(SEALED_LEN..).unwrap_or_default();
-        let at = match place.or_else(|_| self.try_join(now, &clear, path, size, body, sink)) {
+        let at = match place.or_else(|_| self.try_join(now, &clear, path, body, sink)) {
             Ok(at) => Some(at),
             Err(reason) => {
                 self.tell_departed(clear.link);
@@ -198,7 +198,6 @@ impl Tunnel {
         now: Instant,
         clear: &Clear,
         path: Path,
-        size: usize,
         body: &[u8],
         sink: &mut impl PacketSink,
     ) -> Result<usize, DropReason> {
@@ -214,7 +213,8 @@ impl Tunnel {
             return Err(DropReason::TooManyLinks);
         }
         self.keys.claim_link(now, clear.link).map_err(|_| DropReason::LinkIdUsed)?;
-        let validation = Validation::learned(now, path, size, Self::token(&mut self.rng));
+        // The bytes of this datagram are counted when it is noted.
+        let validation = Validation::learned(now, path, 0, Self::token(&mut self.rng));
         let name = String::from_utf8_lossy(name);
         let new = self.new_link(now, clear.link, &name, validation, self.config.max_mtu);
         self.departed.forget(clear.link);
@@ -243,6 +243,7 @@ impl Tunnel {
         if self.side == Side::Proxy {
             let token = || Self::token(rng);
             link.validation.on_received(now, received.path, received.size, newest, token);
+            link.held = false;
         }
         let tolerance = link.receiver.reordering(now);
         let (id, first) = (link.id, !link.in_reseq);

@@ -148,6 +148,8 @@ pub(super) struct Link {
     known_mtu: u16,
     pub(super) keepalive: KeepaliveTimer,
     pub(super) pending: Pending,
+    /// What waits is more than an unproven address may get: until more comes from there.
+    pub(super) held: bool,
     /// Global number of the last packet sent here.
     pub(super) previous_global: Option<u64>,
     /// The sender's next global number when something was last sent here.
@@ -222,6 +224,7 @@ impl Link {
             mtu: new.mtu,
             keepalive,
             pending: Pending::default(),
+            held: false,
             previous_global: None,
             told_global: 0,
             last_sent: now,
@@ -451,7 +454,7 @@ impl Link {
             LinkState::Joining | LinkState::Down => None,
         };
         [
-            self.receiver.poll_timeout(),
+            (!self.held).then(|| self.receiver.poll_timeout()).flatten(),
             self.may_probe().then(|| self.mtu.poll_timeout()).flatten(),
             self.validation.poll_timeout(),
             keepalive,

@@ -2,7 +2,8 @@
 //!
 //! A path moves only on a newer datagram, and only after a challenge sent to the new address came back
 //! from there. Until then the old path stays in use, and the new address gets at most three times the
-//! bytes that came from it, so that nobody can aim a tunnel at a stranger.
+//! bytes that came from it, so that nobody can aim a tunnel at a stranger. A fresh link has no old path: all
+//! that is said on it before its proof counts, not only challenges.
 //!
 //! Whoever copies datagrams, sends them sooner from his own address and hands on what comes there, looks
 //! like a NAT that changed: each true datagram comes second. What tells them apart is the old path. A NAT
@@ -37,13 +38,29 @@ const DECIDE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// costs little, and a NAT that changes just then is followed within a second.
 const HOLD: Duration = Duration::from_millis(500);
 
+/// Bytes from and to an address that has proven nothing.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    received: u64,
+    sent: u64,
+}
+
+impl Allowance {
+    const fn of(received: usize) -> Self {
+        Self { received: received as u64, sent: 0 }
+    }
+
+    const fn allows(&self, bytes: usize) -> bool {
+        self.sent + bytes as u64 <= self.received * AMPLIFICATION
+    }
+}
+
 /// An address on trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     path: Path,
     token: [u8; 8],
-    received: u64,
-    sent: u64,
+    allowance: Allowance,
     tries: u32,
     next: Instant,
     asked: Option<Instant>,
@@ -64,7 +81,8 @@ struct Former {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validation {
     path: Path,
-    proven: bool,
+    /// What may be sent to the path in use, while it is not proven.
+    unproven: Option<Allowance>,
     trial: Option<Trial>,
     former: Option<Former>,
     /// No trial begins before.
@@ -74,12 +92,13 @@ pub(super) struct Validation {
 impl Validation {
     /// A path that this end chose itself.
     pub(super) const fn trusted(path: Path) -> Self {
-        Self { path, proven: true, trial: None, former: None, hold: None }
+        Self { path, unproven: None, trial: None, former: None, hold: None }
     }
 
     /// A path from which the first datagram of a link came, `bytes` long.
     pub(super) fn learned(now: Instant, path: Path, bytes: usize, token: [u8; 8]) -> Self {
-        let mut validation = Self { proven: false, ..Self::trusted(path) };
+        let unproven = Some(Allowance::of(bytes));
+        let mut validation = Self { unproven, ..Self::trusted(path) };
         validation.start(now, path, bytes, token);
         validation
     }
@@ -91,7 +110,28 @@ impl Validation {
 
     /// Whether the peer is known to receive there.
     pub(super) const fn is_proven(&self) -> bool {
-        self.proven
+        self.unproven.is_none()
+    }
+
+    /// Whether a datagram of `bytes` may go to the path in use.
+    pub(super) fn allows(&self, bytes: usize) -> bool {
+        self.unproven.is_none_or(|allowance| allowance.allows(bytes))
+    }
+
+    /// A datagram of `bytes` left for `path`.
+    pub(super) fn on_sent(&mut self, path: Path, bytes: usize) {
+        if let Some(allowance) = self.allowance(path) {
+            allowance.sent += bytes as u64;
+        }
+    }
+
+    /// What may be sent to `path`, if it has proven nothing.
+    fn allowance(&mut self, path: Path) -> Option<&mut Allowance> {
+        if self.path == path {
+            return self.unproven.as_mut();
+        }
+        let trial = self.trial.as_mut().filter(|trial| trial.path == path);
+        trial.map(|trial| &mut trial.allowance)
     }
 
     /// Uses `path`, chosen by this end.
@@ -109,9 +149,11 @@ impl Validation {
         newest: bool,
         mut token: impl FnMut() -> [u8; 8],
     ) {
+        if let Some(allowance) = self.allowance(path) {
+            allowance.received += bytes as u64;
+        }
         match &mut self.trial {
             Some(trial) if trial.path == path => {
-                trial.received += bytes as u64;
                 // It is still there: worth asking again, or a path that lost all tries stays unproven.
                 if newest && trial.tries >= MAX_TRIES && now >= trial.next {
                     trial.tries = 0;
@@ -119,10 +161,10 @@ impl Validation {
             }
             _ if !newest => {}
             // The old path speaks again with a newer number: whoever raced it has lost.
-            _ if path == self.path && self.proven => self.trial = None,
+            _ if path == self.path && self.unproven.is_none() => self.trial = None,
             _ if self.hold.is_some_and(|until| now < until) => {}
             _ => {
-                if self.proven {
+                if self.unproven.is_none() {
                     let former = Former { path: self.path, token: token(), tries: 0, next: now };
                     self.former = Some(former);
                 }
@@ -132,16 +174,16 @@ impl Validation {
     }
 
     fn start(&mut self, now: Instant, path: Path, bytes: usize, token: [u8; 8]) {
-        let received = bytes as u64;
+        let allowance = Allowance::of(bytes);
         let (asked, decide) = (None, None);
-        self.trial =
-            Some(Trial { path, token, received, sent: 0, tries: 0, next: now, asked, decide });
+        self.trial = Some(Trial { path, token, allowance, tries: 0, next: now, asked, decide });
     }
 
-    /// A challenge that is due, at most `len` bytes long as a datagram; call until `None`.
-    pub(super) fn poll_challenge(&mut self, now: Instant, len: usize) -> Option<(Path, [u8; 8])> {
-        let trial = self.trial.as_mut().and_then(|trial| trial.poll_challenge(now, len));
-        trial.or_else(|| {
+    /// A challenge that is due, to be sent at once; call until `None`.
+    pub(super) fn poll_challenge(&mut self, now: Instant) -> Option<(Path, [u8; 8])> {
+        let allowed = self.may_challenge();
+        let trial = self.trial.as_mut().filter(|_| allowed);
+        trial.and_then(|trial| trial.poll_challenge(now)).or_else(|| {
             let former = self.former.as_mut().filter(|former| now >= former.next)?;
             let asked = (former.path, former.token);
             former.tries += 1;
@@ -156,8 +198,18 @@ impl Validation {
 
     /// When the next challenge or decision is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let trial = self.trial.as_ref().and_then(Trial::poll_timeout);
+        let allowed = self.may_challenge();
+        let trial = self.trial.as_ref().and_then(|trial| trial.poll_timeout(allowed));
         earliest(trial, self.former.map(|former| former.next))
+    }
+
+    /// Whether the address on trial may be sent a challenge.
+    fn may_challenge(&self) -> bool {
+        let Some(trial) = &self.trial else { return false };
+        match &self.unproven {
+            Some(allowance) if trial.path == self.path => allowance.allows(CHALLENGE_LEN),
+            _ => trial.allowance.allows(CHALLENGE_LEN),
+        }
     }
 
     /// Moves to an address that has answered, if the path before has not in its time. Returns whether it
@@ -182,7 +234,7 @@ impl Validation {
         if trial.path != path || trial.token != token {
             return None;
         }
-        if self.proven && self.former.is_some() {
+        if self.unproven.is_none() && self.former.is_some() {
             let took = now.since(trial.asked.unwrap_or(now));
             trial.decide = trial.decide.or(Some(now + took.clamp(DECIDE.0, DECIDE.1)));
             return None;
@@ -193,27 +245,24 @@ impl Validation {
 
     fn settle(&mut self, path: Path) -> bool {
         let moved = self.path != path;
-        (self.path, self.proven) = (path, true);
+        (self.path, self.unproven) = (path, None);
         moved
     }
 }
 
 impl Trial {
-    fn poll_challenge(&mut self, now: Instant, len: usize) -> Option<(Path, [u8; 8])> {
-        let allowed = self.sent + len as u64 <= self.received * AMPLIFICATION;
+    fn poll_challenge(&mut self, now: Instant) -> Option<(Path, [u8; 8])> {
         let asks = self.decide.is_none() && self.tries < MAX_TRIES;
-        if now < self.next || !asks || !allowed {
+        if now < self.next || !asks {
             return None;
         }
         self.tries += 1;
-        self.sent += len as u64;
         self.next = now + RETRY;
         self.asked = Some(now);
         Some((self.path, self.token))
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        let allowed = self.sent + CHALLENGE_LEN as u64 <= self.received * AMPLIFICATION;
+    fn poll_timeout(&self, allowed: bool) -> Option<Instant> {
         let asks = (allowed && self.tries < MAX_TRIES).then_some(self.next);
         self.decide.or(asks)
     }
@@ -225,7 +274,15 @@ mod tests {
     use crate::path::SocketId;
 
     const TOKEN: [u8; 8] = *b"whereami";
-    const LEN: usize = 48;
+
+    impl Validation {
+        /// Asks, and sends the challenge.
+        fn challenge(&mut self, now: Instant) -> Option<(Path, [u8; 8])> {
+            let asked = self.poll_challenge(now)?;
+            self.on_sent(asked.0, CHALLENGE_LEN);
+            Some(asked)
+        }
+    }
 
     fn path(port: u16) -> Path {
         Path { socket: SocketId(0), local: None, remote: ([192, 0, 2, 1], port).into() }
@@ -242,12 +299,9 @@ mod tests {
         let mut validation = Validation::trusted(path(1));
         validation.on_received(Instant::ZERO, path(2), 100, true, tokens());
         assert_eq!(validation.path(), path(1));
-        assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), Some((path(2), TOKEN)));
-        assert_eq!(
-            validation.poll_challenge(Instant::ZERO, LEN).map(|(path, _)| path),
-            Some(path(1))
-        );
-        assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), None);
+        assert_eq!(validation.challenge(Instant::ZERO), Some((path(2), TOKEN)));
+        assert_eq!(validation.challenge(Instant::ZERO).map(|(path, _)| path), Some(path(1)));
+        assert_eq!(validation.challenge(Instant::ZERO), None);
         let answered = Instant::from_millis(40);
         assert_eq!(validation.on_response(answered, path(2), TOKEN), None);
         assert!(!validation.handle_timeout(Instant::from_millis(79)));
@@ -260,8 +314,7 @@ mod tests {
     fn raced() -> (Validation, [u8; 8], [u8; 8]) {
         let mut validation = Validation::trusted(path(1));
         validation.on_received(Instant::ZERO, path(9), 100, true, tokens());
-        let asked: Vec<_> =
-            std::iter::from_fn(|| validation.poll_challenge(Instant::ZERO, LEN)).collect();
+        let asked: Vec<_> = std::iter::from_fn(|| validation.challenge(Instant::ZERO)).collect();
         let [(new, new_token), (old, old_token)] = asked[..] else { panic!("{asked:?}") };
         assert_eq!((new, old), (path(9), path(1)));
         (validation, new_token, old_token)
@@ -275,10 +328,10 @@ mod tests {
         assert_eq!(validation.on_response(Instant::from_millis(35), path(9), old), Some(false));
         assert!(!validation.handle_timeout(Instant::from_millis(100)));
         validation.on_received(Instant::from_millis(100), path(9), 100, true, || TOKEN);
-        assert_eq!(validation.poll_challenge(Instant::from_millis(100), LEN), None, "held");
+        assert_eq!(validation.challenge(Instant::from_millis(100)), None, "held");
         let later = Instant::from_millis(600);
         validation.on_received(later, path(9), 100, true, || TOKEN);
-        assert!(validation.poll_challenge(later, LEN).is_some(), "not for ever");
+        assert!(validation.challenge(later).is_some(), "not for ever");
         assert_eq!(validation.path(), path(1));
     }
 
@@ -290,7 +343,7 @@ mod tests {
         assert_eq!(validation.path(), path(9));
         let again = Instant::from_millis(250);
         assert_eq!(validation.poll_timeout(), Some(again), "the first question may have been lost");
-        assert_eq!(validation.poll_challenge(again, LEN), Some((path(1), old)));
+        assert_eq!(validation.challenge(again), Some((path(1), old)));
         assert_eq!(validation.on_response(Instant::from_millis(300), path(9), old), Some(true));
         assert_eq!((validation.path(), validation.is_proven()), (path(1), true));
     }
@@ -302,7 +355,7 @@ mod tests {
         let mut asked = 1;
         while let Some(due) = validation.poll_timeout() {
             validation.handle_timeout(due);
-            asked += std::iter::from_fn(|| validation.poll_challenge(due, LEN)).count();
+            asked += std::iter::from_fn(|| validation.challenge(due)).count();
         }
         assert_eq!((asked, validation.path()), (3, path(9)));
         assert_eq!(validation.on_response(Instant::from_millis(2000), path(9), old), None);
@@ -321,7 +374,7 @@ mod tests {
     fn an_older_datagram_from_another_address_starts_nothing() {
         let mut validation = Validation::trusted(path(1));
         validation.on_received(Instant::ZERO, path(2), 100, false, || TOKEN);
-        assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), None);
+        assert_eq!(validation.challenge(Instant::ZERO), None);
     }
 
     #[test]
@@ -329,7 +382,7 @@ mod tests {
         let mut validation = Validation::trusted(path(1));
         validation.on_received(Instant::ZERO, path(9), 100, true, || TOKEN);
         validation.on_received(Instant::ZERO, path(1), 100, true, || TOKEN);
-        let asked = std::iter::from_fn(|| validation.poll_challenge(Instant::ZERO, LEN));
+        let asked = std::iter::from_fn(|| validation.challenge(Instant::ZERO));
         assert!(asked.into_iter().all(|(asked, _)| asked == path(1)));
         assert_eq!(validation.path(), path(1));
     }
@@ -341,7 +394,7 @@ mod tests {
             let mut validation = Validation::learned(now, path(1), received, TOKEN);
             while let Some(due) = validation.poll_timeout() {
                 now = now.max(due);
-                let sent = validation.poll_challenge(now, CHALLENGE_LEN);
+                let sent = validation.challenge(now);
                 assert!(sent.is_some(), "{received} bytes received");
             }
         }
@@ -352,7 +405,7 @@ mod tests {
         let mut validation = Validation::learned(Instant::ZERO, path(1), 100, TOKEN);
         validation.on_received(Instant::ZERO, path(9), 100, true, || *b"stranger");
         validation.on_received(Instant::ZERO, path(1), 100, true, || TOKEN);
-        assert_eq!(validation.poll_challenge(Instant::ZERO, LEN), Some((path(1), TOKEN)));
+        assert_eq!(validation.challenge(Instant::ZERO), Some((path(1), TOKEN)));
         assert_eq!(validation.on_response(Instant::ZERO, path(1), TOKEN), Some(false));
         assert!(validation.is_proven());
     }
@@ -363,14 +416,33 @@ mod tests {
         let mut now = Instant::ZERO;
         while let Some(due) = validation.poll_timeout() {
             now = now.max(due);
-            assert!(validation.poll_challenge(now, LEN).is_some());
+            assert!(validation.challenge(now).is_some());
         }
         now += RETRY;
-        assert_eq!(validation.poll_challenge(now, LEN), None, "silence ends the tries");
+        assert_eq!(validation.challenge(now), None, "silence ends the tries");
         validation.on_received(now, path(1), 100, true, || TOKEN);
-        assert_eq!(validation.poll_challenge(now, LEN), Some((path(1), TOKEN)));
+        assert_eq!(validation.challenge(now), Some((path(1), TOKEN)));
         assert_eq!(validation.on_response(Instant::ZERO, path(1), TOKEN), Some(false));
         assert!(validation.is_proven());
+    }
+
+    #[test]
+    fn what_is_said_beside_challenges_counts_too_and_racing_earns_nothing() {
+        let mut validation = Validation::learned(Instant::ZERO, path(1), 40, TOKEN);
+        assert!(validation.allows(120) && !validation.allows(121));
+        validation.on_sent(path(1), 100);
+        assert!(!validation.allows(21));
+        assert_eq!(validation.challenge(Instant::ZERO), None);
+        assert_eq!(validation.poll_timeout(), None, "not before more came");
+        // Another address takes its place for a moment, and begins with an allowance of its own.
+        validation.on_received(Instant::ZERO, path(9), 40, true, tokens());
+        assert!(validation.challenge(Instant::ZERO).is_some());
+        assert!(!validation.allows(21), "that of the path in use is as it was");
+        validation.on_received(Instant::ZERO, path(1), 10, true, || TOKEN);
+        assert!(validation.allows(50) && !validation.allows(51));
+        assert_eq!(validation.challenge(Instant::ZERO), Some((path(1), TOKEN)));
+        assert_eq!(validation.on_response(Instant::ZERO, path(1), TOKEN), Some(false));
+        assert!(validation.allows(usize::MAX));
     }
 
     #[test]
@@ -380,8 +452,8 @@ mod tests {
         let mut sent = 0;
         while let Some(due) = validation.poll_timeout() {
             now = now.max(due);
-            let Some(_) = validation.poll_challenge(now, LEN) else { break };
-            sent += LEN;
+            let Some(_) = validation.challenge(now) else { break };
+            sent += CHALLENGE_LEN;
         }
         assert!(sent > 0 && sent <= 3 * 40, "{sent} bytes");
         assert!(!validation.is_proven());

@@ -140,6 +140,7 @@ impl Press<'_> {
             tag: cargo.tag(),
         };
         link.sender.on_sent(now, sent);
+        link.validation.on_sent(datagram.path, size);
         link.last_sent = now;
         link.keepalive.on_traffic(now);
         link.told_global = datagram.global + u64::from(datagram.kind == Kind::Data);

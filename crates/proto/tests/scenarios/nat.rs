@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use ropewalk_netlab::lab::Towards;
-use ropewalk_netlab::netem::Conditions;
+use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::Event;
 use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::LinkState;
 
 use super::{ms, s, settled};
 
@@ -143,4 +144,35 @@ fn a_shorter_way_through_another_nat_puts_nothing_out_of_order() {
     println!("{:.2} % in order, {reseq:?}", streams[0].in_order_percent());
     assert!(reseq.resequenced > 0, "nothing was overtaken");
     assert_eq!((reseq.late, reseq.skipped_by_proof), (0, 0));
+}
+
+#[test]
+fn an_address_that_proves_nothing_gets_at_most_three_times_what_came_from_there() {
+    let config = TunnelConfig::default();
+    let mut lab = ropewalk_netlab::pair::tunnels(&config, &config, super::SEED);
+    let good = ropewalk_netlab::pair::conditions(10.0, 40, 100);
+    let cut = Conditions { cut: Some(Cut::Everything), ..good.clone() };
+    for down in [cut, good.clone()] {
+        let path = lab.add_link(down, good.clone(), super::SEED);
+        let link = ropewalk_netlab::pair::link_config("wan", path, Keepalive::Every(s(1)));
+        lab.client.add_link(lab.now, &link).expect("few links");
+    }
+    let mut worst = 0.0;
+    for _ in 0..3000 {
+        let now = lab.now;
+        lab.run_until(now + ms(10));
+        let stats = lab.proxy.stats();
+        if let Some(link) = stats.links.first().filter(|link| link.id.0 == 0) {
+            assert_eq!(link.state, LinkState::Joining);
+            let share = link.sent.bytes as f64 / link.received.bytes as f64;
+            worst = f64::max(worst, share);
+        }
+    }
+    println!("at most {worst:.2} times what came");
+    assert!(worst > 1.0 && worst <= 3.0, "{worst}");
+    // It is taken at last when the peer does receive there.
+    lab.links[0].down.handle_change(lab.now, good);
+    let now = lab.now;
+    lab.run_until(now + s(3));
+    assert!(lab.proxy.stats().links.iter().all(|link| link.state == LinkState::Up));
 }
