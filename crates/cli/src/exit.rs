@@ -99,7 +99,7 @@ impl From<anyhow::Error> for Failure {
 
 /// Whether an error says that a right is missing, and which.
 fn names_the_right(cause: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(TunError::Privilege { .. } | TunError::Device { .. }))
+    matches!(cause.downcast_ref(), Some(TunError::Privilege { .. } | TunError::Device))
         || matches!(cause.downcast_ref(), Some(NetlinkError::Permission { .. }))
         || matches!(cause.downcast_ref(), Some(NftError::Permission { .. }))
         || matches!(cause.downcast_ref(), Some(SysctlError::Permission { .. }))
@@ -141,10 +141,9 @@ mod tests {
     fn an_error_that_names_the_missing_right_is_one_of_permission() {
         let what = || "set the rules".to_owned();
         let name = || "rope0".to_owned();
-        let device = io::Error::from(io::ErrorKind::PermissionDenied);
         let errors: [anyhow::Error; 6] = [
             TunError::Privilege { name: name() }.into(),
-            TunError::Device { source: device }.into(),
+            TunError::Device.into(),
             NetlinkError::Permission { what: what() }.into(),
             NftError::Permission { what: what() }.into(),
             SysctlError::Permission { key: what(), value: "1".to_owned() }.into(),

@@ -118,12 +118,9 @@ pub enum TunError {
     },
     /// We may not open the device from which every TUN is made.
     #[error(
-        "/dev/net/tun is closed to this user ({source}): run as root, or open it with `chmod 666 /dev/net/tun` (in a container: --device /dev/net/tun)"
+        "/dev/net/tun is closed to this user: run as root, or open it with `chmod 666 /dev/net/tun` (in a container: --device /dev/net/tun)"
     )]
-    Device {
-        /// What opening it said.
-        source: io::Error,
-    },
+    Device,
     /// The kernel offers no TUN.
     #[error(
         "/dev/net/tun cannot be opened: load the kernel module `tun` or pass the device into the container ({source})"

@@ -218,9 +218,7 @@ fn open_error(name: &str, source: io::Error) -> TunError {
 /// The right that is missing, if opening the device alone ends so.
 fn denied(name: String, device: io::Result<()>) -> TunError {
     match device {
-        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
-            TunError::Device { source }
-        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => TunError::Device,
         Ok(()) | Err(_) => TunError::Privilege { name },
     }
 }
