@@ -143,7 +143,9 @@ fn what_others_take_away_is_put_back() {
     host.wait_for(&mut client, "the links", |status| link(status, "wan1")["state"] == "joining");
     let running = host.state();
     // The kernel tells of the one and not of the other.
-    for theft in ["ip rule del priority 5300; ip route flush table 7701", "nft flush ruleset"] {
+    for theft in ["ip rule del priority 5301; ip route flush table 7701", "nft flush ruleset"] {
+        // What the client changes itself is news to it too: until it has heard all of that.
+        std::thread::sleep(Duration::from_secs(1));
         host.namespace.sh(theft);
         assert_ne!(host.state(), running, "{theft}");
         wait_until("the state is as before", || host.state() == running);
