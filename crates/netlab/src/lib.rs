@@ -5,6 +5,7 @@ pub mod address;
 pub mod capture;
 pub mod demo;
 pub mod deployment;
+pub mod dns;
 pub mod download;
 pub mod emulator;
 pub mod error;
