@@ -1,7 +1,8 @@
 //! A root who tries things as an ordinary user: programs run as `nobody`, who may open /dev/net/tun, as
 //! most distributions have it.
 //!
-//! The build folder may be closed to others, so programs are copied to a folder that is not.
+//! Their PATH is that of a user of Debian, without the folders for administrators. The build folder may be
+//! closed to others, so programs are copied to a folder that is not.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +12,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::error::LabError;
+use crate::tool;
 
 /// Becomes the user `nobody` in a mount namespace whose /dev/net/tun everybody may open, then runs what
 /// follows. The first argument is an empty folder.
@@ -22,6 +24,9 @@ mount --bind "$1/tun" /dev/net/tun
 shift
 exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
 "#;
+
+/// What `login` of Debian gives to users (`ENV_PATH` in /etc/login.defs).
+const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games";
 
 /// A place where `nobody` can run programs; removed when dropped.
 #[derive(Debug)]
@@ -59,8 +64,9 @@ impl Nobody {
     /// When it cannot be copied.
     pub fn copy(&self, program: &Path) -> Result<PathBuf, LabError> {
         let copy = self.folder.path().join(program.file_name().unwrap_or(program.as_os_str()));
-        std::fs::copy(program, &copy)
-            .map_err(LabError::io(format!("copying {}", program.display())))?;
+        // Not by this process: another thread's child may inherit a file open for writing, which nobody
+        // can run.
+        tool::run("cp", &[&program.display().to_string(), &copy.display().to_string()])?;
         Ok(copy)
     }
 
@@ -68,6 +74,7 @@ impl Nobody {
     #[must_use]
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("unshare");
+        command.env("PATH", USER_PATH);
         command.args(["--mount", "--propagation", "private", "sh", "-c", AS_NOBODY, "sh"]);
         command.arg(&self.devices).arg(program);
         command

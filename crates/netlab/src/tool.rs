@@ -25,7 +25,8 @@ pub fn feed(program: &str, arguments: &[&str], input: &str) -> Result<String, La
         command: format!("{program} {}", arguments.join(" ")),
         reason,
     };
-    let mut child = Command::new(program)
+    let file = find(program);
+    let mut child = Command::new(file.as_deref().unwrap_or(program.as_ref()))
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -55,7 +56,10 @@ pub fn feed(program: &str, arguments: &[&str], input: &str) -> Result<String, La
 pub fn find(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(std::path::PathBuf::from))
+        .chain(
+            ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+                .map(std::path::PathBuf::from),
+        )
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
 }
