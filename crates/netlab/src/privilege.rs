@@ -104,15 +104,21 @@ pub fn lab_test(name: &str, body: impl FnOnce()) {
     assert!(status.success(), "{name} inside a user namespace: {status}");
 }
 
-/// Says that a test was skipped, where the test harness does not hide it.
+/// Says that a test was skipped, where the test harness does not hide it, in one line.
 pub fn skipped(name: &str, reason: &str) {
-    let line = format!("skipped: {name}: {reason}\n");
+    let line = skip_line(name, reason);
     // Not `eprintln!`, which the harness captures. A closed standard error loses only this remark.
     let _ = io::stderr().write_all(line.as_bytes());
     if let Some(file) = std::env::var_os(SKIPPED_FILE) {
         let opened = OpenOptions::new().create(true).append(true).open(file);
         let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
     }
+}
+
+/// One line, since lines are counted.
+fn skip_line(name: &str, reason: &str) -> String {
+    let reason: Vec<_> = reason.split_whitespace().collect();
+    format!("skipped: {name}: {}\n", reason.join(" "))
 }
 
 fn is_root() -> bool {
@@ -220,6 +226,12 @@ fn probe_inside() -> Result<(), Missing> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_skipped_test_is_one_line_whatever_the_reason() {
+        let line = skip_line("tests::a_test", "unshare failed:\n  not permitted\n\nremedy: sudo\n");
+        assert_eq!(line, "skipped: tests::a_test: unshare failed: not permitted remedy: sudo\n");
+    }
 
     #[test]
     fn a_tun_that_does_not_open_is_named_with_its_remedy() {
