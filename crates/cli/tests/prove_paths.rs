@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::privilege::lab_test_alone;
 use ropewalk_netlab::prove::assert_short;
 
 fn prove(test: &str, proof: &str) {
-    lab_test(test, || assert_short(proof, Path::new(env!("CARGO_BIN_EXE_ropewalk"))));
+    lab_test_alone(test, || assert_short(proof, Path::new(env!("CARGO_BIN_EXE_ropewalk"))));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use ropewalk_netlab::nobody::Nobody;
-use ropewalk_netlab::privilege::{lab_test, skipped};
+use ropewalk_netlab::privilege::{lab_test_alone, skipped};
 use ropewalk_netlab::prove::assert_short;
 
 /// Names the program where the built one is out of reach.
@@ -17,7 +17,7 @@ fn a_user_without_root_runs_the_tunnel() {
     if !nix::unistd::geteuid().is_root() || std::env::var_os(PROGRAM).is_some() {
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_ropewalk"));
         let program = std::env::var_os(PROGRAM).map_or_else(built, PathBuf::from);
-        return lab_test(NAME, || assert_short("both", &program));
+        return lab_test_alone(NAME, || assert_short("both", &program));
     }
     let nobody = match Nobody::prepare() {
         Ok(nobody) => nobody,

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::privilege::lab_test_alone;
 use ropewalk_netlab::scenario::Scenario;
 use ropewalk_netlab::stage::Progress;
 use ropewalk_netlab::{kernel_run, virtual_run};
@@ -14,7 +14,7 @@ const POINTS: f64 = 5.0;
 
 #[test]
 fn a_scenario_gives_the_same_figures_in_virtual_time_and_on_the_kernel() {
-    lab_test("a_scenario_gives_the_same_figures_in_virtual_time_and_on_the_kernel", || {
+    lab_test_alone("a_scenario_gives_the_same_figures_in_virtual_time_and_on_the_kernel", || {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../netlab/scenarios/returns.toml");
         let scenario = Scenario::open(&file).unwrap();
         let thought = virtual_run::run(&scenario).unwrap();

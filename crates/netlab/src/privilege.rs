@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::LabError;
 use crate::namespace::{Namespace, next_number};
@@ -102,6 +103,18 @@ pub fn lab_test(name: &str, body: impl FnOnce()) {
         .status()
         .unwrap_or_else(|error| panic!("starting `unshare`: {error}"));
     assert!(status.success(), "{name} inside a user namespace: {status}");
+}
+
+/// As [`lab_test`], while no other such test of this program runs: for those that measure time. Tests of
+/// different programs do not run beside each other.
+///
+/// # Panics
+/// As [`lab_test`].
+pub fn lab_test_alone(name: &str, body: impl FnOnce()) {
+    // Held by the process that the test harness started: the one inside a user namespace has one test.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    lab_test(name, body);
 }
 
 /// Says that a test was skipped, where the test harness does not hide it, in one line.

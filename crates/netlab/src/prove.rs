@@ -28,7 +28,6 @@ mod stranger;
 mod upload;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ropewalk_proto::units::Bitrate;
@@ -154,15 +153,13 @@ fn lateness(stage: &Stage) -> Result<Finding, LabError> {
     Ok(Finding::holds("the emulator", true, told, ""))
 }
 
-/// Runs a proof in short and fails the test where a finding is not as it must be.
+/// Runs a proof in short and fails the test where a finding is not as it must be. Proofs measure time, so
+/// the test is one that runs alone ([`lab_test_alone`](crate::privilege::lab_test_alone)).
 ///
 /// # Panics
 /// Then, with every finding; and when the proof could not be run.
 #[expect(clippy::panic, clippy::print_stdout, reason = "this is the assertion of a test")]
 pub fn assert_short(name: &str, program: &Path) {
-    // Tests of one program run beside each other; proofs measure time.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(proof) = Proof::named(name) else { panic!("there is no proof `{name}`") };
     let say = |line: &str| println!("-- {line}");
     let trial = Trial { program, short: true, runs: None, say: &say };

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use ropewalk_netlab::namespace::remove_stale;
 use ropewalk_netlab::nobody::Nobody;
-use ropewalk_netlab::privilege::{lab_test, skipped};
+use ropewalk_netlab::privilege::{lab_test, lab_test_alone, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_rw-netlab");
+/// Names the file to which the tests that measure nothing note when they run.
+const NOTES: &str = "ROPEWALK_TEST_NOTES";
 
 #[test]
 fn what_a_killed_run_left_is_removed_by_the_next() {
@@ -76,6 +78,63 @@ fn a_user_without_root_can_build_and_use_it() {
         return skipped(NAME, &errors);
     }
     assert!(output.contains("NAT: the client is seen as 198.18.0.2:"), "{output}{errors}");
+}
+
+#[test]
+fn tests_that_measure_time_run_one_by_one_without_root_too() {
+    const NAME: &str = "tests_that_measure_time_run_one_by_one_without_root_too";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let notes = folder.path().join("notes");
+    std::fs::write(&notes, "").unwrap();
+    std::fs::set_permissions(&notes, PermissionsExt::from_mode(0o666)).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let nobody = Nobody::prepare();
+    let mut tests = match &nobody {
+        Ok(nobody) => nobody.command(&nobody.copy(&program).unwrap()),
+        Err(error) if rustix::process::geteuid().is_root() => {
+            return skipped(NAME, &error.to_string());
+        }
+        Err(_) => Command::new(&program),
+    };
+    let ran = tests
+        .args(["measures_time_", "--test-threads", "2"])
+        .env(NOTES, &notes)
+        .env_remove("ROPEWALK_SKIPPED_FILE")
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+    if let Some(reason) = output.lines().find(|line| line.contains("cannot make a user namespace"))
+    {
+        return skipped(NAME, reason);
+    }
+    assert!(ran.status.success(), "{output}");
+    assert_eq!(std::fs::read_to_string(&notes).unwrap(), "in\nout\nin\nout\n", "{output}");
+}
+
+#[test]
+fn measures_time_first() {
+    note_alone("measures_time_first");
+}
+
+#[test]
+fn measures_time_second() {
+    note_alone("measures_time_second");
+}
+
+/// Notes begin and end of a measurement, for the test that asks for it.
+fn note_alone(name: &str) {
+    lab_test_alone(name, || {
+        let Some(notes) = std::env::var_os(NOTES) else { return };
+        let note = |what: &str| {
+            let mut file = std::fs::File::options().append(true).open(&notes).unwrap();
+            file.write_all(what.as_bytes()).unwrap();
+        };
+        note("in\n");
+        // Longer than it takes to start the other one.
+        std::thread::sleep(Duration::from_secs(1));
+        note("out\n");
+    });
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod bed;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use rand::rngs::SmallRng;
 use ropewalk_netlab::emulator::Direction;
 use ropewalk_netlab::loss::{GilbertElliott, Loss};
 use ropewalk_netlab::netem::{Conditions, Marking, QueueLimit, Rate};
-use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::privilege::lab_test_alone;
 use ropewalk_netlab::scenario::Scenario;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::time::Instant;
@@ -29,11 +28,8 @@ use ropewalk_proto::units::Bitrate;
 use crate::bed::{Bed, Flow, HEADERS, Sample, delays, measure, percentile, v4, v6};
 
 /// One measurement at a time: they would disturb each other.
-static QUIET_MACHINE: Mutex<()> = Mutex::new(());
-
 fn alone(name: &str, body: impl FnOnce(&str)) {
-    let _alone = QUIET_MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    lab_test(name, || body(name));
+    lab_test_alone(name, || body(name));
 }
 
 fn fixed(bps: u64, delay_ms: u64) -> Conditions {
