@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::LabError;
@@ -85,24 +85,14 @@ pub fn enter_lab() -> Result<(), LabError> {
 ///
 /// # Panics
 /// When the test fails, or a need is missing that is required.
-#[expect(clippy::panic, reason = "this is the assertion of a test")]
 pub fn lab_test(name: &str, body: impl FnOnce()) {
-    let missing = if is_root() { probe_inside() } else { probe_outside() };
-    if let Err(missing) = missing {
-        if std::env::var(REQUIRED).is_ok_and(|value| value == "1") {
-            panic!("{name} needs: {missing}");
-        }
-        return skipped(name, &missing.to_string());
+    if !is_root() {
+        return again_inside(name, |command| command);
     }
-    if is_root() {
-        return body();
+    match probe_inside() {
+        Ok(()) => body(),
+        Err(missing) => lacking(name, &missing.to_string()),
     }
-    let program = std::env::current_exe().unwrap_or_else(|error| panic!("own program: {error}"));
-    let status = inside_command(&program)
-        .args([name, "--exact", "--nocapture", "--include-ignored"])
-        .status()
-        .unwrap_or_else(|error| panic!("starting `unshare`: {error}"));
-    assert!(status.success(), "{name} inside a user namespace: {status}");
 }
 
 /// As [`lab_test`], while no other such test of this program runs: for those that measure time. Tests of
@@ -115,6 +105,41 @@ pub fn lab_test_alone(name: &str, body: impl FnOnce()) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     lab_test(name, body);
+}
+
+/// Runs the test `name` of this program again, inside a user namespace, by a command that `prepare` may
+/// change. Where that is not possible the test counts as skipped, or fails where
+/// `ROPEWALK_NETLAB_REQUIRED=1`.
+///
+/// # Panics
+/// When the test fails there, there is no such test, or a need is missing that is required.
+#[expect(clippy::panic, clippy::print_stdout, reason = "this is the assertion of a test")]
+pub fn again_inside(name: &str, prepare: impl FnOnce(&mut Command) -> &mut Command) {
+    if let Err(missing) = probe_outside() {
+        return lacking(name, &missing.to_string());
+    }
+    let program = std::env::current_exe().unwrap_or_else(|error| panic!("own program: {error}"));
+    let mut command = inside_command(&program);
+    command.args([name, "--exact", "--nocapture", "--include-ignored"]).stderr(Stdio::inherit());
+    let ran = prepare(&mut command)
+        .output()
+        .unwrap_or_else(|error| panic!("starting `unshare`: {error}"));
+    let output = String::from_utf8_lossy(&ran.stdout);
+    println!("{output}");
+    assert!(ran.status.success(), "{name} inside a user namespace: {}", ran.status);
+    assert!(output.contains("test result: ok. 1 passed"), "there is no test `{name}`");
+}
+
+/// Says that a test was skipped for want of something, or fails it where `ROPEWALK_NETLAB_REQUIRED=1`.
+///
+/// # Panics
+/// Then.
+#[expect(clippy::panic, reason = "this is the assertion of a test")]
+pub fn lacking(name: &str, need: &str) {
+    if std::env::var(REQUIRED).is_ok_and(|value| value == "1") {
+        panic!("{name} needs: {need}");
+    }
+    skipped(name, need);
 }
 
 /// Says that a test was skipped, where the test harness does not hide it, in one line.

@@ -1,13 +1,19 @@
 //! A network namespace of a test's own: nothing in it reaches the machine's network, and it ends with the value.
 //!
 //! The namespace belongs to one thread. It has no name in the file system, so even a killed test leaves nothing behind:
-//! the kernel removes a namespace with its last thread, and every interface in it.
+//! the kernel removes a namespace with its last thread, and every interface in it. Without root the test runs in another
+//! process, inside a user namespace.
 
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use ropewalk_netlab::privilege::{again_inside, lacking};
+use rustix::process::geteuid;
 use rustix::thread::{UnshareFlags, gettid};
+
+/// Where packages put `nft`, added to the search path of tests: a user's often lacks these.
+const ADMINISTRATORS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
 /// A thread in a network namespace of its own, waiting for work.
 #[derive(Debug)]
@@ -20,10 +26,26 @@ pub struct Namespace {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Namespace {
-    /// Makes a namespace with the loopback interface switched on. `None`, with the reason printed, where the system
-    /// does not allow it (no root): the test is then skipped.
+    /// Makes a namespace with the loopback interface switched on. `None` where the calling test is over: without root
+    /// all of it has just run in another process, inside a user namespace; where the system allows no namespace it
+    /// counts as skipped.
+    ///
+    /// # Panics
+    /// If the test failed in that process.
     #[must_use]
     pub fn open() -> Option<Self> {
+        // The test harness names a test's thread after it.
+        let this = std::thread::current();
+        let test = this.name().unwrap_or("main");
+        if !geteuid().is_root() {
+            if test == "main" {
+                lacking("all tests", "without root they need `--test-threads=2` or more");
+                return None;
+            }
+            let path = std::env::var("PATH").unwrap_or_default();
+            again_inside(test, |command| command.env("PATH", format!("{path}:{ADMINISTRATORS}")));
+            return None;
+        }
         let (jobs, work) = mpsc::channel::<Job>();
         let (ready, started) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -47,10 +69,7 @@ impl Namespace {
                 Some(namespace)
             }
             Err(error) => {
-                #[expect(clippy::print_stderr, reason = "a skipped test says why")]
-                {
-                    eprintln!("skipped: no network namespace ({error}); run as root");
-                }
+                lacking(test, &format!("no network namespace ({error}); run as root"));
                 None
             }
         }

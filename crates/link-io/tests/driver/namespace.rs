@@ -1,27 +1,14 @@
-//! A network namespace that lives as long as one thread.
+//! A test in a network namespace of its own.
 
-use nix::sched::{CloneFlags, unshare};
 use std::future::Future;
 use std::process::Command;
 
-/// Runs `test` on a current-thread runtime in a new network namespace whose loopback is up. Prints
-/// why, and does nothing, where this is not possible.
+use ropewalk_link_io::host::testing::Namespace;
+
+/// Runs `test` on a current-thread runtime in a new network namespace whose loopback is up.
 pub(crate) fn isolated<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
-    let thread = std::thread::spawn(move || {
-        // Only this thread moves; processes that it starts follow it.
-        if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET) {
-            println!("skipped: a new network namespace needs root (CAP_SYS_ADMIN): {errno}");
-            return;
-        }
-        ip("link set lo up");
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-            .block_on(test());
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
+    if let Some(namespace) = Namespace::open() {
+        namespace.block_on(test);
     }
 }
 

@@ -59,10 +59,11 @@ fn the_mtu_is_set_at_run_time_and_the_queue_is_long() {
     isolated(|| async {
         let mut tun = open("rwdrv0").expect("a TUN");
         let link = run("ip", "link show rwdrv0");
-        assert!(
-            link.contains("mtu 1400") && link.contains("qlen 1000") && link.contains(",UP"),
-            "{link}"
-        );
+        assert!(link.contains("mtu 1400") && link.contains(",UP"), "{link}");
+        // Only the machine's own root may ask for a longer queue; elsewhere the TUN does without.
+        let own = std::fs::read_to_string("/proc/self/uid_map").expect("a map");
+        let own = own.split_whitespace().last() == Some("4294967295");
+        assert!(link.contains("qlen 1000") || !own, "{link}");
         assert!(link.starts_with(&format!("{}:", tun.index())), "{link}");
         tun.set_mtu(1280).expect("an MTU");
         assert!(run("ip", "link show rwdrv0").contains("mtu 1280"));
