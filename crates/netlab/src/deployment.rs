@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use tempfile::TempDir;
 use toml::Table;
 
 use crate::address::{PROXY_V4, client_interface};
 use crate::error::LabError;
 use crate::namespace::Namespace;
 use crate::process::Process;
+use crate::scratch::Scratch;
 use crate::tool;
 use crate::topology::Topology;
 
@@ -38,7 +38,7 @@ pub struct Deployment {
     proxy: Option<Process>,
     clients: Vec<Option<Process>>,
     // Last: removed when the processes have ended.
-    folder: TempDir,
+    folder: Scratch,
 }
 
 impl Deployment {
@@ -48,10 +48,8 @@ impl Deployment {
     /// # Errors
     /// When no folder can be made, or `ropewalk keygen` fails.
     pub fn prepare(topology: &Topology, program: &Path) -> Result<Self, LabError> {
-        let folder = tempfile::Builder::new()
-            .prefix("ropewalk-lab-")
-            .tempdir()
-            .map_err(LabError::io("making a temporary folder"))?;
+        let folder =
+            Scratch::create("ropewalk-lab-").map_err(LabError::io("making a temporary folder"))?;
         let at = |name: &str| folder.path().join(name).display().to_string();
         let keygen = |name: &str| -> Result<String, LabError> {
             let key = tool::run(&program.display().to_string(), &["keygen", &at(name)])?;

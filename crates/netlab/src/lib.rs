@@ -31,6 +31,7 @@ pub mod queue;
 pub mod router;
 pub mod scenario;
 pub mod scenario_report;
+pub mod scratch;
 pub mod stage;
 pub mod stats;
 pub mod status;

@@ -4,7 +4,7 @@
 //! it by hand (`ip netns exec`). Three rules keep the machine clean:
 //!
 //! * dropping a [`Namespace`] kills what runs in it and removes it;
-//! * SIGINT and SIGTERM remove all namespaces of this process, then end it;
+//! * SIGINT and SIGTERM remove all namespaces and temporary folders of this process, then end it;
 //! * the name carries the owner's process id: what a killed owner left is removed when the next
 //!   process makes its first namespace ([`remove_stale`]).
 //!
@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, Once, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
@@ -32,7 +32,7 @@ use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::LabError;
-use crate::tool;
+use crate::{scratch, tool};
 
 /// Where `ip netns` keeps the names.
 const NETNS_FOLDER: &str = "/run/netns";
@@ -41,6 +41,8 @@ const NETNS_FOLDER: &str = "/run/netns";
 static LIVE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 static CLEANING: Once = Once::new();
+/// Set once a signal ends this process.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// One network namespace, owned: removed when dropped.
 #[derive(Debug)]
@@ -207,6 +209,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        leave_to_the_signal();
         remove(&self.name);
         if let Some(Starter { requests, thread }) = self.starter.take() {
             drop(requests);
@@ -266,12 +269,22 @@ fn remove_all_on_signals() {
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            ENDING.store(true, Ordering::Release);
             let names: Vec<String> = live().iter().cloned().collect();
             names.iter().for_each(|name| remove(name));
+            scratch::remove_all();
             // The shell's convention for a program ended by a signal.
             std::process::exit(128 + signal);
         }
     });
+}
+
+/// Does not return where a signal ends this process: who finds daemons and networks gone then is not to
+/// report that, and not to end the process before all is removed.
+pub(crate) fn leave_to_the_signal() {
+    while ENDING.load(Ordering::Acquire) {
+        thread::park();
+    }
 }
 
 fn live() -> std::sync::MutexGuard<'static, BTreeSet<String>> {

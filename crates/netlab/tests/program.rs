@@ -60,6 +60,38 @@ fn signals_take_everything_down() {
 }
 
 #[test]
+fn a_signal_removes_the_keys_and_logs_of_a_demo() {
+    lab_test("a_signal_removes_the_keys_and_logs_of_a_demo", || {
+        let folder = tempfile::tempdir().unwrap();
+        // Its daemons start and never answer, so the demo waits for them.
+        let daemon = folder.path().join("ropewalk");
+        let script = "#!/bin/sh\ncase $1 in keygen) echo x | tee \"$2\"; exit;; status) exit 1;; esac\n\
+                      while :; do echo alive; sleep 0.01; done\n";
+        std::fs::write(&daemon, script).unwrap();
+        std::fs::set_permissions(&daemon, PermissionsExt::from_mode(0o755)).unwrap();
+        let temporary = folder.path().join("tmp");
+        std::fs::create_dir(&temporary).unwrap();
+        let child = Command::new(PROGRAM)
+            .arg("demo")
+            .arg("--program")
+            .arg(&daemon)
+            .env("TMPDIR", &temporary)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let found = || std::fs::read_dir(&temporary).unwrap().map_while(Result::ok).next();
+        let started = Instant::now();
+        while !found().is_some_and(|lab| lab.path().join("proxy.log").exists()) {
+            assert!(started.elapsed() < Duration::from_secs(10), "no daemon was started");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(end(child, Signal::INT), Some(130));
+        assert!(found().is_none(), "{:?}", found());
+    });
+}
+
+#[test]
 fn a_user_without_root_can_build_and_use_it() {
     const NAME: &str = "a_user_without_root_can_build_and_use_it";
     if !rustix::process::geteuid().is_root() {
