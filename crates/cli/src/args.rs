@@ -61,8 +61,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Run the client: bond this machine's links into one tunnel
     #[command(after_long_help = "\
-The client needs the capabilities CAP_NET_ADMIN and CAP_NET_RAW: run it with sudo, as the systemd unit,
-or after `sudo setcap cap_net_admin,cap_net_raw+ep $(which ropewalk)`.
+The client needs the capabilities CAP_NET_ADMIN and CAP_NET_RAW: run it with sudo or as the systemd unit.
 Everything it sets up in the system is removed when it ends; after a crash, at its next start.
 
 EXAMPLE
@@ -71,8 +70,7 @@ EXAMPLE
 
     /// Run the proxy: the other end of the tunnels, and the way to the Internet
     #[command(after_long_help = "\
-The proxy needs the capability CAP_NET_ADMIN: run it with sudo, as the systemd unit, or after
-`sudo setcap cap_net_admin+ep $(which ropewalk)`.
+The proxy needs the capability CAP_NET_ADMIN: run it with sudo or as the systemd unit.
 What it sets up in the system is removed when it ends, but for a guard: while no proxy runs, packets for
 clients are unreachable and never leave by this machine's own routes. --purge removes that, too.
 

@@ -3,8 +3,6 @@
 //! They are read from `/proc/self/status`; where that is not to be had, the daemon is started and the
 //! system itself says what it refuses.
 
-use std::path::Path;
-
 use crate::exit::Failure;
 
 /// A capability of the kernel (`capabilities(7)`), by its bit, and what it is needed for.
@@ -49,8 +47,7 @@ pub(crate) fn proxy(port: u16) -> &'static [Capability] {
 pub(crate) fn require(command: &str, needed: &[Capability]) -> Result<(), Failure> {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return Ok(()) };
     let Some(effective) = effective(&status) else { return Ok(()) };
-    let program = std::env::current_exe().unwrap_or_else(|_| "ropewalk".into());
-    match complaint(command, &program, needed, effective) {
+    match complaint(command, needed, effective) {
         Some(message) => Err(Failure::Permission(message)),
         None => Ok(()),
     }
@@ -62,13 +59,9 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// What to tell the user; `None` where nothing is missing.
-fn complaint(
-    command: &str,
-    program: &Path,
-    needed: &[Capability],
-    effective: u64,
-) -> Option<String> {
+/// What to tell the user; `None` where nothing is missing. Capabilities of the file (`setcap`) would not
+/// do: `nft`, which the daemon starts, does not inherit them.
+fn complaint(command: &str, needed: &[Capability], effective: u64) -> Option<String> {
     let missing: Vec<&Capability> =
         needed.iter().filter(|capability| effective & (1 << capability.bit) == 0).collect();
     if missing.is_empty() {
@@ -78,13 +71,9 @@ fn complaint(
         .iter()
         .map(|capability| format!("\n  {} {}", capability.name, capability.reason))
         .collect();
-    let names: Vec<String> =
-        needed.iter().map(|capability| capability.name.to_lowercase()).collect();
     Some(format!(
-        "`ropewalk {command}` lacks{}\nRun it with sudo, or once: sudo setcap {}+ep {}",
+        "`ropewalk {command}` lacks{}\nRun it with sudo, or as the systemd unit of configs/systemd",
         lines.concat(),
-        names.join(","),
-        program.display()
     ))
 }
 
@@ -110,16 +99,15 @@ mod tests {
 
     #[test]
     fn each_missing_capability_is_named_with_reason_and_remedy() {
-        let program = Path::new("/usr/bin/ropewalk");
-        assert_eq!(complaint("client", program, CLIENT, 0x3000), None);
+        assert_eq!(complaint("client", CLIENT, 0x3000), None);
         assert_eq!(
-            complaint("client", program, CLIENT, 0x1000).unwrap(),
+            complaint("client", CLIENT, 0x1000).unwrap(),
             "`ropewalk client` lacks\n  CAP_NET_RAW to bind each socket to its interface\nRun it with \
-             sudo, or once: sudo setcap cap_net_admin,cap_net_raw+ep /usr/bin/ropewalk"
+             sudo, or as the systemd unit of configs/systemd"
         );
-        let proxy_message = complaint("proxy", program, proxy(443), 0).unwrap();
+        let proxy_message = complaint("proxy", proxy(443), 0).unwrap();
         assert!(proxy_message.contains("CAP_NET_ADMIN"), "{proxy_message}");
         assert!(proxy_message.contains("CAP_NET_BIND_SERVICE"), "{proxy_message}");
-        assert_eq!(complaint("proxy", program, proxy(51900), 0x1000), None);
+        assert_eq!(complaint("proxy", proxy(51900), 0x1000), None);
     }
 }
