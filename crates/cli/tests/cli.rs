@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use nix::unistd::geteuid;
 use ropewalk_control::api::{DaemonStatus, Response, Role, STATUS_VERSION, StatusReport};
 use ropewalk_control::server::{Access, Options, Server};
+use ropewalk_netlab::privilege::skipped;
 
 const CLIENT: &str = include_str!("../../../configs/client.toml");
 const PROXY: &str = include_str!("../../../configs/proxy.toml");
@@ -177,47 +178,70 @@ fn status_is_a_table_or_the_document() {
 }
 
 #[test]
-fn a_user_without_permission_is_told_what_is_missing() {
+fn a_stranger_is_told_that_socket_and_keys_are_closed() {
+    const NAME: &str = "a_stranger_is_told_that_socket_and_keys_are_closed";
     if !geteuid().is_root() {
-        println!("skipped: only root can run the program as somebody else");
-        return;
+        return skipped(NAME, "only root can run the program as somebody else");
     }
     let folder = tempfile::tempdir().unwrap();
-    open_to_all(folder.path());
     configs(folder.path());
-    let program = folder.path().join("ropewalk");
-    // By a child: a fork of another test while this process had it open for writing would keep it busy.
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_ropewalk")).arg(&program).status();
-    assert!(copied.unwrap().success());
     let socket = folder.path().join("client.sock");
     let access = Access::new(None).unwrap();
     let (_server, _commands) = Server::start(Options { socket: socket.clone(), access }).unwrap();
-    let nobody = |args: &[&str]| {
-        // Supplementary groups of root's would otherwise stay.
-        Command::new(&program).args(args).current_dir("/").uid(65534).gid(65534).output().unwrap()
-    };
+    let user = user(folder.path());
 
-    let status = nobody(&["status", "--socket", socket.to_str().unwrap()]);
+    let status = user(&["status", "--socket", socket.to_str().unwrap()]);
     assert_eq!(code(&status), 4, "{}", stderr(&status));
     assert!(stderr(&status).contains("use sudo, or become a member of the group"));
 
     let config = folder.path().join("client.toml");
-    let closed = nobody(&["check-config", config.to_str().unwrap()]);
+    let closed = user(&["check-config", config.to_str().unwrap()]);
     assert_eq!(code(&closed), 4, "{}", stderr(&closed));
     assert!(stderr(&closed).contains("cannot read the key file"), "{}", stderr(&closed));
+}
 
-    for key in ["client.key", "proxy.key"] {
-        nix::unistd::chown(&folder.path().join(key), Some(65534.into()), None).unwrap();
+#[test]
+fn a_user_without_capabilities_is_told_which_are_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    configs(folder.path());
+    if geteuid().is_root() {
+        for key in ["client.key", "proxy.key"] {
+            nix::unistd::chown(&folder.path().join(key), Some(65534.into()), None).unwrap();
+        }
     }
-    let client = nobody(&["client", "--config", config.to_str().unwrap()]);
-    assert_eq!(code(&client), 4, "{}", stderr(&client));
-    for text in ["CAP_NET_ADMIN", "CAP_NET_RAW", "with sudo, or as the systemd unit"] {
-        assert!(stderr(&client).contains(text), "{text}: {}", stderr(&client));
+    let user = user(folder.path());
+    for (role, missing) in
+        [("client", &["CAP_NET_ADMIN", "CAP_NET_RAW"][..]), ("proxy", &["CAP_NET_ADMIN"])]
+    {
+        let config = folder.path().join(format!("{role}.toml"));
+        let refused = user(&[role, "--config", config.to_str().unwrap()]);
+        assert_eq!(code(&refused), 4, "{}", stderr(&refused));
+        for text in missing.iter().chain(&["with sudo, or as the systemd unit"]) {
+            assert!(stderr(&refused).contains(text), "{text}: {}", stderr(&refused));
+        }
     }
-    let config = folder.path().join("proxy.toml");
-    let proxy = nobody(&["proxy", "--config", config.to_str().unwrap()]);
-    assert_eq!(code(&proxy), 4, "{}", stderr(&proxy));
-    assert!(stderr(&proxy).contains("CAP_NET_ADMIN"), "{}", stderr(&proxy));
+}
+
+/// Runs the program as an ordinary user: where the test runs as root as `nobody`, who may look into
+/// `folder` for it.
+fn user(folder: &Path) -> impl Fn(&[&str]) -> Output {
+    let root = geteuid().is_root();
+    let built = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let program = if root { folder.join("ropewalk") } else { built.to_owned() };
+    if root {
+        open_to_all(folder);
+        // Not by this process: another test's child may inherit a file open for writing, which nobody can run.
+        assert!(Command::new("cp").arg(built).arg(&program).status().unwrap().success());
+    }
+    move |args| {
+        let mut command = Command::new(&program);
+        command.args(args).current_dir("/");
+        if root {
+            // Supplementary groups of root's would otherwise stay.
+            command.uid(65534).gid(65534);
+        }
+        command.output().unwrap()
+    }
 }
 
 /// The samples with new keys beside them; returns the proxy's public key.
