@@ -47,6 +47,9 @@ fn print_table(outcome: &Outcome, took: Duration) {
     row("both, UDP stream", of_sum(outcome.udp_mbit, outcome.udp_percent_of_sum));
     row("most that TCP payload can have", format!("{:>6.1} % of the sum", outcome.limit_percent));
     row("UDP packets in order", format!("{:>6.2} %", outcome.in_order_percent));
+    row("late or dropped for order", format!("{:>6.2} %", outcome.late_percent));
+    let apart = format!("the links' delays: {:.0} ms apart", outcome.delay_difference_ms);
+    row("wait for order (99 % of waits)", format!("{:>6.1} ms  {apart}", outcome.wait_p99_ms));
     row("ping beside the download (median)", format!("{:>6.1} ms", outcome.ping_ms_beside));
     let arrived = if outcome.sha256_ok { "as sent (sha256)" } else { "ALTERED OR INCOMPLETE" };
     row("file", format!("       {arrived}"));
