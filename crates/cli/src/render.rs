@@ -202,6 +202,9 @@ fn path(page: &mut Page, link: &LinkStatus) {
         (None, None) => {}
     }
     facts.push(match link.keepalive_s {
+        Some(seconds) if link.keepalive_searching => {
+            format!("keepalive {} (looking for a longer one)", age(seconds))
+        }
         Some(seconds) => format!("keepalive {}", age(seconds)),
         None => "no keepalive".to_owned(),
     });

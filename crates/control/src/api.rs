@@ -294,6 +294,9 @@ pub struct LinkStatus {
     /// Interval of keepalives in force; absent where they are off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keepalive_s: Option<f64>,
+    /// Whether `auto` still looks for a longer one.
+    #[serde(default)]
+    pub keepalive_searching: bool,
     /// Client to proxy.
     pub up: DatagramTraffic,
     /// Proxy to client.

@@ -135,6 +135,7 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         black_holes: core.map_or(0, |core| core.black_holes),
         cwnd: sender.map(|sender| sender.window),
         in_flight: sender.map_or(0, |sender| sender.in_flight),
+        keepalive_searching: core.is_some_and(|core| core.keepalive_searching),
         keepalive_s: core.and_then(|core| core.keepalive).map(|every| every.as_secs_f64()),
         up: facts.up,
         down: facts.down,

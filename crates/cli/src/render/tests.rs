@@ -24,7 +24,8 @@ Tunnel with vps.example.org:51900: up over 1 of 2 links for 1m 2s
 TABLE
 
   wlan: up for 1m 2s, interface wlan0, 192.168.1.5:40000 -> 203.0.113.1:51900,
-    keepalive 15s, 1.0 MiB up, 10.0 MiB down, 0.12 % lost in all
+    keepalive 15s (looking for a longer one), 1.0 MiB up, 10.0 MiB down, 0.12 %
+    lost in all
   wwan0: down for 4s 500ms, no gateway on wwan0, no keepalive, 0 B up, 0 B down
 
 Put in order here: 8000 in order, 3 late, 0 duplicate, 2 held now (2.7 KiB)
@@ -189,6 +190,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         cwnd: Some(34),
         in_flight: 12,
         keepalive_s: Some(15.0),
+        keepalive_searching: true,
         up: DatagramTraffic { rate_bps: 520_000.0, datagrams: 1000, bytes: 1 << 20 },
         down: DatagramTraffic { rate_bps: 7_810_000.0, datagrams: 8000, bytes: 10 << 20 },
     };
@@ -211,6 +213,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         cwnd: None,
         in_flight: 0,
         keepalive_s: None,
+        keepalive_searching: false,
         up: DatagramTraffic::default(),
         down: DatagramTraffic::default(),
     };

@@ -77,6 +77,11 @@ impl KeepaliveTimer {
         }
     }
 
+    /// Whether `Auto` has not found the longest interval yet.
+    pub(super) fn is_searching(&self) -> bool {
+        self.mode == Keepalive::Auto && self.candidate().is_some()
+    }
+
     /// The next silence worth trying, if the search is not over.
     fn candidate(&self) -> Option<Duration> {
         let next = match self.failed {

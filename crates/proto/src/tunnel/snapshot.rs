@@ -38,6 +38,8 @@ pub struct LinkStats {
     pub black_holes: u64,
     /// Keepalive interval in force.
     pub keepalive: Option<Duration>,
+    /// Whether a longer one is still looked for.
+    pub keepalive_searching: bool,
     /// Datagrams sent.
     pub sent: Traffic,
     /// Datagrams received.
@@ -106,6 +108,7 @@ impl Tunnel {
             path_mtu: link.mtu.mtu(),
             black_holes: link.mtu.black_holes(),
             keepalive: link.keepalive.interval(),
+            keepalive_searching: link.keepalive.is_searching(),
             sent: link.sent,
             received: link.received,
         }
