@@ -194,12 +194,6 @@ impl KeyRing {
         self.newest
     }
 
-    /// Whether the peer was heard under the newest epoch.
-    #[must_use]
-    pub fn is_confirmed(&self) -> bool {
-        self.confirmed == Some(self.newest)
-    }
-
     /// Whether the send key has sealed so much that a rekey should start; not while the next key only waits
     /// for the initiator to be heard under it.
     #[must_use]

@@ -195,7 +195,7 @@ fn a_proxy_whose_key_wears_out_gets_a_fresh_one_each_time() {
         pair.run_for(Duration::from_secs(2));
         let epochs = (pair.client.keys.newest_epoch(), pair.proxy.keys.newest_epoch());
         assert_eq!(epochs, (epoch, epoch));
-        assert!(pair.proxy.keys.is_confirmed());
+        assert_eq!(pair.proxy.keys.send_epoch(), Some(pair.proxy.keys.newest_epoch()));
     }
 }
 
