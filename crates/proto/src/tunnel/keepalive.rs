@@ -20,8 +20,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 const GRACE: Duration = Duration::from_secs(2);
 /// The question and its confirmation pass within this time; the silence counts from its end.
 const OPENING: Duration = Duration::from_secs(1);
-/// Failures in a row from which a silence counts as too long: of links that lose one datagram in fifty, one
-/// search in a hundred is misled, instead of one in four.
+/// Failures in a row from which a silence counts as too long: where one datagram in fifty is lost, one search in
+/// 250 is misled, instead of one in nine.
 const FAILURES: u8 = 2;
 /// The search ends when the proven and the failed silence are this near to each other, as a ratio of
 /// five to four: finer steps gain nothing, as one fifth is kept as a margin.
