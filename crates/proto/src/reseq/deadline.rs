@@ -20,7 +20,7 @@
 //!
 //! Clocks need not agree: a delay here is arrival by our clock minus sending by the peer's, so each
 //! holds the same unknown offset, and only differences of delays are used. For the same reason the
-//! first variation cannot be half the first delay as in RFC 6298; it is [`FIRST_VARIATION`].
+//! first variation cannot be half the first delay as in RFC 6298; it is [`FIRST_VARIATION_US`].
 //!
 //! A link that was silent for [`STALE_AFTER`] while others delivered does not count in the maximum: a
 //! live link sends something at least every 500 ms, so it is in trouble or gone, and its old estimate
