@@ -5,25 +5,29 @@
 use std::path::{Path, PathBuf};
 
 use ropewalk_netlab::nobody::Nobody;
-use ropewalk_netlab::privilege::{lab_test_alone, skipped};
+use ropewalk_netlab::privilege::{again_inside, skipped};
 use ropewalk_netlab::prove::assert_short;
 
-/// Names the program where the built one is out of reach.
+/// Names the program to a run of this test inside a user namespace.
 const PROGRAM: &str = "ROPEWALK_TEST_PROGRAM";
 
 #[test]
 fn a_user_without_root_runs_the_tunnel() {
     const NAME: &str = "a_user_without_root_runs_the_tunnel";
-    if !nix::unistd::geteuid().is_root() || std::env::var_os(PROGRAM).is_some() {
-        let built = || PathBuf::from(env!("CARGO_BIN_EXE_ropewalk"));
-        let program = std::env::var_os(PROGRAM).map_or_else(built, PathBuf::from);
-        return lab_test_alone(NAME, || assert_short("both", &program));
+    let program = std::env::var_os(PROGRAM).map(PathBuf::from);
+    let built = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    if !nix::unistd::geteuid().is_root() {
+        let program = program.as_deref().unwrap_or(built);
+        return again_inside(NAME, |command| command.env(PROGRAM, program));
+    }
+    if let Some(program) = program {
+        return assert_short("both", &program);
     }
     let nobody = match Nobody::prepare() {
         Ok(nobody) => nobody,
         Err(error) => return skipped(NAME, &error.to_string()),
     };
-    let program = nobody.copy(Path::new(env!("CARGO_BIN_EXE_ropewalk"))).unwrap();
+    let program = nobody.copy(built).unwrap();
     let test = nobody.copy(&std::env::current_exe().unwrap()).unwrap();
     let mut again = nobody.command(&test);
     again.env(PROGRAM, program).args([NAME, "--exact", "--nocapture"]);
