@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use nix::unistd::{getegid, geteuid};
+use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{DaemonStatus, ErrorCode, Role, STATUS_VERSION, StatusReport};
@@ -39,8 +40,8 @@ fn the_socket_is_for_owner_and_group_only() {
 #[test]
 fn the_socket_belongs_to_the_configured_group() {
     if !geteuid().is_root() {
-        println!("skipped: only root can give a file to another group");
-        return;
+        let name = "server::tests::the_socket_belongs_to_the_configured_group";
+        return skipped(name, "only root can give a file to another group");
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("client.sock");
