@@ -1,6 +1,8 @@
 //! A proxy that is given by its name: found before there is a tunnel, and looked for beside the tunnel
 //! when it has gone silent.
 
+#![cfg(target_os = "linux")]
+
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
