@@ -231,7 +231,7 @@ impl Tunnel {
             number: received.number,
             size: u32::try_from(received.size).unwrap_or(u32::MAX),
             eliciting: received.kind == Kind::Data || elicits(body),
-            ce: received.ecn == Ecn::Ce && !(received.kind == Kind::Data && was_marked(body)),
+            ce: received.ecn == Ecn::Ce && !was_marked(received.kind, body),
         };
         link.receiver.on_datagram(now, arrival);
         link.received.count(received.size);
@@ -419,10 +419,18 @@ fn previous(global: u64, distance: u8) -> Option<u64> {
     (distance > 0).then(|| global.checked_sub(u64::from(distance))).flatten()
 }
 
-/// Whether a packet had its congestion mark before the tunnel: its datagram was sealed with it, and says
-/// nothing of the link (RFC 6040 §4.1 copies it).
-fn was_marked(packet: &[u8]) -> bool {
-    PacketView::parse(packet).is_ok_and(|view| view.ecn() == Ecn::Ce)
+/// Whether the packet in a datagram had its congestion mark before the tunnel: the datagram was sealed with it,
+/// and says nothing of the link (RFC 6040 §4.1 copies it).
+fn was_marked(kind: Kind, body: &[u8]) -> bool {
+    let packet = match kind {
+        Kind::Data => Some(body),
+        Kind::Frames => Frames::new(body).flatten().find_map(|frame| match frame {
+            Frame::Packet(frame) => Some(frame.packet),
+            _ => None,
+        }),
+    };
+    let view = packet.and_then(|packet| PacketView::parse(packet).ok());
+    view.is_some_and(|view| view.ecn() == Ecn::Ce)
 }
 
 /// Whether a datagram with these frames is to be reported (PROTOCOL §4).
