@@ -1,0 +1,3 @@
+//! The runner of the experiments.
+
+fn main() {}
