@@ -19,8 +19,9 @@ use crate::download::Download;
 use crate::emulator::Bound;
 use crate::error::LabError;
 use crate::http::body_sha256;
+use crate::limit::{TCP_HEADERS, payload_share};
 use crate::ping::Ping;
-use crate::stage::{Progress, Stage, TCP_HEADERS, TUNNEL_OVERHEAD};
+use crate::stage::{Progress, Stage};
 use crate::stats::Percentiles;
 use crate::status::Status;
 use crate::topology::TopologyConfig;
@@ -146,9 +147,7 @@ fn measure(stage: &mut Stage, progress: &dyn Progress) -> Result<Outcome, LabErr
         udp_mbit: rounded(udp.mbit),
         tcp_percent_of_sum: rounded(100.0 * file.mbit / sum_mbit),
         udp_percent_of_sum: rounded(100.0 * udp.mbit / sum_mbit),
-        limit_percent: rounded(
-            100.0 * f64::from(mtu - TCP_HEADERS) / f64::from(mtu + TUNNEL_OVERHEAD),
-        ),
+        limit_percent: rounded(100.0 * payload_share(mtu, TCP_HEADERS)),
         in_order_percent: rounded(udp.in_order_percent),
         ping_ms_beside: rounded(ping_ms_beside),
         sha256_ok,

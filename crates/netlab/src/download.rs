@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::error::LabError;
 use crate::http::{Upload, body, hex};
 use crate::namespace::Namespace;
+use crate::per_second::PerSecond;
 use crate::process::bound_to_parent;
 use crate::stats::mbit;
 
@@ -53,6 +54,10 @@ pub struct Download {
     pub message: String,
     /// Progress about every 100 ms: seconds since curl's start, bytes until then.
     pub samples: Vec<(f64, u64)>,
+    /// What came since the first byte.
+    pub per_second: PerSecond,
+    /// What the server's socket uses, as it says (`X-Tcp-Congestion`).
+    pub congestion_control: Option<String>,
 }
 
 impl Download {
@@ -81,7 +86,9 @@ impl Curl {
         mut progress: impl FnMut(u64),
     ) -> Result<Download, LabError> {
         let mut command = bound_to_parent("curl");
-        command.args(self.arguments()).args(["--output", "-", url]);
+        // The head of the answer goes where curl says what failed.
+        command.args(self.arguments()).args(["--dump-header", "/dev/stderr"]);
+        command.args(["--output", "-", url]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
         let mut child = namespace.spawn(command)?;
@@ -89,6 +96,7 @@ impl Curl {
         let (mut hash, mut buffer) = (Context::new(&SHA256), vec![0; CHUNK]);
         let (mut bytes, mut samples) = (0, vec![(0.0, 0)]);
         let (mut first, mut last, mut longest) = (None, started, Duration::ZERO);
+        let mut per_second = PerSecond::default();
         if let Some(mut output) = output.next() {
             let mut sampled = started;
             loop {
@@ -103,6 +111,7 @@ impl Curl {
                     longest = longest.max(now - last);
                 }
                 last = now;
+                per_second.note(now - first.unwrap_or(now), read as u64);
                 hash.update(&buffer[..read]);
                 bytes += read as u64;
                 if now - sampled >= SAMPLE {
@@ -115,6 +124,8 @@ impl Curl {
         samples.push(((last - started).as_secs_f64(), bytes));
         let end = child.wait_with_output().map_err(LabError::io("waiting for curl"))?;
         let first = first.unwrap_or(last);
+        let said = String::from_utf8_lossy(&end.stderr);
+        let congestion = said.lines().find_map(|line| line.strip_prefix("X-Tcp-Congestion: "));
         Ok(Download {
             bytes,
             seconds: started.elapsed().as_secs_f64(),
@@ -123,8 +134,10 @@ impl Curl {
             longest_stall_ms: longest.as_secs_f64() * 1e3,
             sha256: hex(hash.finish().as_ref()),
             complete: end.status.success(),
-            message: String::from_utf8_lossy(&end.stderr).trim().to_owned(),
+            message: said.lines().filter(|line| line.starts_with("curl: ")).collect(),
             samples,
+            per_second,
+            congestion_control: congestion.map(|name| name.trim().to_owned()),
         })
     }
 

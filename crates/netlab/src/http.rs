@@ -2,7 +2,8 @@
 //! uploads, over TCP with a congestion control of choice.
 //!
 //! `GET /<bytes>/<seed>` answers with that many bytes from a generator with that seed, so that the
-//! receiver can know the right checksum without a file. `PUT` or `POST` of anything answers with
+//! receiver can know the right checksum without a file; `GET /<bytes>/<seed>/<name>` does so with another
+//! congestion control, which the kernel must allow. `PUT` or `POST` of anything answers with
 //! an [`Upload`] as JSON. The header `X-Tcp-Congestion` says what the kernel uses on the
 //! connection, read back from the socket.
 //!
@@ -138,10 +139,15 @@ struct Head {
 fn answer(stream: &TcpStream) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(CHUNK, stream);
     let head = read_head(&mut reader)?;
+    let wanted = parse_body_path(&head.path);
+    if let Some(Body { congestion: Some(name), .. }) = wanted {
+        // One that the kernel does not allow shows in the header.
+        let _ = SockRef::from(stream).set_tcp_congestion(name.as_bytes());
+    }
     let congestion = congestion_of(stream)?;
     match head.method.as_str() {
-        "GET" => match parse_body_path(&head.path) {
-            Some((bytes, seed)) => {
+        "GET" => match wanted {
+            Some(Body { bytes, seed, .. }) => {
                 respond(stream, "200 OK", &congestion, bytes, "application/octet-stream")?;
                 write_body(stream, bytes, seed)
             }
@@ -185,9 +191,17 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
     }
 }
 
-fn parse_body_path(path: &str) -> Option<(u64, u64)> {
-    let (bytes, seed) = path.strip_prefix('/')?.split_once('/')?;
-    Some((bytes.parse().ok()?, seed.parse().ok()?))
+/// What a path asks for.
+struct Body<'a> {
+    bytes: u64,
+    seed: u64,
+    congestion: Option<&'a str>,
+}
+
+fn parse_body_path(path: &str) -> Option<Body<'_>> {
+    let mut parts = path.strip_prefix('/')?.splitn(3, '/');
+    let (bytes, seed) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    Some(Body { bytes, seed, congestion: parts.next() })
 }
 
 fn respond(

@@ -17,12 +17,13 @@ use crate::download::Curl;
 use crate::emulator::Bound;
 use crate::error::LabError;
 use crate::http::body_sha256;
-use crate::ping::Ping;
+use crate::per_second::PerSecond;
+use crate::ping::{Ping, Pinged};
 use crate::scenario::file::{Direction, TrafficKind, TrafficSection, TunnelSection};
 use crate::scenario::{Link, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
-use crate::stage::{Progress, Stage};
-use crate::stats::percent;
+use crate::stage::{CONGESTION, Progress, Stage};
+use crate::tally::UdpReceived;
 use crate::topology::{TopologyConfig, WanConfig};
 
 /// How long traffic without an end of its own may last.
@@ -35,8 +36,31 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Echoes of a ping by the second.
 const ECHOES: u32 = 10;
 
-/// Values as they come from one traffic.
-type Values = Vec<(&'static str, f64)>;
+/// What came of one traffic.
+enum Outcome {
+    Udp {
+        came: UdpReceived,
+        length: Duration,
+        sum: f64,
+    },
+    Tcp {
+        mbit: f64,
+        series: PerSecond,
+        length: Duration,
+        sum: f64,
+        congestion: Option<String>,
+    },
+    Ping(Pinged),
+    /// Whether a body came as sent.
+    Body(bool),
+    Stall {
+        ms: f64,
+    },
+    /// Until a link that returned carried data again.
+    Reuse {
+        seconds: f64,
+    },
+}
 
 /// Runs `scenario` with the `ropewalk` at `program`.
 ///
@@ -64,12 +88,23 @@ pub fn run(
         }
     }
     let mut report = ScenarioReport::new(scenario, Runner::Kernel);
-    for (name, value) in play.everything()? {
-        report.note(name, value);
-    }
+    note(&mut report, play.everything()?);
     let status = stage.client_status()?;
+    report.note("inner_mtu", f64::from(mtu));
     report.note("late_percent", late_percent(&status));
     report.note("wait_p99_ms", status.resequencer("wait_p99_ms"));
+    for (reason, count) in status.all_drops().into_iter().chain(stage.proxy_status()?.all_drops()) {
+        report.note_drops(&reason, count);
+    }
+    let links: Vec<_> = (0u8..)
+        .zip(&scenario.links)
+        .map(|(wan, link)| (link.name.as_str(), status.bytes(&client_interface(wan), "down")))
+        .collect();
+    report.note_shares(&links);
+    if let Some(emulator) = stage.topology().emulator() {
+        let emulated = emulator.report()?;
+        emulated.links.iter().for_each(|link| report.note_link(&link.downstream));
+    }
     report.void = stage.void_because(&Bound::default())?;
     Ok(report)
 }
@@ -120,22 +155,22 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// All traffic, and beside it the watch over links that return; values in the order of the file.
-    fn everything(&self) -> Result<Values, LabError> {
+    /// All traffic, and beside it the watch over links that return; outcomes in the order of the file.
+    fn everything(&self) -> Result<Vec<Outcome>, LabError> {
         thread::scope(|scope| {
             let returns = scope.spawn(|| self.reuse());
             let traffic: Vec<_> = (0u64..)
                 .zip(&self.scenario.traffic)
                 .map(|(number, traffic)| scope.spawn(move || self.traffic(number, traffic)))
                 .collect();
-            let mut values = Values::new();
+            let mut outcomes = Vec::new();
             for running in traffic.into_iter().chain([returns]) {
                 match running.join() {
-                    Ok(outcome) => values.extend(outcome?),
+                    Ok(outcome) => outcomes.extend(outcome?),
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
-            Ok(combine(values))
+            Ok(outcomes)
         })
     }
 
@@ -143,7 +178,7 @@ impl Play<'_> {
         thread::sleep((self.started + moment).saturating_duration_since(Instant::now()));
     }
 
-    fn traffic(&self, number: u64, traffic: &TrafficSection) -> Result<Values, LabError> {
+    fn traffic(&self, number: u64, traffic: &TrafficSection) -> Result<Vec<Outcome>, LabError> {
         let start = Duration::from_secs_f64(traffic.start_s);
         self.sleep_until(start);
         let rest = self.scenario.duration.map_or(LONGEST, |end| end.saturating_sub(start));
@@ -157,31 +192,33 @@ impl Play<'_> {
             (TrafficKind::Tcp | TrafficKind::Http, Direction::Up) => {
                 self.upload(traffic.bytes, seed, duration)
             }
-            (TrafficKind::Tcp | TrafficKind::Http, _) => {
-                self.download(traffic.bytes, seed, duration)
-            }
+            (TrafficKind::Tcp | TrafficKind::Http, _) => self.download(traffic, seed, duration),
         }
     }
 
     fn download(
         &self,
-        bytes: Option<u64>,
+        traffic: &TrafficSection,
         seed: u64,
         duration: Duration,
-    ) -> Result<Values, LabError> {
-        let url = self.stage.url(bytes.unwrap_or(u64::MAX), seed);
+    ) -> Result<Vec<Outcome>, LabError> {
+        let congestion = traffic.congestion.as_deref().unwrap_or(CONGESTION);
+        let url = self.stage.url_using(congestion, traffic.bytes.unwrap_or(u64::MAX), seed);
         let curl = Curl { interface: None, limit: Some(duration) };
         let done = curl.download(self.stage.topology().client(), &url, |_| {})?;
-        let mut values = vec![
-            ("tcp_mbit", done.mbit),
-            ("tcp_percent_of_sum", self.percent_of_sum(done.mbit, Direction::Down)),
-            ("longest_stall_ms", done.longest_stall_ms),
-        ];
-        if let Some(bytes) = bytes {
+        let mut outcomes = vec![Outcome::Stall { ms: done.longest_stall_ms }];
+        if let Some(bytes) = traffic.bytes {
             let as_sent = done.complete && done.sha256 == body_sha256(bytes, seed);
-            values.push(("sha256_ok", f64::from(u8::from(as_sent))));
+            outcomes.push(Outcome::Body(as_sent));
         }
-        Ok(values)
+        outcomes.push(Outcome::Tcp {
+            mbit: done.mbit,
+            length: duration.min(Duration::from_secs_f64(done.seconds)),
+            series: done.per_second,
+            sum: self.sum_mbit(Direction::Down),
+            congestion: done.congestion_control,
+        });
+        Ok(outcomes)
     }
 
     /// One without a length is given what the links carry in its time, since the server answers only
@@ -191,7 +228,7 @@ impl Play<'_> {
         bytes: Option<u64>,
         seed: u64,
         duration: Duration,
-    ) -> Result<Values, LabError> {
+    ) -> Result<Vec<Outcome>, LabError> {
         let length = bytes.unwrap_or_else(|| {
             let sum = self.sum(Direction::Up).as_bps() / 8;
             sum.saturating_mul(duration.as_secs())
@@ -200,11 +237,14 @@ impl Play<'_> {
         let client = self.stage.topology().client();
         let done = curl.upload(client, &self.stage.url(0, 0), length, seed)?;
         let as_sent = done.bytes == length && done.sha256 == body_sha256(length, seed);
-        Ok(vec![
-            ("tcp_mbit", done.mbit),
-            ("tcp_percent_of_sum", self.percent_of_sum(done.mbit, Direction::Up)),
-            ("sha256_ok", f64::from(u8::from(as_sent))),
-        ])
+        let tcp = Outcome::Tcp {
+            mbit: done.mbit,
+            length: Duration::ZERO,
+            series: PerSecond::default(),
+            sum: self.sum_mbit(Direction::Up),
+            congestion: None,
+        };
+        Ok(vec![tcp, Outcome::Body(as_sent)])
     }
 
     fn udp(
@@ -212,7 +252,7 @@ impl Play<'_> {
         traffic: &TrafficSection,
         direction: Direction,
         duration: Duration,
-    ) -> Result<Values, LabError> {
+    ) -> Result<Vec<Outcome>, LabError> {
         // Checked with the file: a UDP stream has a rate.
         let rate = crate::profile::bitrate(traffic.rate_mbit.unwrap_or_default()).as_bps();
         let came = match direction {
@@ -221,28 +261,18 @@ impl Play<'_> {
                 self.stage.stream_down(rate, self.mtu, duration)?
             }
         };
-        Ok(vec![
-            ("udp_mbit", came.mbit),
-            ("udp_percent_of_sum", self.percent_of_sum(came.mbit, direction)),
-            ("udp_lost_percent", percent(came.lost, came.sent)),
-            ("in_order_percent", came.in_order_percent),
-        ])
+        Ok(vec![Outcome::Udp { came, length: duration, sum: self.sum_mbit(direction) }])
     }
 
-    fn ping(&self, duration: Duration) -> Result<Values, LabError> {
+    fn ping(&self, duration: Duration) -> Result<Vec<Outcome>, LabError> {
         let count = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX).saturating_mul(ECHOES);
         let interval = Duration::from_secs(1) / ECHOES;
         let ping = Ping { interval, ..Ping::new(SERVER_V4.into(), count.max(1)) };
-        let pinged = ping.run(self.stage.topology().client())?;
-        Ok(vec![
-            ("ping_p50_ms", pinged.rtt.p50_ms),
-            ("ping_p99_ms", pinged.rtt.p99_ms),
-            ("ping_lost_percent", percent(pinged.lost as u64, pinged.sent as u64)),
-        ])
+        Ok(vec![Outcome::Ping(ping.run(self.stage.topology().client())?)])
     }
 
     /// After each outage, how long until its link carries data again.
-    fn reuse(&self) -> Result<Values, LabError> {
+    fn reuse(&self) -> Result<Vec<Outcome>, LabError> {
         let mut ends: Vec<(Duration, String)> = Vec::new();
         for (wan, link) in (0u8..).zip(&self.scenario.links) {
             let changes = &link.downstream.changes;
@@ -251,12 +281,12 @@ impl Play<'_> {
             ends.extend(returns.map(|pair| (pair[1].0, client_interface(wan))));
         }
         ends.sort();
-        let mut values = Values::new();
+        let mut outcomes = Vec::new();
         for (end, link) in ends {
             self.sleep_until(end);
-            values.push(("seconds_to_reuse", self.time_until_reuse(&link)?));
+            outcomes.push(Outcome::Reuse { seconds: self.time_until_reuse(&link)? });
         }
-        Ok(values)
+        Ok(outcomes)
     }
 
     fn time_until_reuse(&self, link: &str) -> Result<f64, LabError> {
@@ -282,28 +312,37 @@ impl Play<'_> {
         Bitrate::from_bps(bits)
     }
 
-    fn percent_of_sum(&self, mbit: f64, direction: Direction) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
-        let sum = self.sum(direction).as_bps() as f64 / 1e6;
-        100.0 * mbit / sum
+    #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
+    fn sum_mbit(&self, direction: Direction) -> f64 {
+        self.sum(direction).as_bps() as f64 / 1e6
     }
 }
 
-/// The first of each name counts, but all bodies must be right, and the slowest return is told.
-fn combine(values: Values) -> Values {
-    let of = |name: &str| -> Vec<f64> {
-        values.iter().filter(|value| value.0 == name).map(|value| value.1).collect()
-    };
-    let (bodies, returns) = (of("sha256_ok"), of("seconds_to_reuse"));
-    let mut combined = Values::new();
+/// The first of each kind counts, but all bodies must be right, and the slowest return is told.
+fn note(report: &mut ScenarioReport, outcomes: Vec<Outcome>) {
+    let mut bodies = Vec::new();
+    let mut returns = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Udp { came, length, sum } => report.note_udp(&came, length, sum),
+            Outcome::Tcp { mbit, series, length, sum, congestion } => {
+                report.note_tcp(mbit, &series, length, sum);
+                report.congestion_control = report.congestion_control.take().or(congestion);
+            }
+            Outcome::Ping(pinged) => {
+                report.note_ping(&pinged.rtt, pinged.lost as u64, pinged.sent as u64);
+            }
+            Outcome::Stall { ms } => report.note("longest_stall_ms", ms),
+            Outcome::Body(as_sent) => bodies.push(as_sent),
+            Outcome::Reuse { seconds } => returns.push(seconds),
+        }
+    }
     if !bodies.is_empty() {
-        combined.push(("sha256_ok", bodies.into_iter().fold(1.0, f64::min)));
+        report.note("sha256_ok", f64::from(u8::from(bodies.into_iter().all(|as_sent| as_sent))));
     }
-    if !returns.is_empty() {
-        combined.push(("seconds_to_reuse", returns.into_iter().fold(0.0, f64::max)));
+    if let Some(slowest) = returns.into_iter().reduce(f64::max) {
+        report.note("seconds_to_reuse", slowest);
     }
-    combined.extend(values);
-    combined
 }
 
 #[cfg(test)]
@@ -312,16 +351,28 @@ mod tests {
 
     #[test]
     fn one_wrong_body_and_the_slowest_return_are_what_is_told() {
-        let combined = combine(vec![
-            ("tcp_mbit", 3.0),
-            ("sha256_ok", 1.0),
-            ("sha256_ok", 0.0),
-            ("seconds_to_reuse", 0.5),
-            ("seconds_to_reuse", 1.5),
-        ]);
-        let first = |name| combined.iter().find(|value| value.0 == name).map(|value| value.1);
-        assert_eq!(first("sha256_ok"), Some(0.0));
-        assert_eq!(first("seconds_to_reuse"), Some(1.5));
-        assert_eq!(first("tcp_mbit"), Some(3.0));
+        let text = "name = 'x'\nlinks = [{ name = 'a' }]";
+        let scenario = Scenario::parse(text, Path::new(".")).expect("a valid scenario");
+        let mut report = ScenarioReport::new(&scenario, Runner::Kernel);
+        let tcp = |mbit, congestion: &str| Outcome::Tcp {
+            mbit,
+            series: PerSecond::default(),
+            length: Duration::ZERO,
+            sum: 10.0,
+            congestion: Some(congestion.to_owned()),
+        };
+        let outcomes = vec![
+            tcp(3.0, "cubic"),
+            Outcome::Body(true),
+            tcp(1.0, "bbr"),
+            Outcome::Body(false),
+            Outcome::Reuse { seconds: 1.5 },
+            Outcome::Reuse { seconds: 0.5 },
+        ];
+        note(&mut report, outcomes);
+        assert_eq!(report.value("sha256_ok"), 0.0);
+        assert_eq!(report.value("seconds_to_reuse"), 1.5);
+        assert_eq!((report.value("tcp_mbit"), report.value("tcp_percent_of_sum")), (3.0, 30.0));
+        assert_eq!(report.congestion_control.as_deref(), Some("cubic"));
     }
 }

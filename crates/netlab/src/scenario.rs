@@ -131,7 +131,14 @@ impl Scenario {
     /// # Errors
     /// As [`Self::open`].
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ScenarioError> {
-        let file: ScenarioFile = toml::from_str(text)?;
+        Self::from_file(toml::from_str(text)?, folder)
+    }
+
+    /// The scenario that a file means; its traces lie in `folder`.
+    ///
+    /// # Errors
+    /// If it makes no sense, with the place.
+    pub fn from_file(file: ScenarioFile, folder: &Path) -> Result<Self, ScenarioError> {
         let mut reader = Reader { folder, traces: BTreeMap::new() };
         let mut links = Vec::with_capacity(file.links.len());
         for section in &file.links {
@@ -359,6 +366,9 @@ fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioEr
     traffic.rate_mbit.map(|mbit| positive_rate(place, mbit)).transpose()?;
     if traffic.kind == file::TrafficKind::Udp && traffic.rate_mbit.is_none() {
         return Err(invalid(place, "a UDP stream needs rate_mbit"));
+    }
+    if traffic.congestion.is_some() && traffic.direction == file::Direction::Up {
+        return Err(invalid(place, "congestion can be chosen downstream only"));
     }
     if traffic.duration_s.is_none() && traffic.bytes.is_none() {
         return Err(invalid(place, "needs bytes or duration_s, else it never ends"));

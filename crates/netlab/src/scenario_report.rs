@@ -9,19 +9,29 @@
 //! | `udp_mbit`, `udp_percent_of_sum` | goodput of the first UDP stream |
 //! | `udp_lost_percent` | packets of it that did not come |
 //! | `in_order_percent` | packets of it that came in order, of those that came |
+//! | `udp_delay_p50_ms`, `_p95_ms`, `_p99_ms` | from sending to coming, application to application |
+//! | `udp_variation`, `tcp_variation` | coefficient of variation of what came in order in each second |
+//! | `udp_lowest_second_percent`, `tcp_...` | the worst of these seconds, of their mean |
 //! | `ping_p50_ms`, `ping_p99_ms`, `ping_lost_percent` | the first series of echoes |
 //! | `seconds_to_reuse` | from an outage's end until the link carries data again, the longest |
 //! | `late_percent` | packets the client's resequencer delivered late or dropped as doubles |
 //! | `wait_p99_ms` | 99th percentile of its waits |
+//! | `inner_mtu` | the longest packet through the tunnel, bytes |
 //!
-//! A name whose traffic the scenario lacks is absent, and a check of it fails.
+//! A name whose traffic the scenario lacks is absent, and a check of it fails. Series by the second
+//! are `udp`, `udp_in_order` and `tcp`; their seconds count from the first packet or byte.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::netem::Counters;
+use crate::per_second::{PerSecond, coefficient_of_variation, lowest_percent_of_mean};
 use crate::prove::Finding;
 use crate::scenario::Scenario;
+use crate::stats::{Percentiles, percent};
+use crate::tally::UdpReceived;
 use crate::virtual_run::KERNEL_ONLY;
 
 /// Where a scenario ran.
@@ -45,6 +55,14 @@ pub struct ScenarioReport {
     pub seed: u64,
     /// By name.
     pub values: BTreeMap<&'static str, f64>,
+    /// Mbit/s in each second, by name.
+    pub per_second: BTreeMap<&'static str, Vec<f64>>,
+    /// Packets dropped downstream, by reason: in the tunnel, or `link_...` on the links.
+    pub drops: BTreeMap<String, u64>,
+    /// Of the bytes that came to the client, by the link that carried them.
+    pub share_percent: BTreeMap<String, f64>,
+    /// What the sender's socket of the first stream of TCP or HTTP uses.
+    pub congestion_control: Option<String>,
     /// Why nothing may be concluded from it, if so.
     pub void: Option<String>,
 }
@@ -58,6 +76,10 @@ impl ScenarioReport {
             runner,
             seed: scenario.seed,
             values: BTreeMap::new(),
+            per_second: BTreeMap::new(),
+            drops: BTreeMap::new(),
+            share_percent: BTreeMap::new(),
+            congestion_control: None,
             void: None,
         }
     }
@@ -65,6 +87,89 @@ impl ScenarioReport {
     /// Notes a value; the first of a name counts.
     pub fn note(&mut self, name: &'static str, value: f64) {
         self.values.entry(name).or_insert(value);
+    }
+
+    /// Notes a UDP stream that was to last so long, over links of this sum.
+    pub fn note_udp(&mut self, came: &UdpReceived, length: Duration, sum_mbit: f64) {
+        if self.values.contains_key("udp_mbit") {
+            return;
+        }
+        self.note("udp_mbit", came.mbit);
+        self.note("udp_percent_of_sum", 100.0 * came.mbit / sum_mbit);
+        self.note("udp_lost_percent", percent(came.lost, came.sent));
+        self.note("in_order_percent", came.in_order_percent);
+        self.note("udp_delay_p50_ms", came.delay.p50_ms);
+        self.note("udp_delay_p95_ms", came.delay.p95_ms);
+        self.note("udp_delay_p99_ms", came.delay.p99_ms);
+        self.note_series("udp", &came.per_second, length);
+        let in_order = self.note_series("udp_in_order", &came.in_order_per_second, length);
+        self.note_evenness("udp_variation", "udp_lowest_second_percent", &in_order);
+    }
+
+    /// Notes a stream of TCP or HTTP that lasted so long, over links of this sum.
+    pub fn note_tcp(&mut self, mbit: f64, series: &PerSecond, length: Duration, sum_mbit: f64) {
+        if self.values.contains_key("tcp_mbit") {
+            return;
+        }
+        self.note("tcp_mbit", mbit);
+        self.note("tcp_percent_of_sum", 100.0 * mbit / sum_mbit);
+        let seconds = self.note_series("tcp", series, length);
+        self.note_evenness("tcp_variation", "tcp_lowest_second_percent", &seconds);
+    }
+
+    /// Notes a series of echoes.
+    pub fn note_ping(&mut self, rtt: &Percentiles, lost: u64, sent: u64) {
+        self.note("ping_p50_ms", rtt.p50_ms);
+        self.note("ping_p99_ms", rtt.p99_ms);
+        self.note("ping_lost_percent", percent(lost, sent));
+    }
+
+    /// Notes what a link dropped downstream.
+    pub fn note_link(&mut self, dropped: &Counters) {
+        for (reason, count) in [
+            ("link_lost", dropped.lost),
+            ("link_queue_full", dropped.queue_full),
+            ("link_too_big", dropped.too_big),
+            ("link_cut", dropped.cut),
+        ] {
+            self.note_drops(reason, count);
+        }
+    }
+
+    /// Notes packets dropped for a reason.
+    pub fn note_drops(&mut self, reason: &str, count: u64) {
+        if count > 0 {
+            *self.drops.entry(reason.to_owned()).or_default() += count;
+        }
+    }
+
+    /// Notes how many bytes each link, by name, brought to the client.
+    pub fn note_shares(&mut self, bytes: &[(&str, u64)]) {
+        let whole = bytes.iter().map(|(_, bytes)| bytes).sum();
+        for (link, bytes) in bytes {
+            self.share_percent.insert((*link).to_owned(), percent(*bytes, whole));
+        }
+    }
+
+    /// The whole seconds of a series of this length.
+    fn note_series(
+        &mut self,
+        name: &'static str,
+        series: &PerSecond,
+        length: Duration,
+    ) -> Vec<f64> {
+        let seconds = series.mbit(usize::try_from(length.as_secs()).unwrap_or(usize::MAX));
+        self.per_second.insert(name, seconds.clone());
+        seconds
+    }
+
+    fn note_evenness(&mut self, variation: &'static str, lowest: &'static str, seconds: &[f64]) {
+        if let Some(value) = coefficient_of_variation(seconds) {
+            self.note(variation, value);
+        }
+        if let Some(value) = lowest_percent_of_mean(seconds) {
+            self.note(lowest, value);
+        }
     }
 
     /// A value by its name; no number where it was not measured.

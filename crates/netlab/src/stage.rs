@@ -12,19 +12,15 @@ use crate::download::{Curl, Download};
 use crate::emulator::Bound;
 use crate::error::LabError;
 use crate::http::HttpServer;
+use crate::limit::UDP_HEADERS;
 use crate::namespace::Namespace;
 use crate::status::Status;
+use crate::tally::UdpReceived;
 use crate::topology::{Ipv6, Topology, TopologyConfig};
-use crate::traffic::{UdpReceived, UdpReceiver, UdpSender};
+use crate::traffic::{UdpReceiver, UdpSender};
 
 /// The congestion control of every TCP connection that is measured: the one most hosts use.
 pub const CONGESTION: &str = "cubic";
-/// Headers of inner IPv4 and TCP with timestamps, in bytes.
-pub const TCP_HEADERS: u16 = 52;
-/// Headers of inner IPv4 and UDP, in bytes.
-pub const UDP_HEADERS: u16 = 28;
-/// What the tunnel and the outer IPv4 and UDP add to a full packet, in bytes (PROTOCOL §2).
-pub const TUNNEL_OVERHEAD: u16 = 60;
 
 /// The client's routing table of what goes into the tunnel (docs/OPERATIONS.md).
 const TUNNEL_TABLE: u32 = 7700;
@@ -166,6 +162,12 @@ impl Stage {
     #[must_use]
     pub fn url(&self, bytes: u64, seed: u64) -> String {
         self.server.url(bytes, seed)
+    }
+
+    /// The same, sent by a socket with this congestion control.
+    #[must_use]
+    pub fn url_using(&self, congestion: &str, bytes: u64, seed: u64) -> String {
+        format!("{}/{congestion}", self.url(bytes, seed))
     }
 
     /// The same over IPv6; `None` where the network has none.

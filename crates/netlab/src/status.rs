@@ -57,6 +57,14 @@ impl Status {
         self.tunnel()["session"]["rekeys"].as_u64().unwrap_or(0)
     }
 
+    /// Everything that was dropped, by reason, in the tunnel or before it was known whose it is.
+    #[must_use]
+    pub fn all_drops(&self) -> Vec<(String, u64)> {
+        let tables = [&self.tunnel()["drops"], &self.0["drops"]];
+        let counts = tables.into_iter().filter_map(Value::as_object).flatten();
+        counts.filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect()
+    }
+
     /// What was dropped for one of these reasons, in the tunnel or before it was known whose it is.
     #[must_use]
     pub fn drops(&self, reasons: &[&str]) -> u64 {
@@ -87,6 +95,7 @@ mod tests {
         assert_eq!((status.bytes("wan0", "down"), status.bytes("wan1", "down")), (7, 0));
         assert_eq!(status.resequencer("late"), 3.0);
         assert!(status.resequencer("wait_p99_ms").is_nan());
+        assert_eq!(status.all_drops().iter().map(|(_, count)| count).sum::<u64>(), 8);
         assert_eq!(status.drops(&["replayed", "not_authentic"]), 3);
         assert_eq!(Status::default().inner_mtu(), None);
     }

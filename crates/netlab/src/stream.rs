@@ -7,7 +7,9 @@ use ropewalk_proto::time::{Instant, earliest};
 
 use crate::inner::{Inner, flow_and_number};
 use crate::lab::{End, Lab, Towards};
-use crate::stats::{Percentiles, mbit, percent};
+use crate::limit::UDP_HEADERS;
+use crate::stats::{Percentiles, mbit};
+use crate::tally::{Tally, UdpReceived};
 
 /// What a stream is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,13 +134,20 @@ impl Stream {
     /// Percent of what came that came before all that was sent later.
     #[must_use]
     pub fn in_order_percent(&self) -> f64 {
-        let mut highest = None;
-        let mut in_order = 0;
+        self.received().in_order_percent
+    }
+
+    /// As an application counts it.
+    #[must_use]
+    pub fn received(&self) -> UdpReceived {
+        let mut tally = Tally::default();
         for came in &self.came {
-            in_order += u64::from(highest.is_none_or(|highest| came.number > highest));
-            highest = highest.max(Some(came.number));
+            let payload = came.len.saturating_sub(usize::from(UDP_HEADERS)) as u64;
+            let sent = self.sent_at(came.number).unwrap_or(came.at);
+            tally.packet(came.at.as_nanos(), came.number, sent.as_nanos(), payload);
         }
-        percent(in_order, self.came.len() as u64)
+        tally.end(self.sent());
+        tally.finish()
     }
 
     /// From sending to coming; for echoes there and back.
@@ -160,8 +169,11 @@ impl Stream {
     /// How long one took.
     #[must_use]
     pub fn delay(&self, came: &Came) -> Option<Duration> {
-        let sent = usize::try_from(came.number).ok().and_then(|number| self.sent.get(number))?;
-        Some(came.at.since(*sent))
+        Some(came.at.since(self.sent_at(came.number)?))
+    }
+
+    fn sent_at(&self, number: u64) -> Option<Instant> {
+        self.sent.get(usize::try_from(number).ok()?).copied()
     }
 
     /// The longest time between `from` and `to` in which nothing came.

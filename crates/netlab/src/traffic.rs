@@ -1,5 +1,4 @@
-//! A UDP stream at a constant rate, counted by the application that receives it: what came, what
-//! is lost, twice or out of order, how fast, and how long it was under way.
+//! A UDP stream at a constant rate, counted by the application that receives it ([`crate::tally`]).
 //!
 //! The stream may start from either side. Behind a NAT the receiver says hello first
 //! ([`UdpReceiver::hello_to`]) and the sender answers there ([`UdpSender::to`] = `None`).
@@ -17,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::stats::{Percentiles, mbit, percent};
+use crate::tally::{Tally, UdpReceived};
 
 /// Tells our packets from anything else that arrives.
 const MAGIC: u32 = 0x7277_7564;
@@ -181,31 +180,6 @@ pub struct UdpReceiver {
     pub limit: Duration,
 }
 
-/// What a receiver saw. Packets are data packets.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct UdpReceived {
-    /// As the sender's end says; otherwise the highest number seen and all below it.
-    pub sent: u64,
-    /// Different packets that came.
-    pub received: u64,
-    /// Packets that did not come.
-    pub lost: u64,
-    /// Packets that came again.
-    pub duplicates: u64,
-    /// Packets that came after one with a higher number (RFC 4737).
-    pub reordered: u64,
-    /// Packets received that did not come after a higher number, in percent of those received.
-    pub in_order_percent: f64,
-    /// UDP payload received between first and last packet.
-    pub mbit: f64,
-    /// From the first to the last packet.
-    pub seconds: f64,
-    /// The longest time between two packets, in milliseconds.
-    pub longest_gap_ms: f64,
-    /// One-way delay.
-    pub delay: Percentiles,
-}
-
 impl UdpReceiver {
     /// Receives through `socket` until the stream is over.
     ///
@@ -220,14 +194,14 @@ impl UdpReceiver {
         socket.set_read_timeout(Some(HELLO_SPACING)).map_err(failed())?;
         let started = now_ns();
         while now_ns() - started < nanos(self.limit) {
-            let waiting = tally.last_ns.is_none();
+            let waiting = tally.last_ns().is_none();
             if let (true, Some(to)) = (waiting, self.hello_to) {
                 // Repeated until the stream comes; the tunnel may not be up yet.
                 let _ = socket.send_to(&hello, to);
             }
             match socket.recv_from(&mut buffer) {
                 Ok((length, _)) => {
-                    if tally.handle(now_ns(), &buffer[..length]) == Some(Kind::End) {
+                    if handle(&mut tally, now_ns(), &buffer[..length]) == Some(Kind::End) {
                         break;
                     }
                 }
@@ -235,7 +209,7 @@ impl UdpReceiver {
                 Err(error) if is_timeout(&error) || waiting => {}
                 Err(error) => return Err(failed()(error)),
             }
-            let quiet = tally.last_ns.is_some_and(|last| now_ns() - last > nanos(self.quiet));
+            let quiet = tally.last_ns().is_some_and(|last| now_ns() - last > nanos(self.quiet));
             if quiet {
                 break;
             }
@@ -244,83 +218,17 @@ impl UdpReceiver {
     }
 }
 
-/// Counts a stream packet by packet.
-#[derive(Default)]
-struct Tally {
-    /// One bit a number.
-    seen: Vec<u64>,
-    next: u64,
-    told: Option<u64>,
-    received: u64,
-    duplicates: u64,
-    reordered: u64,
-    bytes: u64,
-    first_ns: Option<u64>,
-    last_ns: Option<u64>,
-    longest_gap_ns: u64,
-    delays: Vec<Duration>,
-}
-
-impl Tally {
-    /// The largest number taken: a stream of 256 Mi packets, which need 32 MiB of `seen`.
-    const MAX_NUMBER: u64 = 1 << 28;
-
-    fn handle(&mut self, now_ns: u64, bytes: &[u8]) -> Option<Kind> {
-        let packet = Packet::parse(bytes)?;
-        match packet.kind {
-            Kind::Data if packet.number < Self::MAX_NUMBER => {
-                self.handle_data(now_ns, packet, bytes.len() as u64);
-            }
-            Kind::End => self.told = Some(packet.number),
-            Kind::Data | Kind::Hello => return None,
+/// Counts a packet of the stream; `None` if it is none.
+fn handle(tally: &mut Tally, now_ns: u64, bytes: &[u8]) -> Option<Kind> {
+    let packet = Packet::parse(bytes)?;
+    match packet.kind {
+        Kind::Data if packet.number < Tally::MAX_NUMBER => {
+            tally.packet(now_ns, packet.number, packet.sent_ns, bytes.len() as u64);
         }
-        Some(packet.kind)
+        Kind::End => tally.end(packet.number),
+        Kind::Data | Kind::Hello => return None,
     }
-
-    fn handle_data(&mut self, now_ns: u64, packet: Packet, length: u64) {
-        let word = usize::try_from(packet.number / 64).unwrap_or(usize::MAX);
-        let bit = 1 << (packet.number % 64);
-        if self.seen.len() <= word {
-            self.seen.resize(word + 1, 0);
-        }
-        if self.seen[word] & bit != 0 {
-            self.duplicates += 1;
-            return;
-        }
-        self.seen[word] |= bit;
-        self.received += 1;
-        if packet.number < self.next {
-            self.reordered += 1;
-        }
-        self.next = self.next.max(packet.number + 1);
-        // The first packet starts the time, so that its bytes are not in it.
-        if self.first_ns.is_some() {
-            self.bytes += length;
-        }
-        self.first_ns.get_or_insert(now_ns);
-        if let Some(last) = self.last_ns.replace(now_ns) {
-            self.longest_gap_ns = self.longest_gap_ns.max(now_ns.saturating_sub(last));
-        }
-        self.delays.push(Duration::from_nanos(now_ns.saturating_sub(packet.sent_ns)));
-    }
-
-    fn finish(self) -> UdpReceived {
-        let sent = self.told.unwrap_or(self.next).max(self.next);
-        let time = self.first_ns.zip(self.last_ns).map_or(0, |(first, last)| last - first);
-        let time = Duration::from_nanos(time);
-        UdpReceived {
-            sent,
-            received: self.received,
-            lost: sent - self.received,
-            duplicates: self.duplicates,
-            reordered: self.reordered,
-            in_order_percent: percent(self.received - self.reordered, self.received),
-            mbit: mbit(self.bytes, time),
-            seconds: time.as_secs_f64(),
-            longest_gap_ms: ns_to_ms(self.longest_gap_ns),
-            delay: Percentiles::of(self.delays),
-        }
-    }
+    Some(packet.kind)
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC, the same clock in every process and namespace.
@@ -355,57 +263,15 @@ fn is_timeout(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn tally(numbers: &[u64], told: Option<u64>) -> UdpReceived {
-        let mut tally = Tally::default();
-        let mut bytes = [0; 100];
-        for (number, at) in numbers.iter().zip(1u64..) {
-            let sent_ns = at * 1_000_000 - 500_000;
-            Packet { kind: Kind::Data, number: *number, sent_ns }.emit(&mut bytes);
-            assert_eq!(tally.handle(at * 1_000_000, &bytes), Some(Kind::Data));
-        }
-        if let Some(number) = told {
-            Packet { kind: Kind::End, number, sent_ns: 0 }.emit(&mut bytes);
-            assert_eq!(tally.handle(0, &bytes[..HEADER]), Some(Kind::End));
-        }
-        tally.finish()
-    }
-
-    #[test]
-    fn lost_doubled_and_reordered_packets_are_counted_apart() {
-        for (numbers, told, received, lost, duplicates, reordered) in [
-            (&[0, 1, 2, 3][..], None, 4, 0, 0, 0),
-            (&[0, 1, 2, 3], Some(6), 4, 2, 0, 0),
-            (&[0, 2, 3], None, 3, 1, 0, 0),
-            (&[0, 2, 1, 3], None, 4, 0, 0, 1),
-            (&[3, 2, 1, 0], None, 4, 0, 0, 3),
-            (&[0, 1, 1, 2], None, 3, 0, 1, 0),
-            (&[], Some(3), 0, 3, 0, 0),
-            (&[], None, 0, 0, 0, 0),
-        ] {
-            let seen = tally(numbers, told);
-            let figures = (seen.received, seen.lost, seen.duplicates, seen.reordered);
-            assert_eq!(figures, (received, lost, duplicates, reordered), "{numbers:?}");
-        }
-        assert_eq!(tally(&[0, 2, 1, 3], None).in_order_percent, 75.0);
-    }
-
-    #[test]
-    fn goodput_and_delay_come_from_the_stamps() {
-        let seen = tally(&[0, 1, 2, 3, 4], None);
-        // Four packets of 100 bytes in 4 ms.
-        assert_eq!(seen.mbit, 0.8);
-        assert_eq!((seen.delay.p50_ms, seen.delay.max_ms, seen.longest_gap_ms), (0.5, 0.5, 1.0));
-    }
-
     #[test]
     fn a_foreign_packet_is_ignored() {
         let mut tally = Tally::default();
         for bytes in [&[][..], &[0; 10], &[0; 100], &MAGIC.to_be_bytes()] {
-            assert_eq!(tally.handle(0, bytes), None);
+            assert_eq!(handle(&mut tally, 0, bytes), None);
         }
         let mut bytes = [0; HEADER];
         Packet { kind: Kind::Data, number: u64::MAX, sent_ns: 0 }.emit(&mut bytes);
-        assert_eq!(tally.handle(0, &bytes), None);
+        assert_eq!(handle(&mut tally, 0, &bytes), None);
         assert_eq!(tally.finish(), UdpReceived::default());
     }
 

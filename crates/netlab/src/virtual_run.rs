@@ -15,6 +15,7 @@ use ropewalk_proto::tunnel::LinkState;
 use ropewalk_proto::units::Bitrate;
 
 use crate::lab::Towards;
+use crate::limit::UDP_HEADERS;
 use crate::netem::{Conditions, Netem};
 use crate::pair::{TunnelLab, link_config, tunnels};
 use crate::profile::bitrate;
@@ -164,7 +165,11 @@ fn stream(traffic: &TrafficSection, mtu: usize, start: Instant, limit: Duration)
     match traffic.kind {
         TrafficKind::Udp => {
             let towards = towards(traffic.direction);
-            let mbit = traffic.rate_mbit.unwrap_or_default();
+            // The file says how much payload.
+            let payload = mtu.saturating_sub(usize::from(UDP_HEADERS)).max(1);
+            #[expect(clippy::cast_precision_loss, reason = "a packet is short")]
+            let whole = mtu as f64 / payload as f64;
+            let mbit = traffic.rate_mbit.unwrap_or_default() * whole;
             Some(Stream::at_rate(towards, mbit, mtu, start + after, length))
         }
         TrafficKind::Ping => {
@@ -225,25 +230,28 @@ fn report(
 ) -> ScenarioReport {
     let mut report = ScenarioReport::new(scenario, Runner::Virtual);
     for (section, stream) in sections.iter().zip(streams) {
-        let lost = percent(stream.missing(), stream.sent());
         if section.kind == TrafficKind::Ping {
-            let rtt = stream.delays();
-            report.note("ping_p50_ms", rtt.p50_ms);
-            report.note("ping_p99_ms", rtt.p99_ms);
-            report.note("ping_lost_percent", lost);
+            report.note_ping(&stream.delays(), stream.missing(), stream.sent());
         } else {
-            let mbit = stream.mbit_between(stream.start(), stream.end());
-            let sum = sum(scenario, section.direction);
-            report.note("udp_mbit", mbit);
-            report.note("udp_percent_of_sum", 100.0 * mbit / sum);
-            report.note("udp_lost_percent", lost);
-            report.note("in_order_percent", stream.in_order_percent());
+            let length = stream.end().since(stream.start());
+            report.note_udp(&stream.received(), length, sum(scenario, section.direction));
         }
+    }
+    for line in &lab.links {
+        report.note_link(&line.down.counters());
     }
     if let Some(slowest) = reuse.iter().copied().reduce(f64::max) {
         report.note("seconds_to_reuse", slowest);
     }
-    let reseq = lab.client.stats().reseq;
+    let (client, proxy) = (lab.client.stats(), lab.proxy.stats());
+    for (reason, count) in client.drops.iter().chain(proxy.drops.iter()) {
+        report.note_drops(reason.as_str(), count);
+    }
+    let bytes: Vec<_> =
+        client.links.iter().map(|link| (link.name.as_str(), link.received.bytes)).collect();
+    report.note_shares(&bytes);
+    report.note("inner_mtu", client.inner_mtu.map_or(f64::NAN, f64::from));
+    let reseq = client.reseq;
     let late = reseq.late + reseq.duplicates + reseq.too_old;
     report.note("late_percent", percent(late, reseq.in_order + reseq.resequenced + late));
     #[expect(clippy::cast_precision_loss, reason = "waits are far below 2^52 us")]

@@ -31,9 +31,12 @@ fn curl_downloads_the_right_bytes_over_cubic() {
         assert_eq!(done.sha256, body_sha256(3_000_000, 9));
         assert!(done.mbit > 1.0 && told <= done.bytes, "{done:?}");
 
-        let head = ["--head", "--silent", "--request", "GET", &server.url(0, 0)];
-        let head = topology.client().tool("curl", &head).unwrap();
-        assert!(head.contains("X-Tcp-Congestion: cubic"), "{head}");
+        assert_eq!(done.congestion_control.as_deref(), Some("cubic"));
+        let first_second = done.per_second.mbit(1)[0];
+        assert!(first_second > 1.0 && done.message.is_empty(), "{done:?}");
+        let other = format!("{}/reno", server.url(1_000, 9));
+        let done = curl.download(topology.client(), &other, |_| {}).unwrap();
+        assert_eq!(done.congestion_control.as_deref(), Some("reno"));
     });
 }
 

@@ -7,8 +7,9 @@ use super::{Finding, Proof, Trial, lateness, network};
 use crate::address::{SERVER_V4, client_interface};
 use crate::demo::LINKS;
 use crate::error::LabError;
+use crate::limit::{TCP_HEADERS, payload_share};
 use crate::ping::Ping;
-use crate::stage::{Progress, Stage, TCP_HEADERS, TUNNEL_OVERHEAD};
+use crate::stage::{Progress, Stage};
 use crate::stats::mbit;
 
 pub(super) const PROOF: Proof = Proof {
@@ -44,8 +45,7 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
         let before = carried(&stage, wan)?;
         let download = stage.download(u64::MAX, 1, measure, &what, trial)?;
         let carried = mbit(carried(&stage, wan)? - before, measure);
-        let limit =
-            f64::from(mbps) * f64::from(mtu - TCP_HEADERS) / f64::from(mtu + TUNNEL_OVERHEAD);
+        let limit = f64::from(mbps) * payload_share(mtu, TCP_HEADERS);
         findings.extend([
             Finding::told(format!("{what}: TCP"), download.mbit, "Mbit/s"),
             Finding::at_least(

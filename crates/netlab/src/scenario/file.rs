@@ -196,6 +196,8 @@ pub struct TrafficSection {
     pub bytes: Option<u64>,
     /// Or after this time.
     pub duration_s: Option<f64>,
+    /// What the sending end of TCP or HTTP uses, downstream; `cubic` if absent.
+    pub congestion: Option<String>,
     /// When it begins, since the beginning of the scenario.
     #[serde(default)]
     pub start_s: f64,

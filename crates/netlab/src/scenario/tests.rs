@@ -139,6 +139,10 @@ fn a_wrong_value_is_refused_with_its_place() {
         ),
         ("[[links]]\nname = \"a\"", "link `a`: the name is taken"),
         ("[[traffic]]\nkind = \"udp\"\nbytes = 1", "traffic 1: a UDP stream needs rate_mbit"),
+        (
+            "[[traffic]]\nkind = \"tcp\"\ndirection = \"up\"\ncongestion = \"bbr\"",
+            "traffic 1: congestion can be chosen downstream only",
+        ),
         ("[[traffic]]\nkind = \"tcp\"", "traffic 1: needs bytes or duration_s, else it never ends"),
         ("[[checks]]\nname = \"loss\"", "check `loss`: needs a minimum or a maximum"),
     ];
