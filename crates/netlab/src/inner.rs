@@ -102,19 +102,20 @@ pub fn flow_and_number(packet: &[u8]) -> Option<(u16, u64)> {
 }
 
 /// Source and destination for this direction.
-fn ends<T>(towards: Towards, client: T, server: T) -> (T, T) {
+pub(crate) fn ends<T>(towards: Towards, client: T, server: T) -> (T, T) {
     match towards {
         Towards::Client => (server, client),
         Towards::Proxy => (client, server),
     }
 }
 
-fn length(len: usize) -> [u8; 2] {
+/// A length field.
+pub(crate) fn length(len: usize) -> [u8; 2] {
     u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
 }
 
 /// The Internet checksum's sum (RFC 1071).
-fn ones_sum(bytes: &[u8]) -> u16 {
+pub(crate) fn ones_sum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
         .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |b| (*b).into()));

@@ -1,4 +1,5 @@
-//! Traffic in virtual time: streams of packets at a constant rate, and echoes, with what came of each.
+//! Traffic in virtual time: streams of packets at a constant rate, echoes, and TCP beside them, with what came
+//! of each.
 
 use std::time::Duration;
 
@@ -6,10 +7,12 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::time::{Instant, earliest};
 
 use crate::inner::{Inner, flow_and_number};
-use crate::lab::{End, Lab, Towards};
+use crate::lab::Towards;
 use crate::limit::UDP_HEADERS;
+use crate::network::Network;
 use crate::stats::{Percentiles, mbit};
 use crate::tally::{Tally, UdpReceived};
+use crate::tcp::{self, TcpFlow};
 
 /// What a stream is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,27 +196,50 @@ impl Stream {
 /// Flows are told apart by ports from here on.
 const FIRST_FLOW: u16 = 1000;
 
-/// Runs the lab with these streams until `end`.
-pub fn run<C: End, P: End>(lab: &mut Lab<C, P>, streams: &mut [Stream], end: Instant) {
+/// Runs the network with these streams until `end`.
+pub fn run(network: &mut impl Network, streams: &mut [Stream], end: Instant) {
+    run_all(network, streams, &mut [], end);
+}
+
+/// Runs the network with these streams and connections until `end`.
+pub fn run_all(
+    network: &mut impl Network,
+    streams: &mut [Stream],
+    flows: &mut [TcpFlow],
+    end: Instant,
+) {
+    (0..).zip(flows.iter_mut()).for_each(|(number, flow)| flow.set_number(number));
     let echoes = streams.iter().any(|stream| stream.kind == Kind::Echo);
     loop {
         let due = streams.iter().fold(None, |next, stream| earliest(next, stream.due()));
-        // The server of an echo answers at once, so every moment counts.
-        let event = if echoes { lab.next_event() } else { None };
+        let due = flows.iter().fold(due, |next, flow| earliest(next, flow.poll_timeout()));
+        // Whoever answers does so at once, so every moment counts.
+        let answers = echoes || flows.iter().any(TcpFlow::is_running);
+        let event = if answers { network.next_event() } else { None };
         let next = earliest(due, event).filter(|at| *at <= end);
-        lab.run_until(next.unwrap_or(end).max(lab.now));
-        collect(lab, streams);
+        network.run_until(next.unwrap_or(end).max(network.now()));
+        collect(network, streams, flows);
         for (flow, stream) in (FIRST_FLOW..).zip(streams.iter_mut()) {
-            while stream.due().is_some_and(|at| at <= lab.now) {
+            while stream.due().is_some_and(|at| at <= network.now()) {
                 let packet = make(stream, flow, stream.sent());
-                stream.sent.push(lab.now);
+                stream.sent.push(network.now());
                 stream.next += stream.gap;
-                lab.send(stream.towards.opposite(), &packet);
+                network.send(stream.towards.opposite(), &packet);
             }
         }
-        if next.is_none() {
-            return collect(lab, streams);
+        for flow in flows.iter_mut() {
+            flow.handle_timeout(network.now());
+            transmit(network, flow);
         }
+        if next.is_none() {
+            return collect(network, streams, flows);
+        }
+    }
+}
+
+fn transmit(network: &mut impl Network, flow: &mut TcpFlow) {
+    while let Some((from, packet)) = flow.poll_packet() {
+        network.send(from, &packet);
     }
 }
 
@@ -222,18 +248,26 @@ fn make(stream: &Stream, flow: u16, number: u64) -> Vec<u8> {
     Inner { flow, ecn: stream.ecn, ..plain }.packet()
 }
 
-fn collect<C: End, P: End>(lab: &mut Lab<C, P>, streams: &mut [Stream]) {
+fn collect(network: &mut impl Network, streams: &mut [Stream], flows: &mut [TcpFlow]) {
     for end in [Towards::Proxy, Towards::Client] {
-        for delivered in lab.delivered(end) {
-            let Some((flow, number)) = flow_and_number(&delivered.packet) else { continue };
+        for delivered in network.delivered(end) {
+            let packet = &delivered.packet;
+            if let Some((number, incoming)) = tcp::read(packet) {
+                if let Some(flow) = flows.get_mut(usize::from(number)) {
+                    flow.handle_packet(delivered.at, end, &incoming);
+                    transmit(network, flow);
+                }
+                continue;
+            }
+            let Some((flow, number)) = flow_and_number(packet) else { continue };
             let place = usize::from(flow.wrapping_sub(FIRST_FLOW));
             let Some(stream) = streams.get_mut(place) else { continue };
             if stream.kind == Kind::Echo && end == Towards::Proxy {
                 let plain = Inner::plain(Towards::Client, number, stream.len);
-                lab.send(Towards::Proxy, &Inner { flow, ..plain }.packet());
+                network.send(Towards::Proxy, &Inner { flow, ..plain }.packet());
             } else {
-                let ecn = Ecn::from_tos(delivered.packet[1]);
-                let len = delivered.packet.len();
+                let ecn = Ecn::from_tos(packet[1]);
+                let len = packet.len();
                 stream.came.push(Came { number, at: delivered.at, len, ecn });
             }
         }
