@@ -9,6 +9,7 @@ pub mod dns;
 pub mod download;
 pub mod emulator;
 pub mod error;
+pub mod generate;
 pub mod http;
 pub mod inject;
 pub mod inner;

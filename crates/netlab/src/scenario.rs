@@ -5,12 +5,13 @@
 //! it means: conditions per direction and moment, ready for [`Netem`] and
 //! [`Emulator`](crate::emulator::Emulator).
 
+mod capacity;
 pub mod file;
+mod rate;
+mod value;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -19,13 +20,12 @@ use ropewalk_proto::time::Instant;
 use self::file::{
     Check, LinkSection, ScenarioFile, SettingsSection, TrafficSection, TunnelSection,
 };
+pub use self::rate::{Folders, TraceSource};
+use self::rate::{Rates, Way, delayed};
+use self::value::{milliseconds, positive_rate, seconds, share};
 use crate::loss::{GilbertElliott, Loss};
 use crate::netem::{Conditions, Cut, Marking, Netem, QueueLimit, Rate};
-use crate::profile::bitrate;
-use crate::trace::{Trace, TraceError};
-
-/// The longest time that a scenario may name, in seconds: a day. Longer is a slip of the pen.
-const MAX_SECONDS: f64 = 86_400.0;
+use crate::trace::TraceError;
 
 /// A scenario, checked and ready to run.
 #[derive(Clone, Debug)]
@@ -64,10 +64,12 @@ pub struct Link {
 /// What one direction of a link is like, from the beginning of the scenario to its end.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Course {
-    /// At the beginning.
+    /// Before the beginning. A trace begins with the scenario, so until then its mean rate stands here.
     pub initial: Conditions,
-    /// Later, by time since the beginning, ascending.
+    /// From the beginning on, by time since then, ascending.
     pub changes: Vec<(Duration, Conditions)>,
+    /// Which traces it follows.
+    pub traces: Vec<TraceSource>,
 }
 
 impl Course {
@@ -121,25 +123,39 @@ impl Scenario {
     /// # Errors
     /// If it cannot be read or makes no sense, with the place.
     pub fn open(path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Read { path: path.to_path_buf(), source })?;
-        Self::parse(&text, path.parent().unwrap_or(Path::new(".")))
+        Self::open_with(path, None)
     }
 
-    /// Reads a scenario whose traces lie in `folder`.
+    /// The same with a folder of recordings.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, ScenarioError> {
-        Self::from_file(toml::from_str(text)?, folder)
+    pub fn open_with(path: &Path, recordings: Option<&Path>) -> Result<Self, ScenarioError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Read { path: path.to_path_buf(), source })?;
+        let traces = path.parent().unwrap_or(Path::new("."));
+        Self::parse(&text, Folders { traces, recordings })
     }
 
-    /// The scenario that a file means; its traces lie in `folder`.
+    /// Reads a scenario with traces from these folders.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn parse<'a>(text: &str, folders: impl Into<Folders<'a>>) -> Result<Self, ScenarioError> {
+        Self::from_file(toml::from_str(text)?, folders)
+    }
+
+    /// The scenario that a file means, with traces from these folders.
     ///
     /// # Errors
     /// If it makes no sense, with the place.
-    pub fn from_file(file: ScenarioFile, folder: &Path) -> Result<Self, ScenarioError> {
-        let mut reader = Reader { folder, traces: BTreeMap::new() };
+    pub fn from_file<'a>(
+        file: ScenarioFile,
+        folders: impl Into<Folders<'a>>,
+    ) -> Result<Self, ScenarioError> {
+        let duration = file.duration_s.map(|s| seconds("the scenario", "duration_s", s));
+        let duration = duration.transpose()?;
+        let mut reader = Reader { rates: Rates::new(folders.into(), file.seed, duration) };
         let mut links = Vec::with_capacity(file.links.len());
         for section in &file.links {
             let link = reader.link(section)?;
@@ -160,25 +176,35 @@ impl Scenario {
                 return Err(invalid(&place, "needs a minimum or a maximum"));
             }
         }
-        let duration = file.duration_s.map(|s| seconds("the scenario", "duration_s", s));
         Ok(Self {
             name: file.name,
             description: file.description,
             seed: file.seed,
-            duration: duration.transpose()?,
+            duration,
             links,
             traffic: file.traffic,
             tunnel: file.tunnel,
             checks: file.checks,
         })
     }
+
+    /// What links with a trace follow, one line for each direction and trace.
+    #[must_use]
+    pub fn traces(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for link in &self.links {
+            for (direction, course) in [("down", &link.downstream), ("up", &link.upstream)] {
+                let sources = course.traces.iter();
+                lines.extend(sources.map(|source| format!("{} {direction}: {source}", link.name)));
+            }
+        }
+        lines
+    }
 }
 
 /// Turns sections into what they mean.
 struct Reader<'a> {
-    folder: &'a Path,
-    /// Those read so far: both directions, or many changes, often use the same.
-    traces: BTreeMap<PathBuf, Arc<Trace>>,
+    rates: Rates<'a>,
 }
 
 /// What happens to one direction at some moment.
@@ -213,84 +239,72 @@ impl Reader<'_> {
         if let Some(rtt) = link.rtt_ms {
             now.delay = milliseconds(place, "rtt_ms", rtt)? / 2;
         }
+        let mut way = Way::new(place, &link.name, direction);
         for settings in ours(direction, &link.both, &link.up, &link.down) {
-            self.apply(place, settings, &mut now)?;
+            self.rates.apply(&mut way, Duration::ZERO, settings, &mut now.rate)?;
+            apply(place, settings, &mut now)?;
         }
-        let initial = now.clone();
+        let mut initial = now.clone();
         let mut changes = Vec::new();
+        if let Rate::Trace(trace) = &now.rate {
+            initial.rate = Rate::Fixed(trace.mean_rate());
+            changes.push((Duration::ZERO, now.clone()));
+        }
         for (at, event) in events(place, link, direction)? {
             match event {
                 Event::Cut(cut) => now.cut = cut,
                 Event::Set(sections) => {
                     for settings in sections {
-                        self.apply(place, settings, &mut now)?;
+                        self.rates.apply(&mut way, at, settings, &mut now.rate)?;
+                        apply(place, settings, &mut now)?;
                     }
                 }
             }
             changes.push((at, now.clone()));
         }
-        Ok(Course { initial, changes })
+        let (delays, traces) = way.finish();
+        Ok(Course { changes: delayed(changes, delays), initial, traces })
     }
+}
 
-    /// Applies what a section says and leaves alone what it does not mention.
-    fn apply(
-        &mut self,
-        place: &str,
-        settings: &SettingsSection,
-        conditions: &mut Conditions,
-    ) -> Result<(), ScenarioError> {
-        match (settings.rate_mbit, &settings.trace) {
-            (Some(_), Some(_)) => return Err(invalid(place, "either rate_mbit or trace")),
-            (Some(mbit), None) => conditions.rate = Rate::Fixed(positive_rate(place, mbit)?),
-            (None, Some(trace)) => conditions.rate = Rate::Trace(self.trace(place, trace)?),
-            (None, None) => {}
-        }
-        if let Some(ms) = settings.delay_ms {
-            conditions.delay = milliseconds(place, "delay_ms", ms)?;
-        }
-        if let Some(ms) = settings.jitter_ms {
-            conditions.jitter = milliseconds(place, "jitter_ms", ms)?;
-        }
-        if let Some(reorder) = settings.reorder {
-            conditions.keep_order = !reorder;
-        }
-        if let Some(loss) = &settings.loss {
-            conditions.loss =
-                read_loss(loss).ok_or_else(|| invalid(place, "no such loss exists"))?;
-        }
-        if let Some(ms) = settings.queue_ms {
-            let time = milliseconds(place, "queue_ms", ms)?;
-            conditions.queue = QueueLimit { time: Some(time), ..conditions.queue };
-        }
-        if let Some(packets) = settings.queue_packets {
-            conditions.queue.packets = packets;
-        }
-        if let Some(mtu) = settings.mtu {
-            conditions.mtu = mtu;
-        }
-        let mut marking = conditions.marking;
-        if let Some(ms) = settings.mark_above_ms {
-            marking.above = Some(milliseconds(place, "mark_above_ms", ms)?);
-        }
-        if let Some(probability) = settings.mark_probability {
-            marking =
-                Marking { probability: share(place, "mark_probability", probability)?, ..marking };
-        }
-        conditions.marking = marking;
-        Ok(())
+/// Applies what a section says but for the rate, and leaves alone what it does not mention.
+fn apply(
+    place: &str,
+    settings: &SettingsSection,
+    conditions: &mut Conditions,
+) -> Result<(), ScenarioError> {
+    if let Some(ms) = settings.delay_ms {
+        conditions.delay = milliseconds(place, "delay_ms", ms)?;
     }
-
-    fn trace(&mut self, place: &str, path: &Path) -> Result<Arc<Trace>, ScenarioError> {
-        let path = self.folder.join(path);
-        if let Some(known) = self.traces.get(&path) {
-            return Ok(Arc::clone(known));
-        }
-        let trace = Trace::open(&path)
-            .map_err(|source| ScenarioError::Trace { place: place.to_owned(), source })?;
-        let trace = Arc::new(trace);
-        self.traces.insert(path, Arc::clone(&trace));
-        Ok(trace)
+    if let Some(ms) = settings.jitter_ms {
+        conditions.jitter = milliseconds(place, "jitter_ms", ms)?;
     }
+    if let Some(reorder) = settings.reorder {
+        conditions.keep_order = !reorder;
+    }
+    if let Some(loss) = &settings.loss {
+        conditions.loss = read_loss(loss).ok_or_else(|| invalid(place, "no such loss exists"))?;
+    }
+    if let Some(ms) = settings.queue_ms {
+        let time = milliseconds(place, "queue_ms", ms)?;
+        conditions.queue = QueueLimit { time: Some(time), ..conditions.queue };
+    }
+    if let Some(packets) = settings.queue_packets {
+        conditions.queue.packets = packets;
+    }
+    if let Some(mtu) = settings.mtu {
+        conditions.mtu = mtu;
+    }
+    let mut marking = conditions.marking;
+    if let Some(ms) = settings.mark_above_ms {
+        marking.above = Some(milliseconds(place, "mark_above_ms", ms)?);
+    }
+    if let Some(probability) = settings.mark_probability {
+        marking =
+            Marking { probability: share(place, "mark_probability", probability)?, ..marking };
+    }
+    conditions.marking = marking;
+    Ok(())
 }
 
 /// Changes and outages of one direction, in the order in which they happen.
@@ -382,33 +396,6 @@ fn place(link: &LinkSection) -> String {
 
 fn invalid(place: &str, problem: &str) -> ScenarioError {
     ScenarioError::Invalid { place: place.to_owned(), problem: problem.to_owned() }
-}
-
-fn seconds(place: &str, name: &str, value: f64) -> Result<Duration, ScenarioError> {
-    if (0.0..=MAX_SECONDS).contains(&value) {
-        return Ok(Duration::from_secs_f64(value));
-    }
-    Err(invalid(place, &format!("{name} must be between 0 and a day, not {value}")))
-}
-
-fn milliseconds(place: &str, name: &str, value: f64) -> Result<Duration, ScenarioError> {
-    seconds(place, name, value / 1e3)
-        .map_err(|_| invalid(place, &format!("{name} must be between 0 and a day, not {value}")))
-}
-
-fn positive_rate(place: &str, mbit: f64) -> Result<ropewalk_proto::units::Bitrate, ScenarioError> {
-    // A kilobit to a terabit per second.
-    if (0.001..=1e6).contains(&mbit) {
-        return Ok(bitrate(mbit));
-    }
-    Err(invalid(place, &format!("rate_mbit must be between 0.001 and 1000000, not {mbit}")))
-}
-
-fn share(place: &str, name: &str, value: f64) -> Result<f64, ScenarioError> {
-    if (0.0..=1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(invalid(place, &format!("{name} must be between 0 and 1, not {value}")))
 }
 
 #[cfg(test)]

@@ -53,6 +53,8 @@ pub struct ScenarioReport {
     pub runner: Runner,
     /// Decided losses and jitter.
     pub seed: u64,
+    /// What links with a trace followed, such as `wlan down: generated wlan-walking`.
+    pub traces: Vec<String>,
     /// By name.
     pub values: BTreeMap<&'static str, f64>,
     /// Mbit/s in each second, by name.
@@ -75,6 +77,7 @@ impl ScenarioReport {
             scenario: scenario.name.clone(),
             runner,
             seed: scenario.seed,
+            traces: scenario.traces(),
             values: BTreeMap::new(),
             per_second: BTreeMap::new(),
             drops: BTreeMap::new(),

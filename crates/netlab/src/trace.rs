@@ -6,7 +6,7 @@
 //! (mahimahi, `link_queue.cc`). Files may be compressed with gzip.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ use ropewalk_proto::units::Bitrate;
 /// What one opportunity carries, in bytes at IP level: mahimahi's packet size (1504) without the
 /// four bytes that the TUN device puts in front.
 pub const OPPORTUNITY_BYTES: u64 = 1500;
+
+/// The same in 10^6 bits.
+pub(crate) const OPPORTUNITY_MBIT: f64 = 0.012;
 
 /// A trace longer than this is refused: ten times the longest known (Verizon LTE, 1.8 million).
 const MAX_OPPORTUNITIES: usize = 20_000_000;
@@ -95,7 +98,7 @@ impl Trace {
         let read = |source| TraceError::Read { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(read)?;
         let mut magic = Vec::with_capacity(2);
-        file.by_ref().take(2).read_to_end(&mut magic).map_err(read)?;
+        Read::by_ref(&mut file).take(2).read_to_end(&mut magic).map_err(read)?;
         file.seek(SeekFrom::Start(0)).map_err(read)?;
         let plain = BufReader::new(file);
         // RFC 1952 §2.3.1: a gzip member begins with these two bytes; no line of digits does.
@@ -120,20 +123,51 @@ impl Trace {
                 line,
                 text: content.chars().take(40).collect(),
             })?;
-            if let Some(&before_ms) = at_ms.last()
-                && at < before_ms
-            {
-                return Err(TraceError::Backwards { line, at_ms: at, before_ms });
-            }
-            if at_ms.len() == MAX_OPPORTUNITIES {
-                return Err(TraceError::TooLong { line });
-            }
+            check_next(line, at_ms.last().copied(), at)?;
             at_ms.push(at);
         }
+        Self::of_checked(at_ms)
+    }
+
+    /// One with an opportunity at each of these milliseconds.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]; lines are counted as if these were written.
+    pub fn new(at_ms: Vec<u32>) -> Result<Self, TraceError> {
+        let mut before = None;
+        for (index, &at) in at_ms.iter().enumerate() {
+            check_next(index + 1, before, at)?;
+            before = Some(at);
+        }
+        Self::of_checked(at_ms)
+    }
+
+    fn of_checked(at_ms: Vec<u32>) -> Result<Self, TraceError> {
         if at_ms.last().is_none_or(|&last| last == 0) {
             return Err(TraceError::Empty);
         }
         Ok(Self { at_ms })
+    }
+
+    /// Writes what [`Self::parse`] reads.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, mut to: impl Write) -> io::Result<()> {
+        self.at_ms.iter().try_for_each(|at| writeln!(to, "{at}"))
+    }
+
+    /// Capacity in each whole second of one round, Mbit/s. An opportunity counts for the second that
+    /// ends with it.
+    #[must_use]
+    pub fn per_second(&self) -> Vec<f64> {
+        let mut seconds = vec![0_u32; self.period().as_secs() as usize];
+        for &at in &self.at_ms {
+            if let Some(count) = seconds.get_mut((at.saturating_sub(1) / 1000) as usize) {
+                *count += 1;
+            }
+        }
+        seconds.into_iter().map(|count| f64::from(count) * OPPORTUNITY_MBIT).collect()
     }
 
     /// How long one round lasts.
@@ -146,6 +180,11 @@ impl Trace {
     #[must_use]
     pub fn mean_rate(&self) -> Bitrate {
         Bitrate::from_bytes_in(self.at_ms.len() as u64 * OPPORTUNITY_BYTES, self.period())
+    }
+
+    /// Opportunities after `from` and until `to`, for a trace that began at `origin`.
+    pub(crate) fn count_between(&self, origin: Instant, from: Instant, to: Instant) -> u64 {
+        self.first_after(origin, to).saturating_sub(self.first_after(origin, from))
     }
 
     /// When opportunity `number` comes, counted from 0 over all rounds, for a trace that began at
@@ -173,10 +212,19 @@ impl Trace {
     }
 }
 
+/// Whether `at` may stand on `line`, after `before`.
+fn check_next(line: usize, before: Option<u32>, at: u32) -> Result<(), TraceError> {
+    if let Some(before_ms) = before.filter(|&before| at < before) {
+        return Err(TraceError::Backwards { line, at_ms: at, before_ms });
+    }
+    if line > MAX_OPPORTUNITIES {
+        return Err(TraceError::TooLong { line });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
@@ -231,6 +279,27 @@ mod tests {
         encoder.write_all(b"1\n4\n").unwrap();
         encoder.finish().unwrap();
         assert_eq!(Trace::open(&plain).unwrap(), Trace::open(&packed).unwrap());
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let trace = Trace::new(vec![0, 4, 4, 9]).unwrap();
+        let mut text = Vec::new();
+        trace.write(&mut text).unwrap();
+        assert_eq!(text, b"0\n4\n4\n9\n");
+        assert_eq!(Trace::parse(text.as_slice()).unwrap(), trace);
+        let error = Trace::new(vec![3, 2]).unwrap_err().to_string();
+        assert_eq!(error, "line 2: 2 ms comes after 3 ms");
+    }
+
+    #[test]
+    fn an_opportunity_counts_for_the_second_that_ends_with_it() {
+        let trace = Trace::new(vec![0, 1000, 1000, 1001, 2500]).unwrap();
+        assert_eq!(trace.per_second(), [3.0 * 0.012, 0.012]);
+        let at = |ms: u64| Instant::from_millis(100 + ms);
+        for (from, to, count) in [(0, 1000, 2), (1000, 2500, 3), (2500, 3500, 2)] {
+            assert_eq!(trace.count_between(at(0), at(from), at(to)), count, "{from} to {to}");
+        }
     }
 
     #[test]

@@ -9,9 +9,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ropewalk_netlab::generate::summary::Summary;
+use ropewalk_netlab::generate::{Direction, Draw, Kind};
 use ropewalk_netlab::namespace::remove_stale;
 use ropewalk_netlab::nobody::Nobody;
 use ropewalk_netlab::privilege::{lab_test, lab_test_alone, skipped};
+use ropewalk_netlab::trace::Trace;
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_rw-netlab");
@@ -89,6 +92,25 @@ fn a_signal_removes_the_keys_and_logs_of_a_demo() {
         assert_eq!(end(child, Signal::INT), Some(130));
         assert!(found().is_none(), "{:?}", found());
     });
+}
+
+#[test]
+fn a_generated_link_is_written_and_described() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["plain.mm", "packed.mm.gz"] {
+        let out = folder.path().join(name);
+        let ran = Command::new(PROGRAM)
+            .args(["generate", "hspa", "--seconds", "30", "--seed", "9", "--out"])
+            .arg(&out)
+            .output()
+            .unwrap();
+        let length = Duration::from_secs(30);
+        let draw = Draw { seed: 9, link: "a", direction: Direction::Down, length };
+        let trace = Kind::Hspa.generate(&draw).unwrap().trace;
+        assert_eq!(Trace::open(&out).unwrap(), trace);
+        let told = format!("mean {:.2} Mbit/s", Summary::of(&trace).mean_mbit);
+        assert!(String::from_utf8_lossy(&ran.stdout).contains(&told), "{told}: {ran:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::generate::Kind;
 use crate::profile::Profile;
 
 /// The whole file.
@@ -73,6 +74,11 @@ pub struct SettingsSection {
     pub rate_mbit: Option<f64>,
     /// A mahimahi trace in place of a rate, from the scenario's folder.
     pub trace: Option<PathBuf>,
+    /// One from the folder of recordings, where there is such a folder; its name without `.mm.gz`.
+    pub recorded: Option<String>,
+    /// One generated in place of a rate, for as long as the scenario lasts; beside `recorded`, where
+    /// there is no folder of recordings.
+    pub generated: Option<Kind>,
     /// One way.
     pub delay_ms: Option<f64>,
     /// Standard deviation of the delay.

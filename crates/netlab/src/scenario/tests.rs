@@ -5,6 +5,7 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::units::Bitrate;
 
 use super::*;
+use crate::generate::Kind;
 
 fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse(text, Path::new("."))
@@ -100,6 +101,78 @@ fn a_course_runs_in_virtual_time() {
 }
 
 #[test]
+fn a_recording_is_used_where_its_folder_is_given_and_else_a_generated_link() {
+    let text = "name = \"x\"\nseed = 4\nduration_s = 10\n[[links]]\nname = \"a\"\nrtt_ms = 10\n\
+        both = { recorded = \"walk.down\", generated = \"wlan-walking\" }\n\
+        up = { generated = \"hspa\" }";
+    let recordings = tempfile::tempdir().unwrap();
+    std::fs::write(recordings.path().join("walk.down.mm.gz"), "500\n1000\n").unwrap();
+    let with = |recordings| Scenario::parse(text, Folders { traces: Path::new("."), recordings });
+    let link = |scenario: Scenario| scenario.links[0].clone();
+
+    let recorded = link(with(Some(recordings.path())).unwrap());
+    assert_eq!(recorded.downstream.traces, [TraceSource::Recorded("walk.down".into())]);
+    assert_eq!(recorded.downstream.capacity(3), [0.024; 3]);
+    assert_eq!(recorded.upstream.traces, [TraceSource::Generated(Kind::Hspa)]);
+
+    let generated = link(with(None).unwrap());
+    assert_eq!(generated.downstream.traces[0].to_string(), "generated wlan-walking");
+    let (initial, first) = (&generated.downstream.initial, &generated.downstream.changes[0]);
+    let Rate::Trace(trace) = &first.1.rate else { panic!("{first:?}") };
+    assert_eq!((first.0, trace.period().as_secs()), (Duration::ZERO, 10));
+    assert_eq!(initial.rate, Rate::Fixed(trace.mean_rate()));
+    assert_eq!(generated.downstream, link(with(None).unwrap()).downstream);
+
+    let told = with(Some(recordings.path())).unwrap().traces();
+    assert_eq!(told, ["a down: recording walk.down", "a up: generated hspa"]);
+
+    let absent = with(Some(Path::new("/nowhere"))).unwrap_err().to_string();
+    assert_eq!(absent, "link `a`: cannot read the trace /nowhere/walk.down.mm.gz");
+}
+
+#[test]
+fn a_satellite_moves_the_delay_until_another_rate_holds() {
+    let scenario = with_link(
+        "rtt_ms = 30\ndown = { generated = \"starlink\" }\n\
+         changes = [{ at_s = 100, both = { mtu = 1300 } }, { at_s = 200, down = { rate_mbit = 5 } }]",
+    );
+    let changes = &scenario.unwrap().links[0].downstream.changes;
+    let base = Duration::from_millis(15);
+    let in_reach = |delay| (base..base + Duration::from_millis(10)).contains(&delay);
+    assert!(changes.len() > 10, "{}", changes.len());
+    for (at, conditions) in changes {
+        let seconds = at.as_secs_f64();
+        assert_eq!(conditions.mtu == 1300, seconds >= 100.0, "{seconds}");
+        assert_eq!(matches!(conditions.rate, Rate::Trace(_)), seconds < 200.0, "{seconds}");
+        assert!(in_reach(conditions.delay), "{seconds}");
+    }
+    let delay_at = |second: u64| {
+        let before = changes.iter().rfind(|change| change.0 <= Duration::from_secs(second));
+        before.unwrap().1.delay
+    };
+    assert_ne!(delay_at(99), base);
+    assert_eq!(delay_at(99), delay_at(100));
+    assert_eq!(delay_at(200), base);
+}
+
+#[test]
+fn capacity_follows_rates_traces_and_outages() {
+    let folder = tempfile::tempdir().unwrap();
+    // Two in each round of half a second.
+    std::fs::write(folder.path().join("t.mm"), "250\n500\n").unwrap();
+    let text = "name = \"x\"\n[[links]]\nname = \"a\"\ndown = { rate_mbit = 8 }\n\
+        outages = [{ at_s = 1.5, for_s = 1 }]\n\
+        changes = [{ at_s = 3.25, down = { trace = \"t.mm\" } }, { at_s = 4.25, down = { mtu = 99 } }]";
+    let link = &Scenario::parse(text, folder.path()).unwrap().links[0];
+    let expected = [8.0, 4.0, 4.0, 2.0 + 3.0 * 0.012, 4.0 * 0.012];
+    let capacity = link.downstream.capacity(5);
+    for (second, expected) in expected.iter().enumerate() {
+        assert!((capacity[second] - expected).abs() < 1e-9, "{second}: {capacity:?}");
+    }
+    assert_eq!(link.upstream.capacity(2), [f64::INFINITY, f64::INFINITY]);
+}
+
+#[test]
 fn all_kinds_of_loss_are_understood() {
     let loss = |text: &str| {
         with_link(&format!("both = {{ loss = {text} }}")).map(|s| s.links[0].upstream.initial.loss)
@@ -131,7 +204,18 @@ fn a_wrong_value_is_refused_with_its_place() {
             "up = { mark_probability = 2 }",
             "link `a`: mark_probability must be between 0 and 1, not 2",
         ),
-        ("up = { rate_mbit = 1, trace = \"t\" }", "link `a`: either rate_mbit or trace"),
+        (
+            "up = { rate_mbit = 1, trace = \"t\" }",
+            "link `a`: either rate_mbit or trace or generated",
+        ),
+        (
+            "up = { trace = \"t\", generated = \"5g\" }",
+            "link `a`: either rate_mbit or trace or generated",
+        ),
+        (
+            "up = { recorded = \"t\" }",
+            "link `a`: recorded needs a folder of recordings, or generated beside it",
+        ),
         ("up = { trace = \"absent.mm\" }", "link `a`: cannot read the trace ./absent.mm"),
         (
             "outages = [{ at_s = 1, for_s = 2 }, { at_s = 2, for_s = 1 }]",
@@ -164,6 +248,7 @@ fn an_unknown_name_is_refused_with_line_and_column() {
         "[tunnel]\nsheduler = \"x\"",
         "[[checks]]\nname = \"x\"\nmin = 1",
         "profile = \"isdn\"",
+        "up = { generated = \"isdn\" }",
         "both = { loss = { mean = 0.1 } }",
     ] {
         let text = with_link(lines).unwrap_err().to_string();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use humantime::Duration;
+use ropewalk_netlab::generate::Kind;
 
 /// The emulated network of Ropewalk's tests, by hand.
 #[derive(Parser, Debug)]
@@ -79,6 +80,8 @@ pub(crate) enum Command {
     Scenario(ScenarioArgs),
     /// Run acceptance on this machine's kernel with the real daemons: all proofs, or those named.
     Prove(ProveArgs),
+    /// Generate a link whose rate varies as that of a radio link, and say what it is like.
+    Generate(GenerateArgs),
     /// Build the emulated Internet, use it, take it down; says whether this machine can.
     Selftest,
 }
@@ -121,12 +124,36 @@ pub(crate) struct ScenarioArgs {
     /// Run it in virtual time: needs no privilege and a second or two; TCP is left out.
     #[arg(long = "virtual")]
     pub(crate) in_virtual_time: bool,
+    /// A folder of recorded links (NAME.mm.gz); without it, links are generated.
+    #[arg(long, env = "ROPEWALK_TRACES")]
+    pub(crate) traces: Option<PathBuf>,
     /// Print one JSON object as the last line.
     #[arg(long)]
     pub(crate) json: bool,
     /// The `ropewalk` to run; the one beside this program unless given.
     #[arg(long)]
     pub(crate) program: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct GenerateArgs {
+    /// lte-still, lte-driving, 5g, wlan-walking, starlink or hspa.
+    pub(crate) kind: Kind,
+    /// Length of one round, up to an hour.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+    /// The same seed and name give the same link.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Name of the link.
+    #[arg(long, default_value = "a")]
+    pub(crate) link: String,
+    /// From the user, in place of to the user.
+    #[arg(long)]
+    pub(crate) up: bool,
+    /// Write it as a mahimahi trace; compressed if the name ends in .gz.
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]

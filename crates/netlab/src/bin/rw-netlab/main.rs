@@ -7,6 +7,7 @@
 
 mod args;
 mod demo;
+mod generate;
 mod lab;
 mod prove;
 mod scenario;
@@ -75,6 +76,7 @@ fn run(command: Command) -> Result<ExitCode> {
             enter_lab()?;
             return prove::run(&options);
         }
+        Command::Generate(options) => generate::run(&options)?,
         Command::Selftest => {
             enter_lab()?;
             lab::selftest()?;

@@ -14,7 +14,7 @@ use crate::prove::program_to_run;
 
 /// Runs it; success only where every check held.
 pub(crate) fn run(options: &ScenarioArgs) -> Result<ExitCode> {
-    let scenario = Scenario::open(&options.file)?;
+    let scenario = Scenario::open_with(&options.file, options.traces.as_deref())?;
     let report = if options.in_virtual_time {
         virtual_run::run(&scenario)?
     } else {
@@ -23,6 +23,9 @@ pub(crate) fn run(options: &ScenarioArgs) -> Result<ExitCode> {
     };
     let findings = report.findings(&scenario);
     println!("\n{}: {}\n\n{}", scenario.name, scenario.description, table(&findings));
+    for trace in &report.traces {
+        println!("{trace}");
+    }
     if let Some(why) = &report.void {
         eprintln!("this machine was too busy to tell: {why}");
     }
