@@ -1,3 +1,165 @@
 //! The runner of the experiments.
 
-fn main() {}
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use ropewalk_benches::args::{Arguments, Command, Run};
+use ropewalk_benches::catalogue::Catalogue;
+use ropewalk_benches::error::Outcome;
+use ropewalk_benches::plan::{Asked, Plan};
+use ropewalk_benches::progress::{expected, human};
+use ropewalk_benches::provenance::{Sources, hash};
+use ropewalk_benches::results::Mode;
+use ropewalk_benches::run::{Means, run};
+use ropewalk_benches::store::{Basis, Store};
+use ropewalk_benches::{program, report, table};
+use ropewalk_netlab::privilege::{enter_lab, probe};
+
+fn main() -> ExitCode {
+    match act(&Arguments::parse()) {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            eprintln!("ropewalk-benches: {error:#}");
+            Outcome::of(&error).into()
+        }
+    }
+}
+
+fn act(arguments: &Arguments) -> Result<Outcome> {
+    let folders = Folders::new(arguments)?;
+    let catalogue = Catalogue::open(&folders.scenarios, &folders.traces)?;
+    match &arguments.command {
+        Command::List { json } => list(&catalogue, *json),
+        Command::Run(options) => run_all(&catalogue, &folders, options),
+        Command::Report => {
+            report::run(&folders.out)?;
+            Ok(Outcome::Held)
+        }
+    }
+}
+
+/// Where everything is.
+struct Folders {
+    workspace: PathBuf,
+    scenarios: PathBuf,
+    traces: PathBuf,
+    out: PathBuf,
+    /// What the user named for `out`.
+    told: Option<PathBuf>,
+}
+
+impl Folders {
+    fn new(arguments: &Arguments) -> Result<Self> {
+        // `cargo run` says where the package is now; a program started by itself knows where it was.
+        let package = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let scenarios = arguments.scenarios.clone().unwrap_or_else(|| package.join("scenarios"));
+        let told = arguments.out.clone();
+        Ok(Self {
+            workspace: package.parent().context("the package is in no workspace")?.to_owned(),
+            traces: arguments.traces.clone().unwrap_or_else(|| scenarios.join("traces")),
+            scenarios,
+            out: told.clone().unwrap_or_else(|| package.join("results")),
+            told,
+        })
+    }
+
+    /// What is neither sources nor results.
+    fn scratch(&self) -> PathBuf {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        target.unwrap_or_else(|| self.workspace.join("target")).join("ropewalk-benches")
+    }
+
+    /// Where results go. Quick ones do not take the place of others.
+    fn results(&self, quick: bool) -> PathBuf {
+        match &self.told {
+            None if quick => self.scratch().join("quick"),
+            _ => self.out.clone(),
+        }
+    }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn list(catalogue: &Catalogue, json: bool) -> Result<Outcome> {
+    let plan = |experiment: &_, mode| {
+        Plan::new(Clone::clone(experiment), Asked { mode, quick: false, seed: 1 })
+    };
+    let experiments = catalogue.choose(&[])?;
+    let plans: Vec<[Plan; 2]> =
+        experiments.iter().map(|experiment| Mode::ALL.map(|mode| plan(experiment, mode))).collect();
+    if json {
+        println!("{}", serde_json::to_string_pretty(&table::listed(&plans, threads()))?);
+    } else {
+        println!("{}", table::list(&plans, threads()));
+    }
+    Ok(Outcome::Held)
+}
+
+fn run_all(catalogue: &Catalogue, folders: &Folders, options: &Run) -> Result<Outcome> {
+    let mode = if options.real { Mode::Real } else { Mode::Simulated };
+    let asked = Asked { mode, quick: options.quick, seed: options.seed };
+    let experiments = catalogue.choose(&options.names)?;
+    let plans: Vec<Plan> = experiments.into_iter().map(|one| Plan::new(one, asked)).collect();
+    let own = std::env::current_exe().context("finding this program")?;
+    let program = match mode {
+        Mode::Simulated => None,
+        // What is missing is told before the time is spent to build, which needs the network that is
+        // not there within a lab.
+        Mode::Real => {
+            probe()?;
+            let program = program::build(&folders.workspace)?;
+            enter_lab()?;
+            Some(program)
+        }
+    };
+    let threads = options.threads.unwrap_or_else(threads);
+    say_plan(&plans, threads);
+    let sources = Sources::of(&folders.workspace);
+    let means =
+        Means { threads, traces: &folders.traces, program: program.as_deref(), sources: &sources };
+    let out = folders.results(options.quick);
+    let mut all = Vec::new();
+    for plan in &plans {
+        let mut made_of: Vec<PathBuf> = vec![own.clone(), catalogue.path(&plan.experiment.name)];
+        made_of.extend(program.clone());
+        let made_of: Vec<&Path> = made_of.iter().map(PathBuf::as_path).collect();
+        let basis = Basis {
+            name: plan.experiment.name.clone(),
+            mode,
+            quick: options.quick,
+            seed: options.seed,
+            commit: sources.commit.clone(),
+            code: hash(&made_of)?,
+        };
+        let mut store = Store::open(&folders.scratch(), &basis, options.fresh)?;
+        let results = run(plan, &mut store, &means)?;
+        let path = results.write(&out)?;
+        store.remove();
+        if !options.json {
+            println!("{}", table::results(&results));
+        }
+        eprintln!("written: {}", path.display());
+        all.push(results);
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&all)?);
+    }
+    let mut checks = all.iter().flat_map(|results| &results.cases).flat_map(|case| &case.checks);
+    Ok(if checks.all(|check| check.ok) { Outcome::Held } else { Outcome::Failed })
+}
+
+fn say_plan(plans: &[Plan], threads: usize) {
+    for plan in plans {
+        let (cases, runs) = (plan.cases.len(), plan.jobs().len());
+        let time = human(expected(plan, threads));
+        let (name, mode) = (&plan.experiment.name, plan.asked.mode.as_str());
+        eprintln!("{name}: {cases} cases, {runs} runs, {mode}, about {time}");
+    }
+}

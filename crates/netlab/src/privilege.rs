@@ -78,6 +78,14 @@ pub fn enter_lab() -> Result<(), LabError> {
     Err(LabError::Io { what: "starting `unshare`".into(), source: again.exec() })
 }
 
+/// Whether [`enter_lab`] can succeed, without doing it.
+///
+/// # Errors
+/// [`LabError::Missing`] with the first need not met.
+pub fn probe() -> Result<(), LabError> {
+    if is_root() { probe_inside() } else { probe_outside() }.map_err(LabError::Missing)
+}
+
 /// Runs `body` as (part of) the test `name` (its full path, as the test harness prints it) where
 /// networks can be built. As root at once; without root the test program is started again inside a
 /// user namespace for this one test. Where a need is missing the reason is printed, and the test

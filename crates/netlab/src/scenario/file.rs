@@ -66,6 +66,60 @@ pub struct LinkSection {
     pub changes: Vec<ChangeSection>,
 }
 
+impl LinkSection {
+    /// The same link with what `other` says in place of what this one says of it.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let settings =
+            |ours: &Option<SettingsSection>, theirs: &Option<SettingsSection>| match (ours, theirs)
+            {
+                (Some(ours), Some(theirs)) => Some(ours.with(theirs)),
+                (ours, theirs) => theirs.clone().or_else(|| ours.clone()),
+            };
+        Self {
+            name: other.name.clone(),
+            profile: other.profile.or(self.profile),
+            rtt_ms: other.rtt_ms.or(self.rtt_ms),
+            both: settings(&self.both, &other.both),
+            up: settings(&self.up, &other.up),
+            down: settings(&self.down, &other.down),
+            nat_udp_timeout_s: other.nat_udp_timeout_s.or(self.nat_udp_timeout_s),
+            outages: if other.outages.is_empty() { &self.outages } else { &other.outages }.clone(),
+            changes: if other.changes.is_empty() { &self.changes } else { &other.changes }.clone(),
+        }
+    }
+}
+
+impl SettingsSection {
+    /// These settings with what `other` says in place of what these say of it.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        // Ways to say the rate exclude each other: the later one wins over all.
+        let paced = if other.paces() { other } else { self };
+        Self {
+            rate_mbit: paced.rate_mbit,
+            trace: paced.trace.clone(),
+            recorded: paced.recorded.clone(),
+            generated: paced.generated,
+            delay_ms: other.delay_ms.or(self.delay_ms),
+            jitter_ms: other.jitter_ms.or(self.jitter_ms),
+            reorder: other.reorder.or(self.reorder),
+            loss: other.loss.or(self.loss),
+            queue_ms: other.queue_ms.or(self.queue_ms),
+            queue_packets: other.queue_packets.or(self.queue_packets),
+            mtu: other.mtu.or(self.mtu),
+            mark_above_ms: other.mark_above_ms.or(self.mark_above_ms),
+            mark_probability: other.mark_probability.or(self.mark_probability),
+        }
+    }
+
+    /// Whether they say how fast the link is.
+    fn paces(&self) -> bool {
+        let Self { rate_mbit, trace, recorded, generated, .. } = self;
+        rate_mbit.is_some() || trace.is_some() || recorded.is_some() || generated.is_some()
+    }
+}
+
 /// Conditions of one direction; what is absent stays as it is.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

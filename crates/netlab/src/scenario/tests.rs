@@ -65,6 +65,21 @@ fn the_special_setting_wins_over_the_general_one() {
 }
 
 #[test]
+fn a_link_told_again_keeps_what_is_not_said_of_it() {
+    let link = |text: &str| -> LinkSection { toml::from_str(text).unwrap() };
+    let base = link(
+        "name = \"a\"\nrtt_ms = 10\nboth = { rate_mbit = 5, queue_ms = 100 }\n\
+         outages = [{ at_s = 1, for_s = 1 }]",
+    );
+    let other = link("name = \"a\"\nboth = { trace = \"t\", loss = 0.1 }\nup = { mtu = 9 }");
+    let expected = link(
+        "name = \"a\"\nrtt_ms = 10\nboth = { trace = \"t\", loss = 0.1, queue_ms = 100 }\n\
+         up = { mtu = 9 }\noutages = [{ at_s = 1, for_s = 1 }]",
+    );
+    assert_eq!(base.with(&other), expected);
+}
+
+#[test]
 fn changes_and_outages_happen_in_the_order_of_time() {
     let scenario = with_link(
         "outages = [{ at_s = 3, for_s = 2 }, { at_s = 1, for_s = 0.5, direction = \"up\", lose = \"arrivals\" }]\n\

@@ -1,0 +1,67 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Ropewalk's experiments, in virtual time and on the real kernel.
+#[derive(Debug, Parser)]
+#[command(name = "ropewalk-benches", version)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// The folder of experiment files.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub scenarios: Option<PathBuf>,
+    /// The folder of recorded links; `traces` beside the experiment files if absent.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub traces: Option<PathBuf>,
+    /// The folder of results; `benches/results` if absent, and for quick runs one below `target`.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The experiments: what each shows, how many runs it has, and how long they take.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Runs experiments and writes their results. Exit status: 0 all that had to hold did, 1 a check
+    /// failed, 2 bad input, 3 it cannot run here.
+    Run(Run),
+    /// Draws tables and pictures from the results.
+    Report,
+}
+
+/// How to run.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Experiments; all if none is named.
+    pub names: Vec<String>,
+    /// In virtual time (the default).
+    #[arg(long, conflicts_with = "real")]
+    pub simulated: bool,
+    /// On this machine's kernel, with the real daemons in network namespaces.
+    #[arg(long)]
+    pub real: bool,
+    /// One short run of each case: for a look, not for figures.
+    #[arg(long)]
+    pub quick: bool,
+    /// Prints the results as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// What the seeds of the runs begin with.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Forgets the finished runs of an interrupted call.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Threads of simulated runs; as many as there are cores if absent.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}

@@ -1,0 +1,178 @@
+//! An experiment: what its file says, checked, with the links of each point put together.
+
+use std::path::Path;
+
+use ropewalk_netlab::scenario::file::{LinkSection, ScenarioFile, TunnelSection};
+use ropewalk_netlab::scenario::{Link, Scenario};
+use ropewalk_proto::units::Bitrate;
+
+use crate::error::BadInput;
+use crate::file::{CheckSection, Effort, ExperimentFile, PointSection};
+use crate::results::{LinkSummary, Mode, rounded};
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The name of its file.
+    pub name: String,
+    /// The file.
+    pub file: ExperimentFile,
+    /// The places on its axis.
+    pub points: Vec<Point>,
+}
+
+/// One place on the axis.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// For people; once in the experiment.
+    pub label: String,
+    /// For a picture.
+    pub value: f64,
+    /// All its links.
+    pub links: Vec<LinkSection>,
+    /// What they are like downstream.
+    pub summaries: Vec<LinkSummary>,
+}
+
+/// What is wrong, and at which byte of the file.
+type Fault = (usize, String);
+
+impl Experiment {
+    /// Reads a file whose traces lie in `traces`.
+    ///
+    /// # Errors
+    /// [`BadInput`] with path, line and key.
+    pub fn open(path: &Path, traces: &Path) -> Result<Self, BadInput> {
+        let place = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| BadInput(format!("cannot read {place}: {error}")))?;
+        let file: ExperimentFile =
+            toml::from_str(&text).map_err(|error| BadInput(format!("{place}: {error}")))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let points = check_names(&file).and_then(|()| points(&file, traces));
+        let points = points.map_err(|(at, problem)| {
+            let line = text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+            BadInput(format!("{place}: line {line}: {problem}"))
+        })?;
+        Ok(Self { name, file, points })
+    }
+
+    /// How much is run in a mode.
+    #[must_use]
+    pub fn effort(&self, mode: Mode) -> &Effort {
+        match mode {
+            Mode::Simulated => &self.file.simulated,
+            Mode::Real => &self.file.real,
+        }
+    }
+}
+
+/// The points with their links.
+fn points(file: &ExperimentFile, traces: &Path) -> Result<Vec<Point>, Fault> {
+    let point = |section: &toml::Spanned<PointSection>| {
+        let PointSection { label, value, links } = section.get_ref();
+        let links = together(&file.links, links);
+        let summaries = summaries(&links, traces)
+            .map_err(|problem| (section.span().start, format!("point `{label}`: {problem}")))?;
+        Ok(Point { label: label.clone(), value: *value, links, summaries })
+    };
+    file.points.iter().map(point).collect()
+}
+
+/// The links in common, changed and added to by those of a point.
+fn together(common: &[LinkSection], own: &[LinkSection]) -> Vec<LinkSection> {
+    let mut links = common.to_vec();
+    for own in own {
+        match links.iter_mut().find(|link| link.name == own.name) {
+            Some(link) => *link = link.with(own),
+            None => links.push(own.clone()),
+        }
+    }
+    links
+}
+
+fn summaries(links: &[LinkSection], traces: &Path) -> Result<Vec<LinkSummary>, String> {
+    let file = ScenarioFile {
+        name: String::new(),
+        description: String::new(),
+        seed: 0,
+        duration_s: None,
+        links: links.to_vec(),
+        traffic: Vec::new(),
+        tunnel: TunnelSection::default(),
+        checks: Vec::new(),
+    };
+    let scenario = Scenario::from_file(file, traces).map_err(|error| error.to_string())?;
+    let known =
+        |link: &Link| summary(link).ok_or_else(|| format!("link `{}` needs rate_mbit", link.name));
+    scenario.links.iter().map(known).collect()
+}
+
+/// `None` where it has no rate.
+fn summary(link: &Link) -> Option<LinkSummary> {
+    let (down, up) = (&link.downstream.initial, &link.upstream.initial);
+    #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
+    let mbit = |rate: Bitrate| rate.as_bps() as f64 / 1e6;
+    Some(LinkSummary {
+        name: link.name.clone(),
+        rate_mbit: rounded(mbit(down.rate.mean()?)),
+        rtt_ms: rounded((down.delay + up.delay).as_secs_f64() * 1e3),
+        loss: rounded(down.loss.mean()),
+        jitter_ms: rounded(down.jitter.as_secs_f64() * 1e3),
+    })
+}
+
+/// Whether what names something of the file names something that is there.
+fn check_names(file: &ExperimentFile) -> Result<(), Fault> {
+    let points: Vec<&str> = file.points.iter().map(|p| p.get_ref().label.as_str()).collect();
+    let series: Vec<&str> = file.series.iter().map(|series| series.name.as_str()).collect();
+    for (place, point) in file.points.iter().enumerate() {
+        let label = &point.get_ref().label;
+        if points[..place].contains(&label.as_str()) {
+            return Err((point.span().start, format!("label: `{label}` is there twice")));
+        }
+    }
+    for effort in [&file.simulated, &file.real] {
+        for (key, chosen, known) in
+            [("points", &effort.points, &points), ("series", &effort.series, &series)]
+        {
+            for name in chosen.iter().flatten() {
+                let unknown = |problem| (name.span().start, problem);
+                known_or(key, name.get_ref(), known).map_err(unknown)?;
+            }
+        }
+        for traffic in effort.traffic.iter().flatten() {
+            if !file.traffic.contains(traffic.get_ref()) {
+                let problem =
+                    format!("traffic: there is no `{}` above", traffic.get_ref().as_str());
+                return Err((traffic.span().start, problem));
+            }
+        }
+    }
+    for check in &file.checks {
+        check_check(check.get_ref(), &points, &series)
+            .map_err(|problem| (check.span().start, problem))?;
+    }
+    Ok(())
+}
+
+fn check_check(check: &CheckSection, points: &[&str], series: &[&str]) -> Result<(), String> {
+    known_or("series", &check.series, series)?;
+    for point in check.points.iter().flatten() {
+        known_or("points", point, points)?;
+    }
+    if let Some(other) = &check.at_least_series {
+        return known_or("at_least_series", other, series);
+    }
+    if check.at_least.is_none() && check.at_most.is_none() {
+        return Err("a check needs at_least, at_least_series or at_most".to_owned());
+    }
+    Ok(())
+}
+
+fn known_or(key: &str, name: &str, known: &[&str]) -> Result<(), String> {
+    if known.contains(&name) {
+        return Ok(());
+    }
+    Err(format!("{key}: there is no `{name}`, only {}", known.join(", ")))
+}

@@ -1,0 +1,146 @@
+//! What stands in an experiment file. Links and settings of the tunnel are the sections of a scenario
+//! file (`ropewalk_netlab::scenario`); `benches/README.md` explains the others by example.
+
+use ropewalk_netlab::scenario::file::{LinkSection, TunnelSection};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::results::{Mode, Traffic};
+
+/// The whole file.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentFile {
+    /// For a heading.
+    pub title: String,
+    /// Whose experiment it is: paper and section, or where it was published.
+    pub source: String,
+    /// What it shows, in one sentence.
+    pub shows: String,
+    /// What varies from point to point.
+    pub axis: String,
+    /// What runs through the tunnel, one after the other.
+    pub traffic: Vec<Traffic>,
+    /// What UDP sends, payload in Mbit/s; the sum of the links' rates if absent.
+    pub offered_mbit: Option<f64>,
+    /// In virtual time.
+    pub simulated: Effort,
+    /// On the kernel.
+    pub real: Effort,
+    /// What the links of all points have in common.
+    #[serde(default)]
+    pub links: Vec<LinkSection>,
+    /// `[[points]]`
+    pub points: Vec<Spanned<PointSection>>,
+    /// `[[series]]`
+    pub series: Vec<SeriesSection>,
+    /// `[[checks]]`
+    #[serde(default)]
+    pub checks: Vec<Spanned<CheckSection>>,
+}
+
+/// How much is run in a mode.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Effort {
+    /// How often.
+    pub runs: usize,
+    /// How long.
+    pub seconds: f64,
+    /// Only these points, by label.
+    pub points: Option<Vec<Spanned<String>>>,
+    /// Only these series.
+    pub series: Option<Vec<Spanned<String>>>,
+    /// Only this traffic.
+    pub traffic: Option<Vec<Spanned<Traffic>>>,
+}
+
+/// One place on the axis.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointSection {
+    /// For people; once in the file.
+    pub label: String,
+    /// For a picture.
+    pub value: f64,
+    /// What its links have beyond those in common, by name; others are added.
+    #[serde(default)]
+    pub links: Vec<LinkSection>,
+}
+
+/// One curve.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeriesSection {
+    /// Once in the file.
+    pub name: String,
+    /// Which links it uses.
+    #[serde(default)]
+    pub uses: Uses,
+    /// How the tunnel is set; the daemons' default if absent.
+    #[serde(default)]
+    pub tunnel: TunnelSection,
+}
+
+/// Which links a series uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Uses {
+    /// All of the point.
+    #[default]
+    All,
+    /// One like the first, with the rates of all of them.
+    OneOfTheSum,
+    /// Each alone; the one that carried most counts.
+    BestAlone,
+}
+
+/// What must hold in each case that it is about.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckSection {
+    /// Of this series.
+    pub series: String,
+    /// With this traffic only.
+    pub traffic: Option<Traffic>,
+    /// At these points only.
+    pub points: Option<Vec<String>>,
+    /// In this mode only.
+    pub mode: Option<Mode>,
+    /// Which value: its median over the runs.
+    pub value: String,
+    /// At least this.
+    pub at_least: Option<f64>,
+    /// At least what this other series has at the same point with the same traffic.
+    pub at_least_series: Option<String>,
+    /// At most this.
+    pub at_most: Option<f64>,
+    /// Whether the worst run counts in place of the median.
+    #[serde(default)]
+    pub each_run: bool,
+}
+
+impl Effort {
+    /// Whether a point is run.
+    #[must_use]
+    pub fn has_point(&self, label: &str) -> bool {
+        chosen(self.points.as_deref(), |point| point == label)
+    }
+
+    /// Whether a series is run.
+    #[must_use]
+    pub fn has_series(&self, name: &str) -> bool {
+        chosen(self.series.as_deref(), |series| series == name)
+    }
+
+    /// Whether this traffic is run.
+    #[must_use]
+    pub fn has_traffic(&self, traffic: Traffic) -> bool {
+        chosen(self.traffic.as_deref(), |other| *other == traffic)
+    }
+}
+
+/// Whether one is meant, or there is no choice.
+fn chosen<T>(names: Option<&[Spanned<T>]>, is_meant: impl Fn(&T) -> bool) -> bool {
+    names.is_none_or(|names| names.iter().any(|name| is_meant(name.get_ref())))
+}

@@ -1,0 +1,263 @@
+//! From what a run measured to what stands in the results: common names, limits, cases and their checks.
+
+use std::collections::BTreeMap;
+
+use ropewalk_netlab::limit::{TCP_HEADERS, TUNNEL_OVERHEAD, UDP_HEADERS, payload_share};
+use ropewalk_netlab::scenario_report::ScenarioReport;
+use ropewalk_proto::config::TunnelConfig;
+
+use crate::file::CheckSection;
+use crate::plan::{Candidate, PlannedCase};
+use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, rounded};
+
+/// Names of a scenario's report that mean the same here; what stands for the traffic is left out.
+const COMMON: [&str; 6] =
+    ["late_percent", "wait_p99_ms", "ping_p50_ms", "ping_p99_ms", "ping_lost_percent", "inner_mtu"];
+/// Names of the traffic's own values, there behind `udp_` or `tcp_`, and here.
+const OWN: [(&str, &str); 7] = [
+    ("mbit", "goodput_mbit"),
+    ("lost_percent", "lost_percent"),
+    ("delay_p50_ms", "delay_p50_ms"),
+    ("delay_p95_ms", "delay_p95_ms"),
+    ("delay_p99_ms", "delay_p99_ms"),
+    ("variation", "coefficient_of_variation"),
+    ("lowest_second_percent", "lowest_second_percent_of_mean"),
+];
+
+/// The most payload that links can carry for this traffic, Mbit/s: full packets, of which each link loses
+/// its share.
+#[must_use]
+pub fn limit_mbit(links: &[LinkSummary], traffic: Traffic, inner_mtu: u16) -> f64 {
+    let headers = match traffic {
+        Traffic::Udp => UDP_HEADERS,
+        Traffic::TcpCubic | Traffic::TcpBbr => TCP_HEADERS,
+    };
+    let carried: f64 = links.iter().map(|link| link.rate_mbit * (1.0 - link.loss)).sum();
+    carried * payload_share(inner_mtu, headers)
+}
+
+/// What came of a run, as it stands in the results.
+#[must_use]
+pub fn run_of(
+    report: &ScenarioReport,
+    case: &PlannedCase,
+    candidate: &Candidate,
+    first: bool,
+) -> Run {
+    let prefix = if case.traffic == Traffic::Udp { "udp" } else { "tcp" };
+    let mut values = BTreeMap::new();
+    let mut note = |name: &str, value: f64| {
+        // What was not measured is absent.
+        if value.is_finite() {
+            values.insert(name.to_owned(), rounded(value));
+        }
+    };
+    for name in COMMON {
+        note(name, report.value(name));
+    }
+    for (theirs, ours) in OWN {
+        note(ours, report.value(&format!("{prefix}_{theirs}")));
+    }
+    let goodput = report.value(&format!("{prefix}_mbit"));
+    note("percent_of_sum", 100.0 * goodput / case.sum_mbit);
+    let limit =
+        limit_mbit(&candidate.summaries, case.traffic, inner_mtu(report.value("inner_mtu")));
+    note("percent_of_limit", 100.0 * goodput / limit);
+    if case.traffic == Traffic::Udp {
+        note("in_order_percent", report.value("in_order_percent"));
+    }
+    let mut per_second = BTreeMap::new();
+    if first {
+        let mut keep = |ours: &str, theirs: &str| {
+            if let Some(series) = report.per_second.get(theirs) {
+                per_second.insert(ours.to_owned(), series.iter().copied().map(rounded).collect());
+            }
+        };
+        keep("goodput_mbit", prefix);
+        // TCP gives its application nothing out of order.
+        keep("in_order_mbit", if case.traffic == Traffic::Udp { "udp_in_order" } else { prefix });
+    }
+    let shares = report.share_percent.iter();
+    Run {
+        seed: report.seed,
+        void: report.void.clone(),
+        values,
+        per_second,
+        drops: report.drops.clone(),
+        share_percent: shares.map(|(link, share)| (link.clone(), rounded(*share))).collect(),
+        congestion_control: report.congestion_control.clone(),
+    }
+}
+
+/// The inner MTU measured, or that of IPv4 paths with the largest packets that the tunnel tries.
+fn inner_mtu(measured: f64) -> u16 {
+    let usual = TunnelConfig::default().max_mtu - TUNNEL_OVERHEAD;
+    // An MTU is a whole number below 2^16; what was not measured is not finite.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just said")]
+    if measured.is_finite() { measured as u16 } else { usual }
+}
+
+/// A case from the runs of its candidates (those of one after the other); the candidate with the highest
+/// median of goodput counts. Its checks come later.
+#[must_use]
+pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
+    let goodput = |runs: &[Run]| spread(runs, "goodput_mbit").map_or(0.0, |spread| spread.median);
+    let best = case
+        .candidates
+        .iter()
+        .zip(runs)
+        .max_by(|(_, one), (_, other)| goodput(one).total_cmp(&goodput(other)));
+    let (links, runs) = best.map_or_else(
+        || (Vec::new(), Vec::new()),
+        |(candidate, runs)| (candidate.summaries.clone(), runs),
+    );
+    let mtu = runs.iter().find_map(|run| run.values.get("inner_mtu").copied());
+    let limit_mbit = limit_mbit(&links, case.traffic, inner_mtu(mtu.unwrap_or(f64::NAN)));
+    let names: Vec<&String> = runs.iter().flat_map(|run| run.values.keys()).collect();
+    let summary =
+        names.into_iter().filter_map(|name| Some((name.clone(), spread(&runs, name)?))).collect();
+    Case {
+        id: case.id.clone(),
+        point: case.point.clone(),
+        series: case.series.clone(),
+        traffic: case.traffic,
+        links,
+        sum_mbit: rounded(case.sum_mbit),
+        limit_mbit: rounded(limit_mbit),
+        seconds: case.seconds,
+        planned_runs: case.runs,
+        runs,
+        summary,
+        checks: Vec::new(),
+    }
+}
+
+/// A value over the runs that are not void.
+fn spread(runs: &[Run], name: &str) -> Option<Spread> {
+    let sound = runs.iter().filter(|run| run.void.is_none());
+    Spread::of(sound.filter_map(|run| run.values.get(name).copied()).collect())
+}
+
+/// Holds the checks of the plan against the cases, which are in the same order.
+pub fn check(planned: &[PlannedCase], cases: &mut [Case]) {
+    let checked: Vec<Vec<Checked>> = planned
+        .iter()
+        .zip(cases.iter())
+        .map(|(plan, case)| plan.checks.iter().map(|check| outcome(check, case, cases)).collect())
+        .collect();
+    for (case, checked) in cases.iter_mut().zip(checked) {
+        case.checks = checked;
+    }
+}
+
+fn outcome(check: &CheckSection, case: &Case, cases: &[Case]) -> Checked {
+    let spread = case.summary.get(&check.value);
+    let measured = spread.map(|spread| match (check.each_run, check.at_most) {
+        (false, _) => spread.median,
+        (true, None) => spread.lowest,
+        (true, Some(_)) => spread.highest,
+    });
+    let other = check.at_least_series.as_ref().and_then(|series| {
+        let same = |other: &&Case| {
+            &other.series == series
+                && other.point.label == case.point.label
+                && other.traffic == case.traffic
+        };
+        let other = cases.iter().find(same)?.summary.get(&check.value)?;
+        Some(other.median)
+    });
+    let at_least = check.at_least.into_iter().chain(other).reduce(f64::max);
+    let unknown = check.at_least_series.is_some() && other.is_none();
+    let within = |value: f64| {
+        at_least.is_none_or(|bound| value >= bound)
+            && check.at_most.is_none_or(|bound| value <= bound)
+    };
+    Checked {
+        value: check.value.clone(),
+        at_least,
+        at_most: check.at_most,
+        measured,
+        ok: !unknown && measured.is_some_and(within),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Point;
+
+    fn link(rate_mbit: f64, loss: f64) -> LinkSummary {
+        LinkSummary { name: "a".into(), rate_mbit, rtt_ms: 10.0, loss, jitter_ms: 0.0 }
+    }
+
+    #[test]
+    fn limits_are_those_of_full_packets_of_what_is_not_lost() {
+        let links = [link(8.0, 0.0), link(2.0, 0.5)];
+        let of = |traffic| limit_mbit(&links, traffic, inner_mtu(f64::NAN));
+        assert!((of(Traffic::Udp) - 9.0 * 1412.0 / 1500.0).abs() < 1e-9);
+        assert!((of(Traffic::TcpCubic) - 9.0 * 1388.0 / 1500.0).abs() < 1e-9);
+        assert!(
+            (limit_mbit(&links[..1], Traffic::TcpBbr, 1420) - 8.0 * 1368.0 / 1480.0).abs() < 1e-9
+        );
+    }
+
+    fn case(series: &str, goodputs: &[f64]) -> Case {
+        let run = |goodput: &f64| Run {
+            seed: 1,
+            void: (*goodput == 0.0).then(|| "busy".to_owned()),
+            values: [("goodput_mbit".to_owned(), *goodput)].into(),
+            per_second: BTreeMap::new(),
+            drops: BTreeMap::new(),
+            share_percent: BTreeMap::new(),
+            congestion_control: None,
+        };
+        let runs: Vec<Run> = goodputs.iter().map(run).collect();
+        let summary = spread(&runs, "goodput_mbit").map(|spread| ("goodput_mbit".into(), spread));
+        Case {
+            id: series.to_owned(),
+            point: Point { axis: "x".into(), label: "1".into(), value: 1.0 },
+            series: series.to_owned(),
+            traffic: Traffic::Udp,
+            links: Vec::new(),
+            sum_mbit: 10.0,
+            limit_mbit: 9.0,
+            seconds: 1.0,
+            planned_runs: runs.len(),
+            runs,
+            summary: summary.into_iter().collect(),
+            checks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_check_is_about_the_median_or_about_each_run_and_void_runs_say_nothing() {
+        let cases =
+            [case("ours", &[5.0, 0.0, 7.0, 6.0]), case("single", &[5.5]), case("void", &[0.0])];
+        let base = CheckSection {
+            series: "ours".into(),
+            traffic: None,
+            points: None,
+            mode: None,
+            value: "goodput_mbit".into(),
+            at_least: None,
+            at_least_series: None,
+            at_most: None,
+            each_run: false,
+        };
+        let held = |check: &CheckSection, case: usize| {
+            let checked = outcome(check, &cases[case], &cases);
+            (checked.measured, checked.at_least, checked.ok)
+        };
+        let median = CheckSection { at_least: Some(6.0), ..base.clone() };
+        assert_eq!(held(&median, 0), (Some(6.0), Some(6.0), true));
+        let each = CheckSection { each_run: true, ..median.clone() };
+        assert_eq!(held(&each, 0), (Some(5.0), Some(6.0), false));
+        let worst = CheckSection { at_least: None, at_most: Some(6.5), ..each };
+        assert_eq!(held(&worst, 0), (Some(7.0), None, false));
+        let against = CheckSection { at_least_series: Some("single".into()), ..base.clone() };
+        assert_eq!(held(&against, 0), (Some(6.0), Some(5.5), true));
+        let unknown = CheckSection { at_least_series: Some("void".into()), ..base };
+        assert_eq!(held(&unknown, 0), (Some(6.0), None, false));
+        assert_eq!(held(&median, 2), (None, Some(6.0), false));
+    }
+}
