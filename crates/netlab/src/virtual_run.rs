@@ -1,8 +1,9 @@
 //! A scenario file in virtual time, with the real core: the twin of the run on the kernel.
 //!
-//! The scenario begins when the links of the tunnel are up. What needs a kernel's TCP is left out, and what
-//! it would have measured is [told as such](KERNEL_ONLY), so that one file serves both. The first
-//! traffic of a kind is the one that is told; the others are load.
+//! The scenario begins when the links of the tunnel are up. TCP is [that of the lab](crate::tcp), which has
+//! CUBIC; a stream that is to use another congestion control is left out, and what it would have measured is
+//! [told as such](KERNEL_ONLY), so that one file serves both. The first traffic of a kind is the one that is
+//! told; the others are load.
 
 use std::time::Duration;
 
@@ -23,21 +24,33 @@ use crate::scenario::file::{Direction, TrafficKind, TrafficSection, TunnelSectio
 use crate::scenario::{Course, Link, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stats::percent;
-use crate::stream::{Stream, run as run_streams};
+use crate::stream::{Stream, run_all};
+use crate::tcp::{Load, TcpFlow};
 
-/// Values that only a kernel's TCP can give; the last one where no UDP stream runs downstream.
-pub const KERNEL_ONLY: [&str; 5] =
-    ["tcp_mbit", "tcp_percent_of_sum", "sha256_ok", "longest_stall_ms", "seconds_to_reuse"];
+/// Values that only a kernel can give where a stream uses another congestion control.
+pub const KERNEL_ONLY: [&str; 7] = [
+    "tcp_mbit",
+    "tcp_percent_of_sum",
+    "tcp_variation",
+    "tcp_lowest_second_percent",
+    "sha256_ok",
+    "longest_stall_ms",
+    "seconds_to_reuse",
+];
 
 /// Until the links are up and their path MTUs are known.
 const SETTLING: Duration = Duration::from_secs(3);
-/// How long traffic without an end of its own lasts: what needs TCP has none here.
+/// How long traffic without an end of its own may last.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// What is still under way at the end comes within this time.
 const REST: Duration = Duration::from_secs(2);
 /// What counts as data on a link that returns: more than probes and keepalives make in that time.
 const CARRIED: u64 = 20_000;
-/// How often a link that returns is looked at, and for how long.
+/// The congestion control of TCP here.
+const CONGESTION: &str = "cubic";
+/// An upload may take so many times as long as the links need at best.
+const UPLOAD_PATIENCE: u32 = 4;
+/// How often a link that returns is looked at, and for how long; and whether all traffic has ended.
 const POLL: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Echoes of a ping by the second, and their length: that of `ping`.
@@ -128,55 +141,131 @@ fn plan<T>(netem: &mut Netem<T>, course: &Course, start: Instant) {
 
 fn play(lab: &mut TunnelLab, scenario: &Scenario) -> ScenarioReport {
     let start = lab.now;
-    let mtu = usize::from(lab.client.stats().inner_mtu.unwrap_or(1200));
-    let limit = scenario.duration.unwrap_or(LONGEST);
-    let told: Vec<_> = scenario
-        .traffic
-        .iter()
-        .filter_map(|traffic| Some((traffic, stream(traffic, mtu, start, limit)?)))
-        .collect();
-    let (sections, mut streams): (Vec<_>, Vec<_>) = told.into_iter().unzip();
-    let last = streams.iter().map(Stream::end).max().unwrap_or(start);
-    let end = scenario.duration.map_or(last, |duration| start + duration);
-    let watched = sections.iter().any(|section| {
-        section.kind == TrafficKind::Udp && towards(section.direction) == Towards::Client
-    });
-    let mut returns = if watched { returns(scenario) } else { Vec::new() };
+    let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
+    let mut traffic = Traffic::default();
+    for section in &scenario.traffic {
+        traffic.add(section, scenario, mtu, start);
+    }
+    let end = scenario.duration.map(|duration| start + duration);
+    let mut returns = if traffic.fills_downstream() { returns(scenario) } else { Vec::new() };
     let mut reuse = Vec::new();
-    while let Some((at, link)) = returns.pop().filter(|(at, _)| start + *at < end) {
+    while let Some((at, link)) = returns.pop() {
         // Of two at the same moment, the later one looked at may only seem slower.
         let at = (start + at).max(lab.now);
-        run_streams(lab, &mut streams, at);
-        reuse.push(time_until_reuse(lab, &mut streams, link));
+        traffic.run(lab, end.map_or(at, |end| end.min(at)));
+        if lab.now < at {
+            break;
+        }
+        reuse.push(traffic.time_until_reuse(lab, link));
     }
-    let rest = (end + REST).max(lab.now);
-    run_streams(lab, &mut streams, rest);
-    report(lab, scenario, &sections, &streams, &reuse)
+    traffic.run(lab, end.unwrap_or(start + LONGEST));
+    let rest = lab.now + REST;
+    run_all(lab, &mut traffic.streams, &mut traffic.flows, rest);
+    report(lab, scenario, &traffic, &reuse)
 }
 
-/// What the section asks for, if virtual time has it.
-fn stream(traffic: &TrafficSection, mtu: usize, start: Instant, limit: Duration) -> Option<Stream> {
-    let after = Duration::from_secs_f64(traffic.start_s);
-    let rest = limit.saturating_sub(after);
-    let rate = bitrate(traffic.rate_mbit.unwrap_or_default());
-    let by_bytes = traffic.bytes.map(|bytes| rate.time_for(bytes));
-    let own = traffic.duration_s.map(Duration::from_secs_f64);
-    let length = own.or(by_bytes).unwrap_or(rest).min(rest);
-    match traffic.kind {
-        TrafficKind::Udp => {
-            let towards = towards(traffic.direction);
-            // The file says how much payload.
-            let payload = mtu.saturating_sub(usize::from(UDP_HEADERS)).max(1);
-            #[expect(clippy::cast_precision_loss, reason = "a packet is short")]
-            let whole = mtu as f64 / payload as f64;
-            let mbit = traffic.rate_mbit.unwrap_or_default() * whole;
-            Some(Stream::at_rate(towards, mbit, mtu, start + after, length))
+/// What runs, with the sections of the file that asked for it.
+#[derive(Default)]
+struct Traffic<'a> {
+    sections: Vec<&'a TrafficSection>,
+    streams: Vec<Stream>,
+    tcp_sections: Vec<&'a TrafficSection>,
+    flows: Vec<TcpFlow>,
+}
+
+impl<'a> Traffic<'a> {
+    /// Adds what the section asks for, if virtual time has it.
+    fn add(&mut self, traffic: &'a TrafficSection, scenario: &Scenario, mtu: u16, start: Instant) {
+        let after = Duration::from_secs_f64(traffic.start_s);
+        let rest = scenario.duration.unwrap_or(LONGEST).saturating_sub(after);
+        let own = traffic.duration_s.map(Duration::from_secs_f64);
+        let start = start + after;
+        if matches!(traffic.kind, TrafficKind::Tcp | TrafficKind::Http) {
+            if traffic.congestion.as_deref().unwrap_or(CONGESTION) == CONGESTION {
+                let limit = own.unwrap_or(rest).min(rest);
+                self.tcp_sections.push(traffic);
+                self.flows.push(flow(traffic, limit, sum(scenario, traffic.direction), mtu, start));
+            }
+            return;
         }
-        TrafficKind::Ping => {
-            Some(Stream::echoes(Duration::from_secs(1) / ECHOES, ECHO_LEN, start + after, length))
-        }
-        TrafficKind::Tcp | TrafficKind::Http => None,
+        let rate = bitrate(traffic.rate_mbit.unwrap_or_default());
+        let by_bytes = traffic.bytes.map(|bytes| rate.time_for(bytes));
+        let length = own.or(by_bytes).unwrap_or(rest).min(rest);
+        self.sections.push(traffic);
+        self.streams.push(if traffic.kind == TrafficKind::Ping {
+            Stream::echoes(Duration::from_secs(1) / ECHOES, ECHO_LEN, start, length)
+        } else {
+            udp(traffic, length, mtu, start)
+        });
     }
+
+    /// Whether something is sent to the client that fills links.
+    fn fills_downstream(&self) -> bool {
+        let udp = self.sections.iter().filter(|section| section.kind == TrafficKind::Udp);
+        let mut sections = udp.chain(&self.tcp_sections);
+        sections.any(|section| towards(section.direction) == Towards::Client)
+    }
+
+    /// Runs until `end`, or until all has ended.
+    fn run(&mut self, lab: &mut TunnelLab, end: Instant) {
+        while lab.now < end && !self.is_over(lab.now) {
+            let next = end.min(lab.now + POLL);
+            run_all(lab, &mut self.streams, &mut self.flows, next);
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let streams_over = self.streams.iter().all(|stream| stream.end() <= now);
+        streams_over && self.flows.iter().all(TcpFlow::is_over)
+    }
+
+    /// From now on, until the link carries data again.
+    fn time_until_reuse(&mut self, lab: &mut TunnelLab, link: usize) -> f64 {
+        let returned = lab.now;
+        let carried = |lab: &TunnelLab| lab.links[link].down.counters().delivered_bytes;
+        let before = carried(lab);
+        let name = lab.client.stats().links.get(link).map(|link| link.id);
+        while lab.now < returned + PATIENCE {
+            let links = lab.client.stats().links;
+            let mut this = links.iter().filter(|link| Some(link.id) == name);
+            let up = this.any(|link| link.state == LinkState::Up);
+            if up && carried(lab) >= before + CARRIED {
+                return lab.now.since(returned).as_secs_f64();
+            }
+            let next = lab.now + POLL;
+            run_all(lab, &mut self.streams, &mut self.flows, next);
+        }
+        f64::INFINITY
+    }
+}
+
+/// A connection. An upload without a length is given what the links carry in its time, as on the kernel.
+fn flow(
+    traffic: &TrafficSection,
+    limit: Duration,
+    sum_mbit: f64,
+    mtu: u16,
+    start: Instant,
+) -> TcpFlow {
+    let towards = towards(traffic.direction);
+    let load = match (towards, traffic.bytes) {
+        (Towards::Client, None) => Load::For(limit),
+        (Towards::Client, Some(bytes)) => Load::BytesWithin(bytes, limit),
+        (Towards::Proxy, bytes) => {
+            let carried = Bitrate::as_bps(bitrate(sum_mbit)) / 8;
+            let bytes = bytes.unwrap_or_else(|| carried.saturating_mul(limit.as_secs()));
+            Load::BytesWithin(bytes, limit * UPLOAD_PATIENCE)
+        }
+    };
+    TcpFlow::new(towards, load, mtu, start)
+}
+
+fn udp(traffic: &TrafficSection, length: Duration, mtu: u16, start: Instant) -> Stream {
+    // The file says how much payload.
+    let payload = mtu.saturating_sub(UDP_HEADERS).max(1);
+    let whole = f64::from(mtu) / f64::from(payload);
+    let mbit = traffic.rate_mbit.unwrap_or_default() * whole;
+    Stream::at_rate(towards(traffic.direction), mbit, usize::from(mtu), start, length)
 }
 
 const fn towards(direction: Direction) -> Towards {
@@ -200,36 +289,15 @@ fn returns(scenario: &Scenario) -> Vec<(Duration, usize)> {
     ends
 }
 
-fn time_until_reuse(lab: &mut TunnelLab, streams: &mut [Stream], link: usize) -> f64 {
-    let returned = lab.now;
-    let carried = |lab: &TunnelLab| lab.links[link].down.counters().delivered_bytes;
-    let before = carried(lab);
-    let name = lab.client.stats().links.get(link).map(|link| link.id);
-    while lab.now < returned + PATIENCE {
-        let up = lab
-            .client
-            .stats()
-            .links
-            .iter()
-            .any(|link| Some(link.id) == name && link.state == LinkState::Up);
-        if up && carried(lab) >= before + CARRIED {
-            return lab.now.since(returned).as_secs_f64();
-        }
-        let now = lab.now;
-        run_streams(lab, streams, now + POLL);
-    }
-    f64::INFINITY
-}
-
 fn report(
     lab: &TunnelLab,
     scenario: &Scenario,
-    sections: &[&TrafficSection],
-    streams: &[Stream],
+    traffic: &Traffic<'_>,
     reuse: &[f64],
 ) -> ScenarioReport {
     let mut report = ScenarioReport::new(scenario, Runner::Virtual);
-    for (section, stream) in sections.iter().zip(streams) {
+    note_tcp(&mut report, scenario, traffic);
+    for (section, stream) in traffic.sections.iter().zip(&traffic.streams) {
         if section.kind == TrafficKind::Ping {
             report.note_ping(&stream.delays(), stream.missing(), stream.sent());
         } else {
@@ -257,6 +325,24 @@ fn report(
     #[expect(clippy::cast_precision_loss, reason = "waits are far below 2^52 us")]
     report.note("wait_p99_ms", reseq.wait_p99_us as f64 / 1e3);
     report
+}
+
+fn note_tcp(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<'_>) {
+    for (section, flow) in traffic.tcp_sections.iter().zip(&traffic.flows) {
+        let last = flow.arrivals().last().map_or(flow.start(), |last| last.at);
+        let length = last.since(flow.start());
+        let sum = sum(scenario, section.direction);
+        report.note_tcp(flow.mbit(), &flow.per_second(), length, sum);
+        report.note("longest_stall_ms", flow.longest_stall().as_secs_f64() * 1e3);
+        report.congestion_control.get_or_insert_with(|| CONGESTION.to_owned());
+    }
+    let whole = |(section, _): &(&&TrafficSection, &TcpFlow)| {
+        section.bytes.is_some() || towards(section.direction) == Towards::Proxy
+    };
+    let bodies = traffic.tcp_sections.iter().zip(&traffic.flows).filter(whole);
+    if let Some(ok) = bodies.map(|(_, flow)| flow.is_complete()).reduce(|all, ok| all && ok) {
+        report.note("sha256_ok", f64::from(u8::from(ok)));
+    }
 }
 
 /// The links' initial rates in a direction, Mbit/s.
@@ -291,26 +377,60 @@ mod tests {
         traffic = [
             { kind = "udp", rate_mbit = 6, duration_s = 15 },
             { kind = "ping", duration_s = 5 },
-            { kind = "http", bytes = 1000 },
+            { kind = "http", bytes = 100_000, start_s = 1 },
+            { kind = "tcp", duration_s = 2, congestion = "bbr" },
         ]
         checks = [
-            { name = "tcp_percent_of_sum", minimum = 80 },
+            { name = "tcp_mbit", minimum = 0.5 },
+            { name = "sha256_ok", minimum = 1 },
             { name = "seconds_to_reuse", maximum = 2 },
         ]
     "#;
 
     #[test]
-    fn a_scenario_gives_the_same_figures_each_time_and_leaves_tcp_to_the_kernel() {
+    fn a_scenario_gives_the_same_figures_each_time() {
         let scenario = scenario(TWO_LINKS);
         let first = run(&scenario).unwrap();
         assert_eq!(first, run(&scenario).unwrap());
         assert!(first.value("in_order_percent") > 99.0, "{first:?}");
         assert!((10.0..80.0).contains(&first.value("ping_p50_ms")), "{first:?}");
-        assert!(first.value("seconds_to_reuse") < 2.0, "{first:?}");
         assert!(first.value("udp_lost_percent") > 0.0, "an outage loses packets");
+        assert_eq!(first.congestion_control.as_deref(), Some("cubic"));
         let findings = first.findings(&scenario);
         assert!(findings.iter().all(|finding| finding.ok), "{findings:?}");
-        assert!(findings[0].must.contains("kernel"), "{findings:?}");
+    }
+
+    #[test]
+    fn a_congestion_control_that_is_not_here_is_left_to_the_kernel() {
+        let scenario = scenario(
+            "name = 'x'\nlinks = [{ name = 'a', both = { rate_mbit = 5 } }]\n\
+             traffic = [{ kind = 'tcp', duration_s = 1, congestion = 'bbr' }]\n\
+             checks = [{ name = 'tcp_percent_of_sum', minimum = 80 }]",
+        );
+        let findings = run(&scenario).unwrap().findings(&scenario);
+        assert!(findings[0].ok && findings[0].must.contains("kernel"), "{findings:?}");
+    }
+
+    #[test]
+    fn tcp_fills_both_links_in_either_direction_and_outlives_a_cut() {
+        let file = |direction: &str| {
+            format!(
+                "name = 'x'\nlinks = [\
+                 {{ name = 'a', rtt_ms = 20, both = {{ rate_mbit = 6, queue_ms = 100 }},\
+                    outages = [{{ at_s = 8, for_s = 2 }}] }},\
+                 {{ name = 'b', rtt_ms = 40, both = {{ rate_mbit = 4, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'http', direction = '{direction}', bytes = 15_000_000 }}]"
+            )
+        };
+        for direction in ["down", "up"] {
+            let report = run(&scenario(&file(direction))).unwrap();
+            assert_eq!(report.value("sha256_ok"), 1.0, "{report:?}");
+            // 2 of 15 s have 4 Mbit/s.
+            assert!(report.value("tcp_percent_of_sum") > 65.0, "{direction}: {report:?}");
+            assert!(report.value("longest_stall_ms") < 1500.0, "{direction}: {report:?}");
+        }
+        let down = run(&scenario(&file("down"))).unwrap();
+        assert!(down.value("seconds_to_reuse") < 5.0, "{down:?}");
     }
 
     #[test]

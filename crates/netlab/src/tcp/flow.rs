@@ -8,6 +8,7 @@ use super::endpoint::Endpoint;
 use super::segment::Incoming;
 use super::sender::{Sender, SenderStats};
 use crate::lab::Towards;
+use crate::per_second::PerSecond;
 use crate::stats::mbit;
 
 /// Bytes of the client's question for a download, such as `curl` sends.
@@ -186,13 +187,17 @@ impl TcpFlow {
         mbit(self.bytes_until(to) - self.bytes_until(from), to.since(from))
     }
 
-    /// Goodput in Mbit/s of each whole second from `from` until `to`.
+    /// What came in each second since the first byte.
     #[must_use]
-    pub fn per_second(&self, from: Instant, to: Instant) -> Vec<f64> {
-        let second = Duration::from_secs(1);
-        let seconds = u32::try_from(to.since(from).as_secs()).unwrap_or(u32::MAX);
-        let starts = (0..seconds).map(|n| from + second * n);
-        starts.map(|start| self.mbit_between(start, start + second)).collect()
+    pub fn per_second(&self) -> PerSecond {
+        let mut series = PerSecond::default();
+        let Some(first) = self.arrivals.first() else { return series };
+        let mut before = 0;
+        for arrival in &self.arrivals {
+            series.note(arrival.at.since(first.at), arrival.bytes - before);
+            before = arrival.bytes;
+        }
+        series
     }
 
     /// The longest time without a byte between the first and the last.

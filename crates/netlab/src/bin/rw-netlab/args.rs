@@ -121,7 +121,7 @@ pub(crate) struct ProveArgs {
 pub(crate) struct ScenarioArgs {
     /// Such as those of `crates/netlab/scenarios`.
     pub(crate) file: PathBuf,
-    /// Run it in virtual time: needs no privilege and a second or two; TCP is left out.
+    /// Run it in virtual time: needs no privilege and a second or two.
     #[arg(long = "virtual")]
     pub(crate) in_virtual_time: bool,
     /// A folder of recorded links (NAME.mm.gz); without it, links are generated.
