@@ -3,6 +3,7 @@
 pub mod access;
 pub mod address;
 pub mod capture;
+pub mod compare;
 pub mod demo;
 pub mod deployment;
 pub mod dns;

@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run a scenario file on this machine's kernel with the real daemons, or in virtual time.
     Scenario(ScenarioArgs),
+    /// Download over bare links and through the tunnel in virtual time, and on the kernel beside it.
+    Tcp(TcpArgs),
     /// Run acceptance on this machine's kernel with the real daemons: all proofs, or those named.
     Prove(ProveArgs),
     /// Generate a link whose rate varies as that of a radio link, and say what it is like.
@@ -154,6 +156,27 @@ pub(crate) struct GenerateArgs {
     /// Write it as a mahimahi trace; compressed if the name ends in .gz.
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct TcpArgs {
+    /// The beginnings of the names of those to run; all unless given.
+    pub(crate) cells: Vec<String>,
+    /// Also on this machine's kernel.
+    #[arg(long)]
+    pub(crate) real: bool,
+    /// How often; medians are told.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) runs: u32,
+    /// How long each download lasts.
+    #[arg(long, default_value = "30s")]
+    pub(crate) duration: Duration,
+    /// Print one JSON object after each.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The `ropewalk` to run; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) program: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]

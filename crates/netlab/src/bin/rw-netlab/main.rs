@@ -11,6 +11,7 @@ mod generate;
 mod lab;
 mod prove;
 mod scenario;
+mod tcp;
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::ExitCode;
@@ -71,6 +72,7 @@ fn run(command: Command) -> Result<ExitCode> {
             enter_lab()?;
             return scenario::run(&options);
         }
+        Command::Tcp(options) => return tcp::run(&options),
         Command::Prove(options) if options.list => prove::list(),
         Command::Prove(options) => {
             enter_lab()?;
