@@ -35,7 +35,11 @@ pub enum Command {
     /// failed, 2 bad input, 3 it cannot run here.
     Run(Run),
     /// Draws tables and pictures from the results.
-    Report,
+    Report {
+        /// Changes nothing; exit status 1 where something is not as it would be drawn.
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 /// How to run.

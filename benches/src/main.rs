@@ -35,10 +35,7 @@ fn act(arguments: &Arguments) -> Result<Outcome> {
     match &arguments.command {
         Command::List { json } => list(&catalogue, *json),
         Command::Run(options) => run_all(&catalogue, &folders, options),
-        Command::Report => {
-            report::run(&folders.out)?;
-            Ok(Outcome::Held)
-        }
+        Command::Report { check } => draw(&folders, *check),
     }
 }
 
@@ -47,6 +44,7 @@ struct Folders {
     workspace: PathBuf,
     scenarios: PathBuf,
     traces: PathBuf,
+    peers: PathBuf,
     out: PathBuf,
     /// What the user named for `out`.
     told: Option<PathBuf>,
@@ -63,6 +61,7 @@ impl Folders {
             workspace: package.parent().context("the package is in no workspace")?.to_owned(),
             traces: arguments.traces.clone().unwrap_or_else(|| scenarios.join("traces")),
             scenarios,
+            peers: package.join("peers.toml"),
             out: told.clone().unwrap_or_else(|| package.join("results")),
             told,
         })
@@ -81,6 +80,20 @@ impl Folders {
             _ => self.out.clone(),
         }
     }
+}
+
+fn draw(folders: &Folders, check: bool) -> Result<Outcome> {
+    let drawn = report::Folders {
+        results: folders.out.clone(),
+        peers: folders.peers.clone(),
+        // It tells of the project's own results.
+        readme: folders.told.is_none().then(|| folders.workspace.join("README.md")),
+    };
+    let stale = if check { report::check(&drawn)? } else { report::write(&drawn)? };
+    for path in &stale {
+        println!("{} {}", if check { "differs:" } else { "drawn:" }, path.display());
+    }
+    Ok(if check && !stale.is_empty() { Outcome::Failed } else { Outcome::Held })
 }
 
 fn threads() -> usize {

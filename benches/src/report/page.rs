@@ -1,0 +1,254 @@
+//! The page of one experiment: how it was run, what does not hold, pictures, tables.
+
+use crate::results::{Case, Mode, Spread, Traffic};
+
+use super::both::{Both, Place};
+use super::checks::{apart, count, faults, too_far};
+use super::markdown::Table;
+use super::peers::{Figures, PeerValue, Peers};
+use super::picture::Picture;
+use super::values::{GOODPUT, LIMIT, MORE, SUM, Value, number, title};
+
+/// In the column of a case that did not run on the kernel.
+const SIMULATED_ONLY: &str = "simulated only";
+/// And of one that ran nowhere else.
+const REAL_ONLY: &str = "real only";
+
+/// The whole page.
+#[must_use]
+pub fn page(experiment: &Both, peers: &Peers, pictures: &[Picture]) -> String {
+    let mut page = format!("# {}: {}\n", experiment.name, experiment.title());
+    if let Some(results) = experiment.results.first() {
+        page +=
+            &format!("\n{}. Drawn by `ropewalk-benches report`; do not edit.\n", results.source);
+    }
+    for claim in peers.claims(&experiment.name) {
+        page += &format!("\n> {} ({})\n", claim.text, claim.source);
+    }
+    page += &format!("\n{}", provenance(experiment));
+    page += &holding(experiment);
+    for traffic in experiment.traffics() {
+        page += &format!("\n## {}\n", title(traffic));
+        for picture in pictures.iter().filter(|picture| picture.traffic == traffic) {
+            page += &format!("\n![{}]({})\n", picture.title, picture.file);
+        }
+        page += &format!("\n{}", goodput(experiment, traffic));
+        if let Some(figures) = peers.of(&experiment.name, traffic) {
+            page += &format!("\n{}", beside_peers(experiment, traffic, figures));
+        }
+        page += &format!(
+            "\n### {}: what else was measured\n\n{}",
+            title(traffic),
+            more(experiment, traffic)
+        );
+        page += &format!(
+            "\n### {}: shares and drops of the first run\n\n{}",
+            title(traffic),
+            shares(experiment, traffic)
+        );
+    }
+    page
+}
+
+/// Commit, date, seed and machine of each mode.
+#[must_use]
+pub fn provenance(experiment: &Both) -> String {
+    let mut table = Table::new(&[
+        "mode",
+        "commit",
+        "date",
+        "first seed",
+        "runs of a case",
+        "seconds",
+        "machine",
+    ]);
+    for results in &experiment.results {
+        let machine = results.machine.as_ref().map_or_else(
+            || "virtual time".to_owned(),
+            |machine| {
+                let (cpu, cores, kernel, os) =
+                    (&machine.cpu, machine.cores, &machine.kernel, &machine.os);
+                format!("{cpu}, {cores} cores, Linux {kernel}, {os}")
+            },
+        );
+        let runs = range(results.cases.iter().map(|case| case.planned_runs.to_string()));
+        let seconds = range(results.cases.iter().map(|case| number(case.seconds, 0)));
+        let commit = results.commit.get(..12).unwrap_or(&results.commit);
+        let (mode, date, seed) = (results.mode.as_str(), &results.date, results.seed.to_string());
+        table.row(&[mode, commit, date, &seed, &runs, &seconds, &machine]);
+    }
+    table.to_string()
+}
+
+/// The different ones, in order.
+fn range(texts: impl Iterator<Item = String>) -> String {
+    let mut different: Vec<String> = Vec::new();
+    for text in texts {
+        if !different.contains(&text) {
+            different.push(text);
+        }
+    }
+    different.join(", ")
+}
+
+fn holding(experiment: &Both) -> String {
+    let (checks, failed) = count(experiment);
+    let faults = faults(experiment);
+    let mut section = match checks {
+        0 => "\nNothing is checked.".to_owned(),
+        _ => format!("\n{} of {checks} checks hold.", checks - failed),
+    };
+    if faults.is_empty() {
+        return section + "\n";
+    }
+    section += " What does not hold, or is to be known:\n\n";
+    for fault in faults {
+        section += &format!("- {fault}\n");
+    }
+    section
+}
+
+/// Goodput, simulated and real beside each other.
+#[must_use]
+pub fn goodput(experiment: &Both, traffic: Traffic) -> Table {
+    let axis = experiment.points(traffic).first().map_or("point", |point| point.axis.as_str());
+    let mut headings = vec![axis.to_owned(), "series".to_owned(), "limit, Mbit/s".to_owned()];
+    for mode in Mode::ALL {
+        headings.extend([GOODPUT, SUM, LIMIT].map(|v| format!("{}: {}", mode.as_str(), v.heading)));
+    }
+    headings.push("real − simulated, points".to_owned());
+    let mut table = Table::new(&headings);
+    for place in experiment.places(traffic) {
+        let cases = Mode::ALL.map(|mode| experiment.case(mode, place));
+        let limit = cases.into_iter().flatten().next().map(|case| number(case.limit_mbit, 2));
+        let mut row =
+            vec![place.point.label.clone(), place.series.to_owned(), limit.unwrap_or_default()];
+        for case in cases {
+            row.extend(
+                [GOODPUT, SUM, LIMIT]
+                    .map(|value| case.map_or_else(String::new, |case| cell(case, value))),
+            );
+        }
+        row.push(difference(experiment, place, cases));
+        table.row(&row);
+    }
+    table
+}
+
+fn difference(experiment: &Both, place: Place<'_>, cases: [Option<&Case>; 2]) -> String {
+    match (cases, apart(experiment, place)) {
+        ([Some(_), None], _) => SIMULATED_ONLY.to_owned(),
+        ([None, _], _) => REAL_ONLY.to_owned(),
+        (_, Some(apart)) if too_far(place, apart) => format!("**{}** ⚠", number(apart, 1)),
+        (_, Some(apart)) => number(apart, 1),
+        (_, None) => String::new(),
+    }
+}
+
+/// A value of a case; marked where it did not reach what it must.
+fn cell(case: &Case, value: Value) -> String {
+    let Some(spread) = case.summary.get(value.name) else { return String::new() };
+    let failed = case.checks.iter().any(|check| check.value == value.name && !check.ok);
+    let text = value.spread(*spread);
+    if failed { format!("**{text}** ✗") } else { text }
+}
+
+/// Ours beside peers' figures, in the unit of the latter.
+#[must_use]
+pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> String {
+    let value = match figures.value {
+        PeerValue::PercentOfSum => SUM,
+        PeerValue::GoodputMbit => GOODPUT,
+    };
+    let points = experiment.points(traffic);
+    let mut headings = vec![value.heading];
+    headings.extend(points.iter().map(|point| point.label.as_str()));
+    let mut table = Table::new(&headings);
+    for mode in Mode::ALL {
+        for series in experiment.series(traffic) {
+            let at = |point| experiment.spread(mode, Place { traffic, point, series }, value.name);
+            let medians: Vec<_> = points.iter().map(|&point| at(point)).collect();
+            if medians.iter().any(Option::is_some) {
+                let told = |spread: &Option<_>| {
+                    spread.map_or_else(String::new, |s: Spread| value.show(s.median))
+                };
+                let mut row = vec![format!("**Ropewalk, {series}, {}**", mode.as_str())];
+                row.extend(medians.iter().map(told));
+                table.row(&row);
+            }
+        }
+    }
+    let mut others: Vec<_> =
+        figures.peers.iter().map(|peer| (peer.name.as_str(), &peer.at)).collect();
+    if !figures.goal.is_empty() {
+        others.push(("*goal*", &figures.goal));
+    }
+    for (name, at) in others {
+        let mut row = vec![name.to_owned()];
+        row.extend(points.iter().map(|point| {
+            at.get(&point.label).map_or_else(String::new, |figure| number(*figure, 0))
+        }));
+        table.row(&row);
+    }
+    format!("### {}: beside others\n\n{table}\nOthers: {}.\n", title(traffic), figures.source)
+}
+
+fn more(experiment: &Both, traffic: Traffic) -> Table {
+    let cases = || experiment.cases().filter(|(_, case)| case.traffic == traffic);
+    let measured: Vec<Value> = MORE
+        .into_iter()
+        .filter(|value| cases().any(|(_, case)| case.summary.contains_key(value.name)))
+        .collect();
+    let mut headings = vec!["point", "series", "mode"];
+    headings.extend(measured.iter().map(|value| value.heading));
+    let mut table = Table::new(&headings);
+    for (mode, case) in in_order(experiment, traffic) {
+        let mut row = vec![case.point.label.clone(), case.series.clone(), mode.as_str().to_owned()];
+        row.extend(measured.iter().map(|value| cell(case, *value)));
+        table.row(&row);
+    }
+    table
+}
+
+fn shares(experiment: &Both, traffic: Traffic) -> Table {
+    let headings = [
+        "point",
+        "series",
+        "mode",
+        "share of each link, %",
+        "packets dropped, by reason",
+        "congestion control",
+    ];
+    let mut table = Table::new(&headings);
+    for (mode, case) in in_order(experiment, traffic) {
+        let Some(run) = case.runs.first() else { continue };
+        let shares: Vec<_> = run
+            .share_percent
+            .iter()
+            .map(|(link, share)| format!("{link} {}", number(*share, 1)))
+            .collect();
+        let drops: Vec<_> = run
+            .drops
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(reason, count)| format!("{reason} {count}"))
+            .collect();
+        let congestion = run.congestion_control.as_deref().unwrap_or_default();
+        table.row(&[
+            &case.point.label,
+            &case.series,
+            mode.as_str(),
+            &shares.join(", "),
+            &drops.join(", "),
+            congestion,
+        ]);
+    }
+    table
+}
+
+/// Cases of a traffic, both modes of a place one after the other.
+fn in_order(experiment: &Both, traffic: Traffic) -> impl Iterator<Item = (Mode, &Case)> {
+    experiment.places(traffic).into_iter().flat_map(move |place| {
+        Mode::ALL.into_iter().filter_map(move |mode| Some((mode, experiment.case(mode, place)?)))
+    })
+}
