@@ -14,7 +14,7 @@ use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, rounded};
 const COMMON: [&str; 6] =
     ["late_percent", "wait_p99_ms", "ping_p50_ms", "ping_p99_ms", "ping_lost_percent", "inner_mtu"];
 /// Names of the traffic's own values, there behind `udp_` or `tcp_`, and here.
-const OWN: [(&str, &str); 7] = [
+const OWN: [(&str, &str); 8] = [
     ("mbit", "goodput_mbit"),
     ("lost_percent", "lost_percent"),
     ("delay_p50_ms", "delay_p50_ms"),
@@ -22,6 +22,7 @@ const OWN: [(&str, &str); 7] = [
     ("delay_p99_ms", "delay_p99_ms"),
     ("variation", "coefficient_of_variation"),
     ("lowest_second_percent", "lowest_second_percent_of_mean"),
+    ("first_second_percent", "first_second_percent_of_mean"),
 ];
 
 /// The most payload that links can carry for this traffic, Mbit/s: full packets, of which each link loses

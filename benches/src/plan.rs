@@ -133,8 +133,8 @@ impl Plan {
         format!("{}/{alone}/{}", case.id, job.run)
     }
 
-    /// The scenario of a run. Traffic begins at a moment drawn from its seed, else runs without chance
-    /// would be the same.
+    /// The scenario of a run. Traffic and the ping beside it begin at moments drawn from its seed, else runs
+    /// over links without chance would all be the same.
     ///
     /// # Errors
     /// [`BadInput`] where the file makes no sense.
@@ -142,7 +142,8 @@ impl Plan {
         let case = &self.cases[job.case];
         let candidate = &case.candidates[job.candidate];
         let seed = self.seed(job);
-        let start_s = SmallRng::seed_from_u64(seed).random_range(0.0..1.0);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut moment = || rng.random_range(0.0..1.0);
         let mut main = TrafficSection {
             kind: TrafficKind::Tcp,
             direction: Direction::Down,
@@ -150,9 +151,9 @@ impl Plan {
             bytes: None,
             duration_s: Some(case.seconds),
             congestion: None,
-            start_s,
+            start_s: moment(),
         };
-        let ping = TrafficSection { kind: TrafficKind::Ping, ..main.clone() };
+        let ping = TrafficSection { kind: TrafficKind::Ping, start_s: moment(), ..main.clone() };
         match case.traffic {
             Traffic::Udp => {
                 main.kind = TrafficKind::Udp;

@@ -10,8 +10,8 @@ use crate::results::Mode;
 
 /// CPU time of a simulated second, for the tunnel itself and for each Mbit/s through it, and of a run's
 /// beginning: measured on 2 cores of 2025, for an expectation only.
-const SIMULATED_SECOND: f64 = 0.002;
-const SIMULATED_MBIT: f64 = 0.0011;
+const SIMULATED_SECOND: f64 = 0.001;
+const SIMULATED_MBIT: f64 = 0.0005;
 /// What a run on the kernel takes beside its traffic: namespaces, daemons, links coming up, the inner MTU
 /// coming to rest.
 const REAL_SETUP_SECONDS: f64 = 7.0;

@@ -44,11 +44,10 @@ pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     Some(variance.sqrt() / mean)
 }
 
-/// The lowest value in percent of the mean; `None` where there is no value or the mean is zero.
+/// A value in percent of the mean of others; `None` where there are none or their mean is zero.
 #[must_use]
-pub fn lowest_percent_of_mean(values: &[f64]) -> Option<f64> {
-    let mean = mean(values)?;
-    values.iter().copied().reduce(f64::min).map(|lowest| 100.0 * lowest / mean)
+pub fn percent_of_mean(value: f64, others: &[f64]) -> Option<f64> {
+    mean(others).map(|mean| 100.0 * value / mean)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
@@ -75,12 +74,9 @@ mod tests {
     fn evenness_is_about_the_mean() {
         assert_eq!(coefficient_of_variation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]), Some(0.4));
         assert_eq!(coefficient_of_variation(&[3.0, 3.0]), Some(0.0));
-        assert_eq!(lowest_percent_of_mean(&[1.0, 2.0, 3.0]), Some(50.0));
+        assert_eq!(percent_of_mean(1.0, &[1.0, 2.0, 3.0]), Some(50.0));
         for none in [&[][..], &[0.0, 0.0]] {
-            assert_eq!(
-                (coefficient_of_variation(none), lowest_percent_of_mean(none)),
-                (None, None)
-            );
+            assert_eq!((coefficient_of_variation(none), percent_of_mean(1.0, none)), (None, None));
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | `udp_delay_p50_ms`, `_p95_ms`, `_p99_ms` | from sending to coming, application to application |
 //! | `udp_variation`, `tcp_variation` | coefficient of variation of what came in order in each second |
 //! | `udp_lowest_second_percent`, `tcp_...` | the worst of these seconds, of their mean |
+//! | `udp_first_second_percent`, `tcp_...` | the first second, of the same mean |
 //! | `ping_p50_ms`, `ping_p99_ms`, `ping_lost_percent` | the first series of echoes |
 //! | `seconds_to_reuse` | from an outage's end until the link carries data again, the longest |
 //! | `late_percent` | packets the client's resequencer delivered late or dropped as doubles |
@@ -19,7 +20,8 @@
 //! | `inner_mtu` | the longest packet through the tunnel, bytes |
 //!
 //! A name whose traffic the scenario lacks is absent, and a check of it fails. Series by the second
-//! are `udp`, `udp_in_order` and `tcp`; their seconds count from the first packet or byte.
+//! are `udp`, `udp_in_order` and `tcp`; their seconds count from the first packet or byte. How even they are
+//! is told without the first two, in which the windows open.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,12 +29,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::netem::Counters;
-use crate::per_second::{PerSecond, coefficient_of_variation, lowest_percent_of_mean};
+use crate::per_second::{PerSecond, coefficient_of_variation, percent_of_mean};
 use crate::prove::Finding;
 use crate::scenario::Scenario;
 use crate::stats::{Percentiles, percent};
 use crate::tally::UdpReceived;
 use crate::virtual_run::KERNEL_ONLY;
+
+/// Seconds in which the windows open.
+const OPENING: usize = 2;
 
 /// Where a scenario ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -106,7 +111,8 @@ impl ScenarioReport {
         self.note("udp_delay_p99_ms", came.delay.p99_ms);
         self.note_series("udp", &came.per_second, length);
         let in_order = self.note_series("udp_in_order", &came.in_order_per_second, length);
-        self.note_evenness("udp_variation", "udp_lowest_second_percent", &in_order);
+        let names = ["udp_variation", "udp_lowest_second_percent", "udp_first_second_percent"];
+        self.note_evenness(names, &in_order);
     }
 
     /// Notes a stream of TCP or HTTP that lasted so long, over links of this sum.
@@ -117,7 +123,8 @@ impl ScenarioReport {
         self.note("tcp_mbit", mbit);
         self.note("tcp_percent_of_sum", 100.0 * mbit / sum_mbit);
         let seconds = self.note_series("tcp", series, length);
-        self.note_evenness("tcp_variation", "tcp_lowest_second_percent", &seconds);
+        let names = ["tcp_variation", "tcp_lowest_second_percent", "tcp_first_second_percent"];
+        self.note_evenness(names, &seconds);
     }
 
     /// Notes a series of echoes.
@@ -166,12 +173,19 @@ impl ScenarioReport {
         seconds
     }
 
-    fn note_evenness(&mut self, variation: &'static str, lowest: &'static str, seconds: &[f64]) {
-        if let Some(value) = coefficient_of_variation(seconds) {
-            self.note(variation, value);
-        }
-        if let Some(value) = lowest_percent_of_mean(seconds) {
-            self.note(lowest, value);
+    /// Under these names: variation, lowest second, first second.
+    fn note_evenness(&mut self, names: [&'static str; 3], seconds: &[f64]) {
+        let steady = seconds.get(OPENING..).unwrap_or_default();
+        let of_mean = |second: f64| percent_of_mean(second, steady);
+        let values = [
+            coefficient_of_variation(steady),
+            steady.iter().copied().reduce(f64::min).and_then(of_mean),
+            seconds.first().copied().and_then(of_mean),
+        ];
+        for (name, value) in names.into_iter().zip(values) {
+            if let Some(value) = value {
+                self.note(name, value);
+            }
         }
     }
 
@@ -213,6 +227,23 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn the_opening_of_the_windows_is_told_apart_from_how_even_the_rest_is() {
+        let text = "name = 'x'\nlinks = [{ name = 'a' }]";
+        let scenario = Scenario::parse(text, Path::new(".")).expect("a valid scenario");
+        let mut report = ScenarioReport::new(&scenario, Runner::Virtual);
+        let mut series = PerSecond::default();
+        for (second, bytes) in (0..).zip([50, 200, 90, 110, 1_000_000]) {
+            series.note(Duration::from_secs(second), bytes);
+        }
+        report.note_tcp(1.0, &series, Duration::from_millis(4_900), 2.0);
+        let value = |name| report.value(name);
+        let told = [value("tcp_variation"), value("tcp_lowest_second_percent")];
+        assert!((told[0] - 0.1).abs() < 1e-9 && (told[1] - 90.0).abs() < 1e-9, "{told:?}");
+        assert!((value("tcp_first_second_percent") - 50.0).abs() < 1e-9);
+        assert_eq!(report.per_second["tcp"].len(), 4);
+    }
 
     #[test]
     fn a_check_of_what_was_not_measured_fails() {
