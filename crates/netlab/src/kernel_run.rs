@@ -134,6 +134,9 @@ fn configure(stage: &mut Stage, section: &TunnelSection) {
             tunnel.insert(key.into(), value.clone().into());
         }
     }
+    if let Some(window) = section.fixed_window {
+        tunnel.insert("fixed_window".into(), i64::from(window).into());
+    }
     if let Some(seconds) = section.rekey_s {
         tunnel.insert("rekey_after".into(), format!("{:.0}ms", seconds * 1e3).into());
     }

@@ -90,7 +90,9 @@ fn settings(section: &TunnelSection) -> Result<TunnelConfig, UnknownSetting> {
         config.scheduler = name.parse().map_err(|_| unknown("scheduler", name))?;
     }
     if let Some(name) = &section.controller {
-        config.controller = name.parse().map_err(|_| unknown("controller", name))?;
+        let window = section.fixed_window.map_or_else(String::new, |window| format!(":{window}"));
+        let name = format!("{name}{window}");
+        config.controller = name.parse().map_err(|_| unknown("controller", &name))?;
     }
     config.when_closed = match section.when_closed.as_deref() {
         None => config.when_closed,

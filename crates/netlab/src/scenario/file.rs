@@ -290,6 +290,8 @@ pub struct TunnelSection {
     pub scheduler: Option<String>,
     /// Such as `ccid2`.
     pub controller: Option<String>,
+    /// In datagrams, with the controller `fixed`.
+    pub fixed_window: Option<u32>,
     /// When all windows are closed: `queue` or `drop`.
     pub when_closed: Option<String>,
     /// A time such as `15s`, or `auto`, or `off`.
