@@ -14,8 +14,8 @@ pub struct Arguments {
     /// The folder of experiment files.
     #[arg(long, global = true, value_name = "DIR")]
     pub scenarios: Option<PathBuf>,
-    /// The folder of recorded links; `traces` beside the experiment files if absent.
-    #[arg(long, global = true, value_name = "DIR")]
+    /// The folder of recorded links (NAME.mm.gz); without it, links that vary are generated.
+    #[arg(long, global = true, value_name = "DIR", env = "ROPEWALK_TRACES")]
     pub traces: Option<PathBuf>,
     /// The folder of results; `benches/results` if absent, and for quick runs one below `target`.
     #[arg(long, global = true, value_name = "DIR")]

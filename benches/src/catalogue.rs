@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use ropewalk_netlab::scenario::Folders;
 
 use crate::error::BadInput;
 use crate::experiment::Experiment;
@@ -11,16 +12,16 @@ use crate::experiment::Experiment;
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     folder: PathBuf,
-    traces: PathBuf,
+    recordings: Option<PathBuf>,
     names: Vec<String>,
 }
 
 impl Catalogue {
-    /// Looks into a folder; traces that are named there lie in `traces`.
+    /// Looks into a folder of files; recorded links lie in another, if anywhere.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn open(folder: &Path, traces: &Path) -> Result<Self> {
+    pub fn open(folder: &Path, recordings: Option<&Path>) -> Result<Self> {
         let entries = std::fs::read_dir(folder)
             .with_context(|| BadInput(format!("cannot read the folder {}", folder.display())))?;
         let mut names: Vec<String> = entries
@@ -29,7 +30,7 @@ impl Catalogue {
             .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
             .collect();
         names.sort_unstable();
-        Ok(Self { folder: folder.to_owned(), traces: traces.to_owned(), names })
+        Ok(Self { folder: folder.to_owned(), recordings: recordings.map(Path::to_owned), names })
     }
 
     /// Those named, in that order; all where none is.
@@ -41,6 +42,12 @@ impl Catalogue {
         names.iter().map(|name| self.experiment(name)).collect()
     }
 
+    /// Where traces lie.
+    #[must_use]
+    pub fn traces(&self) -> Folders<'_> {
+        Folders { traces: &self.folder, recordings: self.recordings.as_deref() }
+    }
+
     /// Where the file of an experiment is.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
@@ -49,7 +56,7 @@ impl Catalogue {
 
     fn experiment(&self, name: &str) -> Result<Experiment, BadInput> {
         if self.names.iter().any(|known| known == name) {
-            return Experiment::open(&self.path(name), &self.traces);
+            return Experiment::open(&self.path(name), self.traces());
         }
         let nearness = |known: &&String| (strsim::jaro_winkler(known, name) * 1e6) as u64;
         let hint = match self.names.iter().max_by_key(nearness) {
@@ -69,14 +76,16 @@ mod tests {
     #[test]
     fn every_experiment_of_the_project_can_be_planned() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-        let experiments = Catalogue::open(&folder, &folder).unwrap().choose(&[]).unwrap();
+        let catalogue = Catalogue::open(&folder, None).unwrap();
+        let experiments = catalogue.choose(&[]).unwrap();
         for experiment in experiments {
             for mode in Mode::ALL {
                 let plan = Plan::new(experiment.clone(), Asked { mode, quick: false, seed: 1 });
                 let jobs = plan.jobs();
                 assert!(!jobs.is_empty(), "{}", experiment.name);
-                for job in jobs {
-                    plan.scenario(job, &folder).unwrap();
+                // Those of one case differ in their seeds alone.
+                for job in jobs.into_iter().filter(|job| job.run == 0) {
+                    plan.scenario(job, catalogue.traces()).unwrap();
                 }
                 let ids: std::collections::BTreeSet<_> =
                     plan.cases.iter().map(|case| &case.id).collect();

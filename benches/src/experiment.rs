@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ropewalk_netlab::scenario::file::{LinkSection, ScenarioFile, TunnelSection};
-use ropewalk_netlab::scenario::{Link, Scenario};
+use ropewalk_netlab::scenario::{Folders, Link, Scenario};
 use ropewalk_proto::units::Bitrate;
 
 use crate::error::BadInput;
@@ -38,11 +38,11 @@ pub struct Point {
 type Fault = (usize, String);
 
 impl Experiment {
-    /// Reads a file whose traces lie in `traces`.
+    /// Reads a file with traces from these folders.
     ///
     /// # Errors
     /// [`BadInput`] with path, line and key.
-    pub fn open(path: &Path, traces: &Path) -> Result<Self, BadInput> {
+    pub fn open(path: &Path, traces: Folders<'_>) -> Result<Self, BadInput> {
         let place = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| BadInput(format!("cannot read {place}: {error}")))?;
@@ -68,7 +68,7 @@ impl Experiment {
 }
 
 /// The points with their links.
-fn points(file: &ExperimentFile, traces: &Path) -> Result<Vec<Point>, Fault> {
+fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Fault> {
     let point = |section: &toml::Spanned<PointSection>| {
         let PointSection { label, value, links } = section.get_ref();
         let links = together(&file.links, links);
@@ -91,7 +91,7 @@ fn together(common: &[LinkSection], own: &[LinkSection]) -> Vec<LinkSection> {
     links
 }
 
-fn summaries(links: &[LinkSection], traces: &Path) -> Result<Vec<LinkSummary>, String> {
+fn summaries(links: &[LinkSection], traces: Folders<'_>) -> Result<Vec<LinkSummary>, String> {
     let file = ScenarioFile {
         name: String::new(),
         description: String::new(),
@@ -119,6 +119,7 @@ fn summary(link: &Link) -> Option<LinkSummary> {
         rtt_ms: rounded((down.delay + up.delay).as_secs_f64() * 1e3),
         loss: rounded(down.loss.mean()),
         jitter_ms: rounded(down.jitter.as_secs_f64() * 1e3),
+        follows: link.downstream.traces.first().map(ToString::to_string),
     })
 }
 

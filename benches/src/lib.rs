@@ -2,6 +2,7 @@
 //! both, and the tables and pictures drawn from them. `benches/README.md` says how to use it.
 
 pub mod args;
+pub mod capacity;
 pub mod catalogue;
 pub mod error;
 pub mod experiment;

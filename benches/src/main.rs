@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 fn act(arguments: &Arguments) -> Result<Outcome> {
     let folders = Folders::new(arguments)?;
-    let catalogue = Catalogue::open(&folders.scenarios, &folders.traces)?;
+    let catalogue = Catalogue::open(&folders.scenarios, arguments.traces.as_deref())?;
     match &arguments.command {
         Command::List { json } => list(&catalogue, *json),
         Command::Run(options) => run_all(&catalogue, &folders, options),
@@ -43,7 +43,6 @@ fn act(arguments: &Arguments) -> Result<Outcome> {
 struct Folders {
     workspace: PathBuf,
     scenarios: PathBuf,
-    traces: PathBuf,
     peers: PathBuf,
     out: PathBuf,
     /// What the user named for `out`.
@@ -59,7 +58,6 @@ impl Folders {
         let told = arguments.out.clone();
         Ok(Self {
             workspace: package.parent().context("the package is in no workspace")?.to_owned(),
-            traces: arguments.traces.clone().unwrap_or_else(|| scenarios.join("traces")),
             scenarios,
             peers: package.join("peers.toml"),
             out: told.clone().unwrap_or_else(|| package.join("results")),
@@ -135,8 +133,12 @@ fn run_all(catalogue: &Catalogue, folders: &Folders, options: &Run) -> Result<Ou
     let threads = options.threads.unwrap_or_else(threads);
     say_plan(&plans, threads);
     let sources = Sources::of(&folders.workspace);
-    let means =
-        Means { threads, traces: &folders.traces, program: program.as_deref(), sources: &sources };
+    let means = Means {
+        threads,
+        traces: catalogue.traces(),
+        program: program.as_deref(),
+        sources: &sources,
+    };
     let out = folders.results(options.quick);
     let mut all = Vec::new();
     for plan in &plans {

@@ -6,6 +6,7 @@ use ropewalk_netlab::limit::{TCP_HEADERS, TUNNEL_OVERHEAD, UDP_HEADERS, payload_
 use ropewalk_netlab::scenario_report::ScenarioReport;
 use ropewalk_proto::config::TunnelConfig;
 
+use crate::capacity::{Capacity, mean};
 use crate::file::CheckSection;
 use crate::plan::{Candidate, PlannedCase};
 use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, rounded};
@@ -25,6 +26,13 @@ const OWN: [(&str, &str); 8] = [
     ("first_second_percent", "first_second_percent_of_mean"),
 ];
 
+/// What all links of the point could carry during a run, where links vary.
+const SUM: &str = "sum_mbit";
+/// And the most payload that those used could.
+const LIMIT: &str = "limit_mbit";
+/// With the link's name, what it could carry in each second, where links vary.
+pub const CAPACITY: &str = "capacity_mbit_";
+
 /// The most payload that links can carry for this traffic, Mbit/s: full packets, of which each link loses
 /// its share.
 #[must_use]
@@ -43,6 +51,7 @@ pub fn run_of(
     report: &ScenarioReport,
     case: &PlannedCase,
     candidate: &Candidate,
+    capacity: Option<&Capacity>,
     first: bool,
 ) -> Run {
     let prefix = if case.traffic == Traffic::Udp { "udp" } else { "tcp" };
@@ -60,15 +69,31 @@ pub fn run_of(
         note(ours, report.value(&format!("{prefix}_{theirs}")));
     }
     let goodput = report.value(&format!("{prefix}_mbit"));
-    note("percent_of_sum", 100.0 * goodput / case.sum_mbit);
-    let limit =
-        limit_mbit(&candidate.summaries, case.traffic, inner_mtu(report.value("inner_mtu")));
+    let mtu = inner_mtu(report.value("inner_mtu"));
+    let (sum, limit) = match capacity {
+        None => (case.sum_mbit, limit_mbit(&candidate.summaries, case.traffic, mtu)),
+        Some(capacity) => {
+            let share = |link: &LinkSummary| {
+                let whole = LinkSummary { rate_mbit: 1.0, ..link.clone() };
+                (link.name.clone(), limit_mbit(&[whole], case.traffic, mtu))
+            };
+            let shares = candidate.summaries.iter().map(share).collect();
+            let udp = case.traffic == Traffic::Udp;
+            let offered = if udp { candidate.offered_mbit } else { f64::INFINITY };
+            let (sum, limit) = (capacity.sum_mbit(), capacity.limit_mbit(&shares, offered));
+            note(SUM, sum);
+            note(LIMIT, limit);
+            (sum, limit)
+        }
+    };
+    note("percent_of_sum", 100.0 * goodput / sum);
     note("percent_of_limit", 100.0 * goodput / limit);
     if case.traffic == Traffic::Udp {
         note("in_order_percent", report.value("in_order_percent"));
     }
     let mut per_second = BTreeMap::new();
-    if first {
+    // Of recordings, results have figures only.
+    if first && capacity.is_none_or(|capacity| !capacity.recorded) {
         let mut keep = |ours: &str, theirs: &str| {
             if let Some(series) = report.per_second.get(theirs) {
                 per_second.insert(ours.to_owned(), series.iter().copied().map(rounded).collect());
@@ -77,6 +102,10 @@ pub fn run_of(
         keep("goodput_mbit", prefix);
         // TCP gives its application nothing out of order.
         keep("in_order_mbit", if case.traffic == Traffic::Udp { "udp_in_order" } else { prefix });
+        for (link, seconds) in capacity.iter().flat_map(|capacity| &capacity.links) {
+            let seconds = seconds.iter().copied().map(rounded).collect();
+            per_second.insert(format!("{CAPACITY}{link}"), seconds);
+        }
     }
     let shares = report.share_percent.iter();
     Run {
@@ -110,10 +139,14 @@ pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
         .max_by(|(_, one), (_, other)| goodput(one).total_cmp(&goodput(other)));
     let (links, runs) = best.map_or_else(
         || (Vec::new(), Vec::new()),
-        |(candidate, runs)| (candidate.summaries.clone(), runs),
+        |(candidate, runs)| (summaries(candidate, &runs), runs),
     );
     let mtu = runs.iter().find_map(|run| run.values.get("inner_mtu").copied());
     let limit_mbit = limit_mbit(&links, case.traffic, inner_mtu(mtu.unwrap_or(f64::NAN)));
+    // Links that vary have another sum and limit in each run.
+    let median = |name| spread(&runs, name).map(|spread| spread.median);
+    let limit_mbit = median(LIMIT).unwrap_or(limit_mbit);
+    let sum_mbit = median(SUM).unwrap_or(case.sum_mbit);
     let names: Vec<&String> = runs.iter().flat_map(|run| run.values.keys()).collect();
     let summary =
         names.into_iter().filter_map(|name| Some((name.clone(), spread(&runs, name)?))).collect();
@@ -123,7 +156,7 @@ pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
         series: case.series.clone(),
         traffic: case.traffic,
         links,
-        sum_mbit: rounded(case.sum_mbit),
+        sum_mbit: rounded(sum_mbit),
         limit_mbit: rounded(limit_mbit),
         seconds: case.seconds,
         planned_runs: case.runs,
@@ -131,6 +164,18 @@ pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
         summary,
         checks: Vec::new(),
     }
+}
+
+/// The links, those generated with their rates in the first run.
+fn summaries(candidate: &Candidate, runs: &[Run]) -> Vec<LinkSummary> {
+    let mut links = candidate.summaries.clone();
+    for link in &mut links {
+        let capacity = |run: &Run| run.per_second.get(&format!("{CAPACITY}{}", link.name)).cloned();
+        if let Some(seconds) = runs.first().and_then(capacity) {
+            link.rate_mbit = rounded(mean(&seconds));
+        }
+    }
+    links
 }
 
 /// A value over the runs that are not void.
@@ -188,7 +233,14 @@ mod tests {
     use crate::results::Point;
 
     fn link(rate_mbit: f64, loss: f64) -> LinkSummary {
-        LinkSummary { name: "a".into(), rate_mbit, rtt_ms: 10.0, loss, jitter_ms: 0.0 }
+        LinkSummary {
+            name: "a".into(),
+            rate_mbit,
+            rtt_ms: 10.0,
+            loss,
+            jitter_ms: 0.0,
+            follows: None,
+        }
     }
 
     #[test]

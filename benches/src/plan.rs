@@ -1,14 +1,16 @@
 //! What an experiment comes to in one mode: cases, and the runs of each as ordinary scenarios.
 
-use std::path::Path;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use ropewalk_netlab::scenario::Scenario;
 use ropewalk_netlab::scenario::file::{
-    Direction, LinkSection, ScenarioFile, TrafficKind, TrafficSection, TunnelSection,
+    Direction, LinkSection, ScenarioFile, SettingsSection, TrafficKind, TrafficSection,
+    TunnelSection,
 };
+use ropewalk_netlab::scenario::{Folders, Scenario};
 
+use crate::capacity::Capacity;
 use crate::error::BadInput;
 use crate::experiment::{Experiment, Point};
 use crate::file::{CheckSection, Effort, ExperimentFile, SeriesSection, Uses};
@@ -72,7 +74,8 @@ pub struct Candidate {
     /// What they are like downstream.
     pub summaries: Vec<LinkSummary>,
     tunnel: TunnelSection,
-    offered_mbit: f64,
+    /// What UDP sends, payload in Mbit/s.
+    pub offered_mbit: f64,
 }
 
 /// One run.
@@ -138,7 +141,38 @@ impl Plan {
     ///
     /// # Errors
     /// [`BadInput`] where the file makes no sense.
-    pub fn scenario(&self, job: Job, traces: &Path) -> Result<Scenario, BadInput> {
+    pub fn scenario(&self, job: Job, traces: Folders<'_>) -> Result<Scenario, BadInput> {
+        let case = &self.cases[job.case];
+        self.with_links(job, case.candidates[job.candidate].links.clone(), traces)
+    }
+
+    /// What all links of a run's point could carry while it lasts; `None` where none of them varies.
+    ///
+    /// # Errors
+    /// [`BadInput`] where the file makes no sense.
+    pub fn capacity(&self, job: Job, traces: Folders<'_>) -> Result<Option<Capacity>, BadInput> {
+        let case = &self.cases[job.case];
+        let mut points = self.experiment.points.iter();
+        let point = points.find(|point| point.label == case.point.label);
+        let links = point.map_or_else(Vec::new, |point| point.links.clone());
+        let scenario = self.with_links(job, links, traces)?;
+        let begin = scenario.traffic.first().map_or(0.0, |traffic| traffic.start_s);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a day at most"
+        )]
+        let seconds = case.seconds.ceil() as u32;
+        Ok(Capacity::of(&scenario, Duration::from_secs_f64(begin), seconds))
+    }
+
+    /// The run with these links.
+    fn with_links(
+        &self,
+        job: Job,
+        links: Vec<LinkSection>,
+        traces: Folders<'_>,
+    ) -> Result<Scenario, BadInput> {
         let case = &self.cases[job.case];
         let candidate = &case.candidates[job.candidate];
         let seed = self.seed(job);
@@ -167,7 +201,7 @@ impl Plan {
             description: self.experiment.file.shows.clone(),
             seed,
             duration_s: None,
-            links: candidate.links.clone(),
+            links,
             traffic: vec![main, ping],
             tunnel: candidate.tunnel.clone(),
             checks: Vec::new(),
@@ -238,11 +272,11 @@ fn sum_mbit(links: &[LinkSummary]) -> f64 {
 
 /// The link with this rate in both directions, always.
 fn with_rate(mut link: LinkSection, rate_mbit: f64) -> LinkSection {
+    let rate = SettingsSection { rate_mbit: Some(rate_mbit), ..SettingsSection::default() };
     for settings in link.up.iter_mut().chain(&mut link.down) {
-        (settings.rate_mbit, settings.trace) = (None, None);
+        *settings = settings.with(&rate);
     }
-    let both = link.both.get_or_insert_default();
-    (both.rate_mbit, both.trace) = (Some(rate_mbit), None);
+    link.both = Some(link.both.unwrap_or_default().with(&rate));
     link.changes.clear();
     link
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use ropewalk_netlab::kernel_run;
+use ropewalk_netlab::scenario::Folders;
 use ropewalk_netlab::scenario_report::ScenarioReport;
 
 use crate::plan::{Job, Plan};
@@ -20,7 +21,7 @@ pub fn run(
     plan: &Plan,
     jobs: &[Job],
     program: &Path,
-    traces: &Path,
+    traces: Folders<'_>,
     mut done: impl FnMut(Job, &ScenarioReport) -> Result<()>,
 ) -> Result<()> {
     for job in jobs {

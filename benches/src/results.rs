@@ -154,6 +154,9 @@ pub struct LinkSummary {
     pub loss: f64,
     /// Standard deviation of the delay.
     pub jitter_ms: f64,
+    /// The trace of a rate that varies: a recording, or of which kind it is generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<String>,
 }
 
 /// What came of one run.

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use ropewalk_netlab::scenario::Folders;
 
 use crate::measure::{case_of, check, run_of};
 use crate::plan::{Job, Plan};
@@ -18,8 +19,8 @@ use crate::{real, simulate};
 pub struct Means<'a> {
     /// Threads of simulated runs.
     pub threads: usize,
-    /// The folder of recorded links.
-    pub traces: &'a Path,
+    /// Where traces lie.
+    pub traces: Folders<'a>,
     /// The `ropewalk` of real runs.
     pub program: Option<&'a Path>,
     /// What the code is.
@@ -36,7 +37,9 @@ pub fn run(plan: &Plan, store: &mut Store, means: &Means<'_>) -> Result<Results>
     let mut progress = Progress::new(plan, &jobs);
     let finished = |job: Job, report: &_| {
         let case = &plan.cases[job.case];
-        let run = run_of(report, case, &case.candidates[job.candidate], job.run == 0);
+        let capacity = plan.capacity(job, means.traces)?;
+        let run =
+            run_of(report, case, &case.candidates[job.candidate], capacity.as_ref(), job.run == 0);
         let remark = run.void.as_ref().map_or_else(String::new, |why| format!(" (void: {why})"));
         store.add(plan.key(job), run)?;
         progress.step(plan, job, &remark);

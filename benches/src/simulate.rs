@@ -1,11 +1,11 @@
 //! Runs in virtual time, spread over threads. What comes out depends on no clock and no thread.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context, Result};
+use ropewalk_netlab::scenario::Folders;
 use ropewalk_netlab::scenario_report::ScenarioReport;
 use ropewalk_netlab::virtual_run;
 
@@ -20,7 +20,7 @@ pub fn run(
     plan: &Plan,
     jobs: &[Job],
     threads: usize,
-    traces: &Path,
+    traces: Folders<'_>,
     mut done: impl FnMut(Job, &ScenarioReport) -> Result<()>,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
@@ -47,7 +47,7 @@ pub fn run(
     })
 }
 
-fn one(plan: &Plan, job: Job, traces: &Path) -> Result<ScenarioReport> {
+fn one(plan: &Plan, job: Job, traces: Folders<'_>) -> Result<ScenarioReport> {
     let scenario = plan.scenario(job, traces)?;
     virtual_run::run(&scenario).map_err(|error| BadInput(error.to_string()).into())
 }

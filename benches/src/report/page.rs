@@ -1,6 +1,6 @@
 //! The page of one experiment: how it was run, what does not hold, pictures, tables.
 
-use crate::results::{Case, Mode, Spread, Traffic};
+use crate::results::{Case, LinkSummary, Mode, Spread, Traffic};
 
 use super::both::{Both, Place};
 use super::checks::{apart, count, faults, too_far};
@@ -27,6 +27,7 @@ pub fn page(experiment: &Both, peers: &Peers, pictures: &[Picture]) -> String {
     }
     page += &format!("\n{}", provenance(experiment));
     page += &holding(experiment);
+    page += &format!("\n## Links\n\n{}", links(experiment));
     for traffic in experiment.traffics() {
         page += &format!("\n## {}\n", title(traffic));
         for picture in pictures.iter().filter(|picture| picture.traffic == traffic) {
@@ -106,6 +107,30 @@ fn holding(experiment: &Both) -> String {
         section += &format!("- {fault}\n");
     }
     section
+}
+
+/// What the links of each point are like, in the mode that ran first.
+fn links(experiment: &Both) -> Table {
+    let headings = ["point", "link", "Mbit/s", "RTT, ms", "loss, %", "jitter, ms", "follows"];
+    let mut table = Table::new(&headings);
+    let mut told: Vec<(&str, &str)> = Vec::new();
+    for (_, case) in experiment.cases() {
+        for link in &case.links {
+            let place = (case.point.label.as_str(), link.name.as_str());
+            if told.contains(&place) {
+                continue;
+            }
+            told.push(place);
+            let LinkSummary { rate_mbit, rtt_ms, loss, jitter_ms, .. } = link;
+            let figures =
+                [*rate_mbit, *rtt_ms, 100.0 * loss, *jitter_ms].map(|figure| number(figure, 1));
+            let mut row = vec![place.0, place.1];
+            row.extend(figures.iter().map(String::as_str));
+            row.extend(link.follows.as_deref());
+            table.row(&row);
+        }
+    }
+    table
 }
 
 /// Goodput, simulated and real beside each other.

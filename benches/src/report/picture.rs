@@ -28,6 +28,7 @@ use self::palette::Look;
 use super::both::Both;
 use super::peers::Peers;
 use super::values::{number, title};
+use crate::measure::CAPACITY;
 use crate::results::Traffic;
 
 /// One picture.
@@ -42,9 +43,6 @@ pub struct Picture {
     /// The SVG.
     pub svg: String,
 }
-
-/// The results' series by the second that are capacities of links begin with this; then the link's name.
-pub const CAPACITY: &str = "capacity_mbit_";
 
 /// Where plots are drawn.
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;

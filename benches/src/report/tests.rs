@@ -31,6 +31,7 @@ fn case(point: (&str, f64), series: &str, percent_of_limit: f64) -> Case {
         rtt_ms: 10.0,
         loss: 0.0,
         jitter_ms: 0.0,
+        follows: (name == "b").then(|| "generated hspa".into()),
     };
     Case {
         id: format!("{}/{series}", point.0),
@@ -175,7 +176,8 @@ fn every_number_in_the_tables_is_one_of_the_results() {
         "-5.8", "-1.0", "5.8", // real less simulated
         "33.5", "32.2", "34.2", // delays
         "61.5", "38.5", // shares
-        "9.9",  // the kernel's release
+        "5.0", "10.0", "0.0", // links
+        "9.9", // the kernel's release
     ];
     let words = page.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'));
     let numbers: Vec<_> =
@@ -266,7 +268,7 @@ fn links_that_vary_are_drawn_as_what_they_could_carry() {
     let cases = [("5:5", 1.0), ("8:2", 4.0)].map(|point| {
         let mut case = case(point, "default", 90.0);
         let capacity =
-            ["a", "b"].map(|link| (format!("{}{link}", picture::CAPACITY), vec![4.0; 3]));
+            ["a", "b"].map(|link| (format!("{}{link}", crate::measure::CAPACITY), vec![4.0; 3]));
         case.runs[0].per_second.extend(capacity);
         case
     });

@@ -82,7 +82,7 @@ pub enum Direction {
 pub struct Draw<'a> {
     /// Of the scenario.
     pub seed: u64,
-    /// Name of the link: links of one scenario differ.
+    /// Name of the link, or of the recording in whose place it is: those of one scenario differ.
     pub link: &'a str,
     /// Which way.
     pub direction: Direction,

@@ -6,7 +6,8 @@ use anyhow::Result;
 use plotters::prelude::*;
 
 use super::palette::{GREY, Look, of_series};
-use super::{CAPACITY, Entry, Picture, axes, heading, slug, svg};
+use super::{Entry, Picture, axes, heading, slug, svg};
+use crate::measure::CAPACITY;
 use crate::report::both::{Both, Place};
 use crate::results::{Case, Mode, Point, Traffic};
 

@@ -17,15 +17,16 @@ struct Stretch<'a> {
 }
 
 impl Course {
-    /// Capacity in each of the first `seconds` of the scenario, Mbit/s at IP level; infinite where
-    /// nothing limits.
+    /// Capacity in each of so many seconds from a moment of the scenario on, Mbit/s at IP level; infinite
+    /// where nothing limits.
     #[must_use]
-    pub fn capacity(&self, seconds: u32) -> Vec<f64> {
+    pub fn capacity(&self, since: Duration, seconds: u32) -> Vec<f64> {
         let stretches = self.stretches();
         let end_of = |index: usize| stretches.get(index + 1).map(|next| next.from);
         let mut capacity = Vec::new();
         for second in 0..seconds {
-            let (from, to) = (moment(second), moment(second + 1));
+            let from = Instant::ZERO + since + Duration::from_secs(second.into());
+            let to = from + Duration::from_secs(1);
             let parts = stretches.iter().enumerate().map(|(index, stretch)| {
                 let end = end_of(index).unwrap_or(to).clamp(from, to);
                 let begin = stretch.from.clamp(from, to);
@@ -66,8 +67,4 @@ impl Stretch<'_> {
             }
         }
     }
-}
-
-fn moment(second: u32) -> Instant {
-    Instant::ZERO + Duration::from_secs(second.into())
 }

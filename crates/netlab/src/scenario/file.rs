@@ -130,8 +130,8 @@ pub struct SettingsSection {
     pub trace: Option<PathBuf>,
     /// One from the folder of recordings, where there is such a folder; its name without `.mm.gz`.
     pub recorded: Option<String>,
-    /// One generated in place of a rate, for as long as the scenario lasts; beside `recorded`, where
-    /// there is no folder of recordings.
+    /// One generated in place of a rate, for as long as the scenario lasts, from its seed and the link's
+    /// name; beside `recorded` where there is no folder of recordings, from the name of the recording.
     pub generated: Option<Kind>,
     /// One way.
     pub delay_ms: Option<f64>,

@@ -134,7 +134,9 @@ impl<'a> Rates<'a> {
             *rate = Rate::Trace(self.file(way, folder.join(format!("{name}.mm.gz")))?);
             way.traces.push((at, TraceSource::Recorded(name.clone())));
         } else if let Some(kind) = *generated {
-            *rate = Rate::Trace(self.generate(way, at, kind)?);
+            // Each recording has a stand-in of its own.
+            let name = recorded.as_deref().unwrap_or(way.link);
+            *rate = Rate::Trace(self.generate(way, at, kind, name)?);
             way.traces.push((at, TraceSource::Generated(kind)));
         } else if recorded.is_some() {
             let problem = "recorded needs a folder of recordings, or generated beside it";
@@ -158,9 +160,10 @@ impl<'a> Rates<'a> {
         way: &mut Way<'_>,
         at: Duration,
         kind: Kind,
+        name: &str,
     ) -> Result<Arc<Trace>, ScenarioError> {
-        let draw =
-            Draw { seed: self.seed, link: way.link, direction: way.direction, length: self.length };
+        let (seed, direction, length) = (self.seed, way.direction, self.length);
+        let draw = Draw { seed, link: name, direction, length };
         let generated = kind.generate(&draw).map_err(|source| way.trace_error(source))?;
         way.delays.extend(generated.delays.into_iter().map(|(since, delay)| (at + since, delay)));
         Ok(Arc::new(generated.trace))

@@ -5,7 +5,7 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::units::Bitrate;
 
 use super::*;
-use crate::generate::Kind;
+use crate::generate::{Direction, Draw, Kind};
 
 fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse(text, Path::new("."))
@@ -127,7 +127,7 @@ fn a_recording_is_used_where_its_folder_is_given_and_else_a_generated_link() {
 
     let recorded = link(with(Some(recordings.path())).unwrap());
     assert_eq!(recorded.downstream.traces, [TraceSource::Recorded("walk.down".into())]);
-    assert_eq!(recorded.downstream.capacity(3), [0.024; 3]);
+    assert_eq!(recorded.downstream.capacity(Duration::ZERO, 3), [0.024; 3]);
     assert_eq!(recorded.upstream.traces, [TraceSource::Generated(Kind::Hspa)]);
 
     let generated = link(with(None).unwrap());
@@ -137,6 +137,9 @@ fn a_recording_is_used_where_its_folder_is_given_and_else_a_generated_link() {
     assert_eq!((first.0, trace.period().as_secs()), (Duration::ZERO, 10));
     assert_eq!(initial.rate, Rate::Fixed(trace.mean_rate()));
     assert_eq!(generated.downstream, link(with(None).unwrap()).downstream);
+    let stand_in =
+        Draw { seed: 4, link: "walk.down", direction: Direction::Down, length: trace.period() };
+    assert_eq!(**trace, Kind::WlanWalking.generate(&stand_in).unwrap().trace);
 
     let told = with(Some(recordings.path())).unwrap().traces();
     assert_eq!(told, ["a down: recording walk.down", "a up: generated hspa"]);
@@ -180,11 +183,13 @@ fn capacity_follows_rates_traces_and_outages() {
         changes = [{ at_s = 3.25, down = { trace = \"t.mm\" } }, { at_s = 4.25, down = { mtu = 99 } }]";
     let link = &Scenario::parse(text, folder.path()).unwrap().links[0];
     let expected = [8.0, 4.0, 4.0, 2.0 + 3.0 * 0.012, 4.0 * 0.012];
-    let capacity = link.downstream.capacity(5);
+    let capacity = link.downstream.capacity(Duration::ZERO, 5);
     for (second, expected) in expected.iter().enumerate() {
         assert!((capacity[second] - expected).abs() < 1e-9, "{second}: {capacity:?}");
     }
-    assert_eq!(link.upstream.capacity(2), [f64::INFINITY, f64::INFINITY]);
+    let later = link.downstream.capacity(Duration::from_millis(1250), 1);
+    assert!((later[0] - 8.0 * 0.25).abs() < 1e-9, "{later:?}");
+    assert_eq!(link.upstream.capacity(Duration::ZERO, 2), [f64::INFINITY, f64::INFINITY]);
 }
 
 #[test]
