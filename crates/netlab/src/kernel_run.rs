@@ -210,13 +210,15 @@ impl Play<'_> {
         let curl = Curl { interface: None, limit: Some(duration) };
         let done = curl.download(self.stage.topology().client(), &url, |_| {})?;
         let mut outcomes = vec![Outcome::Stall { ms: done.longest_stall_ms }];
+        // Its seconds count from the first byte.
+        let began = Duration::try_from_secs_f64(done.first_byte_ms / 1e3).unwrap_or_default();
         if let Some(bytes) = traffic.bytes {
             let as_sent = done.complete && done.sha256 == body_sha256(bytes, seed);
             outcomes.push(Outcome::Body(as_sent));
         }
         outcomes.push(Outcome::Tcp {
             mbit: done.mbit,
-            length: duration.min(Duration::from_secs_f64(done.seconds)),
+            length: duration.min(Duration::from_secs_f64(done.seconds)).saturating_sub(began),
             series: done.per_second,
             sum: self.sum_mbit(Direction::Down),
             congestion: done.congestion_control,
