@@ -177,3 +177,53 @@ fn known_or(key: &str, name: &str, known: &[&str]) -> Result<(), String> {
     }
     Err(format!("{key}: there is no `{name}`, only {}", known.join(", ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        title = "t"
+        source = "s"
+        shows = "w"
+        axis = "x"
+        traffic = ["udp"]
+        simulated = { runs = 1, seconds = 1 }
+        real = { runs = 1, seconds = 1, points = ["both"] }
+        links = [{ name = "a", rtt_ms = 10, both = { rate_mbit = 5 } }]
+        series = [{ name = "default" }]
+        points = [
+            { label = "one", value = 1, links = [{ name = "a", up = { rate_mbit = 1 } }] },
+            { label = "both", value = 2, links = [{ name = "b", both = { rate_mbit = 3, loss = 0.1 } }] },
+        ]
+    "#;
+
+    fn open(text: &str) -> Result<Experiment, BadInput> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.toml");
+        std::fs::write(&path, text).unwrap();
+        Experiment::open(&path, folder.path().into())
+    }
+
+    #[test]
+    fn points_have_the_links_in_common_changed_and_added_to() {
+        let experiment = open(FILE).unwrap();
+        let labels: Vec<_> = experiment.points.iter().map(|point| point.label.as_str()).collect();
+        assert_eq!(labels, ["one", "both"]);
+        let rates = |point: usize| -> Vec<(f64, f64)> {
+            let links = experiment.points[point].summaries.iter();
+            links.map(|link| (link.rate_mbit, link.loss)).collect()
+        };
+        assert_eq!((rates(0), rates(1)), (vec![(5.0, 0.0)], vec![(5.0, 0.0), (3.0, 0.1)]));
+        assert!(experiment.effort(Mode::Real).has_point("both"));
+        assert!(!experiment.effort(Mode::Real).has_point("one"));
+        assert!(experiment.effort(Mode::Simulated).has_point("one"));
+    }
+
+    #[test]
+    fn a_link_without_a_rate_is_refused_with_its_line() {
+        let text = FILE.replace("both = { rate_mbit = 3, loss = 0.1 }", "rtt_ms = 1");
+        let problem = open(&text).unwrap_err().to_string();
+        assert!(problem.contains("line 13: point `both`: link `b` needs rate_mbit"), "{problem}");
+    }
+}

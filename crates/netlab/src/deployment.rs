@@ -48,8 +48,7 @@ impl Deployment {
     /// # Errors
     /// When no folder can be made, or `ropewalk keygen` fails.
     pub fn prepare(topology: &Topology, program: &Path) -> Result<Self, LabError> {
-        let folder =
-            Scratch::create("ropewalk-lab-").map_err(LabError::io("making a temporary folder"))?;
+        let folder = Scratch::create().map_err(LabError::io("making a temporary folder"))?;
         let at = |name: &str| folder.path().join(name).display().to_string();
         let keygen = |name: &str| -> Result<String, LabError> {
             let key = tool::run(&program.display().to_string(), &["keygen", &at(name)])?;

@@ -80,6 +80,7 @@ impl Namespace {
     pub fn create(number: u32, role: &str) -> Result<Self, LabError> {
         CLEANING.call_once(|| {
             remove_stale();
+            scratch::remove_stale();
             remove_all_on_signals();
         });
         let name = format!("rw{}-{number}-{role}", std::process::id());
