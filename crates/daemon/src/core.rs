@@ -10,7 +10,7 @@ use ropewalk_proto::crypto::{
 };
 use ropewalk_proto::queue::QueueLimits;
 use ropewalk_proto::reseq;
-use ropewalk_proto::sched::{SchedulerKind, WhenClosed as CoreWhenClosed};
+use ropewalk_proto::sched::{SchedulerConfig, WhenClosed as CoreWhenClosed};
 use ropewalk_proto::time::{Duration, Instant};
 
 /// What one tunnel is told.
@@ -24,9 +24,10 @@ pub fn tunnel(config: &TunnelConfig) -> CoreConfig {
     };
     CoreConfig {
         scheduler: match config.scheduler {
-            Scheduler::FreeWindow => SchedulerKind::FreeWindow,
-            Scheduler::RoundRobin => SchedulerKind::RoundRobin,
+            Scheduler::FreeWindow => SchedulerConfig::FreeWindow,
+            Scheduler::RoundRobin => SchedulerConfig::RoundRobin,
         },
+        terms: defaults.terms,
         controller: match config.controller {
             Controller::Ccid2 => ControllerKind::Ccid2,
             Controller::Fixed { window } => ControllerKind::Fixed(window),
@@ -111,7 +112,7 @@ mod tests {
         config.resequencer.buffer_bytes = 1 << 20;
         config.resequencer.release = Release::One;
         let core = tunnel(&config);
-        assert_eq!(core.scheduler, SchedulerKind::RoundRobin);
+        assert_eq!(core.scheduler, SchedulerConfig::RoundRobin);
         assert_eq!(core.controller, ControllerKind::Fixed(7));
         assert_eq!(core.when_closed, CoreWhenClosed::Queue);
         assert_eq!(core.queue.time, Duration::from_millis(20));

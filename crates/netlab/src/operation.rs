@@ -38,6 +38,8 @@ pub enum Operation {
     Leave(u8),
     /// The link's NAT takes another port, or another address.
     Rebind(u8, Rebinding),
+    /// What is sent this way is scheduled in another way from now on: one of those that keep the order.
+    Schedule(Towards, u8),
     /// Somebody on the way plays a datagram in.
     Inject(Towards, Injection, u16),
 }
@@ -141,7 +143,8 @@ fn wild(rng: &mut impl Rng) -> Operation {
 
 fn orderly(rng: &mut impl Rng) -> Operation {
     let (link, towards) = (rng.random(), towards(rng));
-    match rng.random_range(0..12) {
+    match rng.random_range(0..13) {
+        12 => Operation::Schedule(towards, rng.random()),
         0..=1 => Operation::Loss(link, towards, [0.0, 0.001, 0.02, 0.1][rng.random_range(0..4)]),
         2 => Operation::Delay {
             link,

@@ -9,6 +9,7 @@ use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::event::Event;
 use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::sched::{SchedulerConfig, WhenFull};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState, Tunnel, TunnelStats};
@@ -34,6 +35,8 @@ pub trait Watched: End {
     fn stats(&self) -> TunnelStats;
     /// What happened.
     fn poll_event(&mut self) -> Option<Event>;
+    /// What it sends is scheduled so from now on.
+    fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig);
 }
 
 /// A client whose links can be changed.
@@ -50,6 +53,9 @@ impl Watched for Tunnel {
     }
     fn poll_event(&mut self) -> Option<Event> {
         Self::poll_event(self)
+    }
+    fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig) {
+        Self::set_scheduler(self, now, scheduler);
     }
 }
 
@@ -303,9 +309,27 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
             Operation::Join(link) => self.join(usize::from(link) % self.lines.len()),
             Operation::Leave(link) => self.leave(usize::from(link) % self.lines.len()),
             Operation::Rebind(link, what) => self.rebind(link, what),
+            Operation::Schedule(towards, which) => self.schedule(towards, which),
             Operation::Inject(towards, what, which) => self.inject(towards, what, which),
         }
         self.collect()
+    }
+
+    /// Packets that wait for one link are overtaken by others before they have a number: here none does.
+    fn schedule(&mut self, towards: Towards, which: u8) {
+        let in_order = SchedulerConfig::all().into_iter().filter(|scheduler| match scheduler {
+            SchedulerConfig::FreeWindow | SchedulerConfig::RoundRobin => true,
+            SchedulerConfig::Natalie(settings) => settings.when_full == WhenFull::Pass,
+            SchedulerConfig::Batcp(settings) => settings.when_full == WhenFull::Pass,
+            SchedulerConfig::Safire(_) => false,
+        });
+        let mut in_order: Vec<_> = in_order.collect();
+        let scheduler = in_order.swap_remove(usize::from(which) % in_order.len());
+        let now = self.lab.now;
+        match towards {
+            Towards::Client => self.lab.proxy.set_scheduler(now, scheduler),
+            Towards::Proxy => self.lab.client.set_scheduler(now, scheduler),
+        }
     }
 
     fn line(&self, link: u8) -> usize {

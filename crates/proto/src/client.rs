@@ -40,6 +40,7 @@ use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::{DownReason, EndReason, Event, SessionInfo};
 use crate::path::Path;
+use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
 use crate::units::LinkId;
@@ -392,6 +393,20 @@ impl Client {
             // link has left.
             link.id = session.tunnel.add_link(now, &link.config).ok();
         }
+    }
+
+    /// Another scheduler, and what is said of links by name, from now on and for sessions to come.
+    pub fn set_scheduling(
+        &mut self,
+        now: Instant,
+        scheduler: SchedulerConfig,
+        terms: Vec<(String, Terms)>,
+    ) {
+        if let Some(session) = &mut self.session {
+            session.tunnel.set_scheduler(now, scheduler.clone());
+            session.tunnel.set_terms(terms.clone());
+        }
+        (self.tunnel.scheduler, self.tunnel.terms) = (scheduler, terms);
     }
 
     /// Passes the tunnel's events on, by the owner's names. `departed` is a link that the table has

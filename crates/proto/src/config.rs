@@ -7,7 +7,7 @@ use crate::congestion::ControllerKind;
 use crate::path::Path;
 use crate::queue::QueueLimits;
 use crate::reseq;
-use crate::sched::{SchedulerKind, WhenClosed};
+use crate::sched::{SchedulerConfig, Terms, WhenClosed};
 use crate::time::Duration;
 use crate::wire::frame::MAX_NAME;
 
@@ -22,7 +22,9 @@ pub const MAX_PATHS: usize = 8;
 #[derive(Clone, Debug)]
 pub struct TunnelConfig {
     /// Which link carries a packet.
-    pub scheduler: SchedulerKind,
+    pub scheduler: SchedulerConfig,
+    /// What is said of links, by name; of others the default.
+    pub terms: Vec<(String, Terms)>,
     /// How each link's window is found.
     pub controller: ControllerKind,
     /// What happens to a packet when all windows are closed.
@@ -40,10 +42,20 @@ pub struct TunnelConfig {
     pub max_mtu: u16,
 }
 
+impl TunnelConfig {
+    /// What is said of the link of this name.
+    #[must_use]
+    pub fn terms_of(&self, link: &str) -> Terms {
+        let told = self.terms.iter().find(|(name, _)| name == link);
+        told.map_or_else(Terms::default, |(_, terms)| *terms)
+    }
+}
+
 impl Default for TunnelConfig {
     fn default() -> Self {
         Self {
-            scheduler: SchedulerKind::default(),
+            scheduler: SchedulerConfig::default(),
+            terms: Vec::new(),
             controller: ControllerKind::default(),
             when_closed: WhenClosed::default(),
             // 100 ms: longer only adds delay that the sender's TCP takes for path; 8 MiB bound the

@@ -90,6 +90,9 @@ pub trait Controller {
         None
     }
 
+    /// A person said what the link carries, at IP level; `None`: nobody knows.
+    fn on_rate_told(&mut self, _rate: Option<Bitrate>) {}
+
     /// A datagram in the window was sent; `in_flight` counts it.
     fn on_sent(&mut self, _now: Instant, _number: u64, _in_flight: u32) {}
 
@@ -198,6 +201,10 @@ impl Controller for AnyController {
         dispatch!(self, slow_start_threshold())
     }
 
+    fn on_rate_told(&mut self, rate: Option<Bitrate>) {
+        dispatch!(self, on_rate_told(rate));
+    }
+
     fn on_sent(&mut self, now: Instant, number: u64, in_flight: u32) {
         dispatch!(self, on_sent(now, number, in_flight));
     }
@@ -246,5 +253,16 @@ mod tests {
         controller.on_ecn(Instant::ZERO, &loss);
         controller.on_timeout(Instant::ZERO, &loss);
         assert_eq!((controller.window(), controller.slow_start_threshold()), (7, None));
+        assert_eq!(controller.pacing_rate(), None);
+    }
+
+    #[test]
+    fn a_link_of_known_rate_is_paced_and_has_no_window() {
+        let mut controller = AnyController::new(ControllerKind::Fixed(7), 0);
+        let rate = Some(Bitrate::from_mbps(5));
+        controller.on_rate_told(rate);
+        assert_eq!((controller.window(), controller.pacing_rate()), (MAX_WINDOW, rate));
+        controller.on_rate_told(None);
+        assert_eq!((controller.window(), controller.pacing_rate()), (7, None));
     }
 }

@@ -47,6 +47,7 @@ use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};
 use crate::packet::PacketView;
 use crate::path::Path;
+use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
 use crate::tunnel::{Credentials, Established, Side, Tunnel};
@@ -155,6 +156,23 @@ impl Endpoint {
         self.end_peer(now, key);
         self.peers.remove(&key);
         true
+    }
+
+    /// Another scheduler, and what is said of links by name, for all sessions from now on.
+    pub fn set_scheduling(
+        &mut self,
+        now: Instant,
+        scheduler: &SchedulerConfig,
+        terms: &[(String, Terms)],
+    ) {
+        for index in self.sessions.indices() {
+            if let Some((index, session)) = self.sessions.entry(index) {
+                session.tunnel.set_scheduler(now, scheduler.clone());
+                session.tunnel.set_terms(terms.to_vec());
+                self.sessions.touch(index);
+            }
+        }
+        (self.tunnel.scheduler, self.tunnel.terms) = (scheduler.clone(), terms.to_vec());
     }
 
     /// A packet came from the TUN: it goes to the session of its destination. `sink` takes what its

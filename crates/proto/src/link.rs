@@ -2,8 +2,8 @@
 //!
 //! Sending: [`sender`] gives numbers to datagrams, remembers them ([`sent`]) until a report says what
 //! became of them or they count as lost ([`loss`]), and so feeds the round-trip time ([`rtt`]), the rate of
-//! delivery ([`delivery`]) and
-//! the congestion controller.
+//! delivery ([`delivery`]) and the congestion controller, which may have its datagrams paced ([`pacer`]). What that
+//! tells of the link is kept in [`sensing`].
 //!
 //! Receiving: [`receiver`] notes which numbers came ([`received`]), decides when the peer is told, and
 //! measures how far datagrams overtake each other inside the link ([`reordering`]).
@@ -11,9 +11,11 @@
 pub mod delivery;
 pub mod loss;
 pub mod mtu;
+pub mod pacer;
 pub mod received;
 pub mod receiver;
 pub mod reordering;
 pub mod rtt;
 pub mod sender;
+pub mod sensing;
 pub mod sent;

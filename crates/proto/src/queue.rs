@@ -56,6 +56,24 @@ impl EgressQueue {
         true
     }
 
+    /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
+    pub fn pass_head_to(&mut self, other: &mut Self) {
+        let Some(waiting) = self.waiting.pop_front() else { return };
+        self.begun = false;
+        self.bytes -= waiting.packet.len();
+        other.bytes += waiting.packet.len();
+        other.waiting.push_back(waiting);
+    }
+
+    /// Puts all that waits in `other`, with its age, before all that waits here.
+    pub fn put_back(&mut self, other: &mut Self) {
+        self.begun = false;
+        self.bytes += std::mem::take(&mut other.bytes);
+        while let Some(waiting) = other.waiting.pop_back() {
+            self.waiting.push_front(waiting);
+        }
+    }
+
     /// The packet whose turn it is.
     #[must_use]
     pub fn head(&self) -> Option<&[u8]> {

@@ -4,25 +4,51 @@
 //! may remember whose turn it is; it owns no timer and drops nothing: what happens when no link has
 //! room is the tunnel's policy ([`WhenClosed`]).
 
+pub mod batcp;
+mod config;
 mod free_window;
+pub mod kalman;
+pub mod natalie;
 mod round_robin;
+pub mod safire;
+mod weighted;
 
-use std::fmt;
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr};
 
+pub use config::{
+    BatcpConfig, NatalieConfig, Route, SafireConfig, SchedulerConfig, Terms, UnknownScheduler,
+    Weights,
+};
 pub use free_window::FreeWindow;
 pub use round_robin::RoundRobin;
+pub use safire::{Life, Safire};
+pub use weighted::{Count, Weighted, WhenFull};
 
+use crate::packet::{FlowKey, PacketView};
 use crate::time::Instant;
 use crate::units::LinkId;
 
 /// What a scheduler may know of a link that is up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkView {
     /// The link.
     pub id: LinkId,
     /// Datagrams its congestion window has room for.
     pub room: u32,
+    /// Its share beside the others' in a weighted round: finite, not negative; 0: none.
+    pub weight: f64,
+    /// What one TCP flow can reach on it, bit/s ([`safire::alpha`]); `None`: unknown.
+    pub alpha: Option<f64>,
+    /// Which destinations may use it: a bit for each route ([`safire::Routes`]).
+    pub routes: u64,
+}
+
+impl LinkView {
+    /// A link of which nothing but its room is known, for every destination.
+    #[must_use]
+    pub const fn new(id: LinkId, room: u32) -> Self {
+        Self { id, room, weight: 1.0, alpha: None, routes: u64::MAX }
+    }
 }
 
 /// The next packet.
@@ -30,6 +56,32 @@ pub struct LinkView {
 pub struct PacketMeta {
     /// Bytes of the inner packet.
     pub len: usize,
+    /// Its flow.
+    pub flow: FlowKey,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// What it says of its flow.
+    pub life: Life,
+}
+
+impl PacketMeta {
+    /// What schedulers look at in a packet.
+    #[must_use]
+    pub fn new(packet: &PacketView<'_>) -> Self {
+        Self {
+            len: packet.bytes().len(),
+            flow: packet.flow_key(),
+            destination: packet.destination(),
+            life: Life::of(packet),
+        }
+    }
+
+    /// A packet of which nothing but its length is known.
+    #[must_use]
+    pub const fn of_len(len: usize) -> Self {
+        let destination = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self { len, flow: FlowKey(0), destination, life: Life::Goes }
+    }
 }
 
 /// A scheduler's answer.
@@ -37,14 +89,20 @@ pub struct PacketMeta {
 pub enum Pick {
     /// Send on the link with this index in the views.
     Send(usize),
+    /// Nothing but the link with this index will do, and it has no room: the packet waits for it.
+    Wait(usize),
     /// No link has room.
     Blocked,
 }
 
 /// A packet scheduler.
 pub trait Scheduler {
-    /// Chooses a link for `packet` among `links`, in the order of their ids.
+    /// Chooses a link for `packet` among `links`, in the order of their ids. The same question again
+    /// has the same answer.
     fn pick(&mut self, now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick;
+
+    /// The packet went on `link`, or into its queue.
+    fn on_sent(&mut self, _now: Instant, _packet: &PacketMeta, _link: LinkId) {}
 }
 
 /// What happens to a packet when no link has room.
@@ -57,62 +115,17 @@ pub enum WhenClosed {
     Drop,
 }
 
-/// The schedulers by name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SchedulerKind {
-    /// [`FreeWindow`].
-    #[default]
-    FreeWindow,
-    /// [`RoundRobin`].
-    RoundRobin,
-}
-
-impl SchedulerKind {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::FreeWindow, Self::RoundRobin];
-
-    /// A fresh scheduler of this kind.
-    #[must_use]
-    pub fn build(self) -> AnyScheduler {
-        match self {
-            Self::FreeWindow => AnyScheduler::FreeWindow(FreeWindow),
-            Self::RoundRobin => AnyScheduler::RoundRobin(RoundRobin::default()),
-        }
-    }
-}
-
-impl fmt::Display for SchedulerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FreeWindow => "free-window",
-            Self::RoundRobin => "round-robin",
-        })
-    }
-}
-
-/// No scheduler has this name.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no scheduler is called `{0}`")]
-pub struct UnknownScheduler(pub String);
-
-impl FromStr for SchedulerKind {
-    type Err = UnknownScheduler;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.to_string() == name)
-            .ok_or_else(|| UnknownScheduler(name.to_owned()))
-    }
-}
-
-/// Any scheduler, without a box on the hot path.
+/// Any scheduler, without a virtual call on the hot path.
 #[derive(Clone, Debug)]
 pub enum AnyScheduler {
     /// [`FreeWindow`].
     FreeWindow(FreeWindow),
     /// [`RoundRobin`].
     RoundRobin(RoundRobin),
+    /// [`Weighted`]: NATALIE's and BATCP's.
+    Weighted(Box<Weighted>),
+    /// [`Safire`].
+    Safire(Box<Safire>),
 }
 
 impl Scheduler for AnyScheduler {
@@ -120,34 +133,33 @@ impl Scheduler for AnyScheduler {
         match self {
             Self::FreeWindow(scheduler) => scheduler.pick(now, packet, links),
             Self::RoundRobin(scheduler) => scheduler.pick(now, packet, links),
+            Self::Weighted(scheduler) => scheduler.pick(now, packet, links),
+            Self::Safire(scheduler) => scheduler.pick(now, packet, links),
+        }
+    }
+
+    fn on_sent(&mut self, now: Instant, packet: &PacketMeta, link: LinkId) {
+        match self {
+            Self::FreeWindow(scheduler) => scheduler.on_sent(now, packet, link),
+            Self::RoundRobin(scheduler) => scheduler.on_sent(now, packet, link),
+            Self::Weighted(scheduler) => scheduler.on_sent(now, packet, link),
+            Self::Safire(scheduler) => scheduler.on_sent(now, packet, link),
         }
     }
 }
 
 #[cfg(test)]
 pub(crate) fn views(rooms: &[u32]) -> Vec<LinkView> {
-    (0..).zip(rooms).map(|(id, room)| LinkView { id: LinkId(id), room: *room }).collect()
+    (0..).zip(rooms).map(|(id, room)| LinkView::new(LinkId(id), *room)).collect()
 }
 
+/// Has a full packet go where the scheduler says.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_scheduler_is_found_by_the_name_it_shows() {
-        for kind in SchedulerKind::ALL {
-            assert_eq!(kind.to_string().parse(), Ok(kind));
-        }
-        assert!("freewindow".parse::<SchedulerKind>().is_err());
+pub(crate) fn send(scheduler: &mut impl Scheduler, links: &[LinkView]) -> Pick {
+    let packet = PacketMeta::of_len(1400);
+    let pick = scheduler.pick(Instant::ZERO, &packet, links);
+    if let Pick::Send(index) | Pick::Wait(index) = pick {
+        scheduler.on_sent(Instant::ZERO, &packet, links[index].id);
     }
-
-    #[test]
-    fn no_scheduler_sends_where_there_is_no_room_or_no_link() {
-        for kind in SchedulerKind::ALL {
-            for rooms in [&[][..], &[0], &[0, 0, 0]] {
-                let pick = kind.build().pick(Instant::ZERO, &PacketMeta { len: 1 }, &views(rooms));
-                assert_eq!(pick, Pick::Blocked, "{kind} with {rooms:?}");
-            }
-        }
-    }
+    pick
 }

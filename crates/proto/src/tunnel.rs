@@ -22,6 +22,8 @@ mod rekey;
 mod seal;
 mod snapshot;
 mod timeout;
+mod waiting;
+mod weigh;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -56,6 +58,8 @@ use link::{Link, NewLink};
 use parts::Joiner;
 use path::Validation;
 use rekey::Rekey;
+use waiting::LinkQueues;
+use weigh::Weigher;
 
 /// ICMP answers a second at most (RFC 1812 §4.3.2.8): enough for every flow to learn its MTU.
 const ANSWERS_PER_SECOND: u32 = 100;
@@ -94,7 +98,9 @@ pub struct Tunnel {
     links: Vec<Link>,
     departed: Departures,
     scheduler: AnyScheduler,
+    weigher: Weigher,
     queue: EgressQueue,
+    waiting: LinkQueues,
     flows: FlowTable,
     next_global: u64,
     reseq: Resequencer,
@@ -163,8 +169,10 @@ impl Tunnel {
     ) -> Self {
         Self {
             side: session.side,
-            scheduler: config.scheduler.build(),
+            scheduler: config.scheduler.build(now),
+            weigher: Weigher::default(),
             queue: EgressQueue::new(config.queue),
+            waiting: LinkQueues::new(config.queue),
             reseq: Resequencer::new(config.reseq, 0),
             rekey: Rekey::new(now, session.rekey),
             config,
@@ -255,6 +263,7 @@ impl Tunnel {
     fn insert(&mut self, link: Link) {
         let at = self.links.partition_point(|other| other.id < link.id);
         self.links.insert(at, link);
+        self.apply_terms(at);
     }
 
     fn position(&self, id: LinkId) -> Result<usize, usize> {

@@ -1,11 +1,14 @@
-//! A window that never changes: the baseline for tests, and for links whose capacity is known.
+//! A window that never changes, or a rate that never changes: the baseline for tests, and for links whose
+//! capacity is known.
 
 use super::{Controller, MAX_WINDOW};
+use crate::units::Bitrate;
 
-/// A constant window.
+/// A constant window; or, for a link whose rate was told, that rate and no window.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     window: u32,
+    rate: Option<Bitrate>,
 }
 
 impl Fixed {
@@ -16,12 +19,20 @@ impl Fixed {
     /// A window of `window` datagrams, at least 1 and at most [`MAX_WINDOW`].
     #[must_use]
     pub fn new(window: u32) -> Self {
-        Self { window: window.clamp(1, MAX_WINDOW) }
+        Self { window: window.clamp(1, MAX_WINDOW), rate: None }
     }
 }
 
 impl Controller for Fixed {
     fn window(&self) -> u32 {
-        self.window
+        if self.rate.is_some() { MAX_WINDOW } else { self.window }
+    }
+
+    fn pacing_rate(&self) -> Option<Bitrate> {
+        self.rate
+    }
+
+    fn on_rate_told(&mut self, rate: Option<Bitrate>) {
+        self.rate = rate;
     }
 }

@@ -108,6 +108,8 @@ pub struct LinkSender {
     /// When a datagram in the window was last sent.
     last_in_window: Option<Instant>,
     ce_count: u32,
+    /// What the link carries, if that was told.
+    rate: Option<Bitrate>,
     totals: SenderStats,
 }
 
@@ -127,8 +129,15 @@ impl LinkSender {
             deadline: None,
             last_in_window: None,
             ce_count: 0,
+            rate: None,
             totals: SenderStats::default(),
         }
+    }
+
+    /// Somebody said what the link carries, at IP level, or takes it back.
+    pub fn on_rate_told(&mut self, rate: Option<Bitrate>) {
+        self.rate = rate;
+        self.controller.on_rate_told(rate);
     }
 
     /// Datagrams that the window has room for. A window that shrank below what is in flight has none.
@@ -172,6 +181,12 @@ impl LinkSender {
     #[must_use]
     pub fn must_stop(&self) -> bool {
         self.sent.unconfirmed() >= MAX_UNCONFIRMED
+    }
+
+    /// Share of losses among the last 512 to 1,024 datagrams resolved, from 0 to 1.
+    #[must_use]
+    pub fn loss_ratio(&self) -> f64 {
+        self.recent.ratio()
     }
 
     /// The round-trip time.
@@ -313,6 +328,7 @@ impl LinkSender {
         self.rtt = Rtt::default();
         self.threshold = LossThreshold::default();
         self.controller = AnyController::new(self.kind, self.path_from);
+        self.controller.on_rate_told(self.rate);
         self.deadline = None;
     }
 

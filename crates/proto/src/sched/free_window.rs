@@ -38,7 +38,7 @@ mod tests {
             (&[0, 0], Pick::Blocked),
         ];
         for (rooms, expected) in table {
-            let pick = FreeWindow.pick(Instant::ZERO, &PacketMeta { len: 1400 }, &views(rooms));
+            let pick = FreeWindow.pick(Instant::ZERO, &PacketMeta::of_len(1400), &views(rooms));
             assert_eq!(pick, expected, "{rooms:?}");
         }
     }

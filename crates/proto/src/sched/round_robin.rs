@@ -16,22 +16,23 @@ impl Scheduler for RoundRobin {
         let after = |link: &LinkView| self.last.is_some_and(|last| link.id > last);
         let start = links.iter().position(after).unwrap_or(0);
         let turn = (start..links.len()).chain(0..start).find(|index| links[*index].room > 0);
-        let Some(index) = turn else { return Pick::Blocked };
-        self.last = Some(links[index].id);
-        Pick::Send(index)
+        turn.map_or(Pick::Blocked, Pick::Send)
+    }
+
+    fn on_sent(&mut self, _now: Instant, _packet: &PacketMeta, link: LinkId) {
+        self.last = Some(link);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::views;
+    use super::super::{send, views};
     use super::*;
 
     fn turns(rooms: &[u32], count: usize) -> Vec<Pick> {
         let mut scheduler = RoundRobin::default();
         let links = views(rooms);
-        let packet = PacketMeta { len: 1400 };
-        (0..count).map(|_| scheduler.pick(Instant::ZERO, &packet, &links)).collect()
+        (0..count).map(|_| send(&mut scheduler, &links)).collect()
     }
 
     #[test]
@@ -48,12 +49,11 @@ mod tests {
     #[test]
     fn the_turn_survives_a_link_that_goes() {
         let mut scheduler = RoundRobin::default();
-        let packet = PacketMeta { len: 1400 };
         let all = views(&[9, 9, 9]);
-        assert_eq!(scheduler.pick(Instant::ZERO, &packet, &all), Pick::Send(0));
-        assert_eq!(scheduler.pick(Instant::ZERO, &packet, &all), Pick::Send(1));
+        assert_eq!(send(&mut scheduler, &all), Pick::Send(0));
+        assert_eq!(send(&mut scheduler, &all), Pick::Send(1));
         let without_second = [all[0], all[2]];
-        assert_eq!(scheduler.pick(Instant::ZERO, &packet, &without_second), Pick::Send(1));
-        assert_eq!(scheduler.pick(Instant::ZERO, &packet, &without_second), Pick::Send(0));
+        assert_eq!(send(&mut scheduler, &without_second), Pick::Send(1));
+        assert_eq!(send(&mut scheduler, &without_second), Pick::Send(0));
     }
 }

@@ -4,8 +4,10 @@
 //! 2. [`Tunnel::poll_transmit`]: first what has to be said without packets ([`control`](super::control)).
 //! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it
 //!    ([`parts`]).
-//! 4. The scheduler picks a link, or none has room: the packet waits, or is dropped. One that has become too
-//!    big for every link since it came is dropped at once, lest it hold up the others.
+//! 4. The scheduler picks a link, or none has room: the packet waits, or is dropped. Where only one link will do
+//!    and it has no room, the packet waits for that one ([`waiting`](super::waiting)) and the next has its
+//!    turn. One that has become too big for every link since it came is dropped at once, lest it hold up
+//!    the others.
 //! 5. The packet gets its global number, the datagram its local one; both are sealed into the batch.
 
 use std::net::IpAddr;
@@ -52,14 +54,15 @@ impl Tunnel {
         }
         self.accepted.count(packet.len());
         self.last_packet = now;
-        if !self.queue.push(now, packet) {
+        let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
+        if bytes > self.config.queue.bytes || !self.queue.push(now, packet) {
             self.drops.count(DropReason::QueueFull);
         }
     }
 
     /// The largest inner packet any link carries, if that is less than `len`.
     fn too_big_for(&self, now: Instant, len: usize) -> Option<u16> {
-        let usable = self.links.iter().filter(|link| link.is_usable(now));
+        let usable = self.links.iter().filter(|link| link.carries(now));
         let largest = usable.map(Link::inner_mtu).max()?;
         (len > usize::from(largest)).then_some(largest)
     }
@@ -93,61 +96,109 @@ impl Tunnel {
 
     /// Steps 3 and 4. `false`: the batch is full.
     fn send_packets(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
+        self.weigh(now);
+        if !self.send_waiting(now, out) {
+            return false;
+        }
         let mut views = Views::default();
         while let Some(packet) = self.queue.head() {
-            let (mut len, mut part) = (packet.len(), None);
-            if !views.are_of(len) {
-                views = Views::of(&self.links, now, len);
+            let Ok(view) = PacketView::parse(packet) else {
+                self.queue.pop();
+                continue;
+            };
+            let mut meta = PacketMeta::new(&view);
+            let mut part = None;
+            if !views.are_of(meta.len) {
+                views = Views::of(&self.links, now, meta.len);
             }
-            if views.links.is_empty() && self.too_big_for(now, len).is_some() {
-                part = self.part_of(packet);
+            if views.links.is_empty() && self.too_big_for(now, meta.len).is_some() {
+                part = self.part_of(&view);
                 let Some(part) = part else {
                     self.queue.pop();
                     self.drops.count(DropReason::PacketTooBig);
                     continue;
                 };
-                len = part.len(len);
-                views = Views::of(&self.links, now, len);
+                meta.len = part.len(meta.len);
+                views = Views::of(&self.links, now, meta.len);
             }
-            match self.scheduler.pick(now, &PacketMeta { len }, &views.links) {
+            match self.scheduler.pick(now, &meta, &views.links) {
                 Pick::Send(index) => {
                     let Some(&at) = views.places.get(index) else { return true };
-                    match self.send_head(now, at, part, out) {
-                        Made::Sent => views.links[index].room = self.links[at].sender.room(),
+                    match self.send_head(now, at, From::Tunnel, part, out) {
+                        Made::Sent => {
+                            views.links[index].room = self.links[at].room(now);
+                            self.scheduler.on_sent(now, &meta, self.links[at].id);
+                        }
                         Made::Full => return false,
                         Made::Refused => return true,
                     }
                 }
-                Pick::Blocked if self.config.when_closed == WhenClosed::Drop => {
+                Pick::Wait(_) | Pick::Blocked if self.config.when_closed == WhenClosed::Drop => {
                     self.queue.pop();
                     self.drops.count(DropReason::NoRoom);
                 }
-                Pick::Blocked => return true,
+                Pick::Wait(index) if part.is_none() => {
+                    let Some(link) = views.links.get(index) else { return true };
+                    if !self.waiting.take_head(link.id, &mut self.queue) {
+                        return true;
+                    }
+                    self.scheduler.on_sent(now, &meta, link.id);
+                }
+                Pick::Wait(_) | Pick::Blocked => return true,
+            }
+        }
+        true
+    }
+
+    /// What waits for one link goes there, or back to the queue if it cannot. `false`: the batch is full.
+    fn send_waiting(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
+        for link in self.waiting.links() {
+            let at = self.position(link).ok().filter(|at| self.links[*at].carries(now));
+            while let Some(queue) = self.waiting.of(link)
+                && let Some(packet) = queue.head()
+            {
+                let fits = |at: &usize| packet.len() <= usize::from(self.links[*at].inner_mtu());
+                let Some(at) = at.filter(fits) else {
+                    self.queue.put_back(queue);
+                    break;
+                };
+                if self.links[at].room(now) == 0 {
+                    break;
+                }
+                match self.send_head(now, at, From::Waiting, None, out) {
+                    Made::Sent => {}
+                    Made::Full => return false,
+                    Made::Refused => return true,
+                }
             }
         }
         true
     }
 
     /// The next part of the head of the queue, if it may go in parts.
-    fn part_of(&self, packet: &[u8]) -> Option<Part> {
-        PacketView::parse(packet).ok().filter(parts::may_split)?;
-        Some(match self.queue.is_head_begun() {
+    fn part_of(&self, packet: &PacketView<'_>) -> Option<Part> {
+        parts::may_split(packet).then(|| match self.queue.is_head_begun() {
             false => Part { half: Half::First, id: self.split.wrapping_add(1) },
             true => Part { half: Half::Second, id: self.split },
         })
     }
 
-    /// Step 5 for the head of the queue, or a part of it, on link `at`.
+    /// Step 5 for the head of a queue, or a part of it, on link `at`.
     fn send_head(
         &mut self,
         now: Instant,
         at: usize,
+        from: From,
         part: Option<Part>,
         out: &mut impl TransmitSink,
     ) -> Made {
-        let (Some(packet), Some(link)) = (self.queue.head(), self.links.get_mut(at)) else {
-            return Made::Refused;
+        let Some(link) = self.links.get_mut(at) else { return Made::Refused };
+        let queue = match from {
+            From::Tunnel => Some(&mut self.queue),
+            From::Waiting => self.waiting.of(link.id),
         };
+        let Some(queue) = queue else { return Made::Refused };
+        let Some(packet) = queue.head() else { return Made::Refused };
         let view = PacketView::parse(packet).ok();
         let flow = view.as_ref().map_or(FlowKey(0), PacketView::flow_key);
         let header = part.map(Part::header);
@@ -200,13 +251,22 @@ impl Tunnel {
             match part {
                 Some(Part { half: Half::First, id }) => {
                     self.split = id;
-                    self.queue.begin_head();
+                    queue.begin_head();
                 }
-                _ => self.queue.pop(),
+                _ => queue.pop(),
             }
         }
         made
     }
+}
+
+/// Where the next packet is taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum From {
+    /// The tunnel's queue.
+    Tunnel,
+    /// The queue of packets that wait for the link.
+    Waiting,
 }
 
 /// Notes the datagrams that only fit because the path MTU is above its base.
@@ -234,14 +294,14 @@ impl Views {
         let mut views = Self { narrowest: usize::MAX, ..Self::default() };
         for (at, link) in links.iter().enumerate() {
             let inner_mtu = usize::from(link.inner_mtu());
-            if !link.is_usable(now) {
+            if !link.carries(now) {
                 continue;
             }
             if inner_mtu < len {
                 views.left_out = views.left_out.max(Some(inner_mtu));
                 continue;
             }
-            views.links.push(LinkView { id: link.id, room: link.sender.room() });
+            views.links.push(link.share.view(link.id, link.room(now)));
             views.places.push(at);
             views.narrowest = views.narrowest.min(inner_mtu);
         }

@@ -33,6 +33,9 @@ impl Tunnel {
         };
         match link.sender.on_report(now, &report, via, settle) {
             Ok(outcome) if outcome.confirmed > 0 => {
+                if let Some(sample) = outcome.delivery {
+                    link.sensing.on_delivery(now, &sample);
+                }
                 self.on_confirmed(now, about, (via == Via::Own).then_some(path));
             }
             Ok(_) => {}

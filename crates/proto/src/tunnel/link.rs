@@ -15,11 +15,15 @@ use arrayvec::{ArrayString, ArrayVec};
 use super::feedback::settle;
 use super::keepalive::KeepaliveTimer;
 use super::path::Validation;
+use super::weigh::Share;
 use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS};
 use crate::link::mtu::{PathMtu, State as MtuState};
+use crate::link::pacer::Pacer;
 use crate::link::receiver::LinkReceiver;
 use crate::link::sender::LinkSender;
+use crate::link::sensing::Sensing;
 use crate::path::Path;
+use crate::sched::Terms;
 use crate::time::{Duration, Instant, earliest};
 use crate::units::LinkId;
 use crate::wire::frame::{Halt, MAX_NAME};
@@ -174,6 +178,12 @@ pub(super) struct Link {
     settled: bool,
     /// The window was full when this number was sent.
     limited_at: Option<u64>,
+    pub(super) pacer: Pacer,
+    pub(super) sensing: Sensing,
+    /// What a person says of it.
+    pub(super) terms: Terms,
+    /// What the scheduler makes of that and of what is sensed.
+    pub(super) share: Share,
     pub(super) sent: Traffic,
     pub(super) received: Traffic,
 }
@@ -239,6 +249,10 @@ impl Link {
             settling_since: now,
             settled: false,
             limited_at: None,
+            pacer: Pacer::default(),
+            sensing: Sensing::default(),
+            terms: Terms::default(),
+            share: Share::default(),
             sent: Traffic::default(),
             received: Traffic::default(),
         }
@@ -255,6 +269,23 @@ impl Link {
             && self.validation.is_proven()
             && (self.mtu_is_known() || now >= self.settling_since + SETTLE)
             && !self.sender.must_stop()
+    }
+
+    /// Whether this end sends packets on it now.
+    pub(super) fn carries(&self, now: Instant) -> bool {
+        self.terms.carries && self.is_usable(now)
+    }
+
+    /// Datagrams that may leave now.
+    pub(super) fn room(&self, now: Instant) -> u32 {
+        let paced = self.sender.pacing_rate().map(|rate| self.pacer.room(now, rate));
+        self.sender.room().min(paced.unwrap_or(u32::MAX))
+    }
+
+    /// When a paced link has room again, while its window has.
+    pub(super) fn opens_at(&self) -> Option<Instant> {
+        let rate = self.sender.pacing_rate().filter(|_| self.sender.room() > 0)?;
+        self.pacer.opens_at(rate)
     }
 
     /// Whether the path MTU search has had its first result.
@@ -281,6 +312,7 @@ impl Link {
         if path.remote.ip() == before.remote.ip() {
             return self.mtu.revalidate(now);
         }
+        self.sensing.reset();
         let receiver = &mut self.receiver;
         self.sender.on_new_path(now, |settled| settle(now, &settled, None, receiver));
         if path.header_len() == before.header_len() {

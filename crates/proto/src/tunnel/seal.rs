@@ -139,6 +139,9 @@ impl Press<'_> {
             window_limited: datagram.in_window && link.window_limited(),
             tag: cargo.tag(),
         };
+        if let Some(rate) = link.sender.pacing_rate() {
+            link.pacer.on_sent(now, size + usize::from(datagram.path.header_len()), rate);
+        }
         link.sender.on_sent(now, sent);
         link.validation.on_sent(datagram.path, size);
         link.last_sent = now;

@@ -79,8 +79,13 @@ impl Tunnel {
             links: self.links.iter().map(|link| self.link_stats(link)).collect(),
             epoch: self.keys.newest_epoch(),
             inner_mtu: self.inner_mtu,
-            queued: (self.queue.len(), self.queue.bytes()),
-            spare_bytes: self.queue.spare_bytes() + self.reseq.spare_bytes(),
+            queued: {
+                let (packets, bytes) = self.waiting.held();
+                (self.queue.len() + packets, self.queue.bytes() + bytes)
+            },
+            spare_bytes: self.queue.spare_bytes()
+                + self.waiting.spare_bytes()
+                + self.reseq.spare_bytes(),
             accepted: self.accepted,
             delivered: self.delivered,
             joined: self.joined,

@@ -39,6 +39,8 @@ impl Tunnel {
         });
         let parts = [
             self.queue.poll_timeout(),
+            self.waiting.poll_timeout(),
+            self.opens_at(),
             self.reseq.poll_timeout(),
             self.poll_rekey(),
             self.keys.poll_timeout(),
@@ -50,7 +52,8 @@ impl Tunnel {
 
     /// Does all that is due.
     pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
-        self.drops.add(DropReason::QueueTimeout, self.queue.handle_timeout(now));
+        let late = self.queue.handle_timeout(now) + self.waiting.handle_timeout(now);
+        self.drops.add(DropReason::QueueTimeout, late);
         self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
         for at in 0..self.links.len() {
             if let Some(moved) = self.links[at].handle_timeout(now) {
@@ -70,15 +73,24 @@ impl Tunnel {
         self.release_memory(now);
     }
 
+    /// When a paced link has room for what waits.
+    fn opens_at(&self) -> Option<Instant> {
+        let waits = !self.queue.is_empty() || self.waiting.held().0 > 0;
+        let links = self.links.iter().filter(|_| waits);
+        links.map(Link::opens_at).fold(None, earliest)
+    }
+
     /// When memory kept for packets is given back: once after each use.
     fn release_at(&self) -> Option<Instant> {
-        let has_spare = self.queue.has_spare() || self.reseq.has_spare();
+        let queues = self.queue.has_spare() || self.waiting.spare_bytes() > 0;
+        let has_spare = queues || self.reseq.has_spare();
         has_spare.then(|| self.last_packet + IDLE_AFTER)
     }
 
     fn release_memory(&mut self, now: Instant) {
         if self.release_at().is_some_and(|at| at <= now) {
             self.queue.release_memory();
+            self.waiting.release_memory();
             self.reseq.release_memory();
             self.scratch = Vec::new();
         }

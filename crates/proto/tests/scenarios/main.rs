@@ -13,6 +13,7 @@ mod mtu;
 mod nat;
 mod parts;
 mod rekey;
+mod schedulers;
 mod speed;
 
 use std::time::Duration;

@@ -1,0 +1,95 @@
+//! When the next datagram may leave a link that is paced.
+//!
+//! A link of a rate is busy with what was sent until `free_at`. It may run ahead of that by `BURST`, so that a
+//! timer that comes late loses nothing: what is due by then goes at once.
+
+use crate::time::{Duration, Instant};
+use crate::units::Bitrate;
+
+/// How far sending may run ahead of the rate: a timer's lateness and a full datagram at 10 Mbit/s.
+const BURST: Duration = Duration::from_millis(2);
+
+/// What room is counted in, bytes at IP level.
+const FULL: u64 = 1500;
+
+/// The pacer of one link.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pacer {
+    free_at: Instant,
+}
+
+impl Pacer {
+    /// Full datagrams that may leave now; one less than full counts too.
+    #[must_use]
+    pub fn room(&self, now: Instant, rate: Bitrate) -> u32 {
+        let ahead = self.free_at.since(now);
+        if ahead > BURST || rate == Bitrate::default() {
+            return 0;
+        }
+        let left = (BURST - ahead).as_nanos() / rate.time_for(FULL).as_nanos().max(1);
+        u32::try_from(left).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// When there is room again; `None`: at this rate never.
+    #[must_use]
+    pub fn opens_at(&self, rate: Bitrate) -> Option<Instant> {
+        (rate != Bitrate::default()).then(|| self.free_at - BURST)
+    }
+
+    /// A datagram of `bytes` at IP level left.
+    pub fn on_sent(&mut self, now: Instant, bytes: usize, rate: Bitrate) {
+        // A day is as good as never, and adds to any instant.
+        let busy = rate.time_for(bytes as u64).min(Duration::from_secs(86_400));
+        self.free_at = self.free_at.max(now) + busy;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_in_a_second_is_what_the_rate_says() {
+        for (mbit, step_us) in [(1, 100), (10, 100), (10, 1900), (100, 500)] {
+            let (mut pacer, rate) = (Pacer::default(), Bitrate::from_mbps(mbit));
+            let (mut now, mut bytes) = (Instant::from_millis(5), 0_u32);
+            let end = now + Duration::from_secs(1);
+            while now < end {
+                while pacer.room(now, rate) > 0 {
+                    pacer.on_sent(now, 1500, rate);
+                    bytes += 1500;
+                }
+                now += Duration::from_micros(step_us);
+            }
+            let expected = u32::try_from(mbit).unwrap_or(0) * 125_000;
+            let more = f64::from(bytes) / f64::from(expected);
+            assert!(
+                (0.99..1.03).contains(&more),
+                "{mbit} Mbit/s every {step_us} us: {bytes} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn a_closed_pacer_opens_when_it_says() {
+        let (mut pacer, rate) = (Pacer::default(), Bitrate::from_mbps(1));
+        let now = Instant::from_millis(100);
+        assert_eq!(pacer.room(now, rate), 1);
+        pacer.on_sent(now, 1500, rate);
+        assert_eq!(pacer.room(now, rate), 0);
+        let opens = pacer.opens_at(rate).expect("it opens");
+        assert_eq!(opens, Instant::from_millis(110), "12 ms a packet, 2 ahead");
+        assert_eq!(pacer.room(opens, rate), 1);
+        assert_eq!(pacer.room(Instant::from_millis(5000), rate), 1, "no credit for a pause");
+    }
+
+    #[test]
+    fn a_rate_of_nothing_never_opens() {
+        let mut pacer = Pacer::default();
+        pacer.on_sent(Instant::ZERO, 1500, Bitrate::default());
+        assert_eq!(
+            (pacer.room(Instant::ZERO, Bitrate::default()), pacer.opens_at(Bitrate::default())),
+            (0, None)
+        );
+    }
+}

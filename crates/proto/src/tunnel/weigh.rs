@@ -1,0 +1,156 @@
+//! What the scheduler is told of each link beyond its room: weights, what a flow can expect, and which
+//! destinations may use it. Looked at again every [`INTERVAL`] while packets go, from what was told and
+//! sensed.
+
+use arrayvec::ArrayVec;
+
+use super::Tunnel;
+use super::link::Link;
+use crate::config::MAX_LINKS;
+use crate::link::sensing::as_f64;
+use crate::sched::natalie::{AutoWeights, Sensed};
+use crate::sched::safire::{MAX_ROUTES, alpha};
+use crate::sched::{LinkView, SafireConfig, SchedulerConfig, Terms, Weights, batcp};
+use crate::time::{Duration, Instant};
+use crate::units::LinkId;
+
+/// NATALIE follows cross-traffic within a second, of which its measurements take some; and a tenth of a second
+/// is many packets.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the scheduler is told of a link beyond its room.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Share {
+    pub(super) weight: f64,
+    pub(super) alpha: Option<f64>,
+    pub(super) routes: u64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { weight: 1.0, alpha: None, routes: u64::MAX }
+    }
+}
+
+impl Share {
+    pub(super) const fn view(&self, id: LinkId, room: u32) -> LinkView {
+        LinkView { id, room, weight: self.weight, alpha: self.alpha, routes: self.routes }
+    }
+}
+
+/// When the links were last looked at, and what is remembered from then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Weigher {
+    due: Instant,
+    auto: AutoWeights,
+}
+
+impl Tunnel {
+    /// Another scheduler, or other settings, from now on. Nothing is lost by it: packets that waited for one link
+    /// are scheduled again.
+    pub fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig) {
+        for link in self.waiting.links() {
+            if let Some(queue) = self.waiting.of(link) {
+                self.queue.put_back(queue);
+            }
+        }
+        self.scheduler = scheduler.build(now);
+        self.config.scheduler = scheduler;
+        self.weigher = Weigher::default();
+        self.links.iter_mut().for_each(|link| link.share = Share::default());
+    }
+
+    /// What a person says of links, by name; it replaces all that was said before.
+    pub fn set_terms(&mut self, terms: Vec<(String, Terms)>) {
+        self.config.terms = terms;
+        for at in 0..self.links.len() {
+            self.apply_terms(at);
+        }
+        self.weigher.due = Instant::ZERO;
+    }
+
+    /// The driver counted what others sent on a link's interface since its last count, over `interval`.
+    pub fn on_others(&mut self, link: LinkId, bytes: u64, interval: Duration) {
+        if let Ok(at) = self.position(link) {
+            self.links[at].sensing.on_others(bytes, interval);
+        }
+    }
+
+    /// A link has its terms.
+    pub(super) fn apply_terms(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        link.terms = self.config.terms_of(&link.name);
+        link.sender.on_rate_told(link.terms.rate);
+        self.weigher.due = Instant::ZERO;
+    }
+
+    /// Looks at the links again if it is time.
+    pub(super) fn weigh(&mut self, now: Instant) {
+        if now < self.weigher.due || self.queue.is_empty() {
+            return;
+        }
+        self.weigher.due = now + INTERVAL;
+        let mut links: ArrayVec<&mut Link, MAX_LINKS> =
+            self.links.iter_mut().filter(|link| link.carries(now)).collect();
+        let weights: ArrayVec<f64, MAX_LINKS> = match &self.config.scheduler {
+            SchedulerConfig::FreeWindow | SchedulerConfig::RoundRobin => return,
+            SchedulerConfig::Natalie(config) => match config.weights {
+                Weights::Told => links.iter().map(|link| link.terms.weight).collect(),
+                Weights::Auto => {
+                    let sensed: ArrayVec<Sensed, MAX_LINKS> =
+                        links.iter().map(|l| sensed(l)).collect();
+                    self.weigher.auto.weigh(&sensed)
+                }
+            },
+            SchedulerConfig::Batcp(config) => {
+                let standing: ArrayVec<_, MAX_LINKS> = links.iter().map(|l| standing(l)).collect();
+                batcp::loads(&standing, config.formula)
+            }
+            SchedulerConfig::Safire(config) => {
+                for link in links {
+                    link.share.alpha = expected(link, config.k);
+                    link.share.routes = routes(&link.name, config);
+                }
+                return;
+            }
+        };
+        for (link, weight) in links.iter_mut().zip(weights) {
+            link.share.weight = weight;
+        }
+    }
+}
+
+/// What it carries at most, bit/s: as told, else as measured.
+fn capacity(link: &Link) -> Option<f64> {
+    link.terms.rate.or_else(|| link.sensing.measured()).map(as_f64)
+}
+
+fn sensed(link: &Link) -> Sensed {
+    Sensed {
+        id: link.id,
+        capacity: capacity(link),
+        others: link.sensing.others().unwrap_or(0.0),
+        loss: link.sender.loss_ratio(),
+    }
+}
+
+fn standing(link: &Link) -> batcp::Standing {
+    let told = || link.terms.rate.map(|rate| as_f64(rate) / 8e3);
+    batcp::Standing {
+        throughput: link.sensing.throughput().or_else(told).unwrap_or(0.0),
+        cost: link.terms.cost,
+        weights: link.terms.importance,
+    }
+}
+
+fn expected(link: &Link, k: f64) -> Option<f64> {
+    let rtt = link.sender.rtt().srtt().map(|rtt| rtt.as_secs_f64());
+    alpha(capacity(link), rtt, link.sender.loss_ratio(), k)
+}
+
+/// The bits of the routes that allow the link.
+fn routes(link: &str, config: &SafireConfig) -> u64 {
+    let routes = config.routes.iter().take(MAX_ROUTES).enumerate();
+    let allowing = routes.filter(|(_, route)| route.links.iter().any(|name| name == link));
+    allowing.fold(0, |bits, (number, _)| bits | 1 << number)
+}

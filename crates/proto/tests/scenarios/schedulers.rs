@@ -1,0 +1,200 @@
+//! The schedulers of the other papers in a tunnel, and changes of them while packets go.
+
+use ropewalk_netlab::lab::Towards;
+use ropewalk_netlab::pair::TunnelLab;
+use ropewalk_netlab::stream::{Stream, run};
+use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::sched::batcp::Importance;
+use ropewalk_proto::sched::{
+    BatcpConfig, Count, NatalieConfig, SafireConfig, SchedulerConfig, Terms, Weights, WhenFull,
+};
+use ropewalk_proto::time::Duration;
+use ropewalk_proto::units::Bitrate;
+
+use crate::{lost, ms, s, settled};
+
+fn natalie(weights: Weights, when_full: WhenFull) -> SchedulerConfig {
+    SchedulerConfig::Natalie(NatalieConfig { count: Count::Packets, when_full, weights })
+}
+
+/// What is said of the links `wan0`, `wan1` and so on.
+fn terms(of: &[Terms]) -> Vec<(String, Terms)> {
+    of.iter().enumerate().map(|(place, terms)| (format!("wan{place}"), *terms)).collect()
+}
+
+fn weight(weight: f64) -> Terms {
+    Terms { weight, ..Terms::default() }
+}
+
+/// Shares in percent of the bytes that the links carried to the client while `act` ran.
+fn shares(lab: &mut TunnelLab, act: impl FnOnce(&mut TunnelLab)) -> Vec<f64> {
+    let carried = |lab: &TunnelLab| -> Vec<u64> {
+        lab.links.iter().map(|link| link.down.counters().delivered_bytes).collect()
+    };
+    let before = carried(lab);
+    act(lab);
+    let bytes: Vec<_> =
+        carried(lab).iter().zip(before).map(|(after, before)| after - before).collect();
+    let sum: u64 = bytes.iter().sum();
+    #[expect(clippy::cast_precision_loss, reason = "few bytes")]
+    bytes.iter().map(|bytes| 100.0 * *bytes as f64 / sum as f64).collect()
+}
+
+/// A stream to the client at this rate from now on.
+fn stream(lab: &TunnelLab, mbit: f64, length: Duration) -> Stream {
+    Stream::at_rate(Towards::Client, mbit, 1200, lab.now, length)
+}
+
+#[test]
+fn told_weights_are_the_links_shares_and_a_weight_of_zero_is_none() {
+    for (weights, expected) in [([4.0, 1.0], [80.0, 20.0]), ([1.0, 0.0], [100.0, 0.0])] {
+        let config = TunnelConfig {
+            scheduler: natalie(Weights::Told, WhenFull::Pass),
+            terms: terms(&weights.map(weight)),
+            ..TunnelConfig::default()
+        };
+        let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
+        let shares = shares(&mut lab, |lab| {
+            let mut streams = [stream(lab, 5.0, s(5))];
+            run(lab, &mut streams, lab.now + s(6));
+            assert_eq!(streams[0].missing(), 0);
+        });
+        println!("weights {weights:?}: {shares:.1?} %");
+        for (share, expected) in shares.iter().zip(expected) {
+            assert!((share - expected).abs() < 3.0, "{weights:?}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn auto_weights_leave_to_others_what_others_send() {
+    let told = Terms { rate: Some(Bitrate::from_mbps(10)), ..Terms::default() };
+    let config = TunnelConfig {
+        scheduler: natalie(Weights::Auto, WhenFull::Pass),
+        terms: terms(&[told, told]),
+        ..TunnelConfig::default()
+    };
+    let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
+    for (others, expected) in [(0, 50.0), (8, 16.7), (0, 50.0)] {
+        let mut streams = [stream(&lab, 5.0, s(4))];
+        let link = lab.proxy.stats().links[0].id;
+        let half = ms(500);
+        // A second for the filter.
+        for _ in 0..2 {
+            lab.proxy.on_others(link, others * 62_500, half);
+            let until = lab.now + half;
+            run(&mut lab, &mut streams, until);
+        }
+        let shares = shares(&mut lab, |lab| {
+            for _ in 0..6 {
+                lab.proxy.on_others(link, others * 62_500, half);
+                let until = lab.now + half;
+                run(lab, &mut streams, until);
+            }
+        });
+        println!("others at {others} of 10 Mbit/s: {shares:.1?} %");
+        assert!((shares[0] - expected).abs() < 5.0, "{others}: {shares:?}");
+    }
+}
+
+#[test]
+fn batcp_prefers_what_is_cheap_as_far_as_it_is_told_that_cost_matters() {
+    let of = |cost: f64, throughput: f64| Terms {
+        rate: Some(Bitrate::from_mbps(20)),
+        cost,
+        importance: Importance::new(throughput, 1.0 - throughput).expect("shares of one"),
+        ..Terms::default()
+    };
+    let table =
+        [([of(0.0, 1.0), of(5.0, 1.0)], 45.0..=55.0), ([of(0.0, 0.9), of(5.0, 0.1)], 70.0..=100.0)];
+    for (told, expected) in table {
+        let config = TunnelConfig {
+            scheduler: SchedulerConfig::Batcp(BatcpConfig::default()),
+            terms: terms(&told),
+            ..TunnelConfig::default()
+        };
+        let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
+        let shares = shares(&mut lab, |lab| {
+            let mut streams = [stream(lab, 5.0, s(5))];
+            run(lab, &mut streams, lab.now + s(6));
+            assert_eq!(streams[0].missing(), 0);
+        });
+        println!("costs 0 and 5: {shares:.1?} %");
+        assert!(expected.contains(&shares[0]), "{shares:?}");
+    }
+}
+
+#[test]
+fn each_of_three_flows_has_a_link_of_its_own_and_moves_when_that_dies() {
+    let config = TunnelConfig {
+        scheduler: SchedulerConfig::Safire(SafireConfig::default()),
+        ..TunnelConfig::default()
+    };
+    let mut lab = settled(&config, Keepalive::Off, &[(2.0, 20), (2.0, 20), (2.0, 20)]);
+    let mut streams = [(); 3].map(|()| stream(&lab, 1.0, s(10)));
+    let shares = shares(&mut lab, |lab| run(lab, &mut streams, lab.now + s(5)));
+    println!("three equal flows: {shares:.1?} %");
+    assert!(shares.iter().all(|share| (30.0..37.0).contains(share)), "{shares:?}");
+    let cut = lab.now;
+    let dead = ropewalk_netlab::netem::Conditions {
+        cut: Some(ropewalk_netlab::netem::Cut::Everything),
+        ..ropewalk_netlab::pair::conditions(2.0, 20, 100)
+    };
+    lab.links[1].down.handle_change(cut, dead.clone());
+    lab.links[1].up.handle_change(cut, dead);
+    run(&mut lab, &mut streams, cut + s(8));
+    for stream in &streams {
+        let stall = stream.longest_stall(cut, cut + s(4));
+        println!("longest stall {stall:?}, lost {}", stream.missing());
+        assert!(stall < ms(1600), "{stall:?}");
+    }
+}
+
+#[test]
+fn a_link_of_known_rate_is_filled_and_nothing_is_lost_on_it() {
+    let rate = |mbit| Terms {
+        weight: mbit as f64,
+        rate: Some(Bitrate::from_mbps(mbit)),
+        ..Terms::default()
+    };
+    let config = TunnelConfig {
+        scheduler: natalie(Weights::Told, WhenFull::Wait),
+        controller: ControllerKind::Fixed(64),
+        terms: terms(&[rate(8), rate(2)]),
+        ..TunnelConfig::default()
+    };
+    let mut lab = settled(&config, Keepalive::Off, &[(8.0, 10), (2.0, 100)]);
+    let begin = lab.now;
+    let mut streams = [Stream::at_rate(Towards::Client, 11.0, 1440, begin, s(10))];
+    run(&mut lab, &mut streams, begin + s(12));
+    let mbit = streams[0].mbit_between(begin + s(1), begin + s(10));
+    let lost: u64 = lab.links.iter().map(|link| lost(link.down.counters())).sum();
+    println!("{mbit:.2} Mbit/s of packets over 8 + 2 Mbit/s, {lost} datagrams lost on the links");
+    assert!(mbit > 0.97 * 10.0 * 1440.0 / 1500.0, "{mbit}");
+    assert_eq!(lost, 0);
+}
+
+#[test]
+fn a_change_of_scheduler_or_weights_loses_nothing_and_stalls_nothing() {
+    let config = TunnelConfig::default();
+    let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20), (10.0, 30)]);
+    let begin = lab.now;
+    let mut streams = [stream(&lab, 8.0, s(12))];
+    let mut changes = 0;
+    while lab.now < begin + s(11) {
+        for scheduler in SchedulerConfig::all() {
+            let now = lab.now;
+            lab.proxy.set_scheduler(now, scheduler);
+            run(&mut lab, &mut streams, now + ms(100));
+            lab.proxy.set_terms(terms(&[weight(f64::from(changes % 7)), weight(1.0)]));
+            run(&mut lab, &mut streams, now + ms(200));
+            changes += 2;
+        }
+    }
+    run(&mut lab, &mut streams, begin + s(14));
+    let stall = streams[0].longest_stall(begin, begin + s(12));
+    println!("{changes} changes: longest stall {stall:?}");
+    assert_eq!(streams[0].missing(), 0);
+    assert!(stall < ms(50), "{stall:?}");
+}
