@@ -3,6 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ropewalk_control::config::scheduler::{
+    Cost, Count, Direction, Formula, Preference, Rate, Scheduler, Weights, WhenFull,
+};
+use ropewalk_control::config::value::Text as _;
+use serde::de::value::Error as ConfigNameError;
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 /// One tunnel over all your links: a client bonds them, a proxy on a server unbundles them.
 #[derive(Debug, Parser)]
@@ -90,6 +96,20 @@ EXAMPLES
   sudo ropewalk status --peer laptop                  on a proxy: all about one client")]
     Status(Status),
 
+    /// Change how a running daemon sends: its scheduler, or what is said of a link
+    #[command(after_long_help = "\
+Each end decides for what it sends: the client for what goes up, the proxy for what comes down. A change holds
+until the daemon ends; what stands in the config file holds again at its next start. No packet is lost by it.
+
+EXAMPLES
+  sudo ropewalk set scheduler natalie                       weighted rounds, by what others leave of each link
+  sudo ropewalk set scheduler natalie --weights told
+  sudo ropewalk set link wlan0 --weight 3
+  sudo ropewalk set scheduler batcp
+  sudo ropewalk set link lte0 --use when-needed --cost '5 EUR/GB'
+  sudo ropewalk set                                         show what is in force")]
+    Set(Set),
+
     /// Make a key, or print the public key of one
     #[command(after_long_help = "\
 The private key goes into FILE, which only its owner can read; the public key goes to standard output
@@ -142,6 +162,91 @@ pub(crate) struct Status {
     /// Show only this peer, in full
     #[arg(long, value_name = "NAME")]
     pub(crate) peer: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Print what is in force then as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) what: Option<SetWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SetWhat {
+    /// Which link takes the next packet
+    Scheduler(SetScheduler),
+
+    /// What is said of one link
+    Link(SetLink),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetScheduler {
+    /// free-window, round-robin, natalie, batcp or safire
+    #[arg(value_name = "NAME", value_parser = choice::<Scheduler>)]
+    pub(crate) name: Scheduler,
+
+    /// natalie: weights from what others leave of each link (auto), or as told (told)
+    #[arg(long, value_name = "FROM", value_parser = choice::<Weights>)]
+    pub(crate) weights: Option<Weights>,
+
+    /// natalie: shares of packets or of bytes
+    #[arg(long, value_name = "WHAT", value_parser = choice::<Count>)]
+    pub(crate) count: Option<Count>,
+
+    /// natalie and batcp: pass (the next link takes the turn of a full one) or wait (as in the papers)
+    #[arg(long, value_name = "WHAT", value_parser = choice::<WhenFull>)]
+    pub(crate) when_full: Option<WhenFull>,
+
+    /// batcp: prose (the better link carries more) or literal (the paper's formula as printed)
+    #[arg(long, value_name = "READING", value_parser = choice::<Formula>)]
+    pub(crate) formula: Option<Formula>,
+
+    /// safire: the constant of its throughput formula
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) k: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetLink {
+    /// The link, as `ropewalk status` names it
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Its share beside the others' where weights are told; 0: no packets on it
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(crate) weight: Option<f64>,
+
+    /// What it carries in the direction in which this end sends, such as "20 Mbit/s"
+    #[arg(long, value_name = "RATE", value_parser = Rate::from_text)]
+    pub(crate) rate: Option<Rate>,
+
+    /// What a gigabyte costs on it, such as "5 EUR/GB"
+    #[arg(long, value_name = "PRICE", value_parser = Cost::from_text)]
+    pub(crate) cost: Option<Cost>,
+
+    /// batcp: first, also or when-needed
+    #[arg(long = "use", value_name = "WHEN", value_parser = choice::<Preference>)]
+    pub(crate) preference: Option<Preference>,
+
+    /// Which way it carries packets: up, down or both
+    #[arg(long, value_name = "WAY", value_parser = choice::<Direction>)]
+    pub(crate) direction: Option<Direction>,
+}
+
+/// Reads a choice by the names of the config file; an unknown one is refused with the names there are.
+fn choice<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let read = T::deserialize(text.into_deserializer());
+    read.map_err(|error: ConfigNameError| {
+        ropewalk_control::config::error::explained(&error.to_string())
+    })
 }
 
 #[derive(Debug, Args)]

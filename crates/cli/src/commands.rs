@@ -1,6 +1,8 @@
 //! What each subcommand does.
 
+pub(crate) mod ask;
 pub(crate) mod check_config;
 pub(crate) mod daemon;
 pub(crate) mod keygen;
+pub(crate) mod set;
 pub(crate) mod status;

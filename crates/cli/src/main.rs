@@ -42,6 +42,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
             Err(Failure::Usage("`ropewalk proxy` needs --config FILE".to_owned()))
         }
         Command::Status(status) => commands::status::run(&status),
+        Command::Set(set) => commands::set::run(&set),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
     }

@@ -32,7 +32,7 @@ pub const MAX_PREFIXES: usize = 248;
 const MAX_LINK_NAME: usize = 32;
 
 /// What a valid `client.toml` means.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// This client's key.
     pub private_key: PrivateKey,

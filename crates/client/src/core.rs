@@ -1,5 +1,6 @@
 //! What the config means to the protocol core.
 
+use ropewalk_control::config::scheduler::Direction;
 use ropewalk_daemon::core;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
@@ -10,7 +11,7 @@ use crate::config::Config;
 /// The core's config, with what only this machine knows.
 pub(crate) fn client_config(config: &Config, clock: Clock) -> ClientConfig {
     ClientConfig {
-        tunnel: core::tunnel(&config.tunnel),
+        tunnel: core::tunnel(&config.tunnel, Direction::Up),
         secret: core::secret(&config.private_key),
         proxy: core::public_key(&config.proxy.public_key),
         psk: core::preshared_key(config.proxy.preshared_key.as_ref()),

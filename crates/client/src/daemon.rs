@@ -20,9 +20,11 @@ use std::ops::ControlFlow;
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{Request, Response, StatusReport, TunnelState};
-use ropewalk_control::config::Mtu;
+use ropewalk_control::config::scheduler::Direction;
+use ropewalk_control::config::{Mtu, Scheduling};
 use ropewalk_control::server;
 use ropewalk_daemon::rates::Rates;
+use ropewalk_daemon::scheduling;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
@@ -269,6 +271,17 @@ impl Daemon {
         })
     }
 
+    fn scheduling(&self) -> Response {
+        Response::Scheduling(Box::new(self.config.tunnel.scheduling.clone()))
+    }
+
+    fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
+        tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
+        let terms = scheduling::terms(&scheduling, Direction::Up);
+        self.client.set_scheduling(now, scheduling::scheduler(&scheduling), terms);
+        self.config.tunnel.scheduling = scheduling;
+    }
+
     fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
@@ -299,8 +312,13 @@ impl Role for Daemon {
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
             Command::Control(asked) => {
-                let answer = match asked.request {
+                let answer = match asked.request.clone() {
                     Request::Status => Response::Status(Box::new(self.report(now, io))),
+                    Request::Scheduling => self.scheduling(),
+                    Request::SetScheduling(scheduling) => {
+                        self.set_scheduling(now, *scheduling);
+                        self.scheduling()
+                    }
                 };
                 asked.answer(Ok(answer));
             }

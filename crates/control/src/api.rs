@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Scheduling;
 use crate::keys::PublicKey;
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may
@@ -19,10 +20,15 @@ use crate::keys::PublicKey;
 pub const STATUS_VERSION: u32 = 1;
 
 /// What may be asked of a daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// `GET /v1/status`: how things are.
     Status,
+    /// `GET /v1/scheduling`: how this end sends.
+    Scheduling,
+    /// `PUT /v1/scheduling`: how this end sends from now on, until the daemon ends. It is checked before it
+    /// comes here.
+    SetScheduling(Box<Scheduling>),
 }
 
 /// What a daemon answers.
@@ -30,6 +36,8 @@ pub enum Request {
 pub enum Response {
     /// To [`Request::Status`].
     Status(Box<StatusReport>),
+    /// To [`Request::Scheduling`], and to [`Request::SetScheduling`] what is in force now.
+    Scheduling(Box<Scheduling>),
 }
 
 /// Why a daemon does not answer a request as asked.

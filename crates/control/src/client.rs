@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
@@ -73,7 +74,7 @@ pub enum ClientError {
 ///
 /// # Errors
 /// See [`ClientError`].
-pub fn call_blocking(socket: &Path, request: Request) -> Result<Response, ClientError> {
+pub fn call_blocking(socket: &Path, request: &Request) -> Result<Response, ClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -85,26 +86,21 @@ pub fn call_blocking(socket: &Path, request: Request) -> Result<Response, Client
 ///
 /// # Errors
 /// See [`ClientError`].
-pub async fn call(socket: &Path, request: Request) -> Result<Response, ClientError> {
+pub async fn call(socket: &Path, request: &Request) -> Result<Response, ClientError> {
     match tokio::time::timeout(CALL_TIME, exchange(socket, request)).await {
         Ok(answer) => answer,
         Err(_) => Err(ClientError::Timeout { socket: socket.to_path_buf() }),
     }
 }
 
-async fn exchange(socket: &Path, request: Request) -> Result<Response, ClientError> {
+async fn exchange(socket: &Path, request: &Request) -> Result<Response, ClientError> {
     let stream = UnixStream::connect(socket).await.map_err(|error| connecting(socket, &error))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| protocol(socket, &error))?;
     let driver = tokio::spawn(connection);
-    let path = match request {
-        Request::Status => "/v1/status",
-    };
-    let request = hyper::Request::get(path)
-        .header(HOST, "ropewalk")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| protocol(socket, &error))?;
+    let read = reader(request);
+    let request = wire(request).map_err(|error| protocol(socket, &error))?;
     let answer = sender.send_request(request).await.map_err(|error| protocol(socket, &error))?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES)
@@ -114,12 +110,41 @@ async fn exchange(socket: &Path, request: Request) -> Result<Response, ClientErr
         .to_bytes();
     driver.abort();
     if status.is_success() {
-        return report(socket, &body);
+        return read(socket, &body);
     }
     match serde_json::from_slice(&body) {
         Ok(refused) => Err(ClientError::Refused(refused)),
         Err(_) => Err(protocol(socket, &format!("HTTP status {status}"))),
     }
+}
+
+/// The request as HTTP has it.
+fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
+    let (method, path, body) = match request {
+        Request::Status => (Method::GET, "/v1/status", Vec::new()),
+        Request::Scheduling => (Method::GET, "/v1/scheduling", Vec::new()),
+        Request::SetScheduling(scheduling) => {
+            let body = serde_json::to_vec(scheduling).map_err(|error| error.to_string())?;
+            (Method::PUT, "/v1/scheduling", body)
+        }
+    };
+    let request = hyper::Request::builder().method(method).uri(path).header(HOST, "ropewalk");
+    request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
+}
+
+type Reader = fn(&Path, &[u8]) -> Result<Response, ClientError>;
+
+/// What reads the answer.
+const fn reader(request: &Request) -> Reader {
+    match request {
+        Request::Status => report,
+        Request::Scheduling | Request::SetScheduling(_) => scheduling,
+    }
+}
+
+fn scheduling(socket: &Path, body: &[u8]) -> Result<Response, ClientError> {
+    let scheduling = serde_json::from_slice(body).map_err(|error| protocol(socket, &error))?;
+    Ok(Response::Scheduling(Box::new(scheduling)))
 }
 
 /// Reads the document; the version first, since another one may have other fields.

@@ -10,15 +10,16 @@
 use std::path::Path;
 
 pub mod error;
+pub mod scheduler;
 pub mod source;
 pub mod tunnel;
 pub mod value;
 
 pub use error::ConfigError;
+pub use scheduler::{Scheduler, Scheduling};
 pub use source::{KeyFiles, Source};
 pub use tunnel::{
-    Cipher, ControlConfig, Controller, Release, ResequencerConfig, Scheduler, TunnelConfig,
-    WhenClosed,
+    Cipher, ControlConfig, Controller, Release, ResequencerConfig, TunnelConfig, WhenClosed,
 };
 pub use value::{HostPort, InterfaceName, Keepalive, Mtu};
 

@@ -1,6 +1,7 @@
 //! What the values of a config mean to the protocol core: the same in the core's own types.
 
-use ropewalk_control::config::{Cipher, Controller, Release, Scheduler, TunnelConfig, WhenClosed};
+use ropewalk_control::config::scheduler::Direction;
+use ropewalk_control::config::{Cipher, Controller, Release, TunnelConfig, WhenClosed};
 use ropewalk_control::keys;
 use ropewalk_link_io::clock::Sample;
 use ropewalk_proto::config::TunnelConfig as CoreConfig;
@@ -10,12 +11,14 @@ use ropewalk_proto::crypto::{
 };
 use ropewalk_proto::queue::QueueLimits;
 use ropewalk_proto::reseq;
-use ropewalk_proto::sched::{SchedulerConfig, WhenClosed as CoreWhenClosed};
+use ropewalk_proto::sched::WhenClosed as CoreWhenClosed;
 use ropewalk_proto::time::{Duration, Instant};
 
-/// What one tunnel is told.
+use crate::scheduling;
+
+/// What one tunnel is told at the end that `sends` this way.
 #[must_use]
-pub fn tunnel(config: &TunnelConfig) -> CoreConfig {
+pub fn tunnel(config: &TunnelConfig, sends: Direction) -> CoreConfig {
     let defaults = CoreConfig::default();
     let (when_closed, time) = match config.when_closed {
         WhenClosed::Queue(most) => (CoreWhenClosed::Queue, most),
@@ -23,11 +26,8 @@ pub fn tunnel(config: &TunnelConfig) -> CoreConfig {
         WhenClosed::Drop => (CoreWhenClosed::Drop, defaults.queue.time),
     };
     CoreConfig {
-        scheduler: match config.scheduler {
-            Scheduler::FreeWindow => SchedulerConfig::FreeWindow,
-            Scheduler::RoundRobin => SchedulerConfig::RoundRobin,
-        },
-        terms: defaults.terms,
+        scheduler: scheduling::scheduler(&config.scheduling),
+        terms: scheduling::terms(&config.scheduling, sends),
         controller: match config.controller {
             Controller::Ccid2 => ControllerKind::Ccid2,
             Controller::Fixed { window } => ControllerKind::Fixed(window),
@@ -85,11 +85,14 @@ pub fn wall_clock(sample: Sample) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_control::config::{Scheduler, Scheduling};
+    use ropewalk_proto::sched::SchedulerConfig;
+
     use super::*;
 
     #[test]
     fn what_the_file_leaves_out_is_the_cores_own_default() {
-        let core = tunnel(&TunnelConfig::default());
+        let core = tunnel(&TunnelConfig::default(), Direction::Up);
         assert_eq!((core.scheduler, core.controller), Default::default());
         assert_eq!(core.when_closed, CoreWhenClosed::Queue);
         assert_eq!(core.queue.time, Duration::from_millis(100));
@@ -101,7 +104,7 @@ mod tests {
     #[test]
     fn every_choice_of_the_config_reaches_the_core() {
         let mut config = TunnelConfig {
-            scheduler: Scheduler::RoundRobin,
+            scheduling: Scheduling { scheduler: Scheduler::RoundRobin, ..Scheduling::default() },
             controller: Controller::Fixed { window: 7 },
             when_closed: WhenClosed::Queue(Duration::from_millis(20)),
             ecn: false,
@@ -111,7 +114,7 @@ mod tests {
         config.resequencer.max_wait = Duration::from_millis(80);
         config.resequencer.buffer_bytes = 1 << 20;
         config.resequencer.release = Release::One;
-        let core = tunnel(&config);
+        let core = tunnel(&config, Direction::Up);
         assert_eq!(core.scheduler, SchedulerConfig::RoundRobin);
         assert_eq!(core.controller, ControllerKind::Fixed(7));
         assert_eq!(core.when_closed, CoreWhenClosed::Queue);
@@ -122,7 +125,7 @@ mod tests {
         assert_eq!(core.reseq.max_bytes, 1 << 20);
         assert_eq!(core.reseq.release, reseq::Release::One);
         config.when_closed = WhenClosed::Drop;
-        let dropping = tunnel(&config);
+        let dropping = tunnel(&config, Direction::Up);
         assert_eq!(dropping.when_closed, CoreWhenClosed::Drop);
         assert!(!dropping.queue.time.is_zero(), "a packet waits for the end of its batch");
     }

@@ -16,5 +16,6 @@ pub mod core;
 pub mod mark;
 pub mod rates;
 #[cfg(target_os = "linux")]
+pub mod scheduling;
 pub mod service;
 pub mod status;

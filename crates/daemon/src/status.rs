@@ -31,7 +31,7 @@ pub fn daemon(role: Role, uptime_s: f64, warnings: Vec<String>) -> DaemonStatus 
 #[must_use]
 pub fn policy(config: &TunnelConfig) -> PolicyStatus {
     PolicyStatus {
-        scheduler: config.scheduler.to_string(),
+        scheduler: config.scheduling.scheduler.to_string(),
         controller: config.controller.to_string(),
         when_closed: config.when_closed.to_string(),
     }

@@ -34,7 +34,7 @@ const MAX_PEER_NAME: usize = 64;
 const MAX_LIST: usize = 4096;
 
 /// What a valid `proxy.toml` means.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// This proxy's key.
     pub private_key: PrivateKey,

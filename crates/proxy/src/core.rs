@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ropewalk_control::config::scheduler::Direction;
 use ropewalk_daemon::core;
 use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer};
 use ropewalk_proto::time::Duration;
@@ -20,7 +21,7 @@ const SESSIONS_PER_PEER: usize = 2;
 #[must_use]
 pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool) -> EndpointConfig {
     EndpointConfig {
-        tunnel: core::tunnel(&config.tunnel),
+        tunnel: core::tunnel(&config.tunnel, Direction::Down),
         secret: core::secret(&config.private_key),
         ciphers: core::ciphers(config.tunnel.cipher, aes),
         inner_v4: Some(config.pools.gateway_v4()),

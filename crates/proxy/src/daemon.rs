@@ -8,8 +8,11 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use ropewalk_control::api::{Request, Response};
+use ropewalk_control::config::Scheduling;
+use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::server;
 use ropewalk_daemon::rates::{Rates, SAMPLE_INTERVAL};
+use ropewalk_daemon::scheduling;
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
@@ -123,6 +126,17 @@ impl<H: Host> Daemon<H> {
         self.sample_at = (stats.sessions > 0).then(|| now + SAMPLE_INTERVAL);
     }
 
+    fn scheduling(&self) -> Response {
+        Response::Scheduling(Box::new(self.config.tunnel.scheduling.clone()))
+    }
+
+    fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
+        tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
+        let terms = scheduling::terms(&scheduling, Direction::Down);
+        self.endpoint.set_scheduling(now, &scheduling::scheduler(&scheduling), &terms);
+        self.config.tunnel.scheduling = scheduling;
+    }
+
     fn report(&self, now: Instant, io: &Io<'_>) -> Response {
         let mut driver_drops = self.send_errors.clone();
         driver_drops.insert("tun_refused", io.tun.counters().dropped_out);
@@ -149,8 +163,13 @@ impl<H: Host> Role for Daemon<H> {
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
             Command::Control(command) => {
-                let response = match command.request {
+                let response = match command.request.clone() {
                     Request::Status => self.report(now, io),
+                    Request::Scheduling => self.scheduling(),
+                    Request::SetScheduling(scheduling) => {
+                        self.set_scheduling(now, *scheduling);
+                        self.scheduling()
+                    }
                 };
                 command.answer(Ok(response));
             }

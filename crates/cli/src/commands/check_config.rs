@@ -134,7 +134,10 @@ impl Lines {
     fn tunnel(&mut self, tunnel: &TunnelConfig) {
         self.add(
             "sends by",
-            &format!("{}, {}, {}", tunnel.scheduler, tunnel.controller, tunnel.when_closed),
+            &format!(
+                "{}, {}, {}",
+                tunnel.scheduling.scheduler, tunnel.controller, tunnel.when_closed
+            ),
         );
     }
 }

@@ -1,22 +1,16 @@
 //! `ropewalk status`: ask a daemon, show the table or the document.
 
-use std::path::Path;
-
 use anyhow::Context as _;
-use ropewalk_control::api::{Request, Response, StatusReport};
-use ropewalk_control::client::{ClientError, call_blocking};
-use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
+use ropewalk_control::api::StatusReport;
 
+use super::ask;
 use crate::args::Status;
 use crate::exit::{Failure, print};
 use crate::render;
 
 /// Asks the daemon and prints what it says.
 pub(crate) fn run(status: &Status) -> Result<(), Failure> {
-    let mut report = match &status.socket {
-        Some(socket) => ask(socket)?,
-        None => ask_any()?,
-    };
+    let mut report = ask::status(status.socket.as_deref())?;
     if let Some(peer) = &status.peer {
         select(&mut report, peer)?;
     }
@@ -27,27 +21,6 @@ pub(crate) fn run(status: &Status) -> Result<(), Failure> {
         return print(&json);
     }
     print(&render::status(&report, status.peer.is_some()))
-}
-
-/// The client's daemon, else the proxy's.
-fn ask_any() -> Result<StatusReport, Failure> {
-    match ask(Path::new(CLIENT_SOCKET)) {
-        Err(ClientError::NotRunning { .. }) => {}
-        answer => return Ok(answer?),
-    }
-    match ask(Path::new(PROXY_SOCKET)) {
-        Err(ClientError::NotRunning { .. }) => Err(Failure::NoDaemon(format!(
-            "no daemon answers at {CLIENT_SOCKET} or {PROXY_SOCKET}: is it running? (start it with \
-             `ropewalk client --config FILE` or `ropewalk proxy --config FILE`; if its [control] \
-             socket is another one, say --socket)"
-        ))),
-        answer => Ok(answer?),
-    }
-}
-
-fn ask(socket: &Path) -> Result<StatusReport, ClientError> {
-    let Response::Status(report) = call_blocking(socket, Request::Status)?;
-    Ok(*report)
 }
 
 /// Keeps only the tunnel to this peer.

@@ -211,6 +211,13 @@ pub(crate) fn explain(message: &str) -> (String, Option<String>) {
     }
 }
 
+/// The same as one text.
+#[must_use]
+pub fn explained(message: &str) -> String {
+    let (message, help) = explain(message);
+    help.map_or_else(|| message.clone(), |help| format!("{message}: {help}"))
+}
+
 fn explain_name(kind: &str, written: &str, rest: &str) -> (String, Option<String>) {
     let valid: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let message = format!("unknown {kind} `{written}`");

@@ -2,6 +2,7 @@
 //! (`[control]`). Both directions of a tunnel are the same machine, so each end has the same knobs for
 //! what it sends (scheduler, controller, queue) and for what it receives (resequencer).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,14 +12,17 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::error::ConfigError;
+use super::scheduler::{
+    BatcpSettings, LinkTerms, NatalieSettings, SafireSettings, Scheduler, Scheduling,
+};
 use super::source::Source;
 use super::value::{Parsed, absolute, in_range};
 
 /// How a tunnel sends and receives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TunnelConfig {
-    /// Which link takes the next packet.
-    pub scheduler: Scheduler,
+    /// Which link takes the next packet, and what decides it.
+    pub scheduling: Scheduling,
     /// How many datagrams may be in flight on a link.
     pub controller: Controller,
     /// What happens to a packet when no link has room.
@@ -31,17 +35,6 @@ pub struct TunnelConfig {
     pub cipher: Cipher,
     /// How packets are put back in order.
     pub resequencer: ResequencerConfig,
-}
-
-/// Which link takes the next packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scheduler {
-    /// The link with the most room in its congestion window.
-    #[default]
-    FreeWindow,
-    /// The links in turn: a baseline for comparison.
-    RoundRobin,
 }
 
 /// How many datagrams may be in flight on a link.
@@ -152,7 +145,7 @@ const MAX_BUFFER: ByteSize = ByteSize::mib(256);
 impl Default for TunnelConfig {
     fn default() -> Self {
         Self {
-            scheduler: Scheduler::default(),
+            scheduling: Scheduling::default(),
             controller: Controller::default(),
             when_closed: WhenClosed::default(),
             rekey_after: DEFAULT_REKEY,
@@ -179,15 +172,6 @@ impl Default for ResequencerConfig {
     }
 }
 
-impl fmt::Display for Scheduler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::FreeWindow => "free-window",
-            Self::RoundRobin => "round-robin",
-        })
-    }
-}
-
 impl fmt::Display for Controller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -211,6 +195,10 @@ impl fmt::Display for WhenClosed {
 #[serde(deny_unknown_fields, default)]
 pub struct TunnelFile {
     scheduler: Scheduler,
+    natalie: NatalieSettings,
+    batcp: BatcpSettings,
+    safire: Option<Spanned<SafireSettings>>,
+    link: BTreeMap<String, Spanned<LinkTerms>>,
     controller: ControllerName,
     fixed_window: Option<Spanned<i64>>,
     when_closed: WhenClosedName,
@@ -260,7 +248,7 @@ impl TunnelFile {
     /// A value out of its bounds, or one that has no meaning beside another.
     pub fn resolve(&self, source: &Source) -> Result<TunnelConfig, ConfigError> {
         Ok(TunnelConfig {
-            scheduler: self.scheduler,
+            scheduling: self.scheduling(source)?,
             controller: self.controller(source)?,
             when_closed: self.when_closed(source)?,
             rekey_after: bounded(
@@ -274,6 +262,30 @@ impl TunnelFile {
             cipher: self.cipher,
             resequencer: self.resequencer.resolve(source)?,
         })
+    }
+
+    fn scheduling(&self, source: &Source) -> Result<Scheduling, ConfigError> {
+        let terms =
+            |(name, terms): (&String, &Spanned<LinkTerms>)| (name.clone(), terms.get_ref().clone());
+        let scheduling = Scheduling {
+            scheduler: self.scheduler,
+            natalie: self.natalie,
+            batcp: self.batcp,
+            safire: self.safire.as_ref().map(|safire| safire.get_ref().clone()).unwrap_or_default(),
+            terms: self.link.iter().map(terms).collect(),
+        };
+        scheduling.check().map_err(|error| {
+            let link = error.place.strip_prefix("link ").and_then(|name| self.link.get(name));
+            let safire = self.safire.as_ref().filter(|_| error.place == "safire");
+            let first = self.link.values().next();
+            let spans =
+                [link.map(Spanned::span), safire.map(Spanned::span), first.map(Spanned::span)];
+            match spans.into_iter().flatten().next() {
+                Some(span) => source.error(span, &error.to_string()),
+                None => source.error_of_file(error.to_string()),
+            }
+        })?;
+        Ok(scheduling)
     }
 
     fn controller(&self, source: &Source) -> Result<Controller, ConfigError> {

@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::Desk;
 use super::socket::Bound;
 use crate::api::{ApiError, ErrorCode, Request, Response};
+use crate::config::Scheduling;
 
 /// Connections at a time; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 32;
@@ -106,6 +107,7 @@ async fn serve_connection(stream: UnixStream, router: Router) {
 fn router(desk: Desk) -> Router {
     Router::new()
         .route("/v1/status", get(status))
+        .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(desk.clone(), authorize))
@@ -135,8 +137,39 @@ async fn authorize(
 /// `GET /v1/status`. The body is read, although it says nothing, so that a long one is refused.
 async fn status(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
     match desk.ask(Request::Status).await {
-        Ok(Response::Status(report)) => Json(*report).into_response(),
+        Ok(answer) => document(answer),
         Err(error) => refusal(&error),
+    }
+}
+
+/// `GET /v1/scheduling`.
+async fn scheduling(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
+    match desk.ask(Request::Scheduling).await {
+        Ok(answer) => document(answer),
+        Err(error) => refusal(&error),
+    }
+}
+
+/// `PUT /v1/scheduling`.
+async fn set_scheduling(State(desk): State<Desk>, body: Bytes) -> HttpResponse {
+    let bad = |message: String| refusal(&ApiError::new(ErrorCode::BadRequest, message));
+    let scheduling: Scheduling = match serde_json::from_slice(&body) {
+        Ok(scheduling) => scheduling,
+        Err(error) => return bad(error.to_string()),
+    };
+    if let Err(error) = scheduling.check() {
+        return bad(error.to_string());
+    }
+    match desk.ask(Request::SetScheduling(Box::new(scheduling))).await {
+        Ok(answer) => document(answer),
+        Err(error) => refusal(&error),
+    }
+}
+
+fn document(answer: Response) -> HttpResponse {
+    match answer {
+        Response::Status(report) => Json(*report).into_response(),
+        Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
     }
 }
 
@@ -146,7 +179,10 @@ async fn not_found() -> HttpResponse {
 }
 
 async fn wrong_method() -> HttpResponse {
-    let error = ApiError::new(ErrorCode::BadRequest, "this path is read with GET");
+    let error = ApiError::new(
+        ErrorCode::BadRequest,
+        "this path is not used so: read with GET; /v1/scheduling is written with PUT",
+    );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }
 

@@ -19,7 +19,9 @@ fn a_status_goes_from_the_daemon_to_the_tool() {
     let (server, commands) = Server::start(options(&socket)).unwrap();
     let daemon = answer(commands, || Ok(Response::Status(Box::new(status()))));
 
-    let Response::Status(report) = call_blocking(&socket, Request::Status).unwrap();
+    let Ok(Response::Status(report)) = call_blocking(&socket, &Request::Status) else {
+        panic!("no status")
+    };
     assert_eq!(*report, status());
     drop(server);
     daemon.join().unwrap();
@@ -63,7 +65,7 @@ fn a_user_who_is_not_let_in_is_told_so() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = std::thread::spawn(move || runtime.block_on(http::serve(bound, desk, stopped)));
 
-    let error = call_blocking(&socket, Request::Status).unwrap_err();
+    let error = call_blocking(&socket, &Request::Status).unwrap_err();
     let expected = format!("the user with uid {} may not talk to this daemon", geteuid());
     assert!(error.to_string().contains(&expected), "{error}");
     assert!(matches!(error, ClientError::Refused(error) if error.code == ErrorCode::Forbidden));
@@ -79,14 +81,17 @@ fn the_socket_of_a_dead_daemon_is_replaced_and_a_live_one_is_not() {
     let socket = folder.path().join("client.sock");
     drop(UnixListener::bind(&socket).unwrap());
     assert!(socket.exists(), "a dead daemon leaves its file");
-    assert!(matches!(call_blocking(&socket, Request::Status), Err(ClientError::NotRunning { .. })));
+    assert!(matches!(
+        call_blocking(&socket, &Request::Status),
+        Err(ClientError::NotRunning { .. })
+    ));
 
     let (first, commands) = Server::start(options(&socket)).unwrap();
     let second = Server::start(options(&socket)).unwrap_err();
     assert!(matches!(second, BindError::InUse { .. }), "{second}");
     // The attempt took nothing from the first.
     let daemon = answer(commands, || Ok(Response::Status(Box::new(status()))));
-    assert!(call_blocking(&socket, Request::Status).is_ok());
+    assert!(call_blocking(&socket, &Request::Status).is_ok());
     drop(first);
     daemon.join().unwrap();
 }
@@ -121,7 +126,7 @@ fn a_path_too_long_for_a_socket_is_an_error() {
 
 #[test]
 fn no_daemon_means_saying_how_to_start_one() {
-    let error = call_blocking(Path::new("/nowhere/client.sock"), Request::Status).unwrap_err();
+    let error = call_blocking(Path::new("/nowhere/client.sock"), &Request::Status).unwrap_err();
     assert!(matches!(error, ClientError::NotRunning { .. }));
     assert!(error.to_string().contains("ropewalk client --config FILE"), "{error}");
 }
@@ -132,13 +137,13 @@ fn a_daemon_that_does_not_answer_is_called_busy() {
     let socket = folder.path().join("client.sock");
     let (_server, mut commands) =
         Server::start_with(options(&socket), Duration::from_millis(50)).unwrap();
-    let busy = call_blocking(&socket, Request::Status).unwrap_err();
+    let busy = call_blocking(&socket, &Request::Status).unwrap_err();
     assert!(busy.to_string().contains("did not answer in time"), "{busy}");
 
     // Its answer comes when nobody waits for it.
     commands.try_recv().unwrap().answer(Ok(Response::Status(Box::new(status()))));
     drop(commands);
-    let stopping = call_blocking(&socket, Request::Status).unwrap_err();
+    let stopping = call_blocking(&socket, &Request::Status).unwrap_err();
     assert!(stopping.to_string().contains("is stopping"), "{stopping}");
 }
 
@@ -150,7 +155,7 @@ fn more_requests_than_may_wait_are_refused_at_once() {
     let askers: Vec<_> = (0..WAITING_COMMANDS + 3)
         .map(|_| {
             let socket = socket.clone();
-            std::thread::spawn(move || call_blocking(&socket, Request::Status))
+            std::thread::spawn(move || call_blocking(&socket, &Request::Status))
         })
         .collect();
     let refused = askers
@@ -215,7 +220,7 @@ fn something_else_behind_the_socket_is_not_understood() {
             let _ = stream.read(&mut request).unwrap();
             stream.write_all(reply.as_bytes()).unwrap();
         });
-        let error = call_blocking(&socket, Request::Status).unwrap_err().to_string();
+        let error = call_blocking(&socket, &Request::Status).unwrap_err().to_string();
         assert!(error.contains(expected), "{reply:?}: {error}");
         other.join().unwrap();
     }

@@ -1,0 +1,98 @@
+//! `ropewalk set` on running daemons, while packets go.
+
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use ropewalk_netlab::access::Access;
+use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::stage::Stage;
+use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
+use ropewalk_proto::units::Bitrate;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
+
+/// Changes at the proxy, in turn, while it sends.
+const CHANGES: [&[&str]; 8] = [
+    &["scheduler", "natalie"],
+    &["link", "wan0", "--weight", "3"],
+    &["scheduler", "natalie", "--weights", "told", "--when-full", "wait"],
+    &["link", "wan0", "--weight", "0", "--cost", "5 EUR/GB"],
+    &["scheduler", "batcp"],
+    &["link", "wan1", "--use", "when-needed"],
+    &["scheduler", "safire", "--k", "1.2"],
+    &["scheduler", "free-window"],
+];
+
+#[test]
+fn a_change_while_packets_go_loses_none_and_holds_none_up() {
+    lab_test("a_change_while_packets_go_loses_none_and_holds_none_up", || {
+        let wan = |rtt_ms| {
+            let (rtt, queue) = (Duration::from_millis(rtt_ms), Duration::from_millis(100));
+            WanConfig::from(Access::symmetric(Bitrate::from_mbps(10), rtt, queue))
+        };
+        let config = TopologyConfig::new(vec![wan(20), wan(30)]);
+        let mut stage = Stage::build(Path::new(PROGRAM), &config).unwrap();
+        stage.start(0..2).unwrap();
+        let mtu = stage.settled_mtu().unwrap();
+        let folder = stage.deployment().folder().to_owned();
+        let (came, seen) = thread::scope(|scope| {
+            let stream = scope.spawn(|| stage.stream_down(5_000_000, mtu, Duration::from_secs(6)));
+            thread::sleep(Duration::from_millis(800));
+            let mut seen = Vec::new();
+            for change in CHANGES {
+                let done = set(&folder.join("proxy.sock"), change);
+                assert!(done.status.success(), "{change:?}: {}", text(&done.stderr));
+                seen.push(text(&done.stdout));
+                thread::sleep(Duration::from_millis(400));
+            }
+            (stream.join().unwrap().unwrap(), seen)
+        });
+        assert_eq!(came.lost, 0, "{came:?}");
+        assert!(came.longest_gap_ms < 50.0, "{came:?}");
+        assert!(seen[3].contains("wan0: weight 0, cost 5 EUR/GB"), "{seen:?}");
+        assert!(seen[6].starts_with("scheduler  safire (k 1.2"), "{seen:?}");
+
+        // The client's own choice, up, is its own.
+        let client = folder.join("client0.sock");
+        let done = set(&client, &["scheduler", "safire"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let scheduler =
+            |status: &serde_json::Value| status["tunnels"][0]["policy"]["scheduler"].clone();
+        let (deployment, _) = stage.split();
+        assert_eq!(scheduler(&deployment.client_status(0).unwrap()), "safire");
+        assert_eq!(scheduler(&deployment.proxy_status().unwrap()), "free-window");
+        refuses(&client);
+    });
+}
+
+fn refuses(socket: &Path) {
+    let table: [(&[&str], i32, &str); 7] = [
+        (&["scheduler", "natali"], 2, "did you mean `natalie`?"),
+        (&["scheduler", "batcp", "--weights", "told"], 2, "no meaning for the scheduler batcp"),
+        (&["link", "wan7", "--weight", "1"], 2, "did you mean"),
+        (&["link", "wan0", "--weight", "-1"], 2, "link wan0: weight = -1"),
+        (&["link", "wan0", "--weight", "NaN"], 2, "link wan0: weight = NaN"),
+        (&["link", "wan0", "--cost", "5"], 2, "such as \"5 EUR/GB\""),
+        (&["link", "wan0"], 2, "say what"),
+    ];
+    for (args, code, message) in table {
+        let done = set(socket, args);
+        let error = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{args:?}: {error}");
+        assert!(error.contains(message), "{args:?}: {error}");
+    }
+}
+
+fn set(socket: &Path, args: &[&str]) -> Output {
+    let mut set = Command::new(PROGRAM);
+    set.arg("set").args(args).arg("--socket").arg(socket);
+    set.output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
