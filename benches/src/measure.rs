@@ -15,8 +15,7 @@ use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, rounded};
 const COMMON: [&str; 6] =
     ["late_percent", "wait_p99_ms", "ping_p50_ms", "ping_p99_ms", "ping_lost_percent", "inner_mtu"];
 /// Names of the traffic's own values, there behind `udp_` or `tcp_`, and here.
-const OWN: [(&str, &str); 8] = [
-    ("mbit", "goodput_mbit"),
+const OWN: [(&str, &str); 7] = [
     ("lost_percent", "lost_percent"),
     ("delay_p50_ms", "delay_p50_ms"),
     ("delay_p95_ms", "delay_p95_ms"),
@@ -65,10 +64,14 @@ pub fn run_of(
     for name in COMMON {
         note(name, report.value(name));
     }
+    // A link that comes and goes may be away at the first or the last byte: then all of the time counts.
+    let goodput = capacity
+        .and(report.per_second.get(prefix))
+        .map_or_else(|| report.value(&format!("{prefix}_mbit")), |seconds| mean(seconds));
+    note("goodput_mbit", goodput);
     for (theirs, ours) in OWN {
         note(ours, report.value(&format!("{prefix}_{theirs}")));
     }
-    let goodput = report.value(&format!("{prefix}_mbit"));
     let mtu = inner_mtu(report.value("inner_mtu"));
     let (sum, limit) = match capacity {
         None => (case.sum_mbit, limit_mbit(&candidate.summaries, case.traffic, mtu)),

@@ -132,11 +132,7 @@ impl Kind {
         let mut fading = Fading::new(&model.fading, draw.rng(self, Part::Fading));
         let mut delivery = Delivery::new(draw.rng(self, Part::Delivery));
         let mut surroundings = draw.rng(self, Part::Surroundings);
-        let mut interrupted: Vec<_> = model
-            .interruptions
-            .iter()
-            .map(|one| Interrupted::new(one, &mut surroundings))
-            .collect();
+        let mut interrupted: Vec<_> = model.interruptions.iter().map(Interrupted::new).collect();
         let mut satellites = draw.rng(self, Part::Satellites);
         let mut interval = model.intervals.map(|of| Interval::new(of, &mut satellites));
         let share = match draw.direction {

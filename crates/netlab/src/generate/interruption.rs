@@ -25,10 +25,10 @@ pub struct Interrupted<'a> {
 }
 
 impl<'a> Interrupted<'a> {
-    /// One that has gone on for long already.
+    /// Not at the beginning: nobody sets up a tunnel over a link that is away.
     #[must_use]
-    pub fn new(model: &'a Interruption, rng: &mut SmallRng) -> Self {
-        Self { model, now: chance(model.for_s / (model.every_s + model.for_s), rng) }
+    pub fn new(model: &'a Interruption) -> Self {
+        Self { model, now: false }
     }
 
     /// By what the rate is multiplied for the next tick.
@@ -49,7 +49,7 @@ mod tests {
     fn the_mean_times_are_those_of_the_model() {
         let model = Interruption { every_s: 8.0, for_s: 2.0, leaves: 0.25 };
         let mut rng = SmallRng::seed_from_u64(5);
-        let mut interrupted = Interrupted::new(&model, &mut rng);
+        let mut interrupted = Interrupted::new(&model);
         let ticks = 2_000_000_u32;
         let (mut within, mut begins, mut before) = (0_u32, 0_u32, 1.0);
         for _ in 0..ticks {

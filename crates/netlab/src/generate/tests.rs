@@ -69,7 +69,8 @@ fn the_mean_of_each_kind_is_that_of_its_model() {
         assert!((0.7 * most..1.1 * most).contains(&mean), "{kind}: {mean} of {most}");
         let upstream = figures(kind, Direction::Up)[0];
         let ratio = upstream / mean / model.uplink;
-        assert!((0.85..1.15).contains(&ratio), "{kind}: upstream {upstream} of {mean}");
+        // Twice 4,000 s hold some 250 independent values each where rates vary most slowly.
+        assert!((0.8..1.25).contains(&ratio), "{kind}: upstream {upstream} of {mean}");
     }
 }
 
