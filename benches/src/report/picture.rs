@@ -2,7 +2,7 @@
 //!
 //! | what there is | picture |
 //! | --- | --- |
-//! | figures of peers | [bars], grouped by point |
+//! | figures of peers, with some traffic | [bars], grouped by point |
 //! | one point only, or links whose capacity varies | [seconds]: what came in each second, by mode and point |
 //! | anything else | [curves] over the axis |
 //!
@@ -63,7 +63,8 @@ const LINE: i32 = 22;
 pub fn all(experiment: &Both, peers: &Peers) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
     for traffic in experiment.traffics() {
-        if let Some(figures) = peers.of(&experiment.name, traffic) {
+        if peers.figures.iter().any(|figures| figures.experiment == experiment.name) {
+            let figures = peers.of(&experiment.name, traffic);
             pictures.push(bars::picture(experiment, traffic, figures)?);
         } else if experiment.points(traffic).len() == 1 || varies(experiment, traffic) {
             pictures.extend(seconds::pictures(experiment, traffic)?);

@@ -75,13 +75,6 @@ fn results(experiment: &str, mode: Mode, cases: Vec<Case>) -> Results {
 
 const PEERS: &str = r#"
 [[figures]]
-experiment = "curves"
-traffic = "tcp-cubic"
-value = "percent_of_sum"
-source = "nobody"
-peers = []
-
-[[figures]]
 experiment = "peers"
 traffic = "udp"
 value = "goodput_mbit"
@@ -244,6 +237,17 @@ fn peers_stand_beside_ours_in_their_own_unit() {
     }
     let svg = bed.read("results/peers/udp.svg");
     assert!(svg.contains("rival") && svg.contains("goal") && !svg.contains("other"), "{svg}");
+}
+
+#[test]
+fn the_better_link_stands_in_the_place_of_peers_without_figures() {
+    let bed = Bed::new();
+    let bbr = |series| Case { traffic: Traffic::TcpBbr, ..case(("5:5", 1.0), series, 80.0) };
+    let cases = vec![bbr("default"), bbr("best-single")];
+    results("peers", Mode::Real, cases).write(&bed.folders.results).unwrap();
+    write(&bed.folders).unwrap();
+    let svg = bed.read("results/peers/tcp-bbr.svg");
+    assert!(svg.contains("better link alone, real") && svg.contains("Ropewalk, real"), "{svg}");
 }
 
 #[test]

@@ -1,19 +1,22 @@
-//! Bars beside each other: ours and peers' in percent of the sum of the links' rates, point by point.
+//! Bars beside each other: ours and peers' in percent of the sum of the links' rates, point by point. Where
+//! peers have no figures for a traffic, the better link alone stands in their place.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::palette::{Look, OURS, PEERS};
+use super::palette::{LIGHT_AND_DARK, Look, OURS, PEERS};
 use super::{Entry, Picture, axes, categories, heading, svg};
 use crate::report::both::{Both, Place};
 use crate::report::peers::Figures;
 use crate::report::values::SUM;
 use crate::results::{Mode, Point, Traffic};
 
-/// Whose settings are ours.
-const DEFAULT: &str = "default";
+/// The series with our settings, and what it is called beside others.
+const DEFAULT: (&str, &str) = ("default", "Ropewalk");
+/// And of the better link alone.
+const ALONE: (&str, &str) = ("best-single", "better link alone");
 /// The part of a group that its bars take.
 const FILLED: f64 = 0.84;
 
@@ -28,12 +31,16 @@ struct Bars {
 ///
 /// # Errors
 /// When it cannot be drawn.
-pub fn picture(experiment: &Both, traffic: Traffic, figures: &Figures) -> Result<Picture> {
+pub fn picture(experiment: &Both, traffic: Traffic, figures: Option<&Figures>) -> Result<Picture> {
     let points = experiment.points(traffic);
     let marks = categories(points.iter().map(|point| point.label.as_str()));
-    let mut bars = peers(experiment, &points, figures);
-    bars.extend(ours(experiment, traffic, &points));
-    let goals = heights(experiment, &points, figures, &figures.goal);
+    let mut bars = figures.map_or_else(
+        || measured(experiment, traffic, ALONE, LIGHT_AND_DARK),
+        |figures| peers(experiment, &points, figures),
+    );
+    bars.extend(measured(experiment, traffic, DEFAULT, OURS));
+    let goals = figures.map(|figures| heights(experiment, &points, figures, &figures.goal));
+    let goals = goals.unwrap_or_default();
     let mut legend: Vec<_> = bars.iter().map(|bars| bars.entry.clone()).collect();
     if goals.iter().any(Option::is_some) {
         legend.push(Entry { name: "goal".to_owned(), look: Look::Goal });
@@ -86,12 +93,19 @@ fn peers(experiment: &Both, points: &[&Point], figures: &Figures) -> Vec<Bars> {
         .collect()
 }
 
-fn ours(experiment: &Both, traffic: Traffic, points: &[&Point]) -> Vec<Bars> {
-    let bars = Mode::ALL.into_iter().zip(OURS).map(|(mode, colour)| {
-        let place = |point| Place { traffic, point, series: DEFAULT };
+/// A series of ours in the modes in which it ran.
+fn measured(
+    experiment: &Both,
+    traffic: Traffic,
+    (series, name): (&str, &str),
+    colours: [RGBColor; 2],
+) -> Vec<Bars> {
+    let points = experiment.points(traffic);
+    let bars = Mode::ALL.into_iter().zip(colours).map(|(mode, colour)| {
+        let place = |point| Place { traffic, point, series };
         let height = |point| Some(experiment.spread(mode, place(point), SUM.name)?.median);
         Bars {
-            entry: Entry { name: format!("Ropewalk, {}", mode.as_str()), look: Look::Bar(colour) },
+            entry: Entry { name: format!("{name}, {}", mode.as_str()), look: Look::Bar(colour) },
             heights: points.iter().map(|&point| height(point)).collect(),
         }
     });

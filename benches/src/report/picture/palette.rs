@@ -29,6 +29,8 @@ const NAMED: [(&str, RGBColor); 5] = [
 const OTHERS: [RGBColor; 3] = [ORANGE, SKY, BLACK];
 /// Of ours beside peers: simulated, real.
 pub(super) const OURS: [RGBColor; 2] = [SKY, BLUE];
+/// Of what is compared with: simulated, real.
+pub(super) const LIGHT_AND_DARK: [RGBColor; 2] = [RGBColor(190, 190, 190), GREY];
 /// Of peers, in their order.
 pub(super) const PEERS: [RGBColor; 7] = [BLACK, ORANGE, GREEN, PURPLE, VERMILION, YELLOW, GREY];
 
