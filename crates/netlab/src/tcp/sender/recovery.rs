@@ -184,9 +184,7 @@ impl Sender {
 
     /// Goes to one of the states without a repair.
     pub(super) fn settle(&mut self) {
-        if !self.was_repaired() {
-            self.repair_began = None;
-        }
+        self.forget_repairs();
         if self.state != State::Reducing {
             self.keep_open();
         }

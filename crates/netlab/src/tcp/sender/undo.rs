@@ -54,9 +54,7 @@ impl Sender {
         if self.board.again() > 0 {
             return Partly::Wait;
         }
-        if !self.was_repaired() {
-            self.repair_began = None;
-        }
+        self.forget_repairs();
         self.undo(true);
         self.keep_open();
         Partly::GoOn
@@ -76,6 +74,7 @@ impl Sender {
         self.board.again() > 0 || self.board.head().is_some_and(|head| head.ever_again)
     }
 
+    /// Forgets when repetitions began, once none is unacknowledged.
     pub(super) fn forget_repairs(&mut self) {
         if !self.was_repaired() {
             self.repair_began = None;
