@@ -257,6 +257,18 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_overhead_told_is_that_of_the_wire_format() {
+        let (all, outer) = (TUNNEL_OVERHEAD, UDP_HEADERS);
+        let whole = TunnelConfig::default().max_mtu;
+        let percent = 100.0 * f64::from(all) / f64::from(whole);
+        let own = all - outer;
+        let told = format!(
+            "{all} of {whole} bytes, {percent:.1} %: {own} of the tunnel and {outer} of outer IPv4 and UDP."
+        );
+        assert!(include_str!("../README.md").contains(&told), "{told}");
+    }
+
     fn case(series: &str, goodputs: &[f64]) -> Case {
         let run = |goodput: &f64| Run {
             seed: 1,
