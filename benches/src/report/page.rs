@@ -27,7 +27,6 @@ pub fn page(experiment: &Both, peers: &Peers, pictures: &[Picture]) -> String {
     }
     page += &format!("\n{}", provenance(experiment));
     page += &holding(experiment);
-    page += &format!("\n## Links\n\n{}", links(experiment));
     for traffic in experiment.traffics() {
         page += &format!("\n## {}\n", title(traffic));
         for picture in pictures.iter().filter(|picture| picture.traffic == traffic) {
@@ -48,7 +47,7 @@ pub fn page(experiment: &Both, peers: &Peers, pictures: &[Picture]) -> String {
             shares(experiment, traffic)
         );
     }
-    page
+    page + &format!("\n## Links\n\n{}", links(experiment))
 }
 
 /// Commit, date, seed and machine of each mode.

@@ -72,7 +72,7 @@ pub(super) fn of_series(name: &str, place: usize) -> (RGBColor, Marker) {
     (colour, markers[place % markers.len()])
 }
 
-/// Draws a marker; what is not filled is white inside.
+/// Draws a marker; one that is not filled is larger, so that it does not hide a filled one.
 pub(super) fn mark(
     canvas: &Canvas<'_>,
     (x, y): (i32, i32),
@@ -80,12 +80,12 @@ pub(super) fn mark(
     colour: RGBColor,
     filled: bool,
 ) -> Result<()> {
-    let inside = if filled { colour } else { WHITE };
     let edge = colour.stroke_width(2);
+    let scale = if filled { 2 } else { 3 };
     let corners: &[(i32, i32)] = match marker {
         Marker::Circle => {
-            canvas.draw(&Circle::new((x, y), 5, inside.filled()))?;
-            canvas.draw(&Circle::new((x, y), 5, edge))?;
+            let style = if filled { colour.filled() } else { edge };
+            canvas.draw(&Circle::new((x, y), 5 * scale / 2, style))?;
             return Ok(());
         }
         Marker::Triangle => &[(0, -6), (6, 5), (-6, 5), (0, -6)],
@@ -93,9 +93,13 @@ pub(super) fn mark(
         Marker::Square => &[(-5, -5), (5, -5), (5, 5), (-5, 5), (-5, -5)],
         Marker::Diamond => &[(0, -7), (7, 0), (0, 7), (-7, 0), (0, -7)],
     };
-    let corners: Vec<_> = corners.iter().map(|corner| (x + corner.0, y + corner.1)).collect();
-    canvas.draw(&Polygon::new(corners.clone(), inside.filled()))?;
-    canvas.draw(&PathElement::new(corners, edge))?;
+    let place = |corner: &(i32, i32)| (x + corner.0 * scale / 2, y + corner.1 * scale / 2);
+    let corners: Vec<_> = corners.iter().map(place).collect();
+    if filled {
+        canvas.draw(&Polygon::new(corners, colour.filled()))?;
+    } else {
+        canvas.draw(&PathElement::new(corners, edge))?;
+    }
     Ok(())
 }
 
