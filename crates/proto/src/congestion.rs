@@ -111,6 +111,9 @@ pub trait Controller {
     /// Nothing was in flight or sent for `idle`, which is longer than `rto`, and now something will
     /// be: what the window was worth is old news.
     fn on_idle(&mut self, _now: Instant, _idle: Duration, _rto: Duration) {}
+
+    /// The link answers again after an outage; nothing is in flight.
+    fn on_return(&mut self) {}
 }
 
 /// Which controller a link uses, as named in the configuration: `ccid2`, `fixed` or `fixed:N` with a
@@ -227,6 +230,10 @@ impl Controller for AnyController {
 
     fn on_idle(&mut self, now: Instant, idle: Duration, rto: Duration) {
         dispatch!(self, on_idle(now, idle, rto));
+    }
+
+    fn on_return(&mut self) {
+        dispatch!(self, on_return());
     }
 }
 

@@ -12,7 +12,12 @@
 //! | timeout, first in a row | 1 | half of what was used, at least 2 | RFC 5681 §3.1 |
 //! | further timeout, nothing confirmed between | 1 | as it is | RFC 5681 §3.1 |
 //! | idle for n timeouts | halved n times, not below 10 | >= 3/4 of the old window | RFC 2861 §3.1 |
+//! | answers again after an outage | at least 10 | as it is | as at the start |
 //! | never full for five minutes | half, not below 10 | >= 3/4 of the old window | RFC 7661 §4.3 |
+//!
+//! *After an outage* the loss window says nothing: datagrams were lost because nothing passed. The link is
+//! proven to carry again and nothing is in flight, as at its start. With a window of 1 beside others that
+//! are open, the scheduler would rarely choose the link, and the window could not grow.
 //!
 //! *One reaction per window of data*: at a reaction the next number to be sent is remembered; the loss
 //! or mark of a datagram below it belongs to the same congestion and changes nothing more.
@@ -179,6 +184,11 @@ impl Controller for Ccid2 {
         let periods = idle.as_nanos() / rto.as_nanos().max(1);
         self.decay(u32::try_from(periods).unwrap_or(u32::MAX));
         self.validated = Some(now);
+    }
+
+    fn on_return(&mut self) {
+        self.window = self.window.max(INITIAL_WINDOW);
+        self.credit = 0;
     }
 }
 
@@ -357,6 +367,18 @@ mod tests {
         let mut small = full(4);
         small.on_idle(T, second, second);
         assert_eq!(small.window(), 4, "a small window has nothing to lose");
+    }
+
+    #[test]
+    fn a_link_that_answers_again_starts_anew_but_knows_its_threshold() {
+        let mut controller = full(40);
+        controller.on_timeout(T, &loss(39, 40, 40));
+        assert_eq!((controller.window(), controller.threshold), (1, 20));
+        controller.on_return();
+        assert_eq!((controller.window(), controller.threshold), (INITIAL_WINDOW, 20));
+        let mut large = full(40);
+        large.on_return();
+        assert_eq!(large.window(), 40);
     }
 
     #[test]

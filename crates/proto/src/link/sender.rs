@@ -319,6 +319,11 @@ impl LinkSender {
         true
     }
 
+    /// The link answers again after an outage.
+    pub fn on_return(&mut self) {
+        self.controller.on_return();
+    }
+
     /// The link's path is another one (another address, not only another port): what was learnt of the old
     /// one says nothing, and what is open on it takes no room and speaks for nothing but itself (RFC 9000
     /// §9.4). It counts as lost until it is confirmed late. Numbers go on.

@@ -52,6 +52,7 @@ impl Tunnel {
                 link.settle_path(now, path);
             }
             link.enter(now, LinkState::Up);
+            link.sender.on_return();
             self.events.push_back(Event::LinkUp(link.id));
         }
     }

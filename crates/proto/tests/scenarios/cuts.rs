@@ -79,6 +79,28 @@ fn story(towards: Towards, length: Duration) {
 }
 
 #[test]
+fn a_link_that_answers_again_is_as_open_as_a_new_one() {
+    let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), &[(8.0, 10), (2.0, 60)]);
+    let start = lab.now;
+    let mut streams = [Stream::at_rate(Towards::Client, 9.0, LEN, start, s(6))];
+    run(&mut lab, &mut streams, start + s(2));
+    cut(&mut lab, 0, Some(Cut::Everything));
+    run(&mut lab, &mut streams, start + s(4));
+    let seen = |lab: &TunnelLab| {
+        let link = &lab.proxy.stats().links[0];
+        (link.state, link.sender.window)
+    };
+    assert_eq!(seen(&lab), (LinkState::Down, 1), "after its timeout");
+    cut(&mut lab, 0, None);
+    while seen(&lab).0 == LinkState::Down && lab.now < start + s(6) {
+        let now = lab.now;
+        run(&mut lab, &mut streams, now + ms(1));
+    }
+    let (state, window) = seen(&lab);
+    assert!(state == LinkState::Up && window >= 10, "{state:?}, {window}");
+}
+
+#[test]
 fn links_that_are_dead_in_one_direction_go_on_in_the_other() {
     let links = [(4.0, 20), (4.0, 30), (4.0, 40)];
     let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), &links);
