@@ -9,6 +9,7 @@ pub mod experiment;
 pub mod file;
 pub mod measure;
 pub mod plan;
+pub mod precedence;
 pub mod program;
 pub mod progress;
 pub mod provenance;

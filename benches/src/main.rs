@@ -16,7 +16,7 @@ use ropewalk_benches::provenance::{Sources, hash};
 use ropewalk_benches::results::Mode;
 use ropewalk_benches::run::{Means, run};
 use ropewalk_benches::store::{Basis, Store};
-use ropewalk_benches::{program, report, table};
+use ropewalk_benches::{precedence, program, report, table};
 use ropewalk_netlab::privilege::{enter_lab, probe};
 
 fn main() -> ExitCode {
@@ -127,6 +127,11 @@ fn run_all(catalogue: &Catalogue, folders: &Folders, options: &Run) -> Result<Ou
             probe()?;
             let program = program::build(&folders.workspace)?;
             enter_lab()?;
+            if !precedence::take() {
+                eprintln!(
+                    "note: runs do not come before this machine's other work, which needs root; keep it idle"
+                );
+            }
             Some(program)
         }
     };

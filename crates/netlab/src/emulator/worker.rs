@@ -18,7 +18,7 @@ use ropewalk_proto::time::{Instant, earliest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    RealtimeThreadSchedulePolicy, ScheduleParams, ThreadPriority, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
 };
 use tun_rs::SyncDevice;
@@ -238,6 +238,9 @@ impl Worker {
     }
 }
 
+/// Before programs under test that are real-time themselves, as those of experiments are: they have 1.
+const PRIORITY: ScheduleParams = ScheduleParams { sched_priority: 10 };
+
 /// Asks the kernel to run this thread at once when it is woken. The network that it stands for is
 /// not on this machine: the programs under test must not be able to slow it.
 fn prefer_this_thread() -> Scheduling {
@@ -245,7 +248,7 @@ fn prefer_this_thread() -> Scheduling {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let real_time = set_thread_priority_and_policy(
         thread_native_id(),
-        ThreadPriority::Min,
+        ThreadPriority::from_posix(PRIORITY),
         ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo),
     );
     if real_time.is_ok() {
