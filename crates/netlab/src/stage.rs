@@ -295,7 +295,8 @@ impl Stage {
 
 fn receiver(hello_to: Option<SocketAddr>, duration: Duration) -> UdpReceiver {
     let limit = duration * 2 + Duration::from_secs(5);
-    UdpReceiver { hello_to, quiet: Duration::from_secs(2), limit }
+    // Links may carry nothing for a while: silence alone is the end only where it is longer than the stream.
+    UdpReceiver { hello_to, quiet: duration, limit }
 }
 
 fn stream(
@@ -315,4 +316,18 @@ fn stream(
 fn serve(topology: &Topology, address: IpAddr) -> Result<HttpServer, LabError> {
     let listener = topology.server().run(|| TcpListener::bind((address, 80)))?;
     HttpServer::serve(listener.map_err(LabError::io("the HTTP server's socket"))?, CONGESTION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_silence_within_a_streams_time_is_its_end() {
+        for seconds in [1, 30, 60] {
+            let duration = Duration::from_secs(seconds);
+            let receiver = receiver(None, duration);
+            assert!(receiver.quiet >= duration && receiver.limit > duration + receiver.quiet);
+        }
+    }
 }
