@@ -1,4 +1,5 @@
-//! Tables and pictures, drawn from the files of results and the figures of others (`peers.toml`).
+//! Tables and pictures, drawn from the files of results, what people found in them (`findings.md`) and the
+//! figures of others (`peers.toml`).
 //!
 //! Everything that is drawn follows from those files alone, to the byte, so that a check can tell whether
 //! what is committed is what they say. What a table leaves out is nowhere hidden: checks that failed,

@@ -8,6 +8,9 @@ use anyhow::{Context, Result};
 
 use crate::results::{Case, Mode, Point, Results, Spread, Traffic};
 
+/// The file beside an experiment's results that says what they show and what limits them.
+pub const FINDINGS: &str = "findings.md";
+
 /// An experiment with what ran of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Both {
@@ -15,6 +18,8 @@ pub struct Both {
     pub name: String,
     /// Virtual time first; never empty.
     pub results: Vec<Results>,
+    /// What people found in them, in Markdown: written by hand into [`FINDINGS`].
+    pub findings: Option<String>,
 }
 
 /// A place in the tables: one curve at one point with one traffic.
@@ -45,7 +50,8 @@ impl Both {
                 }
             }
             if !results.is_empty() {
-                all.push(Self { name, results });
+                let findings = read_findings(&path.join(FINDINGS))?;
+                all.push(Self { name, results, findings });
             }
         }
         Ok(all)
@@ -148,6 +154,14 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().with_context(read)?;
     paths.sort();
     Ok(paths)
+}
+
+fn read_findings(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
 }
 
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {

@@ -27,6 +27,9 @@ pub fn page(experiment: &Both, peers: &Peers, pictures: &[Picture]) -> String {
     }
     page += &format!("\n{}", provenance(experiment));
     page += &holding(experiment);
+    if let Some(findings) = &experiment.findings {
+        page += &format!("\n## Findings\n\n{}\n", findings.trim());
+    }
     for traffic in experiment.traffics() {
         page += &format!("\n## {}\n", title(traffic));
         for picture in pictures.iter().filter(|picture| picture.traffic == traffic) {

@@ -187,6 +187,16 @@ fn every_number_in_the_tables_is_one_of_the_results() {
 }
 
 #[test]
+fn what_people_found_stands_before_the_tables() {
+    let bed = Bed::new();
+    fs::write(bed.folders.results.join("curves/findings.md"), "The queue is full.\n\n").unwrap();
+    write(&bed.folders).unwrap();
+    let page = bed.read("results/curves/README.md");
+    assert!(page.contains("\n## Findings\n\nThe queue is full.\n\n## UDP"), "{page}");
+    assert!(!bed.read("results/peers/README.md").contains("## Findings"));
+}
+
+#[test]
 fn what_does_not_hold_is_said_before_the_tables() {
     let page = Bed::drawn().read("results/curves/README.md");
     let (before, tables) = page.split_once("## UDP").unwrap();
