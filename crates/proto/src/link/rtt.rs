@@ -35,6 +35,7 @@ const MAX_BACKOFF: u32 = 9;
 #[derive(Clone, Debug, Default)]
 pub struct Rtt {
     smoothed: Option<Smoothed>,
+    newest: Option<Duration>,
     min: Option<Duration>,
     backoff: u32,
 }
@@ -48,6 +49,7 @@ struct Smoothed {
 impl Rtt {
     /// A sample came in: the time from sending to the arrival of the report, without the report delay.
     pub fn on_sample(&mut self, rtt: Duration) {
+        self.newest = Some(rtt);
         self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
         self.smoothed = Some(match self.smoothed {
             // RFC 6298 §2.2
@@ -69,6 +71,12 @@ impl Rtt {
     #[must_use]
     pub fn rttvar(&self) -> Option<Duration> {
         self.smoothed.map(|smoothed| smoothed.var)
+    }
+
+    /// The newest sample.
+    #[must_use]
+    pub fn newest(&self) -> Option<Duration> {
+        self.newest
     }
 
     /// The smallest sample so far.

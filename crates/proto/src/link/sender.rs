@@ -76,6 +76,8 @@ pub struct SenderStats {
     pub srtt: Option<Duration>,
     /// Its mean deviation.
     pub rttvar: Option<Duration>,
+    /// The newest sample.
+    pub newest_rtt: Option<Duration>,
     /// The smallest sample.
     pub min_rtt: Option<Duration>,
     /// The timeout, backed off.
@@ -354,6 +356,7 @@ impl LinkSender {
             loss_ratio: self.recent.ratio(),
             srtt: self.rtt.srtt(),
             rttvar: self.rtt.rttvar(),
+            newest_rtt: self.rtt.newest(),
             min_rtt: self.rtt.min(),
             rto: self.rtt.rto(),
             window: self.window(),

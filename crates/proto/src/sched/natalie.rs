@@ -39,7 +39,7 @@ const LEAST_SHARE: f64 = 0.01;
 
 /// What is known of a link.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Sensed {
+pub struct Standing {
     /// The link.
     pub id: LinkId,
     /// What it carries at most, bit/s; `None`: unknown.
@@ -50,7 +50,7 @@ pub struct Sensed {
     pub loss: f64,
 }
 
-impl Sensed {
+impl Standing {
     /// What is left of the capacity, bit/s.
     #[must_use]
     pub fn available(&self) -> Option<f64> {
@@ -69,13 +69,14 @@ pub struct AutoWeights {
 impl AutoWeights {
     /// The weights, in the order of `links`. A link of unknown capacity has the mean of the known ones, so that
     /// it is tried; if none is known all are equal.
-    pub fn weigh(&mut self, links: &[Sensed]) -> ArrayVec<f64, MAX_LINKS> {
+    pub fn weigh(&mut self, links: &[Standing]) -> ArrayVec<f64, MAX_LINKS> {
         let links = &links[..links.len().min(MAX_LINKS)];
-        let known: ArrayVec<f64, MAX_LINKS> = links.iter().filter_map(Sensed::available).collect();
+        let known: ArrayVec<f64, MAX_LINKS> =
+            links.iter().filter_map(Standing::available).collect();
         #[expect(clippy::cast_precision_loss, reason = "at most sixteen links")]
         let mean =
             if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
-        let weight = |link: &Sensed| link.available().unwrap_or(mean);
+        let weight = |link: &Standing| link.available().unwrap_or(mean);
         let least_loss = links.iter().map(|link| link.loss).reduce(f64::min).unwrap_or(0.0);
         let mut weights: ArrayVec<f64, MAX_LINKS> =
             links.iter().map(|link| weight(link) * self.factor(link, least_loss)).collect();
@@ -90,7 +91,7 @@ impl AutoWeights {
     }
 
     /// What guidelines 2 and 3 leave of a link's weight, 0 to 1.
-    fn factor(&mut self, link: &Sensed, least_loss: f64) -> f64 {
+    fn factor(&mut self, link: &Standing, least_loss: f64) -> f64 {
         let fast = link.capacity.is_some_and(|capacity| capacity > FAST);
         let (mild, severe) = if fast { FAST_LOSS } else { SLOW_LOSS };
         let disparity = link.loss - least_loss;
@@ -111,9 +112,9 @@ impl AutoWeights {
     }
 }
 
-fn best(links: &[Sensed], weight: impl Fn(&Sensed) -> f64) -> Option<usize> {
+fn best(links: &[Standing], weight: impl Fn(&Standing) -> f64) -> Option<usize> {
     let by_weight =
-        |a: &(usize, &Sensed), b: &(usize, &Sensed)| weight(a.1).total_cmp(&weight(b.1));
+        |a: &(usize, &Standing), b: &(usize, &Standing)| weight(a.1).total_cmp(&weight(b.1));
     links.iter().enumerate().max_by(by_weight).map(|(index, _)| index)
 }
 
@@ -122,14 +123,14 @@ mod tests {
     use super::*;
 
     /// Capacity and others in Mbit/s, loss.
-    fn links(of: &[(Option<f64>, f64, f64)]) -> Vec<Sensed> {
-        let sensed = |(id, &(capacity, others, loss)): (u8, &(Option<f64>, f64, f64))| Sensed {
+    fn links(of: &[(Option<f64>, f64, f64)]) -> Vec<Standing> {
+        let standing = |(id, &(capacity, others, loss)): (u8, &(Option<f64>, f64, f64))| Standing {
             id: LinkId(id),
             capacity: capacity.map(|mbit| mbit * 1e6),
             others: others * 1e6,
             loss,
         };
-        (0..).zip(of).map(sensed).collect()
+        (0..).zip(of).map(standing).collect()
     }
 
     /// The weights as shares of 100.

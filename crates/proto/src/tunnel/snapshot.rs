@@ -7,6 +7,7 @@ use super::link::{Link, LinkState, Traffic};
 use crate::error::DropCounters;
 use crate::link::receiver::ReceiverStats;
 use crate::link::sender::SenderStats;
+use crate::link::sensing::Sensed;
 use crate::path::Path;
 use crate::reseq;
 use crate::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub struct LinkStats {
     pub sender: SenderStats,
     /// The receiving side.
     pub receiver: ReceiverStats,
+    /// What is sensed of it in the direction in which this end sends.
+    pub sensed: Sensed,
     /// Variation of the one-way delay of what comes in.
     pub delay_variation: Option<Duration>,
     /// Path MTU of what goes out, IP level, bytes.
@@ -101,14 +104,16 @@ impl Tunnel {
     }
 
     fn link_stats(&self, link: &Link) -> LinkStats {
+        let sender = link.sender.stats();
         LinkStats {
             id: link.id,
             name: link.name,
             state: link.state,
             since: link.since,
             path: link.path(),
-            sender: link.sender.stats(),
+            sender,
             receiver: link.receiver.stats(),
+            sensed: link.sensing.all(link.terms.rate, &sender),
             delay_variation: self.reseq.delay_variation(link.id),
             path_mtu: link.mtu.mtu(),
             black_holes: link.mtu.black_holes(),

@@ -8,7 +8,7 @@ use super::Tunnel;
 use super::link::Link;
 use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
-use crate::sched::natalie::{AutoWeights, Sensed};
+use crate::sched::natalie::{self, AutoWeights};
 use crate::sched::safire::{MAX_ROUTES, alpha};
 use crate::sched::{LinkView, SafireConfig, SchedulerConfig, Terms, Weights, batcp};
 use crate::time::{Duration, Instant};
@@ -97,9 +97,9 @@ impl Tunnel {
             SchedulerConfig::Natalie(config) => match config.weights {
                 Weights::Told => links.iter().map(|link| link.terms.weight).collect(),
                 Weights::Auto => {
-                    let sensed: ArrayVec<Sensed, MAX_LINKS> =
-                        links.iter().map(|l| sensed(l)).collect();
-                    self.weigher.auto.weigh(&sensed)
+                    let standing: ArrayVec<_, MAX_LINKS> =
+                        links.iter().map(|l| bandwidth(l)).collect();
+                    self.weigher.auto.weigh(&standing)
                 }
             },
             SchedulerConfig::Batcp(config) => {
@@ -125,8 +125,8 @@ fn capacity(link: &Link) -> Option<f64> {
     link.terms.rate.or_else(|| link.sensing.measured()).map(as_f64)
 }
 
-fn sensed(link: &Link) -> Sensed {
-    Sensed {
+fn bandwidth(link: &Link) -> natalie::Standing {
+    natalie::Standing {
         id: link.id,
         capacity: capacity(link),
         others: link.sensing.others().unwrap_or(0.0),
