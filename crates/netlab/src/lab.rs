@@ -104,12 +104,23 @@ impl LabLink {
         mapped
     }
 
+    /// A packet of another host, of `size` bytes at IP level, takes its place on the link.
+    pub fn share(&mut self, now: Instant, towards: Towards, size: usize) {
+        let direction = match towards {
+            Towards::Client => &mut self.down,
+            Towards::Proxy => &mut self.up,
+        };
+        let nobody = Carried { outer: self.outer, datagram: Vec::new() };
+        direction.handle_packet(now, nobody, size, Ecn::NotEct);
+    }
+
     fn is_mapped(&self, now: Instant) -> bool {
         self.nat_timeout.is_none_or(|timeout| now.since(self.last_used) < timeout)
     }
 }
 
-/// A datagram on a link, which lies between the client's NAT and the proxy.
+/// A datagram on a link, which lies between the client's NAT and the proxy. Without bytes it is another host's packet,
+/// and ends with the link.
 #[derive(Debug)]
 pub struct Carried {
     /// The client's end of it.
@@ -326,7 +337,7 @@ impl<C: End, P: End> Lab<C, P> {
         let mut came = false;
         while let Some(delivery) = link.down.poll_packet(now) {
             let Carried { outer, mut datagram } = delivery.payload;
-            if !link.admit(now, outer) {
+            if datagram.is_empty() || !link.admit(now, outer) {
                 continue;
             }
             let path = Path { socket, local: None, remote: PROXY };
@@ -340,6 +351,9 @@ impl<C: End, P: End> Lab<C, P> {
         let mut came = false;
         while let Some(delivery) = link.up.poll_packet(now) {
             let Carried { outer, mut datagram } = delivery.payload;
+            if datagram.is_empty() {
+                continue;
+            }
             let path = Path { socket: SocketId(0), local: None, remote: outer };
             let sink = &mut self.at_proxy;
             self.proxy.handle_datagram(now, path, delivery.ecn, &mut datagram, sink);

@@ -40,6 +40,8 @@ pub enum Operation {
     Rebind(u8, Rebinding),
     /// What is sent this way is scheduled in another way from now on: one of those that keep the order.
     Schedule(Towards, u8),
+    /// Others send and receive so much on the client's interface, in kbit/s, until they do something else.
+    Others(u8, u32),
     /// Somebody on the way plays a datagram in.
     Inject(Towards, Injection, u16),
 }
@@ -143,7 +145,8 @@ fn wild(rng: &mut impl Rng) -> Operation {
 
 fn orderly(rng: &mut impl Rng) -> Operation {
     let (link, towards) = (rng.random(), towards(rng));
-    match rng.random_range(0..13) {
+    match rng.random_range(0..14) {
+        13 => Operation::Others(link, [0, 1, 3_000, u32::MAX][rng.random_range(0..4)]),
         12 => Operation::Schedule(towards, rng.random()),
         0..=1 => Operation::Loss(link, towards, [0.0, 0.001, 0.02, 0.1][rng.random_range(0..4)]),
         2 => Operation::Delay {

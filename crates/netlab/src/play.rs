@@ -45,6 +45,8 @@ pub trait Linked: Watched {
     fn add_link(&mut self, now: Instant, config: &LinkConfig) -> Option<LinkId>;
     /// Takes one out.
     fn remove_link(&mut self, now: Instant, link: LinkId, sink: &mut impl PacketSink);
+    /// Others sent and received so many bytes beside it in a second.
+    fn count_others(&mut self, link: LinkId, bytes: u64);
 }
 
 impl Watched for Tunnel {
@@ -65,6 +67,10 @@ impl Linked for Tunnel {
     }
     fn remove_link(&mut self, now: Instant, link: LinkId, sink: &mut impl PacketSink) {
         Self::remove_link(self, now, link, sink);
+    }
+    fn count_others(&mut self, link: LinkId, bytes: u64) {
+        self.on_others(link, bytes, Duration::from_secs(1));
+        self.tell_others(link, bytes, Duration::from_secs(1));
     }
 }
 
@@ -310,6 +316,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
             Operation::Leave(link) => self.leave(usize::from(link) % self.lines.len()),
             Operation::Rebind(link, what) => self.rebind(link, what),
             Operation::Schedule(towards, which) => self.schedule(towards, which),
+            Operation::Others(link, kbit) => self.others(link, kbit),
             Operation::Inject(towards, what, which) => self.inject(towards, what, which),
         }
         self.collect()
@@ -389,6 +396,13 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
             self.happened.leaves += 1;
             self.interrupted();
         }
+    }
+
+    /// The client counts what others do, and tells the proxy.
+    fn others(&mut self, link: u8, kbit: u32) {
+        let line = self.line(link);
+        let Some(id) = self.lines[line].link else { return };
+        self.lab.client.count_others(id, u64::from(kbit) * 125);
     }
 
     fn interrupted(&mut self) {

@@ -409,6 +409,20 @@ impl Client {
         (self.tunnel.scheduler, self.tunnel.terms) = (scheduler, terms);
     }
 
+    /// What others sent on a link's interface, in bytes since the last count, over `interval`.
+    pub fn on_others(&mut self, key: LinkKey, bytes: u64, interval: Duration) {
+        if let (Some(session), Some(id)) = (&mut self.session, self.links.id_of(key)) {
+            session.tunnel.on_others(id, bytes, interval);
+        }
+    }
+
+    /// The same of what they received: the proxy is told.
+    pub fn tell_others(&mut self, key: LinkKey, bytes: u64, interval: Duration) {
+        if let (Some(session), Some(id)) = (&mut self.session, self.links.id_of(key)) {
+            session.tunnel.tell_others(id, bytes, interval);
+        }
+    }
+
     /// Passes the tunnel's events on, by the owner's names. `departed` is a link that the table has
     /// forgotten.
     fn take_events(&mut self, now: Instant, departed: Option<(LinkId, LinkKey)>) {

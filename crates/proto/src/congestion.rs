@@ -44,12 +44,12 @@ pub struct AckSample {
 /// How fast a path delivered, over about one round trip (draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeliverySample {
-    /// Bytes (outer UDP payload) that arrived in `interval`.
+    /// Bytes at IP level that arrived in `interval`.
     pub bytes: u64,
     /// The longer of the time over which they were sent and the time over which they were confirmed.
     pub interval: Duration,
-    /// Whether the window, not a lack of packets, held the sender back: only then does the rate say
-    /// what the path can carry.
+    /// Whether the window or the pacing, not a lack of packets, held the sender back: only then does the
+    /// rate say what the path can carry.
     pub window_limited: bool,
 }
 
@@ -88,6 +88,11 @@ pub trait Controller {
     /// Below this window growth is fast (slow start); `None`: there is no such threshold (yet).
     fn slow_start_threshold(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether the window is below that threshold, or there is none yet.
+    fn is_opening(&self) -> bool {
+        false
     }
 
     /// A person said what the link carries, at IP level; `None`: nobody knows.
@@ -202,6 +207,10 @@ impl Controller for AnyController {
 
     fn slow_start_threshold(&self) -> Option<u32> {
         dispatch!(self, slow_start_threshold())
+    }
+
+    fn is_opening(&self) -> bool {
+        dispatch!(self, is_opening())
     }
 
     fn on_rate_told(&mut self, rate: Option<Bitrate>) {

@@ -52,6 +52,12 @@ impl Bitrate {
         Self(bps)
     }
 
+    /// `kbps` thousand bits per second.
+    #[must_use]
+    pub const fn from_kbps(kbps: u32) -> Self {
+        Self(kbps as u64 * 1_000)
+    }
+
     /// `mbps` million bits per second.
     #[must_use]
     pub const fn from_mbps(mbps: u64) -> Self {

@@ -118,8 +118,14 @@ impl Scripted {
         let mut count = 0;
         while self.sender.room() > 0 && count < limit {
             let window_limited = limit == u64::MAX;
-            let sent =
-                Sent { size: 1400, in_window: true, eliciting: true, window_limited, tag: 0 };
+            let sent = Sent {
+                size: 1400,
+                header: 28,
+                in_window: true,
+                eliciting: true,
+                window_limited,
+                tag: 0,
+            };
             self.sender.on_sent(self.now, sent);
             if count == 0 {
                 // A window that idled decays when the first datagram after it is sent.

@@ -82,8 +82,14 @@ fn saturate(link: &Bottleneck) -> Result {
         }
         sender.handle_timeout(now, |_| {});
         while sender.room() > 0 {
-            let sent =
-                Sent { size: SIZE, in_window: true, eliciting: true, window_limited: true, tag: 0 };
+            let sent = Sent {
+                size: SIZE,
+                header: 0,
+                in_window: true,
+                eliciting: true,
+                window_limited: true,
+                tag: 0,
+            };
             let number = sender.on_sent(now, sent);
             if free_at.since(now) <= link.queue {
                 free_at = free_at.max(now) + per_datagram;

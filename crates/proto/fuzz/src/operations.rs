@@ -133,6 +133,7 @@ fn sender(input: &mut Input<'_>) {
                 let eliciting = in_window || choice & 8 == 0;
                 let sent = Sent {
                     size: 1200,
+                    header: 28,
                     in_window,
                     eliciting,
                     window_limited: choice & 16 == 0,

@@ -82,6 +82,12 @@ impl LinkTable {
         self.0.iter().find(|link| link.id == Some(id)).map(|link| link.key)
     }
 
+    /// The link's name in the tunnel, while that has it.
+    pub(super) fn id_of(&self, key: LinkKey) -> Option<LinkId> {
+        let at = self.0.binary_search_by_key(&key, |link| link.key).ok()?;
+        self.0[at].id
+    }
+
     /// The tunnel has lost the link. Returns the owner's name of it.
     pub(super) fn forget_id(&mut self, id: LinkId) -> Option<LinkKey> {
         let link = self.0.iter_mut().find(|link| link.id == Some(id))?;

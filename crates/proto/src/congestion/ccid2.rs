@@ -139,6 +139,10 @@ impl Controller for Ccid2 {
         (self.threshold != u32::MAX).then_some(self.threshold)
     }
 
+    fn is_opening(&self) -> bool {
+        self.window < self.threshold
+    }
+
     fn on_sent(&mut self, now: Instant, number: u64, in_flight: u32) {
         self.usage.on_sent(number, in_flight);
         let validated = *self.validated.get_or_insert(now);

@@ -51,7 +51,7 @@ impl Delivery {
         }
     }
 
-    /// A report confirmed this datagram.
+    /// A report confirmed this datagram, `size` bytes at IP level.
     pub fn on_confirmed(
         &mut self,
         now: Instant,

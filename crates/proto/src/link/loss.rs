@@ -21,6 +21,13 @@ const DECAY: Duration = Duration::from_secs(30);
 /// Resolved datagrams in one half of the recent past.
 const RECENT: u32 = 512;
 
+/// Seconds of which [`LastingLoss`] is the median: a burst of losses, as when a window opens too far or somebody begins
+/// to share the link, falls into one or two of them.
+const SECONDS: usize = 5;
+
+/// Fewer resolved datagrams say too little of a second; it goes on.
+const LEAST_RESOLVED: u32 = 20;
+
 /// How many later datagrams must be confirmed before one is lost.
 #[derive(Clone, Debug)]
 pub struct LossThreshold {
@@ -94,6 +101,40 @@ impl RecentLoss {
     }
 }
 
+/// The share of lost datagrams that lasts: the median of the last five seconds in which enough was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LastingLoss {
+    seconds: [f64; SECONDS],
+    next: usize,
+    current: Tally,
+    began: Instant,
+}
+
+impl LastingLoss {
+    /// A report confirmed so many, of which `late` had counted as lost, and proved so many lost.
+    pub fn on_report(&mut self, now: Instant, confirmed: u32, late: u32, lost: u32) {
+        let Tally { resolved, lost: before } = self.current;
+        if now.since(self.began) >= Duration::from_secs(1) && resolved >= LEAST_RESOLVED {
+            self.seconds[self.next] = f64::from(before) / f64::from(resolved);
+            self.next = (self.next + 1) % SECONDS;
+            (self.current, self.began) = (Tally::default(), now);
+        }
+        let Tally { resolved, lost: before } = self.current;
+        self.current = Tally {
+            resolved: resolved.saturating_add(confirmed.saturating_sub(late)).saturating_add(lost),
+            lost: before.saturating_add(lost).saturating_sub(late),
+        };
+    }
+
+    /// The share, from 0 to 1; 0 when little is known.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        let mut seconds = self.seconds;
+        seconds.sort_by(f64::total_cmp);
+        seconds[SECONDS / 2]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +169,36 @@ mod tests {
             loss.on_spurious();
         }
         assert!(loss.ratio().abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_burst_of_losses_does_not_last_and_a_lossy_link_is_found_out_in_three_seconds() {
+        let mut loss = LastingLoss::default();
+        let mut at = (0..).map(|tenth| Instant::from_millis(tenth * 100));
+        let mut second = |loss: &mut LastingLoss, confirmed: u32, lost: u32| {
+            at.by_ref().take(10).for_each(|now| loss.on_report(now, confirmed, 0, lost));
+            loss.ratio()
+        };
+        let burst = [second(&mut loss, 43, 40), second(&mut loss, 83, 0), second(&mut loss, 83, 0)];
+        assert!(burst.iter().all(|ratio| *ratio < 1e-9), "{burst:?}");
+        let lossy: Vec<_> = (0..5).map(|_| second(&mut loss, 76, 4)).collect();
+        assert!(lossy[1] < 1e-9 && (lossy[4] - 0.05).abs() < 0.005, "{lossy:?}");
+        let clean: Vec<_> = (0..5).map(|_| second(&mut loss, 83, 0)).collect();
+        assert!(clean[1] > 0.04 && clean[4] < 1e-9, "{clean:?}");
+    }
+
+    #[test]
+    fn what_was_late_was_not_lost_and_few_datagrams_are_no_second() {
+        let mut loss = LastingLoss::default();
+        for second in 0..20 {
+            let now = Instant::from_millis(second * 1000);
+            loss.on_report(now, 30, 0, 10);
+            loss.on_report(now, 10, 10, 0);
+        }
+        assert!(loss.ratio() < 1e-9, "{}", loss.ratio());
+        for second in 20..30 {
+            loss.on_report(Instant::from_millis(second * 1000), 0, 0, 1);
+        }
+        assert!(loss.ratio() < 1e-9, "{}", loss.ratio());
     }
 }

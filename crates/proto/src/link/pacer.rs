@@ -16,6 +16,8 @@ const FULL: u64 = 1500;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     free_at: Instant,
+    /// Since when it has not paused.
+    busy_since: Instant,
 }
 
 impl Pacer {
@@ -36,11 +38,20 @@ impl Pacer {
         (rate != Bitrate::default()).then(|| self.free_at - BURST)
     }
 
+    /// For how long the link has been kept busy without a pause.
+    #[must_use]
+    pub fn busy_for(&self, now: Instant) -> Duration {
+        if self.free_at > now { now.since(self.busy_since) } else { Duration::ZERO }
+    }
+
     /// A datagram of `bytes` at IP level left.
     pub fn on_sent(&mut self, now: Instant, bytes: usize, rate: Bitrate) {
         // A day is as good as never, and adds to any instant.
         let busy = rate.time_for(bytes as u64).min(Duration::from_secs(86_400));
-        self.free_at = self.free_at.max(now) + busy;
+        if self.free_at <= now {
+            (self.free_at, self.busy_since) = (now, now);
+        }
+        self.free_at += busy;
     }
 }
 
@@ -81,6 +92,20 @@ mod tests {
         assert_eq!(opens, Instant::from_millis(110), "12 ms a packet, 2 ahead");
         assert_eq!(pacer.room(opens, rate), 1);
         assert_eq!(pacer.room(Instant::from_millis(5000), rate), 1, "no credit for a pause");
+    }
+
+    #[test]
+    fn a_link_is_busy_until_a_pause() {
+        let (mut pacer, rate) = (Pacer::default(), Bitrate::from_mbps(1));
+        let at = Instant::from_millis;
+        assert_eq!(pacer.busy_for(at(5)), Duration::ZERO);
+        for now in [100, 110, 122] {
+            pacer.on_sent(at(now), 1500, rate);
+        }
+        assert_eq!(pacer.busy_for(at(134)), Duration::from_millis(34));
+        assert_eq!(pacer.busy_for(at(136)), Duration::ZERO, "12 ms each");
+        pacer.on_sent(at(200), 1500, rate);
+        assert_eq!(pacer.busy_for(at(205)), Duration::from_millis(5));
     }
 
     #[test]

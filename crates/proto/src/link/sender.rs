@@ -47,6 +47,8 @@ pub struct Outcome {
     pub rtt: Option<Duration>,
     /// The sample of the rate of delivery.
     pub delivery: Option<DeliverySample>,
+    /// The window is opening, and nobody knows yet how far.
+    pub opening: bool,
 }
 
 /// A snapshot of the sending side.
@@ -290,6 +292,7 @@ impl LinkSender {
             marks,
             rtt: news.rtt,
             delivery,
+            opening: self.controller.is_opening(),
         })
     }
 
@@ -402,7 +405,8 @@ impl LinkSender {
             // What had counted as lost left the window then; its late arrival lets nothing grow.
             if let Some(stamp) = stamp.filter(|_| settled.sent.in_window) {
                 let Settled { number, sent_at, sent, .. } = settled;
-                delivery.on_confirmed(now, number, sent_at, sent.size, stamp, sent.window_limited);
+                let size = sent.size + u32::from(sent.header);
+                delivery.on_confirmed(now, number, sent_at, size, stamp, sent.window_limited);
                 news.datagrams += 1;
                 news.bytes += u64::from(sent.size);
                 news.largest = Some(number);

@@ -36,6 +36,8 @@ pub const MAX_UNCONFIRMED: u64 = 1 << 22;
 pub struct Sent {
     /// Bytes of outer UDP payload.
     pub size: u32,
+    /// Bytes of IP and UDP headers in front of it.
+    pub header: u8,
     /// Whether it counts against the congestion window (a datagram with nothing but a report does not).
     pub in_window: bool,
     /// Whether the peer reports it before long. One that does not elicit a report is confirmed when

@@ -2,7 +2,8 @@
 //! paper's guidelines where links lose packets (seed 003 §IV-B).
 //!
 //! ```text
-//! weight = max(capacity - what others send, 0)            guideline 1: in proportion to the bandwidth
+//! weight = available bandwidth            guideline 1: in proportion to the bandwidth
+//!        = min(capacity - what others send, what a full link delivers)
 //! ```
 //!
 //! *Guideline 2*: as the disparity of the impairments increases, overweight the link of the highest bandwidth:
@@ -44,18 +45,20 @@ pub struct Standing {
     pub id: LinkId,
     /// What it carries at most, bit/s; `None`: unknown.
     pub capacity: Option<f64>,
-    /// What others send on it, bit/s.
-    pub others: f64,
-    /// Share of datagrams lost, 0 to 1.
+    /// What of that is there for this tunnel, bit/s.
+    pub available: Option<f64>,
+    /// Share of datagrams lost lately, 0 to 1.
     pub loss: f64,
+    /// Share that is more than a burst: of a window that opened too far, or when somebody begins to share the link.
+    pub lasting_loss: f64,
 }
 
 impl Standing {
-    /// What is left of the capacity, bit/s.
-    #[must_use]
-    pub fn available(&self) -> Option<f64> {
-        let capacity = self.capacity.filter(|capacity| *capacity > 0.0)?;
-        Some((capacity - self.others.max(0.0)).max(LEAST_SHARE * capacity))
+    /// Its weight, but for what its losses take of that.
+    fn bandwidth(&self) -> Option<f64> {
+        let least = LEAST_SHARE * self.capacity.unwrap_or(0.0);
+        let available = self.available.or(self.capacity)?.max(least);
+        (available > 0.0).then_some(available)
     }
 }
 
@@ -72,11 +75,11 @@ impl AutoWeights {
     pub fn weigh(&mut self, links: &[Standing]) -> ArrayVec<f64, MAX_LINKS> {
         let links = &links[..links.len().min(MAX_LINKS)];
         let known: ArrayVec<f64, MAX_LINKS> =
-            links.iter().filter_map(Standing::available).collect();
+            links.iter().filter_map(Standing::bandwidth).collect();
         #[expect(clippy::cast_precision_loss, reason = "at most sixteen links")]
         let mean =
             if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
-        let weight = |link: &Standing| link.available().unwrap_or(mean);
+        let weight = |link: &Standing| link.bandwidth().unwrap_or(mean);
         let least_loss = links.iter().map(|link| link.loss).reduce(f64::min).unwrap_or(0.0);
         let mut weights: ArrayVec<f64, MAX_LINKS> =
             links.iter().map(|link| weight(link) * self.factor(link, least_loss)).collect();
@@ -94,8 +97,10 @@ impl AutoWeights {
     fn factor(&mut self, link: &Standing, least_loss: f64) -> f64 {
         let fast = link.capacity.is_some_and(|capacity| capacity > FAST);
         let (mild, severe) = if fast { FAST_LOSS } else { SLOW_LOSS };
-        let disparity = link.loss - least_loss;
         let was_out = self.left_out.contains(&link.id);
+        // A burst leaves no link out; one that was left out sends little and has to show that it is well.
+        let loss = if was_out { link.loss } else { link.loss.min(link.lasting_loss) };
+        let disparity = loss - least_loss;
         let out = disparity >= if was_out { severe * HYSTERESIS } else { severe };
         if out != was_out {
             self.left_out.retain(|id| *id != link.id);
@@ -127,8 +132,9 @@ mod tests {
         let standing = |(id, &(capacity, others, loss)): (u8, &(Option<f64>, f64, f64))| Standing {
             id: LinkId(id),
             capacity: capacity.map(|mbit| mbit * 1e6),
-            others: others * 1e6,
+            available: capacity.map(|mbit| (mbit - others).max(0.0) * 1e6),
             loss,
+            lasting_loss: loss,
         };
         (0..).zip(of).map(standing).collect()
     }
@@ -180,6 +186,20 @@ mod tests {
             |loss| auto.weigh(&links(&[(Some(1.0), 0.0, 0.0), (Some(1.0), 0.0, loss)]))[1] > 0.0;
         let seen = [0.09, 0.1, 0.09, 0.08, 0.071, 0.069, 0.09, 0.11].map(&mut used);
         assert_eq!(seen, [true, false, false, false, false, true, true, false]);
+    }
+
+    #[test]
+    fn a_burst_of_losses_leaves_no_link_out() {
+        let mut auto = AutoWeights::default();
+        let mut pair = links(&[(Some(10.0), 0.0, 0.0), (Some(10.0), 0.0, 0.2)]);
+        pair[1].lasting_loss = 0.0;
+        assert_eq!(auto.weigh(&pair)[..], [10e6, 10e6]);
+        pair[1].lasting_loss = 0.2;
+        assert_eq!(auto.weigh(&pair)[..], [10e6, 0.0]);
+        pair[1].lasting_loss = 0.0;
+        assert_eq!(auto.weigh(&pair)[..], [10e6, 0.0], "it has to show that it is well");
+        pair[1].loss = 0.0;
+        assert_eq!(auto.weigh(&pair)[..], [10e6, 10e6]);
     }
 
     #[test]

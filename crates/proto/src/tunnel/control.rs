@@ -80,7 +80,7 @@ impl Tunnel {
             self.report_copies.push(report.clone());
         }
         let mut datagram = frames(link.path(), self.next_global);
-        datagram.eliciting = pending.any();
+        datagram.eliciting = pending.any() || pending.others.is_some();
         let words =
             Words { pending: &pending, name: link.name, ride: ride.as_ref(), rekey, answer };
         if !link.validation.is_proven() && !link.validation.allows(OVERHEAD + words.len()) {
@@ -206,6 +206,9 @@ impl Words<'_> {
         }
         if let Some(mtu) = pending.mtu_hint {
             put(true, &Frame::MtuHint(mtu))?;
+        }
+        if let Some(kbps) = pending.others {
+            put(true, &Frame::Others(kbps))?;
         }
         pending.leaves.iter().try_for_each(|halt| put(true, &Frame::Leave(*halt)))?;
         pending.downs.iter().try_for_each(|halt| put(true, &Frame::Down(*halt)))?;

@@ -92,6 +92,7 @@ impl Tunnel {
         {
             self.send_probes(now, out);
         }
+        self.links.iter_mut().for_each(|link| link.note_room(now));
     }
 
     /// Steps 3 and 4. `false`: the batch is full.

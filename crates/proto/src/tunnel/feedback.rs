@@ -33,9 +33,7 @@ impl Tunnel {
         };
         match link.sender.on_report(now, &report, via, settle) {
             Ok(outcome) if outcome.confirmed > 0 => {
-                if let Some(sample) = outcome.delivery {
-                    link.sensing.on_delivery(now, &sample);
-                }
+                link.sensing.on_report(now, &outcome, link.sender.rtt().min());
                 self.on_confirmed(now, about, (via == Via::Own).then_some(path));
             }
             Ok(_) => {}

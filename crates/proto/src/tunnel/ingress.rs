@@ -27,7 +27,7 @@ use crate::path::Path;
 use crate::reseq::{Arrival, ArrivalKind, Resequencer};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
-use crate::units::LinkId;
+use crate::units::{Bitrate, LinkId};
 use crate::wire::expand;
 use crate::wire::frame::{Frame, Frames, PacketFrame};
 use crate::wire::header::{CLEAR_LEN, Clear, Kind, NUMBER_BITS, SEALED_LEN, Sealed, TIME_UNIT_US};
@@ -345,6 +345,7 @@ impl Tunnel {
                 }
                 Frame::Echo { token } => self.links[at].keepalive.on_echo(token),
                 Frame::MtuHint(mtu) => self.links[at].mtu.on_hint(now, mtu),
+                Frame::Others(kbps) => self.links[at].sensing.on_others(Bitrate::from_kbps(kbps)),
             }
         }
         match packet {

@@ -25,7 +25,7 @@ use crate::link::sensing::Sensing;
 use crate::path::Path;
 use crate::sched::Terms;
 use crate::time::{Duration, Instant, earliest};
-use crate::units::LinkId;
+use crate::units::{Bitrate, LinkId};
 use crate::wire::frame::{Halt, MAX_NAME};
 use crate::wire::header::OVERHEAD;
 
@@ -55,6 +55,17 @@ pub(super) const MARK_INTERVAL: Duration = Duration::from_millis(25);
 /// in front of it may have changed, and only the client can show the proxy its new address.
 const SILENCE: Duration = Duration::from_millis(500);
 
+/// A link on which nothing asks for a report is asked this often while the tunnel is in use: often enough for whoever
+/// shares traffic out by round-trip times and losses, and 134 bytes there and back.
+const SENSE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After the last of what others received the peer is told of silence so often, one less: each count halves what it has
+/// heard, and one or two may be lost.
+const SILENCES: u8 = 6;
+
+/// A paced link busy for less than this carries a burst, and shows nothing of its capacity.
+const LEAST_BUSY: Duration = Duration::from_millis(20);
+
 /// The states of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkState {
@@ -79,6 +90,8 @@ pub(super) struct Pending {
     pub(super) leaves: ArrayVec<Halt, MAX_LINKS>,
     pub(super) downs: ArrayVec<Halt, MAX_LINKS>,
     pub(super) mtu_hint: Option<u16>,
+    /// What others receive on the link, in units of 1,000 bit/s: goes with what goes anyway.
+    pub(super) others: Option<u32>,
     /// The client's rekey message, or the proxy's wish for one.
     pub(super) rekey: bool,
     /// The proxy's answer.
@@ -95,6 +108,7 @@ impl Pending {
         self.responses.push(token);
     }
 
+    /// Whether something is worth a datagram of its own.
     pub(super) fn any(&self) -> bool {
         self.join
             || self.join_ack
@@ -159,6 +173,8 @@ pub(super) struct Link {
     /// The sender's next global number when something was last sent here.
     pub(super) told_global: u64,
     pub(super) last_sent: Instant,
+    /// When something that elicits a report was last sent here.
+    pub(super) last_asked: Instant,
     pub(super) last_received: Instant,
     /// Where its newest datagram came from.
     pub(super) received_path: Option<Path>,
@@ -178,7 +194,11 @@ pub(super) struct Link {
     settled: bool,
     /// The window was full when this number was sent.
     limited_at: Option<u64>,
+    /// How often the peer is yet to be told that others receive nothing.
+    silences: u8,
     pub(super) pacer: Pacer,
+    /// It had no room when last looked at.
+    shut: bool,
     pub(super) sensing: Sensing,
     /// What a person says of it.
     pub(super) terms: Terms,
@@ -238,6 +258,7 @@ impl Link {
             previous_global: None,
             told_global: 0,
             last_sent: now,
+            last_asked: now,
             last_received: now,
             received_path: None,
             last_packet: None,
@@ -249,7 +270,9 @@ impl Link {
             settling_since: now,
             settled: false,
             limited_at: None,
+            silences: 0,
             pacer: Pacer::default(),
+            shut: false,
             sensing: Sensing::default(),
             terms: Terms::default(),
             share: Share::default(),
@@ -282,9 +305,15 @@ impl Link {
         self.sender.room().min(paced.unwrap_or(u32::MAX))
     }
 
-    /// When a paced link has room again, while its window has.
+    /// All that could be sent now was: notes whether there is more room.
+    pub(super) fn note_room(&mut self, now: Instant) {
+        self.shut = self.room(now) == 0;
+    }
+
+    /// When a paced link has room again, while its window has. One with room is not waited for: packets may wait for
+    /// their turn on another.
     pub(super) fn opens_at(&self) -> Option<Instant> {
-        let rate = self.sender.pacing_rate().filter(|_| self.sender.room() > 0)?;
+        let rate = self.sender.pacing_rate().filter(|_| self.shut && self.sender.room() > 0)?;
         self.pacer.opens_at(rate)
     }
 
@@ -453,15 +482,30 @@ impl Link {
         doubtful.then(|| self.last_sent + SILENCE)
     }
 
-    /// Notes that the window is full now, and says for a datagram about to be sent whether the window
-    /// limits this sender: it was full within the last window of datagrams (RFC 7661 §4.1).
-    pub(super) fn window_limited(&mut self) -> bool {
+    /// Has the peer told what others receive here; of silence only as often as its filter needs to forget them.
+    pub(super) fn tell_others(&mut self, rate: Bitrate) {
+        let kbps = u32::try_from(rate.as_bps() / 1000).unwrap_or(u32::MAX);
+        self.silences = if kbps > 0 { SILENCES } else { self.silences.saturating_sub(1) };
+        self.pending.others = (self.silences > 0).then_some(kbps);
+    }
+
+    /// Whether the window or the pacing limits this sender, for a datagram about to be sent: the window was full
+    /// within the last window of datagrams (RFC 7661 §4.1), or the pacing has not paused for a round trip.
+    pub(super) fn is_limited(&mut self, now: Instant) -> bool {
         let number = self.sender.next_number();
         if self.sender.room() <= 1 {
             self.limited_at = Some(number);
         }
         let window = u64::from(self.sender.window());
-        self.limited_at.is_some_and(|at| number <= at + window)
+        let full = self.limited_at.is_some_and(|at| number <= at + window);
+        let trip = self.sender.rtt().srtt().map(|srtt| srtt.max(LEAST_BUSY));
+        full || trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip)
+    }
+
+    /// When it is asked how it does: the tunnel is in use, and nothing on this link shows it.
+    pub(super) fn probe_at(&self, last_packet: Instant) -> Option<Instant> {
+        let unknown = self.state == LinkState::Up && last_packet > self.last_asked;
+        unknown.then(|| self.last_asked + SENSE_INTERVAL)
     }
 
     /// The earliest of the timers that need no datagram to have their effect.
@@ -479,7 +523,7 @@ impl Link {
     }
 
     /// The earliest of the link's timers.
-    pub(super) fn poll_timeout(&self, next_global: u64) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self, next_global: u64, last_packet: Instant) -> Option<Instant> {
         let last_used = self.last_sent.max(self.last_received);
         let keepalive = match self.state {
             LinkState::Up => self.keepalive.poll_timeout(self.last_sent, last_used),
@@ -492,6 +536,7 @@ impl Link {
             keepalive,
             self.mark_at(next_global),
             self.doubt_at(),
+            self.probe_at(last_packet),
         ]
         .into_iter()
         .fold(self.poll_silent(), earliest)

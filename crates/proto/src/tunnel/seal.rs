@@ -132,19 +132,24 @@ impl Press<'_> {
         }
         let size = CLEAR_LEN + len;
         out.commit(size);
+        let header = datagram.path.header_len();
         let sent = Sent {
             size: u32::try_from(size).unwrap_or(u32::MAX),
+            header: u8::try_from(header).unwrap_or(u8::MAX),
             in_window: datagram.in_window,
             eliciting: datagram.eliciting,
-            window_limited: datagram.in_window && link.window_limited(),
+            window_limited: datagram.in_window && link.is_limited(now),
             tag: cargo.tag(),
         };
         if let Some(rate) = link.sender.pacing_rate() {
-            link.pacer.on_sent(now, size + usize::from(datagram.path.header_len()), rate);
+            link.pacer.on_sent(now, size + usize::from(header), rate);
         }
         link.sender.on_sent(now, sent);
         link.validation.on_sent(datagram.path, size);
         link.last_sent = now;
+        if datagram.eliciting {
+            link.last_asked = now;
+        }
         link.keepalive.on_traffic(now);
         link.told_global = datagram.global + u64::from(datagram.kind == Kind::Data);
         link.sent.count(size);

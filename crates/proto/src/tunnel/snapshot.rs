@@ -113,7 +113,7 @@ impl Tunnel {
             path: link.path(),
             sender,
             receiver: link.receiver.stats(),
-            sensed: link.sensing.all(link.terms.rate, &sender),
+            sensed: link.sensing.all(&sender),
             delay_variation: self.reseq.delay_variation(link.id),
             path_mtu: link.mtu.mtu(),
             black_holes: link.mtu.black_holes(),

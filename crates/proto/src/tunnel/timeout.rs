@@ -34,7 +34,7 @@ impl Tunnel {
         let can_seal = self.keys.can_seal();
         // What only a datagram ends would be due for ever.
         let links = self.links.iter().map(|link| match can_seal {
-            true => link.poll_timeout(self.next_global),
+            true => link.poll_timeout(self.next_global, self.last_packet),
             false => link.poll_silent(),
         });
         let parts = [
@@ -56,7 +56,7 @@ impl Tunnel {
         self.drops.add(DropReason::QueueTimeout, late);
         self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
         for at in 0..self.links.len() {
-            if let Some(moved) = self.links[at].handle_timeout(now) {
+            if let Some(moved) = self.links[at].handle_timeout(now, self.last_packet) {
                 self.events.push_back(moved);
             }
             if self.links[at].pending.join {
@@ -112,7 +112,7 @@ impl Tunnel {
 
 impl Link {
     /// Returns the event of a path that moved.
-    fn handle_timeout(&mut self, now: Instant) -> Option<Event> {
+    fn handle_timeout(&mut self, now: Instant, last_packet: Instant) -> Option<Event> {
         let before = self.path();
         let moved = self.validation.handle_timeout(now);
         if moved {
@@ -123,7 +123,8 @@ impl Link {
         self.mtu.handle_timeout(now);
         self.settle_by_time(now);
         self.retry(now);
-        self.pending.ping |= self.doubt_at().is_some_and(|at| at <= now);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        self.pending.ping |= due(self.doubt_at()) || due(self.probe_at(last_packet));
         self.nudge(now);
         if let Some((token, _)) = self.echo_due.take_if(|(_, at)| *at <= now) {
             self.pending.echo = Some(token);

@@ -12,7 +12,7 @@ use crate::sched::natalie::{self, AutoWeights};
 use crate::sched::safire::{MAX_ROUTES, alpha};
 use crate::sched::{LinkView, SafireConfig, SchedulerConfig, Terms, Weights, batcp};
 use crate::time::{Duration, Instant};
-use crate::units::LinkId;
+use crate::units::{Bitrate, LinkId};
 
 /// NATALIE follows cross-traffic within a second, of which its measurements take some; and a tenth of a second
 /// is many packets.
@@ -72,7 +72,15 @@ impl Tunnel {
     /// The driver counted what others sent on a link's interface since its last count, over `interval`.
     pub fn on_others(&mut self, link: LinkId, bytes: u64, interval: Duration) {
         if let Ok(at) = self.position(link) {
-            self.links[at].sensing.on_others(bytes, interval);
+            self.links[at].sensing.on_others(Bitrate::from_bytes_in(bytes, interval));
+        }
+    }
+
+    /// The same of what others received there: the peer, who sends on the link, is told with the next datagram of
+    /// frames.
+    pub fn tell_others(&mut self, link: LinkId, bytes: u64, interval: Duration) {
+        if let Ok(at) = self.position(link) {
+            self.links[at].tell_others(Bitrate::from_bytes_in(bytes, interval));
         }
     }
 
@@ -81,6 +89,7 @@ impl Tunnel {
         let link = &mut self.links[at];
         link.terms = self.config.terms_of(&link.name);
         link.sender.on_rate_told(link.terms.rate);
+        link.sensing.on_rate_told(link.terms.rate);
         self.weigher.due = Instant::ZERO;
     }
 
@@ -120,17 +129,13 @@ impl Tunnel {
     }
 }
 
-/// What it carries at most, bit/s: as told, else as measured.
-fn capacity(link: &Link) -> Option<f64> {
-    link.terms.rate.or_else(|| link.sensing.measured()).map(as_f64)
-}
-
 fn bandwidth(link: &Link) -> natalie::Standing {
     natalie::Standing {
         id: link.id,
-        capacity: capacity(link),
-        others: link.sensing.others().unwrap_or(0.0),
+        capacity: link.sensing.capacity().map(as_f64),
+        available: link.sensing.available().map(as_f64),
         loss: link.sender.loss_ratio(),
+        lasting_loss: link.sensing.lasting_loss(),
     }
 }
 
@@ -145,7 +150,7 @@ fn standing(link: &Link) -> batcp::Standing {
 
 fn expected(link: &Link, k: f64) -> Option<f64> {
     let rtt = link.sender.rtt().srtt().map(|rtt| rtt.as_secs_f64());
-    alpha(capacity(link), rtt, link.sender.loss_ratio(), k)
+    alpha(link.sensing.capacity().map(as_f64), rtt, link.sender.loss_ratio(), k)
 }
 
 /// The bits of the routes that allow the link.

@@ -57,6 +57,9 @@ pub enum Frame<'a> {
     /// The path MTU of the direction from the sender fell to this, in bytes at IP level. The other direction may
     /// go the same way, and carry nothing large that would show it.
     MtuHint(u16),
+    /// What others receive on the sender's interface of this link, in units of 1,000 bit/s. The receiver of the frame,
+    /// who sends on the link, cannot count it.
+    Others(u32),
     /// The answer after the silence.
     Echo {
         /// From the question.
@@ -209,6 +212,7 @@ mod kind {
     pub(super) const ECHO: u8 = 0x0f;
     pub(super) const SKIPPABLE: u8 = 0x40;
     pub(super) const MTU_HINT: u8 = 0x40;
+    pub(super) const OTHERS: u8 = 0x41;
 }
 
 /// The frames of a datagram, in order. Ends after the first error.
@@ -227,8 +231,10 @@ impl<'a> Frames<'a> {
         while kind >= kind::SKIPPABLE {
             let len = reader.u16()?;
             let mut value = Reader::new(reader.bytes(usize::from(len))?);
-            if kind == kind::MTU_HINT {
-                return Ok(Frame::MtuHint(value.u16()?));
+            match kind {
+                kind::MTU_HINT => return Ok(Frame::MtuHint(value.u16()?)),
+                kind::OTHERS => return Ok(Frame::Others(value.u32()?)),
+                _ => {}
             }
             if reader.rest().is_empty() {
                 return Ok(Frame::Padding);
@@ -364,6 +370,11 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u16(2)?;
             writer.u16(*mtu)
         }
+        Frame::Others(kbps) => {
+            writer.u8(kind::OTHERS)?;
+            writer.u16(4)?;
+            writer.u32(*kbps)
+        }
     }
 }
 
@@ -428,6 +439,7 @@ mod tests {
             Frame::EchoAfter { token: 1, delay_ms: 30_000 },
             Frame::Echo { token: 1 },
             Frame::MtuHint(1300),
+            Frame::Others(u32::MAX),
         ]
     }
 
@@ -457,11 +469,22 @@ mod tests {
 
     #[test]
     fn a_hint_of_a_later_version_is_skipped_and_an_unknown_frame_is_not() {
-        let bytes = [0x7f, 0, 2, 9, 9, kind::PING, 0x41, 0, 0];
+        let bytes = [0x7f, 0, 2, 9, 9, kind::PING, 0x42, 0, 0];
         let parsed: Vec<_> = Frames::new(&bytes).collect();
         assert_eq!(parsed, [Ok(Frame::Ping), Ok(Frame::Padding)]);
         let parsed: Vec<_> = Frames::new(&[0x3f, kind::PING]).collect();
         assert_eq!(parsed, [Err(Truncated)]);
+    }
+
+    #[test]
+    fn what_others_receive_is_laid_out_as_the_protocol_says_and_may_grow() {
+        let bytes = [0x41, 0, 4, 0, 0, 0x13, 0x88];
+        assert_eq!(written(&Frame::Others(5000)), bytes);
+        let longer = [0x41, 0, 6, 0, 0, 0x13, 0x88, 7, 7, kind::PING];
+        let parsed: Vec<_> = Frames::new(&longer).collect();
+        assert_eq!(parsed, [Ok(Frame::Others(5000)), Ok(Frame::Ping)]);
+        let shorter: Vec<_> = Frames::new(&[0x41, 0, 3, 0, 0, 0, kind::PING]).collect();
+        assert_eq!(shorter, [Err(Truncated)]);
     }
 
     fn report(ranges: &[(u64, u64)]) -> Report {

@@ -14,6 +14,7 @@ mod nat;
 mod parts;
 mod rekey;
 mod schedulers;
+mod sensing;
 mod speed;
 
 use std::time::Duration;

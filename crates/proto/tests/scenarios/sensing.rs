@@ -1,0 +1,207 @@
+//! What the ends sense of their links, and what NATALIE's auto-weights make of it.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use ropewalk_netlab::lab::Towards;
+use ropewalk_netlab::pair::{TunnelLab, conditions};
+use ropewalk_netlab::stream::{Stream, run};
+use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::sched::{Count, NatalieConfig, SchedulerConfig, Terms, Weights, WhenFull};
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::units::Bitrate;
+
+use crate::{SEED, ms, s, settled};
+
+/// Bytes at IP level of a full datagram, and of the packet in it.
+const FULL: f64 = 1500.0;
+const PACKET: usize = 1440;
+
+fn natalie(weights: Weights, when_full: WhenFull) -> SchedulerConfig {
+    SchedulerConfig::Natalie(NatalieConfig { count: Count::Packets, when_full, weights })
+}
+
+fn two_links(scheduler: SchedulerConfig, terms: [Terms; 2]) -> TunnelConfig {
+    let names = ["wan0", "wan1"].map(str::to_owned);
+    TunnelConfig {
+        scheduler,
+        terms: names.into_iter().zip(terms).collect(),
+        ..TunnelConfig::default()
+    }
+}
+
+fn told(mbit: Option<u64>) -> Terms {
+    Terms { rate: mbit.map(Bitrate::from_mbps), ..Terms::default() }
+}
+
+/// Full packets to the client that fill links of `mbit` at IP level.
+fn filling(mbit: f64, start: Instant, length: Duration) -> Stream {
+    Stream::at_rate(Towards::Client, mbit * PACKET as f64 / FULL, PACKET, start, length)
+}
+
+/// Runs until `until` while another host sends `mbit` to somebody behind the first link, not evenly.
+fn run_shared(
+    lab: &mut TunnelLab,
+    streams: &mut [Stream],
+    (mbit, rng): (f64, &mut SmallRng),
+    until: Instant,
+) {
+    let gap = FULL * 8e-6 / mbit.max(1e-3);
+    while lab.now < until {
+        let now = lab.now;
+        if mbit > 0.0 {
+            lab.links[0].share(now, Towards::Client, 1500);
+        }
+        let next = now + Duration::from_secs_f64(gap * rng.random_range(0.5..1.5));
+        run(lab, streams, if mbit > 0.0 { next.min(until) } else { until });
+    }
+}
+
+/// Bytes that the proxy sent on each link.
+fn sent(lab: &TunnelLab) -> [f64; 2] {
+    let stats = lab.proxy.stats();
+    #[expect(clippy::cast_precision_loss, reason = "few bytes")]
+    [0, 1].map(|link| stats.links[link].sent.bytes as f64)
+}
+
+/// The first link's share of what the proxy sends while `act` runs, in percent.
+fn share_of_first(lab: &mut TunnelLab, act: impl FnOnce(&mut TunnelLab)) -> f64 {
+    let before = sent(lab);
+    act(lab);
+    let after = sent(lab);
+    let [first, second] = [after[0] - before[0], after[1] - before[1]];
+    100.0 * first / (first + second)
+}
+
+/// A link of 10 Mbit/s of which another host takes 5 for a while, unseen by any counter, beside one of its own.
+#[test]
+fn what_an_unseen_host_takes_of_a_link_is_left_to_it_within_a_second() {
+    let fixed = ControllerKind::Fixed(64);
+    let settings = [
+        ("capacities measured", None, ControllerKind::Ccid2, WhenFull::Pass, 5.0),
+        ("capacities told", Some(10), ControllerKind::Ccid2, WhenFull::Pass, 5.0),
+        ("as in the paper", Some(10), fixed, WhenFull::Wait, 8.0),
+    ];
+    for (name, rate, controller, when_full, bound) in settings {
+        let config = TunnelConfig {
+            controller,
+            ..two_links(natalie(Weights::Auto, when_full), [told(rate); 2])
+        };
+        let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20), (10.0, 40)]);
+        let begin = lab.now;
+        // What is available: 20, 15 and 20 Mbit/s.
+        let mut streams = [
+            filling(15.0, begin, s(22)),
+            filling(5.0, begin, s(6)),
+            filling(5.0, begin + s(14), s(8)),
+        ];
+        let offered = |second: u64| if (6..14).contains(&second) { 15.0 } else { 20.0 };
+        let (mut shares, mut rng) = (Vec::new(), SmallRng::seed_from_u64(SEED));
+        for second in 0..22 {
+            let others = 20.0 - offered(second);
+            shares.push(share_of_first(&mut lab, |lab| {
+                run_shared(lab, &mut streams, (others, &mut rng), begin + s(second + 1));
+            }));
+        }
+        println!("{name}: the first link's share by the second {shares:.0?} %");
+        let rate = |from: Duration, to: Duration| -> f64 {
+            let came = |stream: &Stream| stream.mbit_between(begin + from, begin + to);
+            streams.iter().map(came).sum::<f64>() * FULL / PACKET as f64
+        };
+        let goodput = rate(s(0), s(22)) / (8.0 * 15.0 + 14.0 * 20.0) * 22.0;
+        let (mut dip, mut longest) = (0, 0);
+        for quarter in 0..88 {
+            let percent = 100.0 * rate(ms(250) * quarter, ms(250) * (quarter + 1))
+                / offered(u64::from(quarter) / 4);
+            dip = if percent < 90.0 { dip + 1 } else { 0 };
+            longest = longest.max(dip);
+        }
+        println!(
+            "{name}: {:.1} % of what is available, longest dip {longest} quarters",
+            100.0 * goodput
+        );
+        // From a second after each change on.
+        for (second, share) in (0..).zip(&shares).filter(|(second, _)| ![0, 6, 14].contains(second))
+        {
+            let expected = if offered(second) < 20.0 { 33.3 } else { 50.0 };
+            assert!((share - expected).abs() < bound, "{name}: second {second}: {share:.1} %");
+        }
+        assert!(goodput > 0.95, "{name}: {goodput}");
+        assert!(longest <= 4, "{name}: {longest} quarters of a second");
+    }
+}
+
+#[test]
+fn what_others_receive_beside_the_client_is_told_to_the_proxy_and_left_to_them() {
+    let config = two_links(natalie(Weights::Auto, WhenFull::Pass), [told(Some(10)); 2]);
+    let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
+    let (link, quarter) = (lab.client.stats().links[0].id, ms(250));
+    let mut streams = [filling(5.0, lab.now, s(9))];
+    let table = [(0, 50.0), (8, 16.7), (0, 50.0)];
+    for (mbit, expected) in table {
+        let mut a_second = |lab: &mut TunnelLab| {
+            for _ in 0..4 {
+                lab.client.tell_others(link, mbit * 31_250, quarter);
+                let until = lab.now + quarter;
+                run(lab, &mut streams, until);
+            }
+        };
+        a_second(&mut lab);
+        let share = share_of_first(&mut lab, |lab| (0..2).for_each(|_| a_second(lab)));
+        let others = lab.proxy.stats().links[0].sensed.others;
+        println!("others receive {mbit} of 10 Mbit/s: {share:.1} %, {others:?}");
+        assert_eq!(others.raw.unwrap_or_default(), Bitrate::from_mbps(mbit));
+        assert!((share - expected).abs() < 5.0, "{mbit}: {share}");
+        assert_eq!(lab.proxy.stats().links[1].sensed.others.raw, None, "each link by itself");
+    }
+}
+
+#[test]
+fn what_others_receive_wakes_nobody() {
+    let config = TunnelConfig::default();
+    let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20)]);
+    lab.run_until(lab.now + s(10));
+    let link = lab.client.stats().links[0].id;
+    let before = lab.client.stats().links[0].sent;
+    for _ in 0..100 {
+        lab.client.tell_others(link, 1_000_000, ms(250));
+        lab.run_until(lab.now + ms(250));
+    }
+    assert_eq!(lab.client.stats().links[0].sent, before);
+}
+
+#[test]
+fn the_round_trip_of_a_link_without_packets_is_followed_while_the_tunnel_is_in_use() {
+    let config = two_links(
+        natalie(Weights::Told, WhenFull::Pass),
+        [told(None), Terms { weight: 0.0, ..Terms::default() }],
+    );
+    let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20), (10.0, 20)]);
+    let mut streams = [filling(2.0, lab.now, s(20))];
+    let until = lab.now + s(5);
+    run(&mut lab, &mut streams, until);
+    let ends = |lab: &TunnelLab| [lab.client.stats(), lab.proxy.stats()];
+    let trips =
+        |lab: &TunnelLab| ends(lab).map(|end| end.links[1].sensed.rtt.raw.unwrap_or_default());
+    assert!(trips(&lab).iter().all(|rtt| *rtt < ms(30)), "{:?}", trips(&lab));
+    let changed = lab.now;
+    lab.links[1].down.handle_change(changed, conditions(10.0, 200, 100));
+    lab.links[1].up.handle_change(changed, conditions(10.0, 200, 100));
+    run(&mut lab, &mut streams, changed + ms(1300));
+    println!("1.3 s after 20 became 200 ms: {:?}", trips(&lab));
+    assert!(trips(&lab).iter().all(|rtt| (ms(195)..ms(230)).contains(rtt)), "{:?}", trips(&lab));
+
+    // What it costs, apart from the marks.
+    let bytes = |lab: &TunnelLab| ends(lab).map(|end| end.links[1].sender.confirmed);
+    let before = bytes(&lab);
+    run(&mut lab, &mut streams, changed + ms(11_300));
+    println!("datagrams in 10 s: {:?} to {:?}", before, bytes(&lab));
+    // None when the tunnel is out of use.
+    let idle = changed + s(17);
+    run(&mut lab, &mut streams, idle);
+    let before = ends(&lab).map(|end| end.links[1].sent);
+    lab.run_until(idle + s(60));
+    assert_eq!(ends(&lab).map(|end| end.links[1].sent), before);
+}
