@@ -41,6 +41,7 @@ use crate::core;
 use crate::host::TunDesired;
 use crate::links::{Hands, Links, decide};
 use crate::network::{News, Wanted};
+use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
 use crate::status::{self, Facts};
 
@@ -80,6 +81,7 @@ pub(crate) struct Daemon {
     reopen_at: Option<Instant>,
     held: Held,
     rates: Rates<status::Key>,
+    others: Others,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -123,6 +125,7 @@ impl Daemon {
             reopen_at: None,
             held: Held::default(),
             rates: Rates::new(now),
+            others: Others::new(now),
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -391,6 +394,7 @@ impl Role for Daemon {
         if self.rates.is_due(now) {
             self.rates.sample(now, status::totals(&self.client.stats()));
         }
+        self.others.count(now, &self.links, &mut self.client);
         if self.stopping { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

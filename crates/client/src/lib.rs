@@ -6,6 +6,7 @@
 //! | `service` | the daemon from start to clean end |
 //! | `daemon` | the role in the event loop: commands in, events out |
 //! | `links` | which interfaces are links now; their sockets |
+//! | `others` | what others send and receive on the links' interfaces |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
@@ -29,6 +30,8 @@ mod daemon;
 mod links;
 #[cfg(target_os = "linux")]
 mod network;
+#[cfg(target_os = "linux")]
+mod others;
 #[cfg(target_os = "linux")]
 mod resolve;
 #[cfg(target_os = "linux")]

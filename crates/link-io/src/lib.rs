@@ -6,6 +6,7 @@
 //! * [`cpu`]: what the processor can do;
 //! * [`tun`]: inner packets, from and to the kernel (or a test);
 //! * [`udp`]: outer datagrams, in batches in and out;
+//! * [`counters`]: what the kernel counts on each interface (Linux);
 //! * [`timer`]: one deadline, exact to about 0.1 ms;
 //! * [`driver`]: the loop that carries bytes between those and a [`Role`](driver::Role);
 //! * [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
@@ -14,6 +15,8 @@
 //! and worked around.
 
 pub mod clock;
+#[cfg(target_os = "linux")]
+pub mod counters;
 pub mod cpu;
 pub mod driver;
 #[cfg(target_os = "linux")]
