@@ -43,6 +43,7 @@ use crate::path::Path;
 use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
+use crate::tunnel::FlowTables;
 use crate::units::LinkId;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{Clear, kind_of, steering_index};
@@ -421,6 +422,13 @@ impl Client {
         if let (Some(session), Some(id)) = (&mut self.session, self.links.id_of(key)) {
             session.tunnel.tell_others(id, bytes, interval);
         }
+    }
+
+    /// The tables of flow routing, with at most so many flows; see
+    /// [`Tunnel::flow_tables`](crate::tunnel::Tunnel::flow_tables).
+    #[must_use]
+    pub fn flow_tables(&self, most: usize) -> Option<FlowTables> {
+        self.session.as_ref()?.tunnel.flow_tables(most)
     }
 
     /// Passes the tunnel's events on, by the owner's names. `departed` is a link that the table has

@@ -9,7 +9,7 @@ use crate::queue::QueueLimits;
 use crate::reseq;
 use crate::sched::{SchedulerConfig, Terms, WhenClosed};
 use crate::time::Duration;
-use crate::wire::frame::MAX_NAME;
+use crate::wire::frame::{MAX_NAME, shortened};
 
 /// Most links of one tunnel: more than any machine has, and a bound for every table by link.
 pub const MAX_LINKS: usize = 16;
@@ -43,10 +43,10 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
-    /// What is said of the link of this name.
+    /// What is said of the link of this name, of which the wire may carry only the beginning.
     #[must_use]
     pub fn terms_of(&self, link: &str) -> Terms {
-        let told = self.terms.iter().find(|(name, _)| name == link);
+        let told = self.terms.iter().find(|(name, _)| shortened(name).as_str() == link);
         told.map_or_else(Terms::default, |(_, terms)| *terms)
     }
 }

@@ -50,7 +50,7 @@ use crate::path::Path;
 use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
-use crate::tunnel::{Credentials, Established, Side, Tunnel};
+use crate::tunnel::{Credentials, Established, FlowTables, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
@@ -158,7 +158,8 @@ impl Endpoint {
         true
     }
 
-    /// Another scheduler, and what is said of links by name, for all sessions from now on.
+    /// Another scheduler, and what is said of links by name, for all clients from now on, also those that had others
+    /// of their own.
     pub fn set_scheduling(
         &mut self,
         now: Instant,
@@ -166,13 +167,48 @@ impl Endpoint {
         terms: &[(String, Terms)],
     ) {
         for index in self.sessions.indices() {
-            if let Some((index, session)) = self.sessions.entry(index) {
-                session.tunnel.set_scheduler(now, scheduler.clone());
-                session.tunnel.set_terms(terms.to_vec());
-                self.sessions.touch(index);
-            }
+            self.reschedule(now, index, scheduler, terms);
         }
+        self.peers.iter_mut().for_each(|peer| peer.scheduling = None);
         (self.tunnel.scheduler, self.tunnel.terms) = (scheduler.clone(), terms.to_vec());
+    }
+
+    /// The same for one client, until the next change for all. Returns whether it is in the table.
+    pub fn set_peer_scheduling(
+        &mut self,
+        now: Instant,
+        key: PublicKey,
+        scheduler: &SchedulerConfig,
+        terms: &[(String, Terms)],
+    ) -> bool {
+        let Some(peer) = self.peers.get_mut(&key) else { return false };
+        peer.scheduling = Some((scheduler.clone(), terms.to_vec()));
+        let sessions: Vec<_> = peer.pending.iter().copied().chain(peer.session).collect();
+        for index in sessions {
+            self.reschedule(now, index, scheduler, terms);
+        }
+        true
+    }
+
+    fn reschedule(
+        &mut self,
+        now: Instant,
+        index: SessionIndex,
+        scheduler: &SchedulerConfig,
+        terms: &[(String, Terms)],
+    ) {
+        if let Some((index, session)) = self.sessions.entry(index) {
+            session.tunnel.set_scheduler(now, scheduler.clone());
+            session.tunnel.set_terms(terms.to_vec());
+            self.sessions.touch(index);
+        }
+    }
+
+    /// The tables of flow routing towards a client, with at most so many flows; see [`Tunnel::flow_tables`].
+    #[must_use]
+    pub fn flow_tables(&self, key: &PublicKey, most: usize) -> Option<FlowTables> {
+        let session = self.peers.get(key)?.session?;
+        self.sessions.get(session)?.tunnel.flow_tables(most)
     }
 
     /// A packet came from the TUN: it goes to the session of its destination. `sink` takes what its
@@ -320,9 +356,13 @@ impl Endpoint {
             gateways: info.own.iter().map(IpNet::addr).collect(),
         };
         let filter = peer.config.filter.clone();
+        let mut config = self.tunnel.clone();
+        if let Some((scheduler, terms)) = &peer.scheduling {
+            (config.scheduler, config.terms) = (scheduler.clone(), terms.clone());
+        }
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
-        let tunnel = Tunnel::new(now, self.tunnel.clone(), filter, established, seed);
+        let tunnel = Tunnel::new(now, config, filter, established, seed);
         self.sessions.insert(accept.index, Session::pending(now, client, info, tunnel));
         if let Some(oldest) = oldest {
             self.sessions.remove(oldest);

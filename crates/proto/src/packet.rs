@@ -68,6 +68,29 @@ pub enum Fragment {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowKey(pub u64);
 
+/// What people know a flow by, as far as [`FlowKey`] looks at it: of a fragment only the addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FiveTuple {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// Protocol number.
+    pub protocol: Option<u8>,
+    /// Source and destination port.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl FiveTuple {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        destination: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        protocol: None,
+        ports: None,
+    };
+}
+
 /// An inner IP packet whose lengths were checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketView<'a> {
@@ -236,6 +259,17 @@ impl<'a> PacketView<'a> {
     #[must_use]
     pub fn ecn(&self) -> Ecn {
         Ecn::from_tos(self.traffic_class())
+    }
+
+    /// What people know its flow by.
+    #[must_use]
+    pub fn five_tuple(&self) -> FiveTuple {
+        FiveTuple {
+            source: self.source,
+            destination: self.destination,
+            protocol: (self.fragment == Fragment::Whole).then_some(self.protocol),
+            ports: self.ports(),
+        }
     }
 
     /// Its flow.

@@ -13,8 +13,6 @@ mod round_robin;
 pub mod safire;
 mod weighted;
 
-use std::net::{IpAddr, Ipv4Addr};
-
 pub use config::{
     BatcpConfig, NatalieConfig, Route, SafireConfig, SchedulerConfig, Terms, UnknownScheduler,
     Weights,
@@ -24,7 +22,7 @@ pub use round_robin::RoundRobin;
 pub use safire::{Life, Safire};
 pub use weighted::{Count, Weighted, WhenFull};
 
-use crate::packet::{FlowKey, PacketView};
+use crate::packet::{FiveTuple, FlowKey, PacketView};
 use crate::time::Instant;
 use crate::units::LinkId;
 
@@ -58,8 +56,8 @@ pub struct PacketMeta {
     pub len: usize,
     /// Its flow.
     pub flow: FlowKey,
-    /// Where it goes.
-    pub destination: IpAddr,
+    /// Where it comes from and goes, for people, and its destination for routes.
+    pub tuple: FiveTuple,
     /// What it says of its flow.
     pub life: Life,
 }
@@ -71,7 +69,7 @@ impl PacketMeta {
         Self {
             len: packet.bytes().len(),
             flow: packet.flow_key(),
-            destination: packet.destination(),
+            tuple: packet.five_tuple(),
             life: Life::of(packet),
         }
     }
@@ -79,8 +77,7 @@ impl PacketMeta {
     /// A packet of which nothing but its length is known.
     #[must_use]
     pub const fn of_len(len: usize) -> Self {
-        let destination = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        Self { len, flow: FlowKey(0), destination, life: Life::Goes }
+        Self { len, flow: FlowKey(0), tuple: FiveTuple::UNKNOWN, life: Life::Goes }
     }
 }
 

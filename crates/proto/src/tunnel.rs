@@ -15,10 +15,12 @@ mod filter;
 mod flows;
 mod ingress;
 mod keepalive;
+mod ledger;
 mod link;
 mod parts;
 mod path;
 mod rekey;
+mod routing;
 mod seal;
 mod snapshot;
 mod timeout;
@@ -32,9 +34,12 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 pub use filter::InnerFilter;
+pub use ledger::{Ledger, Metered};
 pub use link::{LinkState, Traffic};
 pub use rekey::Credentials;
+pub use routing::{FlowCounts, FlowTables, PathRow};
 pub use snapshot::{LinkStats, TunnelStats};
+pub use weigh::LinkShare;
 
 use crate::config::{LinkConfig, MAX_LINKS, TunnelConfig};
 use crate::crypto::KeyRing;
@@ -97,6 +102,8 @@ pub struct Tunnel {
     /// Sorted by id.
     links: Vec<Link>,
     departed: Departures,
+    /// What links carried that left.
+    ledger: Ledger,
     scheduler: AnyScheduler,
     weigher: Weigher,
     queue: EgressQueue,
@@ -180,6 +187,7 @@ impl Tunnel {
             peer: session.peer,
             links: Vec::new(),
             departed: Departures::default(),
+            ledger: Ledger::default(),
             flows: FlowTable::new(),
             next_global: 0,
             sender_clock: ingress::SenderClock::default(),

@@ -7,7 +7,7 @@ use super::{Client, LinkKey};
 use crate::config::MAX_LINKS;
 use crate::error::DropCounters;
 use crate::event::SessionInfo;
-use crate::tunnel::{LinkStats, Traffic, Tunnel, TunnelStats};
+use crate::tunnel::{Ledger, LinkStats, Traffic, Tunnel, TunnelStats};
 use crate::units::LinkId;
 use crate::wire::frame::MAX_NAME;
 
@@ -59,6 +59,8 @@ pub struct ClientStats {
     pub accepted: Traffic,
     /// Packets handed to the TUN, over all sessions.
     pub delivered: Traffic,
+    /// What links carried, over all sessions, those that were taken out too.
+    pub ledger: Ledger,
     /// What was dropped and why, over all sessions, handshakes included.
     pub drops: DropCounters,
     /// The search for sessions.
@@ -72,6 +74,7 @@ pub(super) struct Totals {
     links: BTreeMap<LinkKey, (Traffic, Traffic)>,
     accepted: Traffic,
     delivered: Traffic,
+    ledger: Ledger,
     pub(super) drops: DropCounters,
 }
 
@@ -98,6 +101,7 @@ impl Totals {
         let stats = tunnel.stats();
         self.accepted = self.accepted.plus(stats.accepted);
         self.delivered = self.delivered.plus(stats.delivered);
+        self.ledger.merge(&stats.ledger);
         self.drops.merge(&stats.drops);
     }
 }
@@ -108,10 +112,11 @@ impl Client {
     pub fn stats(&self) -> ClientStats {
         let tunnel = self.session.as_ref().map(|session| session.tunnel.stats());
         let totals = &self.totals;
-        let mut drops = totals.drops.clone();
+        let (mut drops, mut ledger) = (totals.drops.clone(), totals.ledger.clone());
         let (mut accepted, mut delivered) = (totals.accepted, totals.delivered);
         if let Some(tunnel) = &tunnel {
             drops.merge(&tunnel.drops);
+            ledger.merge(&tunnel.ledger);
             accepted = accepted.plus(tunnel.accepted);
             delivered = delivered.plus(tunnel.delivered);
         }
@@ -131,6 +136,7 @@ impl Client {
             links: links.collect(),
             accepted,
             delivered,
+            ledger,
             drops,
             handshake: self.counters,
             tunnel,

@@ -9,6 +9,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use super::Totals;
 use crate::crypto::freshness::{FreshnessRecord, Timestamp};
 use crate::crypto::secret::{PresharedKey, PublicKey};
+use crate::sched::{SchedulerConfig, Terms};
 use crate::tunnel::InnerFilter;
 use crate::units::SessionIndex;
 
@@ -65,6 +66,8 @@ pub(super) struct Peer {
     pub(super) session: Option<SessionIndex>,
     /// Sessions so far.
     pub(super) sessions: u64,
+    /// How this end sends to it, if otherwise than to all.
+    pub(super) scheduling: Option<(SchedulerConfig, Vec<(String, Terms)>)>,
     /// Sum over the sessions that are over.
     pub(super) totals: Totals,
 }
@@ -121,6 +124,7 @@ impl PeerTable {
             pending: ArrayVec::new(),
             session: None,
             sessions: 0,
+            scheduling: None,
             totals: Totals::default(),
         };
         self.peers.insert(key, peer);
@@ -136,8 +140,16 @@ impl PeerTable {
         self.peers.contains_key(key)
     }
 
+    pub(super) fn get(&self, key: &PublicKey) -> Option<&Peer> {
+        self.peers.get(key)
+    }
+
     pub(super) fn get_mut(&mut self, key: &PublicKey) -> Option<&mut Peer> {
         self.peers.get_mut(key)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.peers.values_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&PublicKey, &Peer)> {

@@ -7,7 +7,7 @@ use crate::crypto::secret::PublicKey;
 use crate::error::DropCounters;
 use crate::event::SessionInfo;
 use crate::time::Instant;
-use crate::tunnel::{Traffic, Tunnel, TunnelStats};
+use crate::tunnel::{Ledger, Traffic, Tunnel, TunnelStats};
 
 /// What came of first messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,6 +52,8 @@ pub struct PeerStats {
     pub accepted: Traffic,
     /// Packets from it handed to the TUN, over all sessions.
     pub delivered: Traffic,
+    /// What its links carried, over all sessions.
+    pub ledger: Ledger,
     /// What was dropped in its sessions and why.
     pub drops: DropCounters,
 }
@@ -78,6 +80,7 @@ pub struct EndpointStats {
 pub(super) struct Totals {
     accepted: Traffic,
     delivered: Traffic,
+    ledger: Ledger,
     drops: DropCounters,
 }
 
@@ -87,6 +90,7 @@ impl Totals {
         let stats = tunnel.stats();
         self.accepted = self.accepted.plus(stats.accepted);
         self.delivered = self.delivered.plus(stats.delivered);
+        self.ledger.merge(&stats.ledger);
         self.drops.merge(&stats.drops);
     }
 }
@@ -119,12 +123,14 @@ impl Endpoint {
             sessions: peer.sessions,
             accepted: totals.accepted,
             delivered: totals.delivered,
+            ledger: totals.ledger.clone(),
             drops: totals.drops.clone(),
         };
         if let Some(session) = peer.session.and_then(|index| self.sessions.get(index)) {
             let tunnel = session.tunnel.stats();
             stats.accepted = stats.accepted.plus(tunnel.accepted);
             stats.delivered = stats.delivered.plus(tunnel.delivered);
+            stats.ledger.merge(&tunnel.ledger);
             stats.drops.merge(&tunnel.drops);
             stats.session = Some(SessionStats {
                 info: session.info.clone(),

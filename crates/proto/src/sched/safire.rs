@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-pub use flows::{Flow, FlowTable, Life};
+pub use flows::{CAPACITY, Flow, FlowTable, Life};
 
 use super::{LinkView, PacketMeta, Pick, Scheduler};
 use crate::time::Instant;
@@ -112,7 +112,7 @@ impl Scheduler for Safire {
         self.flows.decay(now);
         let of = |id: LinkId| links.iter().position(|link| link.id == id);
         let own = self.flows.link(packet.flow).and_then(of);
-        match own.or_else(|| self.choose(packet.destination, links)) {
+        match own.or_else(|| self.choose(packet.tuple.destination, links)) {
             None => Pick::Blocked,
             Some(index) if links[index].room > 0 => Pick::Send(index),
             Some(index) => Pick::Wait(index),
@@ -120,14 +120,14 @@ impl Scheduler for Safire {
     }
 
     fn on_sent(&mut self, _now: Instant, packet: &PacketMeta, link: LinkId) {
-        self.flows.note(packet.flow, link, packet.life);
+        self.flows.note(packet, link);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::FlowKey;
+    use crate::packet::{FiveTuple, FlowKey};
     use crate::time::Duration;
 
     /// A link: id, room, alpha in Mbit/s.
@@ -141,6 +141,11 @@ mod tests {
 
     fn packet(flow: u64) -> PacketMeta {
         PacketMeta { flow: FlowKey(flow), ..PacketMeta::of_len(1400) }
+    }
+
+    fn towards(destination: &str) -> FiveTuple {
+        let destination = destination.parse().expect("an address");
+        FiveTuple { destination, ..FiveTuple::UNKNOWN }
     }
 
     /// Which link each of the first `count` flows goes to.
@@ -218,17 +223,16 @@ mod tests {
         let mut safire = Safire::new(Instant::ZERO, routes);
         let table = [("10.2.3.4", 1), ("10.1.3.4", 2), ("2001:db8::1", 2)];
         for (destination, expected) in table {
-            let to =
-                PacketMeta { destination: destination.parse().expect("an address"), ..packet(5) };
+            let to = PacketMeta { tuple: towards(destination), ..packet(5) };
             assert_eq!(
                 safire.pick(Instant::ZERO, &to, &views),
                 Pick::Send(expected),
                 "{destination}"
             );
         }
-        let elsewhere = PacketMeta { destination: [8, 8, 8, 8].into(), ..packet(5) };
+        let elsewhere = PacketMeta { tuple: towards("8.8.8.8"), ..packet(5) };
         assert_eq!(safire.pick(Instant::ZERO, &elsewhere, &views), Pick::Send(0));
-        let nowhere = PacketMeta { destination: [10, 2, 3, 4].into(), ..packet(6) };
+        let nowhere = PacketMeta { tuple: towards("10.2.3.4"), ..packet(6) };
         assert_eq!(safire.pick(Instant::ZERO, &nowhere, &views[..1]), Pick::Blocked);
     }
 }

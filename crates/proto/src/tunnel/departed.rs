@@ -137,6 +137,7 @@ impl Tunnel {
         let at = self.position(id).ok()?;
         let link = self.links.remove(at);
         let halt = Halt { link: id, next: low32(link.sender.next_number()) };
+        self.note_in_ledger(&link);
         self.departed.note(now, &link, Some(halt));
         Some(halt)
     }

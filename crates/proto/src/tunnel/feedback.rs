@@ -89,6 +89,7 @@ impl Tunnel {
             return;
         }
         let link = self.links.remove(at);
+        self.note_in_ledger(&link);
         self.departed.note(now, &link, None);
         self.with_gate(sink, |reseq, gate| reseq.link_left(now, halt.link, Some(end), gate));
         self.events.push_back(Event::LinkDown(halt.link, DownReason::Left));

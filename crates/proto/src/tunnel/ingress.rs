@@ -235,6 +235,8 @@ impl Tunnel {
         };
         link.receiver.on_datagram(now, arrival);
         link.received.count(received.size);
+        let on_wire = received.size + usize::from(received.path.header_len());
+        link.on_wire.received += on_wire as u64;
         link.last_received = now;
         link.keepalive.on_traffic(now);
         if arrival.eliciting {

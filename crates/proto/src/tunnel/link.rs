@@ -14,6 +14,7 @@ use arrayvec::{ArrayString, ArrayVec};
 
 use super::feedback::settle;
 use super::keepalive::KeepaliveTimer;
+use super::ledger::Metered;
 use super::path::Validation;
 use super::weigh::Share;
 use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS};
@@ -26,7 +27,7 @@ use crate::path::Path;
 use crate::sched::Terms;
 use crate::time::{Duration, Instant, earliest};
 use crate::units::{Bitrate, LinkId};
-use crate::wire::frame::{Halt, MAX_NAME};
+use crate::wire::frame::{Halt, MAX_NAME, shortened};
 use crate::wire::header::OVERHEAD;
 
 /// A link is down when nothing was confirmed for this long (and three RTO).
@@ -206,6 +207,8 @@ pub(super) struct Link {
     pub(super) share: Share,
     pub(super) sent: Traffic,
     pub(super) received: Traffic,
+    /// The same with IP and UDP headers.
+    pub(super) on_wire: Metered,
 }
 
 /// What a new link starts with.
@@ -278,6 +281,7 @@ impl Link {
             share: Share::default(),
             sent: Traffic::default(),
             received: Traffic::default(),
+            on_wire: Metered::default(),
         }
     }
 
@@ -541,15 +545,4 @@ impl Link {
         .into_iter()
         .fold(self.poll_silent(), earliest)
     }
-}
-
-/// As much of `name` as fits, cut at a character.
-pub(super) fn shortened(name: &str) -> ArrayString<MAX_NAME> {
-    let mut short = ArrayString::new();
-    for character in name.chars() {
-        if short.try_push(character).is_err() {
-            break;
-        }
-    }
-    short
 }

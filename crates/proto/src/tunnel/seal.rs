@@ -141,8 +141,9 @@ impl Press<'_> {
             window_limited: datagram.in_window && link.is_limited(now),
             tag: cargo.tag(),
         };
+        let on_wire = size + usize::from(header);
         if let Some(rate) = link.sender.pacing_rate() {
-            link.pacer.on_sent(now, size + usize::from(header), rate);
+            link.pacer.on_sent(now, on_wire, rate);
         }
         link.sender.on_sent(now, sent);
         link.validation.on_sent(datagram.path, size);
@@ -153,6 +154,7 @@ impl Press<'_> {
         link.keepalive.on_traffic(now);
         link.told_global = datagram.global + u64::from(datagram.kind == Kind::Data);
         link.sent.count(size);
+        link.on_wire.sent += on_wire as u64;
         Made::Sent
     }
 }

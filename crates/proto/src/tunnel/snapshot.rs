@@ -3,7 +3,10 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
+use super::ledger::{Ledger, Metered};
 use super::link::{Link, LinkState, Traffic};
+use super::routing::FlowCounts;
+use super::weigh::LinkShare;
 use crate::error::DropCounters;
 use crate::link::receiver::ReceiverStats;
 use crate::link::sender::SenderStats;
@@ -43,10 +46,16 @@ pub struct LinkStats {
     pub keepalive: Option<Duration>,
     /// Whether a longer one is still looked for.
     pub keepalive_searching: bool,
+    /// Whether a person lets this end send packets on it.
+    pub carries: bool,
+    /// What the scheduler makes of it.
+    pub share: LinkShare,
     /// Datagrams sent.
     pub sent: Traffic,
     /// Datagrams received.
     pub received: Traffic,
+    /// Both with IP and UDP headers.
+    pub on_wire: Metered,
 }
 
 /// The tunnel.
@@ -68,6 +77,10 @@ pub struct TunnelStats {
     pub delivered: Traffic,
     /// Of these, packets that came in two parts, because they fit no link whole.
     pub joined: u64,
+    /// How full the table of flow routing is; `None`: another scheduler decides.
+    pub flows: Option<FlowCounts>,
+    /// What its links carried, those that left too.
+    pub ledger: Ledger,
     /// The resequencer.
     pub reseq: reseq::Stats,
     /// What was dropped and why.
@@ -92,6 +105,8 @@ impl Tunnel {
             accepted: self.accepted,
             delivered: self.delivered,
             joined: self.joined,
+            flows: self.flow_counts(),
+            ledger: self.ledger(),
             reseq: self.reseq.stats(),
             drops: self.drops.clone(),
         }
@@ -119,8 +134,11 @@ impl Tunnel {
             black_holes: link.mtu.black_holes(),
             keepalive: link.keepalive.interval(),
             keepalive_searching: link.keepalive.is_searching(),
+            carries: link.terms.carries,
+            share: self.share_of(link),
             sent: link.sent,
             received: link.received,
+            on_wire: link.on_wire,
         }
     }
 }

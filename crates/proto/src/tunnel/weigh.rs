@@ -10,9 +10,10 @@ use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
 use crate::sched::natalie::{self, AutoWeights};
 use crate::sched::safire::{MAX_ROUTES, alpha};
-use crate::sched::{LinkView, SafireConfig, SchedulerConfig, Terms, Weights, batcp};
+use crate::sched::{AnyScheduler, LinkView, SafireConfig, SchedulerConfig, Terms, Weights, batcp};
 use crate::time::{Duration, Instant};
 use crate::units::{Bitrate, LinkId};
+use crate::wire::frame::shortened;
 
 /// NATALIE follows cross-traffic within a second, of which its measurements take some; and a tenth of a second
 /// is many packets.
@@ -38,6 +39,17 @@ impl Share {
     }
 }
 
+/// What the scheduler makes of a link, as far as it asks for it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LinkShare {
+    /// Its share beside the others' in a weighted round; `None`: nothing was weighed yet.
+    pub weight: Option<f64>,
+    /// What flow routing expects one TCP flow to reach on it, bit/s; `None`: unknown.
+    pub alpha: Option<f64>,
+    /// Active flows that flow routing has on it.
+    pub flows: Option<u32>,
+}
+
 /// When the links were last looked at, and what is remembered from then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weigher {
@@ -47,8 +59,11 @@ pub(super) struct Weigher {
 
 impl Tunnel {
     /// Another scheduler, or other settings, from now on. Nothing is lost by it: packets that waited for one link
-    /// are scheduled again.
+    /// are scheduled again. The same settings again change nothing: flows stay on their links.
     pub fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig) {
+        if self.config.scheduler == scheduler {
+            return;
+        }
         for link in self.waiting.links() {
             if let Some(queue) = self.waiting.of(link) {
                 self.queue.put_back(queue);
@@ -91,6 +106,22 @@ impl Tunnel {
         link.sender.on_rate_told(link.terms.rate);
         link.sensing.on_rate_told(link.terms.rate);
         self.weigher.due = Instant::ZERO;
+    }
+
+    /// What the scheduler made of the link when it last looked.
+    pub(super) fn share_of(&self, link: &Link) -> LinkShare {
+        let weighed = self.weigher.due > Instant::ZERO;
+        match &self.scheduler {
+            AnyScheduler::FreeWindow(_) | AnyScheduler::RoundRobin(_) => LinkShare::default(),
+            AnyScheduler::Weighted(_) => {
+                LinkShare { weight: weighed.then_some(link.share.weight), ..LinkShare::default() }
+            }
+            AnyScheduler::Safire(safire) => LinkShare {
+                weight: None,
+                alpha: link.share.alpha,
+                flows: Some(safire.flows().on(link.id)),
+            },
+        }
     }
 
     /// Looks at the links again if it is time.
@@ -148,7 +179,8 @@ fn standing(link: &Link) -> batcp::Standing {
     }
 }
 
-fn expected(link: &Link, k: f64) -> Option<f64> {
+/// What one TCP flow can reach on it, bit/s.
+pub(super) fn expected(link: &Link, k: f64) -> Option<f64> {
     let rtt = link.sender.rtt().srtt().map(|rtt| rtt.as_secs_f64());
     alpha(link.sensing.capacity().map(as_f64), rtt, link.sender.loss_ratio(), k)
 }
@@ -156,6 +188,7 @@ fn expected(link: &Link, k: f64) -> Option<f64> {
 /// The bits of the routes that allow the link.
 fn routes(link: &str, config: &SafireConfig) -> u64 {
     let routes = config.routes.iter().take(MAX_ROUTES).enumerate();
-    let allowing = routes.filter(|(_, route)| route.links.iter().any(|name| name == link));
+    let allowing =
+        routes.filter(|(_, route)| route.links.iter().any(|name| shortened(name).as_str() == link));
     allowing.fold(0, |bits, (number, _)| bits | 1 << number)
 }

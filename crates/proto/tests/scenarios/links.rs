@@ -23,6 +23,32 @@ fn links_join_and_come_up() {
     }
 }
 
+#[test]
+fn each_end_counts_bytes_as_a_provider_does_and_those_of_links_that_left() {
+    let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(8.0, 10), (2.0, 100)]);
+    let mut streams = [Stream::at_rate(Towards::Client, 6.0, 1200, lab.now, s(2))];
+    let until = lab.now + s(3);
+    run(&mut lab, &mut streams, until);
+    let left = lab.client.stats().links[1].id;
+    lab.client.remove_link(lab.now, left, &mut Collect::default());
+    lab.run_until(lab.now + s(1));
+    let (client, proxy) = (lab.client.stats(), lab.proxy.stats());
+    assert_eq!((client.links.len(), proxy.links.len()), (1, 1));
+    for (place, link) in lab.links.iter().enumerate() {
+        let name = format!("wan{place}");
+        let (client, proxy) = (client.ledger.of(&name), proxy.ledger.of(&name));
+        let (down, up) = (link.down.counters(), link.up.counters());
+        println!("{name}: {client:?} {proxy:?}, carried {down:?} {up:?}");
+        assert!(client.received > 100_000, "{client:?}");
+        for (counted, carried) in [(client.received, down), (proxy.received, up)] {
+            // A report may still have been under way when the link left.
+            assert!((0..200).contains(&(carried.delivered_bytes - counted)), "{name}: {counted}");
+        }
+        assert!(client.sent >= proxy.received && proxy.sent >= client.received);
+        assert_eq!(client.bytes(), client.sent + client.received);
+    }
+}
+
 /// Two links; the second carries packets of 1,240 bytes at most.
 fn wide_and_narrow(when_closed: WhenClosed) -> TunnelLab {
     let config = TunnelConfig { when_closed, ..TunnelConfig::default() };

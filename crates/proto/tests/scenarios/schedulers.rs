@@ -64,6 +64,10 @@ fn told_weights_are_the_links_shares_and_a_weight_of_zero_is_none() {
         for (share, expected) in shares.iter().zip(expected) {
             assert!((share - expected).abs() < 3.0, "{weights:?}: {shares:?}");
         }
+        let shown = lab.proxy.stats().links;
+        let shown: Vec<_> = shown.iter().map(|link| link.share.weight).collect();
+        assert_eq!(shown, weights.map(Some));
+        assert!(lab.proxy.flow_tables(1).is_none());
     }
 }
 
@@ -136,6 +140,15 @@ fn each_of_three_flows_has_a_link_of_its_own_and_moves_when_that_dies() {
     let shares = shares(&mut lab, |lab| run(lab, &mut streams, lab.now + s(5)));
     println!("three equal flows: {shares:.1?} %");
     assert!(shares.iter().all(|share| (30.0..37.0).contains(share)), "{shares:?}");
+    let tables = lab.proxy.flow_tables(2).expect("flows are routed");
+    println!("{tables:?}");
+    assert!(tables.paths.iter().all(|path| path.flows == 1 && path.rtt.is_some()), "{tables:?}");
+    assert_eq!((tables.flows.len(), tables.counts.held, tables.counts.displaced), (2, 3, 0));
+    assert!(tables.flows.iter().all(|(flow, tuple)| flow.counted && tuple.ports.is_some()));
+    lab.proxy.set_scheduler(lab.now, config.scheduler.clone());
+    let kept = lab.proxy.flow_tables(2).expect("still routed").counts;
+    assert_eq!(kept, tables.counts, "the same settings again change nothing");
+    assert!(lab.client.flow_tables(0).is_some_and(|tables| tables.flows.is_empty()));
     let cut = lab.now;
     let dead = ropewalk_netlab::netem::Conditions {
         cut: Some(ropewalk_netlab::netem::Cut::Everything),

@@ -1,11 +1,13 @@
 //! Several clients on one proxy.
 
 use ropewalk_proto::client::{ClientState, Trouble};
-use ropewalk_proto::crypto::StaticSecret;
+use ropewalk_proto::crypto::{PublicKey, StaticSecret};
 use ropewalk_proto::endpoint::PeerConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
+use ropewalk_proto::sched::{SafireConfig, SchedulerConfig};
 use ropewalk_proto::time::Duration;
+use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::frame::CloseReason;
 
 use super::pair::{PROXY, SERVER, World, inner, is_connected, ms, packet, peer};
@@ -31,6 +33,33 @@ fn each_client_gets_its_own_packets_only() {
     }
     world.send_down(&packet(SERVER, inner(7), 84, 1));
     assert_eq!(world.proxy.stats().drops.get(DropReason::UnknownDestination), 1);
+}
+
+#[test]
+fn a_client_is_sent_to_by_settings_of_its_own_until_all_are_changed() {
+    let mut world = two(9);
+    let [own, other] = [world.clients[0].key, world.clients[1].key];
+    let routes_flows =
+        |world: &World| [own, other].map(|key| world.proxy.flow_tables(&key, 1).is_some());
+    let safire = SchedulerConfig::Safire(SafireConfig::default());
+    assert!(world.proxy.set_peer_scheduling(world.now, own, &safire, &[]));
+    assert!(!world.proxy.set_peer_scheduling(world.now, PublicKey([9; 32]), &safire, &[]));
+    assert_eq!(routes_flows(&world), [true, false]);
+    world.ping(0, ms(200));
+
+    // Its next session has them too.
+    let filter = InnerFilter { refused: vec!["10.99.0.0/16".parse().unwrap()], ..peer(0).filter };
+    world.allow(own, PeerConfig { filter, ..peer(0) });
+    world.run_for(ms(5000));
+    let sessions = world.proxy.stats().peers.iter().map(|peer| peer.sessions).max();
+    assert_eq!((sessions, routes_flows(&world)), (Some(2), [true, false]));
+    let spent = world.proxy.stats().peers.iter().find(|peer| peer.key == own).cloned().unwrap();
+    let now: u64 = spent.session.unwrap().tunnel.ledger.iter().map(|(_, m)| m.bytes()).sum();
+    let all: u64 = spent.ledger.iter().map(|(_, metered)| metered.bytes()).sum();
+    assert!(all > now && now > 0, "bytes of the first session stay counted: {all} {now}");
+
+    world.proxy.set_scheduling(world.now, &SchedulerConfig::RoundRobin, &[]);
+    assert_eq!(routes_flows(&world), [false, false]);
 }
 
 #[test]

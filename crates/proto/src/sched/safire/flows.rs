@@ -15,9 +15,11 @@
 //! under way, and it may begin anew on another link.
 //!
 //! The table is set-associative: a flow's key names a set of [`WAYS`] entries. In a full set the entry with the least
-//! activity gives way, which is counted. Memory is taken by the set, when it is first used.
+//! activity gives way, of several that which was silent for longest, and is counted. Memory is taken by the set,
+//! when it is first used: at most about 2 MB.
 
-use crate::packet::{FlowKey, Fragment, PacketView, protocol};
+use crate::packet::{FiveTuple, FlowKey, Fragment, PacketView, protocol};
+use crate::sched::PacketMeta;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
@@ -36,6 +38,9 @@ const WAYS: usize = 8;
 /// Sets: 32,768 flows, about what the NAT of a home router holds.
 const SETS: usize = 4096;
 
+/// Flows that the table holds at most.
+pub const CAPACITY: usize = SETS * WAYS;
+
 /// A flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
@@ -47,9 +52,20 @@ pub struct Flow {
     pub activity: u8,
     /// Whether it counts among its link's active flows: not after FIN or RST.
     pub counted: bool,
+    /// The table's count of packets at its last one, modulo 2^32: which of two was silent for longer.
+    used: u32,
 }
 
-const EMPTY: Flow = Flow { key: FlowKey(0), link: LinkId(0), activity: 0, counted: false };
+const EMPTY: Flow = Flow { key: FlowKey(0), link: LinkId(0), activity: 0, counted: false, used: 0 };
+
+/// Flows that share a place. Their names are apart: only people look at them.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    flows: [Flow; WAYS],
+    tuples: [FiveTuple; WAYS],
+}
+
+const EMPTY_SET: Set = Set { flows: [EMPTY; WAYS], tuples: [FiveTuple::UNKNOWN; WAYS] };
 
 /// What a TCP segment says of its flow's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -84,10 +100,14 @@ impl Life {
 /// The table.
 #[derive(Clone, Debug)]
 pub struct FlowTable {
-    sets: Vec<Option<Box<[Flow; WAYS]>>>,
+    sets: Vec<Option<Box<Set>>>,
     /// Active flows that count, by link id.
     counted: Box<[u32; 256]>,
     decayed: Instant,
+    /// Active flows, counted or not.
+    held: usize,
+    /// Packets so far, modulo 2^32.
+    packets: u32,
     /// Flows that gave way to others while active.
     pub displaced: u64,
 }
@@ -97,14 +117,15 @@ impl FlowTable {
     #[must_use]
     pub fn new(now: Instant) -> Self {
         let sets = std::iter::repeat_with(|| None).take(SETS).collect();
-        Self { sets, counted: Box::new([0; 256]), decayed: now, displaced: 0 }
+        let counted = Box::new([0; 256]);
+        Self { sets, counted, decayed: now, held: 0, packets: 0, displaced: 0 }
     }
 
     /// The link of an active flow.
     #[must_use]
     pub fn link(&self, key: FlowKey) -> Option<LinkId> {
         let set = self.sets[place(key)].as_ref()?;
-        set.iter().find(|flow| flow.activity > 0 && flow.key == key).map(|flow| flow.link)
+        set.flows.iter().find(|flow| flow.activity > 0 && flow.key == key).map(|flow| flow.link)
     }
 
     /// Active flows that count on a link.
@@ -113,23 +134,29 @@ impl FlowTable {
         self.counted[usize::from(link.0)]
     }
 
-    /// A packet of the flow went on `link`.
-    pub fn note(&mut self, key: FlowKey, link: LinkId, life: Life) {
-        let set = self.sets[place(key)].get_or_insert_with(|| Box::new([EMPTY; WAYS]));
-        let known = set.iter().position(|flow| flow.activity > 0 && flow.key == key);
-        let way = known.unwrap_or_else(|| least_active(set));
-        let before = set[way];
+    /// A packet of a flow went on `link`.
+    pub fn note(&mut self, packet: &PacketMeta, link: LinkId) {
+        let (key, used) = (packet.flow, self.packets);
+        self.packets = used.wrapping_add(1);
+        let set = self.sets[place(key)].get_or_insert_with(|| Box::new(EMPTY_SET));
+        let known = set.flows.iter().position(|flow| flow.activity > 0 && flow.key == key);
+        let way = known.unwrap_or_else(|| least_active(&set.flows, used));
+        let before = set.flows[way];
         let (activity, counted) = match known {
             Some(_) => (before.activity.saturating_add(1).min(MOST), before.counted),
             None => (START, true),
         };
-        let counted = match life {
+        let counted = match packet.life {
             Life::Goes => counted,
             Life::Begins => true,
             Life::Ends => false,
         };
-        set[way] = Flow { key, link, activity, counted };
-        self.displaced += u64::from(known.is_none() && before.activity > 0);
+        set.flows[way] = Flow { key, link, activity, counted, used };
+        if known.is_none() {
+            set.tuples[way] = packet.tuple;
+            self.displaced += u64::from(before.activity > 0);
+            self.held += usize::from(before.activity == 0);
+        }
         self.uncount(before);
         self.counted[usize::from(link.0)] += u32::from(counted);
     }
@@ -145,24 +172,49 @@ impl FlowTable {
         for at in 0..self.sets.len() {
             let Some(set) = &mut self.sets[at] else { continue };
             let mut ended = [EMPTY; WAYS];
-            for (flow, ended) in set.iter_mut().zip(&mut ended) {
+            for (flow, ended) in set.flows.iter_mut().zip(&mut ended) {
                 let activity = flow.activity.checked_shr(shift).unwrap_or(0);
                 if activity == 0 {
                     *ended = std::mem::replace(flow, EMPTY);
                 }
                 flow.activity = activity;
             }
-            if set.iter().all(|flow| flow.activity == 0) {
+            if set.flows.iter().all(|flow| flow.activity == 0) {
                 self.sets[at] = None;
             }
-            ended.into_iter().for_each(|flow| self.uncount(flow));
+            for flow in ended {
+                self.held -= usize::from(flow.activity > 0);
+                self.uncount(flow);
+            }
         }
     }
 
-    /// The active flows.
-    pub fn iter(&self) -> impl Iterator<Item = &Flow> {
-        let flows = self.sets.iter().flatten().flat_map(|set| set.iter());
-        flows.filter(|flow| flow.activity > 0)
+    /// Active flows, those that no longer count among their link's too.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The active flows, with what people know them by.
+    pub fn iter(&self) -> impl Iterator<Item = (&Flow, &FiveTuple)> {
+        let sets = self.sets.iter().flatten();
+        let flows = sets.flat_map(|set| set.flows.iter().zip(&set.tuples));
+        flows.filter(|(flow, _)| flow.activity > 0)
+    }
+
+    /// The most active flows, at most so many: of equal ones first those that sent last.
+    #[must_use]
+    pub fn most_active(&self, most: usize) -> Vec<(Flow, FiveTuple)> {
+        let order = |(flow, _): &(&Flow, &FiveTuple)| {
+            (std::cmp::Reverse(flow.activity), self.packets.wrapping_sub(flow.used))
+        };
+        let mut flows: Vec<_> = self.iter().collect();
+        if most < flows.len() {
+            flows.select_nth_unstable_by_key(most, order);
+            flows.truncate(most);
+        }
+        flows.sort_unstable_by_key(order);
+        flows.into_iter().map(|(flow, tuple)| (*flow, *tuple)).collect()
     }
 
     fn uncount(&mut self, flow: Flow) {
@@ -172,10 +224,12 @@ impl FlowTable {
     }
 }
 
-/// The entry that gives way: a free one, else that with the least activity.
-fn least_active(set: &[Flow; WAYS]) -> usize {
-    let ways = set.iter().enumerate();
-    ways.min_by_key(|(_, flow)| flow.activity).map_or(0, |(way, _)| way)
+/// The entry that gives way: a free one, else that with the least activity, else that which was silent for longest.
+fn least_active(flows: &[Flow; WAYS], packets: u32) -> usize {
+    let silent = |flow: &Flow| packets.wrapping_sub(flow.used);
+    let ways = flows.iter().enumerate();
+    ways.min_by_key(|(_, flow)| (flow.activity, std::cmp::Reverse(silent(flow))))
+        .map_or(0, |(way, _)| way)
 }
 
 fn place(key: FlowKey) -> usize {
@@ -190,12 +244,20 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn note(table: &mut FlowTable, flow: FlowKey, link: LinkId, life: Life) {
+        table.note(&PacketMeta { flow, life, ..PacketMeta::of_len(1400) }, link);
+    }
+
+    fn scattered(n: u64) -> FlowKey {
+        FlowKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     #[test]
     fn a_flow_is_remembered_for_seconds_of_silence_and_longer_if_it_was_busy() {
         let mut table = FlowTable::new(Instant::ZERO);
         let (short, busy) = (FlowKey(1), FlowKey(2));
-        table.note(short, LinkId(0), Life::Goes);
-        (0..1000).for_each(|_| table.note(busy, LinkId(1), Life::Goes));
+        note(&mut table, short, LinkId(0), Life::Goes);
+        (0..1000).for_each(|_| note(&mut table, busy, LinkId(1), Life::Goes));
         let mut over = [None; 2];
         for second in 1..=10 {
             table.decay(Instant::ZERO + SECOND * second);
@@ -220,7 +282,7 @@ mod tests {
             (Life::Goes, 0),
             (Life::Begins, 1),
         ] {
-            table.note(FlowKey(9), LinkId(3), life);
+            note(&mut table, FlowKey(9), LinkId(3), life);
             assert_eq!((table.link(FlowKey(9)), table.on(LinkId(3))), (Some(LinkId(3)), count));
         }
     }
@@ -230,16 +292,48 @@ mod tests {
         let mut table = FlowTable::new(Instant::ZERO);
         let busy: Vec<_> = (0..100u64).map(|n| FlowKey(n * 7919)).collect();
         for _ in 0..50 {
-            busy.iter().for_each(|key| table.note(*key, LinkId(0), Life::Goes));
+            busy.iter().for_each(|key| note(&mut table, *key, LinkId(0), Life::Goes));
         }
         for n in 1..=100_000u64 {
-            table.note(FlowKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)), LinkId(1), Life::Goes);
+            note(&mut table, scattered(n), LinkId(1), Life::Goes);
         }
         let held = table.iter().count();
-        assert!(held <= SETS * WAYS, "{held}");
+        assert_eq!(held, table.held());
+        assert!(held <= CAPACITY, "{held}");
         assert_eq!(held as u64 + table.displaced, 100_100);
         assert!(busy.iter().all(|key| table.link(*key) == Some(LinkId(0))));
         assert_eq!(table.on(LinkId(1)) as usize, held - 100);
+    }
+
+    #[test]
+    fn of_flows_equally_active_the_longest_silent_go_first() {
+        let mut table = FlowTable::new(Instant::ZERO);
+        // The count of packets wraps on the way.
+        table.packets = u32::MAX - 50_000;
+        for n in 0..100_000 {
+            note(&mut table, scattered(n), LinkId(1), Life::Goes);
+        }
+        let mut newer = vec![0; SETS];
+        for n in (0..100_000).rev() {
+            let newer = &mut newer[place(scattered(n))];
+            assert_eq!(table.link(scattered(n)).is_some(), *newer < WAYS, "flow {n}");
+            *newer += 1;
+        }
+    }
+
+    #[test]
+    fn the_most_active_flows_are_told_of_first_and_no_more_than_asked_for() {
+        let mut table = FlowTable::new(Instant::ZERO);
+        for n in 1..=20 {
+            (0..=n % 4).for_each(|_| note(&mut table, FlowKey(n), LinkId(0), Life::Goes));
+        }
+        let keys = |most| {
+            let flows = table.most_active(most);
+            flows.iter().map(|(flow, _)| flow.key.0).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(7), [19, 15, 11, 7, 3, 18, 14]);
+        assert_eq!(keys(0), [0; 0]);
+        assert_eq!(keys(usize::MAX).len(), 20);
     }
 
     proptest! {
@@ -252,13 +346,16 @@ mod tests {
             for (key, link, life, millis) in steps {
                 let life = [Life::Goes, Life::Begins, Life::Ends][usize::from(life)];
                 // Many keys in few sets, so that flows displace each other.
-                table.note(FlowKey(key / 20 + key % 20 * SETS as u64), LinkId(link), life);
+                let key = FlowKey(key / 20 + key % 20 * SETS as u64);
+                note(&mut table, key, LinkId(link), life);
                 now += Duration::from_millis(millis);
                 table.decay(now);
                 for link in 0..4 {
-                    let own = table.iter().filter(|flow| flow.link == LinkId(link) && flow.counted);
+                    let own = |flow: &Flow| flow.link == LinkId(link) && flow.counted;
+                    let own = table.iter().filter(|(flow, _)| own(flow));
                     prop_assert_eq!(table.on(LinkId(link)) as usize, own.count());
                 }
+                prop_assert_eq!(table.held(), table.iter().count());
             }
         }
     }
