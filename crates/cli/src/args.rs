@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ropewalk_control::config::scheduler::{
-    Cost, Count, Direction, Formula, Preference, Rate, Scheduler, Weights, WhenFull,
+    Cost, Count, Direction, Formula, Importance, Preference, Rate, Scheduler, Weights, WhenFull,
 };
 use ropewalk_control::config::value::Text as _;
 use serde::de::value::Error as ConfigNameError;
@@ -88,7 +88,8 @@ EXAMPLES
     /// Show the tunnel and each of its links
     #[command(after_long_help = "\
 Up is client to proxy, down is proxy to client, on both ends. A link's RTT, loss and window are those
-seen by this end.
+seen by this end; so is what it senses of its links, for the direction in which it sends. Spending counts
+from the daemon's start, at the prices that are told now.
 
 EXAMPLES
   sudo ropewalk status
@@ -100,6 +101,7 @@ EXAMPLES
     #[command(after_long_help = "\
 Each end decides for what it sends: the client for what goes up, the proxy for what comes down. A change holds
 until the daemon ends; what stands in the config file holds again at its next start. No packet is lost by it.
+On a proxy it is for all clients, or with --peer for one; a later change for all is for that one, too.
 
 EXAMPLES
   sudo ropewalk set scheduler natalie                       weighted rounds, by what others leave of each link
@@ -107,8 +109,21 @@ EXAMPLES
   sudo ropewalk set link wlan0 --weight 3
   sudo ropewalk set scheduler batcp
   sudo ropewalk set link lte0 --use when-needed --cost '5 EUR/GB'
+  sudo ropewalk set --peer van scheduler safire             on a proxy: for one client
   sudo ropewalk set                                         show what is in force")]
     Set(Set),
+
+    /// Show which flow is on which link, where the scheduler is safire
+    #[command(after_long_help = "\
+Each end has the flows that it sends. The most active come first: a flow's counter is 8 at its first packet, one
+more for each, at most 64, and halved every second; at 0 the flow is over.
+
+EXAMPLES
+  sudo ropewalk set scheduler safire
+  sudo ropewalk flows                                 the 20 most active, and what is known of each link
+  sudo ropewalk flows --top 4096 --json | jq '.flows | group_by(.link) | map(length)'
+  sudo ropewalk flows --peer laptop                   on a proxy with several clients")]
+    Flows(Flows),
 
     /// Make a key, or print the public key of one
     #[command(after_long_help = "\
@@ -174,8 +189,31 @@ pub(crate) struct Set {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
+    /// On a proxy: only what is sent to this client, as `ropewalk status` names it
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) peer: Option<String>,
+
     #[command(subcommand)]
     pub(crate) what: Option<SetWhat>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Flows {
+    /// How many flows, the most active first
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=4096))]
+    pub(crate) top: u16,
+
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// On a proxy: towards this client, as `ropewalk status` names it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -236,9 +274,21 @@ pub(crate) struct SetLink {
     #[arg(long = "use", value_name = "WHEN", value_parser = choice::<Preference>)]
     pub(crate) preference: Option<Preference>,
 
+    /// batcp: what throughput and cost matter on it, in place of --use: shares of one, such as 0.1,0.9
+    #[arg(long, value_name = "THROUGHPUT,COST", value_parser = importance, conflicts_with = "preference")]
+    pub(crate) importance: Option<Importance>,
+
     /// Which way it carries packets: up, down or both
     #[arg(long, value_name = "WAY", value_parser = choice::<Direction>)]
     pub(crate) direction: Option<Direction>,
+}
+
+/// Reads two shares.
+fn importance(text: &str) -> Result<Importance, String> {
+    let number = |text: &str| text.trim().parse().ok();
+    let both = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+    let (throughput, cost) = both.ok_or("write two shares of one, such as 0.1,0.9")?;
+    Ok(Importance { throughput, cost })
 }
 
 /// Reads a choice by the names of the config file; an unknown one is refused with the names there are.

@@ -3,6 +3,7 @@
 pub(crate) mod ask;
 pub(crate) mod check_config;
 pub(crate) mod daemon;
+pub(crate) mod flows;
 pub(crate) mod keygen;
 pub(crate) mod set;
 pub(crate) mod status;

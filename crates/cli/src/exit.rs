@@ -43,7 +43,9 @@ impl Failure {
             Self::Daemon(ClientError::Refused(error)) => match error.code {
                 ropewalk_control::api::ErrorCode::Forbidden => 4,
                 ropewalk_control::api::ErrorCode::Busy => 3,
-                _ => 1,
+                // What was asked for does not exist or makes no sense.
+                ropewalk_control::api::ErrorCode::NotFound
+                | ropewalk_control::api::ErrorCode::BadRequest => 2,
             },
             Self::Daemon(ClientError::Version { .. } | ClientError::Protocol { .. }) => 1,
             Self::Permission(_) => 4,

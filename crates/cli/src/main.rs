@@ -43,6 +43,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Command::Status(status) => commands::status::run(&status),
         Command::Set(set) => commands::set::run(&set),
+        Command::Flows(flows) => commands::flows::run(&flows),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
     }

@@ -3,6 +3,8 @@
 //! Names and reasons may come from the other end of a tunnel; control characters in them are replaced,
 //! so that they cannot steer the terminal.
 
+mod flows;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,8 +12,12 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
-    LinkStatus, PacketTraffic, ProxyStatus, Role, StatusReport, TunnelState, TunnelStatus,
+    FlowTableStatus, LinkStatus, PacketTraffic, ProxyStatus, Role, SensedStatus, ShareStatus,
+    SpendingStatus, StatusReport, TunnelState, TunnelStatus,
 };
+use ropewalk_control::config::scheduler::LinkTerms;
+
+pub(crate) use flows::flows;
 
 /// Columns of the narrowest terminal that is catered for.
 const WIDTH: usize = 80;
@@ -133,9 +139,17 @@ fn tunnel(page: &mut Page, tunnel: &TunnelStatus) {
         );
     }
     let policy = &tunnel.policy;
+    let settings = policy.settings.as_ref().map(|settings| format!(" ({settings})"));
     page.fact(
         "sends by",
-        &format!("{}, {}, {}", policy.scheduler, policy.controller, policy.when_closed),
+        &format!(
+            "{}{}, {}, {}{}",
+            policy.scheduler,
+            settings.unwrap_or_default(),
+            policy.controller,
+            policy.when_closed,
+            if policy.own { "; settings of its own" } else { "" }
+        ),
     );
     page.fact("up", &traffic(&tunnel.up));
     page.fact("down", &traffic(&tunnel.down));
@@ -143,7 +157,15 @@ fn tunnel(page: &mut Page, tunnel: &TunnelStatus) {
         "waiting",
         &format!("{} packets ({}) for a link", tunnel.queue.packets, bytes(tunnel.queue.bytes)),
     );
+    if let Some(flows) = &tunnel.flows {
+        page.fact("flows", &flow_table(flows));
+    }
+    if let Some(spending) = &tunnel.spending {
+        page.fact("spent", &spent(spending));
+    }
     links_of(page, &tunnel.links);
+    shares(page, tunnel);
+    sensed(page, tunnel);
     order(page, tunnel);
     page.drops("Dropped", &tunnel.drops);
 }
@@ -187,6 +209,106 @@ fn links_of(page: &mut Page, links: &[LinkStatus]) {
     for link in links {
         path(page, link);
     }
+}
+
+/// Its title, whether any link has it, and how it looks.
+type ShareColumn = (&'static str, bool, fn(&ShareStatus) -> String);
+
+/// What is said of the links and what the scheduler makes of them, where there is something to say.
+fn shares(page: &mut Page, tunnel: &TunnelStatus) {
+    let links = || tunnel.links.iter();
+    let shared = |value: fn(&ShareStatus) -> bool| {
+        links().any(|link| link.share.as_ref().is_some_and(value))
+    };
+    if links().all(|link| link.told.is_none() && link.share.is_none()) {
+        return;
+    }
+    // Only the columns that the scheduler has.
+    let columns: [ShareColumn; 5] = [
+        ("share %", shared(|s| s.share.is_some()), |s| {
+            decimal(s.share.map(|share| share * 100.0), 1)
+        }),
+        ("weight", shared(|s| s.weight.is_some()), |s| optional(s.weight.map(weight))),
+        ("load", shared(|s| s.load.is_some()), |s| decimal(s.load, 0)),
+        ("flows", shared(|s| s.flows.is_some()), |s| optional(s.flows)),
+        ("alpha Mbit/s", shared(|s| s.flows.is_some()), |s| optional(s.alpha_bps.map(megabits))),
+    ];
+    let columns: Vec<_> = columns.into_iter().filter(|(_, there, _)| *there).collect();
+    let titles = columns.iter().map(|(title, ..)| *title);
+    let header: Vec<_> = ["link"].into_iter().chain(titles).chain(["told"]).collect();
+    let mut table = table(&header, 1);
+    if let Some(told) = table.column_mut(header.len() - 1) {
+        told.set_cell_alignment(CellAlignment::Left);
+    }
+    for link in links() {
+        let share = link.share.unwrap_or_default();
+        let told = link.told.as_ref().map(LinkTerms::in_words).filter(|told| !told.is_empty());
+        let values = columns.iter().map(|(.., value)| value(&share));
+        let row = [clean(&link.name)].into_iter().chain(values);
+        table.add_row(row.chain([told.unwrap_or_else(|| "-".to_owned())]));
+    }
+    page.gap();
+    page.line(0, "How this end shares what it sends among the links:");
+    page.table(&table);
+}
+
+/// What this end senses of its links, the newest measurement and what is made of it, where there is some.
+fn sensed(page: &mut Page, tunnel: &TunnelStatus) {
+    let known = |sensed: &SensedStatus| {
+        sensed.capacity_bps.or(sensed.capacity_told_bps).or(sensed.throughput_kbytes_s).is_some()
+    };
+    if !tunnel.links.iter().any(|link| link.sensed.as_ref().is_some_and(known)) {
+        return;
+    }
+    let pair = |raw: Option<f64>, filtered: Option<f64>, scale: f64, digits| {
+        let [raw, filtered] =
+            [raw, filtered].map(|value| decimal(value.map(|value| value / scale), digits));
+        format!("{raw} {filtered}")
+    };
+    let mut table =
+        table(&["link", "capacity", "available", "throughput", "others", "RTT ms", "loss %"], 1);
+    for link in &tunnel.links {
+        let Some(sensed) = &link.sensed else { continue };
+        let capacity = sensed.capacity_told_bps.or(sensed.capacity_bps);
+        table.add_row([
+            clean(&link.name),
+            pair(sensed.capacity_raw_bps, capacity, 1e6, 2),
+            pair(sensed.available_raw_bps, sensed.available_bps, 1e6, 2),
+            pair(sensed.throughput_raw_kbytes_s, sensed.throughput_kbytes_s, 125.0, 2),
+            pair(sensed.others_raw_bps, sensed.others_bps, 1e6, 2),
+            pair(sensed.rtt_raw_ms, sensed.rtt_ms, 1.0, 1),
+            decimal(sensed.loss_recent.map(|share| share * 100.0), 2),
+        ]);
+    }
+    page.gap();
+    page.line(0, "Sensed, in Mbit/s of what this end sends (newest, then filtered or told):");
+    page.table(&table);
+}
+
+/// A weight: a told one as it is, one in bits per second as a rate.
+fn weight(weight: f64) -> String {
+    // Nobody tells so large a weight, and no link is so slow.
+    if weight >= 1e4 { format!("{} M", megabits(weight)) } else { format!("{weight}") }
+}
+
+fn flow_table(table: &FlowTableStatus) -> String {
+    let FlowTableStatus { active, capacity, given_up } = table;
+    format!("{active} active, room for {capacity}; {given_up} given up while active")
+}
+
+fn spent(spending: &SpendingStatus) -> String {
+    let unit = &spending.unit;
+    let each = spending.links.iter().map(|link| {
+        let (amount, price) = (money(link.amount), link.price_per_gb);
+        format!("{amount} on {} ({} at {price} {unit}/GB)", link.link, bytes(link.bytes))
+    });
+    let each: Vec<_> = each.collect();
+    format!("{} {unit} since the daemon's start: {}", money(spending.amount), each.join(", "))
+}
+
+/// Cents, and of little money as much as shows that it is some.
+fn money(amount: f64) -> String {
+    if amount > 0.0 && amount < 0.1 { format!("{amount:.4}") } else { format!("{amount:.2}") }
 }
 
 /// State, path and totals of one link, as a sentence.

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
 use ropewalk_control::config::value::{OneOrMany, Parsed};
 use ropewalk_control::config::{
@@ -177,12 +178,18 @@ impl File {
                     "put the proxy's here: `ropewalk keygen --public < FILE` on the proxy",
                 ));
         }
+        let links = resolve_links(source, self.links, self.keepalive, &self.link)?;
+        let tunnel = self.tunnel.resolve(source)?;
+        if links.select == Select::Listed {
+            let names: Vec<_> = links.listed.iter().map(|link| link.name.as_str()).collect();
+            self.tunnel.check_links(source, &tunnel.scheduling, &names, Direction::Up)?;
+        }
         Ok(Config {
             private_key,
             proxy,
             tun: self.tun.resolve(source)?,
-            links: resolve_links(source, self.links, self.keepalive, &self.link)?,
-            tunnel: self.tunnel.resolve(source)?,
+            links,
+            tunnel,
             control: self.control.resolve(source, ropewalk_control::CLIENT_SOCKET)?,
         })
     }

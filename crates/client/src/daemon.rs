@@ -19,12 +19,12 @@ use std::ops::ControlFlow;
 
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
-use ropewalk_control::api::{Request, Response, StatusReport, TunnelState};
+use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport, TunnelState};
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::config::{Mtu, Scheduling};
 use ropewalk_control::server;
 use ropewalk_daemon::rates::Rates;
-use ropewalk_daemon::scheduling;
+use ropewalk_daemon::{scheduling, shown};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
@@ -33,6 +33,7 @@ use ropewalk_proto::event::{DownReason, EndReason, Event, SessionInfo};
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
+use ropewalk_proto::tunnel::PathRow;
 use ropewalk_proto::wire::frame::CloseReason;
 use tokio::sync::{mpsc, watch};
 
@@ -274,8 +275,46 @@ impl Daemon {
         })
     }
 
+    /// What somebody asked at the control socket.
+    fn answer(
+        &mut self,
+        now: Instant,
+        request: Request,
+        io: &Io<'_>,
+    ) -> Result<Response, ApiError> {
+        match request {
+            Request::Scheduling { peer: Some(peer) }
+            | Request::SetScheduling { peer: Some(peer), .. }
+            | Request::Flows { peer: Some(peer), .. } => Err(shown::no_peers(&peer)),
+            Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
+            Request::Scheduling { peer: None } => Ok(self.scheduling()),
+            Request::SetScheduling { peer: None, scheduling } => {
+                self.set_scheduling(now, *scheduling);
+                Ok(self.scheduling())
+            }
+            Request::Flows { peer: None, limit } => {
+                Ok(Response::Flows(Box::new(self.flows(limit))))
+            }
+        }
+    }
+
     fn scheduling(&self) -> Response {
         Response::Scheduling(Box::new(self.config.tunnel.scheduling.clone()))
+    }
+
+    fn flows(&self, limit: usize) -> FlowsReport {
+        let tables = self.client.flow_tables(limit);
+        let links = self.client.stats().links;
+        let known = |row: &PathRow| {
+            let key = links.iter().find(|link| link.link.as_ref().is_some_and(|l| l.id == row.id));
+            let link = key.and_then(|link| self.links.of(link.key));
+            match link {
+                Some(link) => (link.decision.name.clone(), Some(link.decision.interface.clone())),
+                None => (row.name.to_string(), None),
+            }
+        };
+        let scheduler = self.config.tunnel.scheduling.scheduler;
+        shown::flows(status::peer(&self.config), scheduler, tables.as_ref(), known)
     }
 
     fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
@@ -315,15 +354,8 @@ impl Role for Daemon {
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
             Command::Control(asked) => {
-                let answer = match asked.request.clone() {
-                    Request::Status => Response::Status(Box::new(self.report(now, io))),
-                    Request::Scheduling => self.scheduling(),
-                    Request::SetScheduling(scheduling) => {
-                        self.set_scheduling(now, *scheduling);
-                        self.scheduling()
-                    }
-                };
-                asked.answer(Ok(answer));
+                let answer = self.answer(now, asked.request.clone(), io);
+                asked.answer(answer);
             }
             Command::Network(news) => self.on_network(now, news, io),
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),

@@ -9,7 +9,6 @@ mod decide;
 
 use std::net::{IpAddr, SocketAddr};
 
-use arrayvec::ArrayString;
 use ropewalk_control::config::Keepalive;
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
 use ropewalk_proto::client::{Client, LinkKey};
@@ -17,6 +16,7 @@ use ropewalk_proto::config::{Keepalive as CoreKeepalive, LinkConfig};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
+use ropewalk_proto::wire::frame::shortened;
 
 use crate::routes::Numbers;
 
@@ -66,8 +66,12 @@ impl Links {
 
     /// The name of the link that the core calls this.
     pub(crate) fn name_of(&self, key: LinkKey) -> Option<&str> {
-        let link = self.0.iter().find(|link| link.key() == Some(key))?;
-        Some(&link.decision.name)
+        self.of(key).map(|link| link.decision.name.as_str())
+    }
+
+    /// The link that the core knows by this key.
+    pub(crate) fn of(&self, key: LinkKey) -> Option<&Link> {
+        self.0.iter().find(|link| link.key() == Some(key))
     }
 
     /// Makes it as decided, changing only what differs. Returns whether every wish was fulfilled; if not,
@@ -271,15 +275,4 @@ impl Link {
             hands.sockets.close(id);
         }
     }
-}
-
-/// As much of a name as the protocol carries, cut at a character.
-fn shortened<const N: usize>(name: &str) -> ArrayString<N> {
-    let mut short = ArrayString::new();
-    for character in name.chars() {
-        if short.try_push(character).is_err() {
-            break;
-        }
-    }
-    short
 }

@@ -13,6 +13,7 @@ use ropewalk_control::api::{
     TunnelStatus,
 };
 use ropewalk_daemon::rates::{Bytes, Span};
+use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
 use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey};
@@ -74,6 +75,12 @@ pub(crate) fn report(
     }
 }
 
+/// The other end, as the document names it.
+pub(crate) fn peer(config: &Config) -> String {
+    let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
+    addresses.join(", ")
+}
+
 /// Whether packets pass, in the document's words. Up means that they find their way into the tunnel too:
 /// whoever waits for it may send at once.
 pub(crate) fn tunnel_state(state: &ClientState, routed: bool) -> TunnelState {
@@ -91,7 +98,6 @@ pub(crate) fn tunnel_state(state: &ClientState, routed: bool) -> TunnelState {
 
 fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> TunnelStatus {
     let (config, stats) = (facts.config, facts.stats);
-    let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
     let tunnel = stats.tunnel.as_ref();
     let (up, down) = (stats.accepted, stats.delivered);
     let (up_bps, down_bps) = facts.span.of(&None, bytes(up, down));
@@ -100,7 +106,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         own.copied().find(|net| net.addr().is_ipv4() == is_v4)
     };
     TunnelStatus {
-        peer: addresses.join(", "),
+        peer: peer(config),
         peer_public_key: config.proxy.public_key,
         state: tunnel_state(&facts.state, facts.routed),
         reason: reason(facts),
@@ -115,12 +121,14 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         }),
         inner_mtu: tunnel.and_then(|tunnel| tunnel.inner_mtu),
         session: session(facts),
-        policy: status::policy(&config.tunnel),
+        policy: status::policy(&config.tunnel, None),
         up: status::packets(up_bps, up),
         down: status::packets(down_bps, down),
         queue: tunnel.map(status::queue).unwrap_or_default(),
         resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
         links: links(facts, local),
+        flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
+        spending: shown::spending(&config.tunnel.scheduling, &stats.ledger),
         drops: drops(facts),
     }
 }
@@ -186,8 +194,10 @@ fn status_of(
     let (state, reason) = state_of(link, core);
     let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
     let (up_bps, down_bps) = facts.span.of(&link.key(), bytes(sent, received));
+    let (name, scheduling) = (&link.decision.name, &facts.config.tunnel.scheduling);
+    let all = facts.stats.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.links);
     let facts = LinkFacts {
-        name: link.decision.name.clone(),
+        name: name.clone(),
         interface: Some(link.decision.interface.clone()),
         state,
         reason,
@@ -195,6 +205,8 @@ fn status_of(
         local: core.map(|core| core.path.socket).or_else(|| link.socket()).and_then(local),
         up: status::datagrams(up_bps, sent),
         down: status::datagrams(down_bps, received),
+        told: shown::told(scheduling, name),
+        share: core.and_then(|core| shown::share(scheduling.scheduler, core, all)),
     };
     status::link(facts, core)
 }

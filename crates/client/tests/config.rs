@@ -222,6 +222,45 @@ fn mistakes_are_told_with_place_and_remedy() {
             "6:10: unknown value `aes-128-gcm`",
             "did you mean `aes-256-gcm`?",
         ),
+        (
+            "[tunnel]\nscheduler = \"natali\"",
+            "6:13: unknown value `natali`",
+            "did you mean `natalie`?",
+        ),
+        ("[tunnel.link.a]\nweight = -1", "5:", "link a: weight = -1 is no number from 0"),
+        ("[tunnel.link.a]\nweight = nan", "5:", "link a: weight = NaN is no number from 0"),
+        (
+            "[tunnel.link.a]\nweight = 0\n[tunnel.link.b]\nweight = 0",
+            "5:",
+            "all weights are zero: no link would carry anything",
+        ),
+        ("[tunnel.link.a]\ncost = \"5\"", "6:8", "such as \"5 EUR/GB\""),
+        (
+            "[tunnel.link.a]\ncost = \"5 EUR/GB\"\n[tunnel.link.b]\ncost = \"5 USD/GB\"",
+            "7:",
+            "use one unit for all",
+        ),
+        (
+            "[tunnel.link.a]\nimportance = { throughput = 0.5, cost = 0.6 }",
+            "5:",
+            "must be shares that sum to 1",
+        ),
+        ("[tunnel.link.a]\nuse = \"sometimes\"", "6:7: unknown value `sometimes`", "when-needed"),
+        (
+            "[[link]]\ninterface = \"wlan0\"\n[tunnel.link.wlan]\nweight = 2",
+            "7:",
+            "there is no link `wlan`: did you mean `wlan0`?",
+        ),
+        (
+            "[[link]]\ninterface = \"wlan0\"\n[tunnel.safire.routes]\n\"10.0.0.0/8\" = [\"lte\"]",
+            "7:",
+            "there is no link `lte`: there are wlan0",
+        ),
+        (
+            "[[link]]\ninterface = \"wlan0\"\n[tunnel.link.wlan0]\nweight = 0",
+            "7:",
+            "no link that may carry packets has a weight",
+        ),
         ("[tunnel]\necn = \"yes\"", "6:7: invalid type: string \"yes\", expected a boolean", ""),
         ("[tunnel.resequencer]\nbuffer = \"16\"", "6:10: `16` has no unit", ""),
         (

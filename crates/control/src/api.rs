@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Scheduling;
+use crate::config::scheduler::LinkTerms;
 use crate::keys::PublicKey;
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may
@@ -24,12 +25,34 @@ pub const STATUS_VERSION: u32 = 1;
 pub enum Request {
     /// `GET /v1/status`: how things are.
     Status,
-    /// `GET /v1/scheduling`: how this end sends.
-    Scheduling,
-    /// `PUT /v1/scheduling`: how this end sends from now on, until the daemon ends. It is checked before it
-    /// comes here.
-    SetScheduling(Box<Scheduling>),
+    /// `GET /v1/scheduling`: how this end sends; with `?peer=NAME` (on a proxy) to this client.
+    Scheduling {
+        /// Its name; `None`: all that have no settings of their own.
+        peer: Option<String>,
+    },
+    /// `PUT /v1/scheduling`: how this end sends from now on, until the daemon ends; with `?peer=NAME` (on a
+    /// proxy) to this client only. It is checked before it comes here.
+    SetScheduling {
+        /// Its name; `None`: all, also those that had settings of their own.
+        peer: Option<String>,
+        /// The scheduler, its settings, and what is said of links.
+        scheduling: Box<Scheduling>,
+    },
+    /// `GET /v1/flows`: which flow is on which link, where the scheduler is `safire`; with `?peer=NAME` (on a
+    /// proxy) towards this client, with `?limit=N` at most so many flows.
+    Flows {
+        /// Its name; `None`: the only one that there is.
+        peer: Option<String>,
+        /// Most flows of the answer, at most [`MAX_FLOWS`].
+        limit: usize,
+    },
 }
+
+/// Most flows of one answer: a page of some hundred kilobytes, made in about a millisecond.
+pub const MAX_FLOWS: usize = 4096;
+
+/// Flows of an answer where nothing is said.
+pub const DEFAULT_FLOWS: usize = 1000;
 
 /// What a daemon answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +61,8 @@ pub enum Response {
     Status(Box<StatusReport>),
     /// To [`Request::Scheduling`], and to [`Request::SetScheduling`] what is in force now.
     Scheduling(Box<Scheduling>),
+    /// To [`Request::Flows`].
+    Flows(Box<FlowsReport>),
 }
 
 /// Why a daemon does not answer a request as asked.
@@ -56,7 +81,7 @@ pub struct ApiError {
 pub enum ErrorCode {
     /// The caller may not talk to this daemon.
     Forbidden,
-    /// There is nothing at this path.
+    /// There is nothing at this path, or no peer of this name.
     NotFound,
     /// The request is too long or not understood.
     BadRequest,
@@ -145,6 +170,12 @@ pub struct TunnelStatus {
     pub resequencer: ResequencerStatus,
     /// The links, in the order of their ids.
     pub links: Vec<LinkStatus>,
+    /// The flow table of this end, where the scheduler is `safire`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<FlowTableStatus>,
+    /// What the links cost, where a price is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spending: Option<SpendingStatus>,
     /// Dropped in this tunnel at this end, by reason.
     #[serde(default)]
     pub drops: BTreeMap<String, u64>,
@@ -184,6 +215,12 @@ pub struct SessionStatus {
 pub struct PolicyStatus {
     /// Which link takes the next packet.
     pub scheduler: String,
+    /// The scheduler's settings in words; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<String>,
+    /// On a proxy: whether this client is sent to by settings of its own (`ropewalk set --peer`).
+    #[serde(default)]
+    pub own: bool,
     /// How many datagrams may be in flight on a link.
     pub controller: String,
     /// What happens to a packet when no link has room.
@@ -309,6 +346,187 @@ pub struct LinkStatus {
     pub up: DatagramTraffic,
     /// Proxy to client.
     pub down: DatagramTraffic,
+    /// What is said of it at this end: `[tunnel.link.NAME]`, or `ropewalk set link`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<LinkTerms>,
+    /// What the scheduler of this end makes of it; absent where it asks for nothing but room, and before the first
+    /// packets went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareStatus>,
+    /// What this end senses of it, in the direction in which it sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sensed: Option<SensedStatus>,
+}
+
+/// What an end senses of a link, always in the direction in which it sends: a client upstream, a proxy
+/// downstream; the round-trip time belongs to both. `raw` is the newest measurement, the same name without it what is
+/// made of it and those before (`docs/SCHEDULING.md` says how).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SensedStatus {
+    /// What the link carries at most, if a person said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_told_bps: Option<f64>,
+    /// What it carries at most, as last measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_raw_bps: Option<f64>,
+    /// The largest of the last 5 to 10 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bps: Option<f64>,
+    /// Of the capacity (told, else measured) what others leave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_raw_bps: Option<f64>,
+    /// The same of the filtered values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_bps: Option<f64>,
+    /// What others send on its interface, over the last interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_raw_bps: Option<f64>,
+    /// The same, half of it from each interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_bps: Option<f64>,
+    /// What the link delivers for this tunnel, as last measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput_raw_kbytes_s: Option<f64>,
+    /// The same through `batcp`'s Kalman filter, in its unit of 1000 bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput_kbytes_s: Option<f64>,
+    /// Round-trip time without the receiver's delay, the newest sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_raw_ms: Option<f64>,
+    /// The same, smoothed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ms: Option<f64>,
+    /// Share of recent datagrams lost, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_recent: Option<f64>,
+    /// The same over all datagrams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_total: Option<f64>,
+}
+
+/// What a scheduler makes of a link, for what this end sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShareStatus {
+    /// `natalie` and `batcp`: its share of a round among the links that are up, 0 to 1, of packets (`natalie` with
+    /// `count = "bytes"`: of bytes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// `natalie`: its weight. Where weights are told, as told; else what others leave of it, in bits per second, bent
+    /// by its loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// `batcp`: packets of a round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
+    /// `safire`: active flows on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
+    /// `safire`: what one TCP flow can expect of it, alpha.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alpha_bps: Option<f64>,
+}
+
+/// How full the flow table of an end is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowTableStatus {
+    /// Active flows in it.
+    pub active: u64,
+    /// How many it holds at most.
+    pub capacity: u64,
+    /// Flows that were given up while active because the table was full, since this scheduler was chosen.
+    pub given_up: u64,
+}
+
+/// What the links of a tunnel cost since the daemon's start, as this end counts: bytes of its links sent and received,
+/// with IP and UDP headers, at the prices that are told now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SpendingStatus {
+    /// Of all amounts and prices.
+    pub unit: String,
+    /// All links together.
+    pub amount: f64,
+    /// Each link with a price, by name, also one that left.
+    pub links: Vec<LinkSpending>,
+}
+
+/// What one link cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkSpending {
+    /// Its name.
+    pub link: String,
+    /// Price of a gigabyte, 10^9 bytes.
+    pub price_per_gb: f64,
+    /// Bytes sent and received.
+    pub bytes: u64,
+    /// What they cost.
+    pub amount: f64,
+}
+
+/// Which flow is on which link, for what this end sends: the tables of `safire` (seed 002).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowsReport {
+    /// The other end, as in [`TunnelStatus::peer`].
+    pub peer: String,
+    /// The scheduler in force.
+    pub scheduler: String,
+    /// The path table, by link id; empty where another scheduler than `safire` decides, or there is no session.
+    pub paths: Vec<PathStatus>,
+    /// The most active flows, at most as many as were asked for.
+    pub flows: Vec<FlowStatus>,
+    /// Active flows that are not in this answer.
+    pub left_out: u64,
+    /// How full the flow table is; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<FlowTableStatus>,
+}
+
+/// A row of the path table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathStatus {
+    /// The link.
+    pub link: String,
+    /// The client's interface; absent on a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Active flows on it, N.
+    pub flows: u32,
+    /// What it carries at most: as told, else as measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bps: Option<f64>,
+    /// Smoothed round-trip time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ms: Option<f64>,
+    /// Share of recent datagrams lost, 0 to 1.
+    pub loss_recent: f64,
+    /// What one TCP flow can expect of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alpha_bps: Option<f64>,
+}
+
+/// A row of the flow table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// Hash of what names the flow, 16 hexadecimal digits.
+    pub hash: String,
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// Protocol number; absent for fragments, which have a flow by addresses alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u8>,
+    /// Where the protocol has ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+    /// Where the protocol has ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination_port: Option<u16>,
+    /// Name of its link.
+    pub link: String,
+    /// Activity counter, 1 to 64: 8 at the first packet, one more for each, halved every second.
+    pub activity: u8,
+    /// Whether it counts among its link's active flows: not after FIN or RST.
+    pub counted: bool,
 }
 
 /// Whether a link carries packets.

@@ -14,6 +14,7 @@ use nix::unistd::{Gid, Group};
 use tokio::net::UnixStream;
 
 use crate::api::{ApiError, Request, Response, STATUS_VERSION, StatusReport};
+use crate::query;
 
 /// How long one request may take in all; the daemon itself gives up after two seconds.
 const CALL_TIME: Duration = Duration::from_secs(5);
@@ -121,15 +122,23 @@ async fn exchange(socket: &Path, request: &Request) -> Result<Response, ClientEr
 /// The request as HTTP has it.
 fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
     let (method, path, body) = match request {
-        Request::Status => (Method::GET, "/v1/status", Vec::new()),
-        Request::Scheduling => (Method::GET, "/v1/scheduling", Vec::new()),
-        Request::SetScheduling(scheduling) => {
+        Request::Status => (Method::GET, "/v1/status".to_owned(), Vec::new()),
+        Request::Scheduling { peer } => (Method::GET, scheduling_of(peer), Vec::new()),
+        Request::SetScheduling { peer, scheduling } => {
             let body = serde_json::to_vec(scheduling).map_err(|error| error.to_string())?;
-            (Method::PUT, "/v1/scheduling", body)
+            (Method::PUT, scheduling_of(peer), body)
+        }
+        Request::Flows { peer, limit } => {
+            let values = [("peer", peer.clone()), ("limit", Some(limit.to_string()))];
+            (Method::GET, query::written("/v1/flows", &values), Vec::new())
         }
     };
     let request = hyper::Request::builder().method(method).uri(path).header(HOST, "ropewalk");
     request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
+}
+
+fn scheduling_of(peer: &Option<String>) -> String {
+    query::written("/v1/scheduling", &[("peer", peer.clone())])
 }
 
 type Reader = fn(&Path, &[u8]) -> Result<Response, ClientError>;
@@ -138,8 +147,14 @@ type Reader = fn(&Path, &[u8]) -> Result<Response, ClientError>;
 const fn reader(request: &Request) -> Reader {
     match request {
         Request::Status => report,
-        Request::Scheduling | Request::SetScheduling(_) => scheduling,
+        Request::Scheduling { .. } | Request::SetScheduling { .. } => scheduling,
+        Request::Flows { .. } => flows,
     }
+}
+
+fn flows(socket: &Path, body: &[u8]) -> Result<Response, ClientError> {
+    let flows = serde_json::from_slice(body).map_err(|error| protocol(socket, &error))?;
+    Ok(Response::Flows(Box::new(flows)))
 }
 
 fn scheduling(socket: &Path, body: &[u8]) -> Result<Response, ClientError> {

@@ -14,6 +14,7 @@ pub mod scheduler;
 pub mod source;
 pub mod tunnel;
 pub mod value;
+mod words;
 
 pub use error::ConfigError;
 pub use scheduler::{Scheduler, Scheduling};

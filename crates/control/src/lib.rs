@@ -6,12 +6,16 @@
 //! ([`server::Access`]); the file's mode says so and the credentials of each connection are checked
 //! again.
 //!
+//! `GET` and `PUT /v1/scheduling` read and change how the daemon sends, `GET /v1/flows` gives the flow table of a
+//! scheduler that has one.
+//!
 //! This crate knows nothing of packets and depends on no other crate of the workspace.
 
 pub mod api;
 pub mod client;
 pub mod config;
 pub mod keys;
+mod query;
 pub mod server;
 
 /// The folder for what ends with the machine. Only its owner makes files in it.

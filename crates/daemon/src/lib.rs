@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`core`] | what the values of a config mean to the protocol core |
 //! | [`status`] | what the core counts, in the words of the status document |
+//! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`rates`] | bits per second from the totals |
 //! | [`service`] | a daemon's runtime, signals, supervisor |
 //! | [`mark`] | its being the only one in a network namespace |
@@ -15,7 +16,7 @@ pub mod core;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod rates;
-#[cfg(target_os = "linux")]
 pub mod scheduling;
 pub mod service;
+pub mod shown;
 pub mod status;

@@ -8,12 +8,15 @@ use std::net::SocketAddr;
 
 use ropewalk_control::api::{
     DaemonStatus, DatagramTraffic, LinkState, LinkStatus, PacketTraffic, PolicyStatus, QueueStatus,
-    ResequencerStatus, Role, SessionStatus,
+    ResequencerStatus, Role, SessionStatus, ShareStatus,
 };
-use ropewalk_control::config::TunnelConfig;
+use ropewalk_control::config::scheduler::LinkTerms;
+use ropewalk_control::config::{Scheduling, TunnelConfig};
 use ropewalk_proto::reseq;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::{LinkStats, Traffic, TunnelStats};
+
+use crate::shown;
 
 /// The daemon itself.
 #[must_use]
@@ -27,11 +30,14 @@ pub fn daemon(role: Role, uptime_s: f64, warnings: Vec<String>) -> DaemonStatus 
     }
 }
 
-/// How this end sends, in the words of the config file.
+/// How this end sends, in the words of the config file. `own`: by settings of this tunnel's own.
 #[must_use]
-pub fn policy(config: &TunnelConfig) -> PolicyStatus {
+pub fn policy(config: &TunnelConfig, own: Option<&Scheduling>) -> PolicyStatus {
+    let scheduling = own.unwrap_or(&config.scheduling);
     PolicyStatus {
-        scheduler: config.scheduling.scheduler.to_string(),
+        scheduler: scheduling.scheduler.to_string(),
+        settings: scheduling.settings_in_words(),
+        own: own.is_some(),
         controller: config.controller.to_string(),
         when_closed: config.when_closed.to_string(),
     }
@@ -108,6 +114,10 @@ pub struct LinkFacts {
     pub up: DatagramTraffic,
     /// Proxy to client.
     pub down: DatagramTraffic,
+    /// What is said of it.
+    pub told: Option<LinkTerms>,
+    /// What the scheduler makes of it.
+    pub share: Option<ShareStatus>,
 }
 
 /// A link: those facts, and what the core measures once it has the link.
@@ -139,6 +149,9 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         keepalive_s: core.and_then(|core| core.keepalive).map(|every| every.as_secs_f64()),
         up: facts.up,
         down: facts.down,
+        told: facts.told,
+        share: facts.share,
+        sensed: core.map(|core| shown::sensed(&core.sensed)),
     }
 }
 
@@ -155,7 +168,7 @@ pub fn seconds(now: Instant, since: Instant) -> f64 {
     now.since(since).as_secs_f64()
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
@@ -189,6 +202,8 @@ mod tests {
             local: None,
             up: datagrams(8.0, Traffic { datagrams: 3, bytes: 300 }),
             down: DatagramTraffic::default(),
+            told: None,
+            share: None,
         };
         let shown = link(facts, None);
         assert_eq!((shown.id, shown.remote, shown.loss_total), (None, None, None));

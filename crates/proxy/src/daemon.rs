@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-use ropewalk_control::api::{Request, Response};
+use ropewalk_control::api::{ApiError, Request, Response};
 use ropewalk_control::config::Scheduling;
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::server;
+use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::rates::{Rates, SAMPLE_INTERVAL};
-use ropewalk_daemon::scheduling;
+use ropewalk_daemon::{scheduling, shown};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
@@ -20,6 +21,7 @@ use ropewalk_proto::event::Event;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Instant, earliest};
+use ropewalk_proto::tunnel::PathRow;
 
 use crate::config::Config;
 use crate::leases::Leases;
@@ -126,15 +128,70 @@ impl<H: Host> Daemon<H> {
         self.sample_at = (stats.sessions > 0).then(|| now + SAMPLE_INTERVAL);
     }
 
-    fn scheduling(&self) -> Response {
-        Response::Scheduling(Box::new(self.config.tunnel.scheduling.clone()))
+    /// What somebody asked at the control socket.
+    fn answer(
+        &mut self,
+        now: Instant,
+        request: Request,
+        io: &Io<'_>,
+    ) -> Result<Response, ApiError> {
+        match request {
+            Request::Status => Ok(self.report(now, io)),
+            Request::Scheduling { peer } => self.scheduling(peer.as_deref()),
+            Request::SetScheduling { peer, scheduling } => {
+                self.set_scheduling(now, peer.as_deref(), *scheduling)?;
+                self.scheduling(peer.as_deref())
+            }
+            Request::Flows { peer, limit } => self.flows(peer.as_deref(), limit),
+        }
     }
 
-    fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
-        tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
+    fn scheduling(&mut self, peer: Option<&str>) -> Result<Response, ApiError> {
+        let scheduling = match peer {
+            Some(name) => status::scheduling(&self.config, self.peers.named(name)?),
+            None => &self.config.tunnel.scheduling,
+        };
+        Ok(Response::Scheduling(Box::new(scheduling.clone())))
+    }
+
+    fn set_scheduling(
+        &mut self,
+        now: Instant,
+        peer: Option<&str>,
+        scheduling: Scheduling,
+    ) -> Result<(), ApiError> {
+        let core = scheduling::scheduler(&scheduling);
         let terms = scheduling::terms(&scheduling, Direction::Down);
-        self.endpoint.set_scheduling(now, &scheduling::scheduler(&scheduling), &terms);
-        self.config.tunnel.scheduling = scheduling;
+        let scheduler = scheduling.scheduler;
+        match peer {
+            Some(name) => {
+                let peer = self.peers.named(name)?;
+                let key = public_key(&peer.config.public_key);
+                peer.scheduling = Some(scheduling);
+                self.endpoint.set_peer_scheduling(now, key, &core, &terms);
+                tracing::info!(peer = name, %scheduler, "told how to schedule to a client");
+            }
+            None => {
+                self.endpoint.set_scheduling(now, &core, &terms);
+                self.config.tunnel.scheduling = scheduling;
+                self.peers.schedule_alike();
+                tracing::info!(%scheduler, "told how to schedule");
+            }
+        }
+        Ok(())
+    }
+
+    fn flows(&mut self, peer: Option<&str>, limit: usize) -> Result<Response, ApiError> {
+        let peer = match peer {
+            Some(name) => &*self.peers.named(name)?,
+            None => self.peers.only()?,
+        };
+        let key = public_key(&peer.config.public_key);
+        let tables = self.endpoint.flow_tables(&key, limit);
+        let scheduler = status::scheduling(&self.config, peer).scheduler;
+        let known = |row: &PathRow| (row.name.to_string(), None);
+        let report = shown::flows(peer.config.name.clone(), scheduler, tables.as_ref(), known);
+        Ok(Response::Flows(Box::new(report)))
     }
 
     fn report(&self, now: Instant, io: &Io<'_>) -> Response {
@@ -163,15 +220,8 @@ impl<H: Host> Role for Daemon<H> {
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
             Command::Control(command) => {
-                let response = match command.request.clone() {
-                    Request::Status => self.report(now, io),
-                    Request::Scheduling => self.scheduling(),
-                    Request::SetScheduling(scheduling) => {
-                        self.set_scheduling(now, *scheduling);
-                        self.scheduling()
-                    }
-                };
-                command.answer(Ok(response));
+                let answer = self.answer(now, command.request.clone(), io);
+                command.answer(answer);
             }
             Command::HandOutIpv6 => {
                 self.peers.hand_out_ipv6(&self.leases);

@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ropewalk_control::api::TunnelState;
+use ropewalk_control::api::{ApiError, ErrorCode, TunnelState};
+use ropewalk_control::config::Scheduling;
+use ropewalk_control::config::error::nearest;
 use ropewalk_daemon::core::public_key;
 use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::PeerConfig as CorePeer;
@@ -48,6 +50,8 @@ pub struct Peer {
     pub keys_since: Instant,
     /// Since when the session is.
     pub session_since: Instant,
+    /// How the proxy sends to it, if otherwise than to all.
+    pub scheduling: Option<Scheduling>,
     up: BTreeSet<LinkId>,
 }
 
@@ -75,6 +79,50 @@ impl PeerBook {
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.peers.iter()
+    }
+
+    /// The client of this name.
+    ///
+    /// # Errors
+    /// There is none; what may have been meant.
+    pub fn named(&mut self, name: &str) -> Result<&mut Peer, ApiError> {
+        let names = self.peers.iter().map(|peer| peer.config.name.as_str());
+        let help = match nearest(name, names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`ropewalk status` lists them".to_owned(),
+        };
+        let named = self.peers.iter_mut().find(|peer| peer.config.name == name);
+        named.ok_or_else(|| {
+            let message = format!("there is no peer `{}`: {help}", name.escape_debug());
+            ApiError::new(ErrorCode::NotFound, message)
+        })
+    }
+
+    /// The only client there is, or the only one with a session.
+    ///
+    /// # Errors
+    /// There are several: one must be named.
+    pub fn only(&self) -> Result<&Peer, ApiError> {
+        let connected = |peer: &&Peer| {
+            matches!(peer.state, TunnelState::Up | TunnelState::Stalled | TunnelState::Connecting)
+        };
+        let mut connected = self.peers.iter().filter(connected);
+        match (self.peers.as_slice(), connected.next(), connected.next()) {
+            ([only], ..) | (_, Some(only), None) => Ok(only),
+            (peers, ..) => {
+                let message = format!(
+                    "this proxy has {} peers: say which with --peer NAME (in the API: ?peer=NAME); \
+                     `ropewalk status` lists them",
+                    peers.len()
+                );
+                Err(ApiError::new(ErrorCode::BadRequest, message))
+            }
+        }
+    }
+
+    /// From now on all are sent to alike.
+    pub fn schedule_alike(&mut self) {
+        self.peers.iter_mut().for_each(|peer| peer.scheduling = None);
     }
 
     /// What the endpoint is told of them.
@@ -123,6 +171,7 @@ impl Peer {
             )),
             keys_since: now,
             session_since: now,
+            scheduling: None,
             up: BTreeSet::new(),
         }
     }
@@ -254,6 +303,26 @@ mod tests {
             assert_eq!(peer.since == now, before != state, "step {step}: {event:?}");
         }
         assert!(book.note(Instant::ZERO, &PublicKey([9; 32]), &Event::LinkUp(a)).is_none());
+    }
+
+    #[test]
+    fn a_peer_is_found_by_its_name_or_as_the_only_one() {
+        let (mut book, key) = book("10.9.0.0/24", true);
+        assert_eq!(book.named("peer 2").unwrap().config.name, "peer 2");
+        for (name, help) in
+            [("pear 2", "did you mean `peer 2`?"), ("x\n", "`ropewalk status` lists")]
+        {
+            let error = book.named(name).unwrap_err();
+            assert_eq!(error.code, ErrorCode::NotFound);
+            assert!(error.message.contains(help) && !error.message.contains('\n'), "{error}");
+        }
+        let error = book.only().unwrap_err();
+        assert!(error.message.contains("2 peers: say which"), "{error}");
+        book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
+        assert_eq!(book.only().unwrap().config.name, "peer 1");
+        book.peers.pop();
+        book.peers[0].state = TunnelState::Idle;
+        assert_eq!(book.only().unwrap().config.name, "peer 1");
     }
 
     #[test]

@@ -9,8 +9,10 @@ use ropewalk_control::api::{
     ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, PacketTraffic, PoolStatus,
     ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
 };
+use ropewalk_control::config::Scheduling;
 use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::rates::{Bytes, Span};
+use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{EndpointStats, PeerStats, SessionStats};
@@ -104,15 +106,18 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
             let ages = (seconds(facts, peer.session_since), seconds(facts, peer.keys_since));
             status::session(session.info.cipher.as_str(), ages, tunnel)
         }),
-        policy: status::policy(&facts.config.tunnel),
+        policy: status::policy(&facts.config.tunnel, peer.scheduling.as_ref()),
         up,
         down,
         queue: tunnel.map(status::queue).unwrap_or_default(),
         resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
         links: stats
             .zip(session)
-            .map(|(peer, session)| links(facts, peer, session))
+            .map(|(stats, session)| links(facts, peer, stats, session))
             .unwrap_or_default(),
+        flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
+        spending: stats
+            .and_then(|stats| shown::spending(scheduling(facts.config, peer), &stats.ledger)),
         drops: stats
             .map(|stats| {
                 let counts = stats.drops.iter();
@@ -129,15 +134,28 @@ fn traffic(facts: &Facts<'_>, peer: &PeerStats) -> (PacketTraffic, PacketTraffic
     (status::packets(rates.0, up), status::packets(rates.1, down))
 }
 
-fn links(facts: &Facts<'_>, peer: &PeerStats, session: &SessionStats) -> Vec<LinkStatus> {
-    session.tunnel.links.iter().map(|stats| link(facts, peer, session, stats)).collect()
+/// How the proxy sends to a client.
+#[must_use]
+pub fn scheduling<'a>(config: &'a Config, peer: &'a Peer) -> &'a Scheduling {
+    peer.scheduling.as_ref().unwrap_or(&config.tunnel.scheduling)
+}
+
+fn links(
+    facts: &Facts<'_>,
+    peer: &Peer,
+    stats: &PeerStats,
+    session: &SessionStats,
+) -> Vec<LinkStatus> {
+    let scheduling = scheduling(facts.config, peer);
+    let links = session.tunnel.links.iter();
+    links.map(|each| link(facts, (stats, session), each, scheduling)).collect()
 }
 
 fn link(
     facts: &Facts<'_>,
-    peer: &PeerStats,
-    session: &SessionStats,
+    (peer, session): (&PeerStats, &SessionStats),
     link: &LinkStats,
+    scheduling: &Scheduling,
 ) -> LinkStatus {
     let (up, down) = (link.received, link.sent);
     let key = (peer.key, Some((session.info.index, link.id)));
@@ -156,6 +174,8 @@ fn link(
         local: link.path.local.map(|local| SocketAddr::new(local, facts.config.listen.port())),
         up: status::datagrams(rates.0, up),
         down: status::datagrams(rates.1, down),
+        told: shown::told(scheduling, &link.name),
+        share: shown::share(scheduling.scheduler, link, &session.tunnel.links),
     };
     status::link(facts, Some(link))
 }

@@ -1,8 +1,8 @@
-//! Asks a daemon: the one at a given socket, else the client's, else the proxy's.
+//! Asks a daemon: the one at a given socket, else the client's, else the proxy's; for a peer the proxy's.
 
 use std::path::Path;
 
-use ropewalk_control::api::{Request, Response, StatusReport};
+use ropewalk_control::api::{FlowsReport, Request, Response, StatusReport};
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::config::Scheduling;
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -17,19 +17,38 @@ pub(crate) fn status(socket: Option<&Path>) -> Result<StatusReport, Failure> {
     }
 }
 
-/// How the daemon sends; with `change`, from now on.
+/// How the daemon sends, to all or to one peer; with `change`, from now on.
 pub(crate) fn scheduling(
     socket: Option<&Path>,
+    peer: Option<&str>,
     change: Option<Scheduling>,
 ) -> Result<Scheduling, Failure> {
+    let peer = peer.map(str::to_owned);
     let request = match change {
-        None => Request::Scheduling,
-        Some(change) => Request::SetScheduling(Box::new(change)),
+        None => Request::Scheduling { peer },
+        Some(change) => Request::SetScheduling { peer, scheduling: Box::new(change) },
     };
     match call(socket, &request)? {
         Response::Scheduling(scheduling) => Ok(*scheduling),
         other => Err(unasked(&other)),
     }
+}
+
+/// Which flow is on which link, at most so many.
+pub(crate) fn flows(
+    socket: Option<&Path>,
+    peer: Option<&str>,
+    limit: usize,
+) -> Result<FlowsReport, Failure> {
+    match call(socket, &Request::Flows { peer: peer.map(str::to_owned), limit })? {
+        Response::Flows(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// Where to ask about a peer: at the proxy's socket, if no other is said.
+pub(crate) fn socket_for<'a>(socket: Option<&'a Path>, peer: Option<&str>) -> Option<&'a Path> {
+    socket.or_else(|| peer.map(|_| Path::new(PROXY_SOCKET)))
 }
 
 fn call(socket: Option<&Path>, request: &Request) -> Result<Response, Failure> {

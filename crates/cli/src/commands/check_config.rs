@@ -136,9 +136,17 @@ impl Lines {
             "sends by",
             &format!(
                 "{}, {}, {}",
-                tunnel.scheduling.scheduler, tunnel.controller, tunnel.when_closed
+                tunnel.scheduling.in_words(),
+                tunnel.controller,
+                tunnel.when_closed
             ),
         );
+        for (name, terms) in &tunnel.scheduling.terms {
+            self.add("told", &format!("{name}: {}", terms.in_words()));
+        }
+        for idle in tunnel.scheduling.without_effect() {
+            self.add("note", &idle);
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
+use ropewalk_control::api::Role;
 use ropewalk_control::config::Scheduling;
 use ropewalk_control::config::error::nearest;
-use ropewalk_control::config::scheduler::{LinkTerms, Scheduler};
+use ropewalk_control::config::scheduler::{Direction, LinkTerms, Scheduler};
 
 use super::ask;
 use crate::args::{Set, SetLink, SetScheduler, SetWhat};
@@ -13,26 +14,37 @@ use crate::exit::{Failure, print};
 
 /// Reads what is in force, changes it as told, has it put in force, and shows it.
 pub(crate) fn run(set: &Set) -> Result<(), Failure> {
-    let socket = set.socket.as_deref();
-    let mut scheduling = ask::scheduling(socket, None)?;
+    let peer = set.peer.as_deref();
+    let socket = ask::socket_for(set.socket.as_deref(), peer);
+    let mut scheduling = ask::scheduling(socket, peer, None)?;
     if let Some(what) = &set.what {
         match what {
             SetWhat::Scheduler(change) => change_scheduler(&mut scheduling, change)?,
             SetWhat::Link(change) => {
                 let report = ask::status(socket)?;
-                let links = report.tunnels.iter().flat_map(|tunnel| &tunnel.links);
-                let known: Vec<_> = links.map(|link| link.name.clone()).collect();
-                change_link(&mut scheduling, change, &known)?;
+                let tunnels = report.tunnels.iter();
+                let asked = tunnels.filter(|tunnel| peer.is_none_or(|peer| tunnel.peer == peer));
+                let links = asked.flat_map(|tunnel| &tunnel.links);
+                let known: Vec<_> = links.map(|link| link.name.as_str()).collect();
+                change_link(&mut scheduling, change, &known, sends(report.daemon.role))?;
             }
         }
         scheduling.check().map_err(|error| Failure::Usage(error.to_string()))?;
-        scheduling = ask::scheduling(socket, Some(scheduling))?;
+        scheduling = ask::scheduling(socket, peer, Some(scheduling))?;
     }
     if set.json {
         let json = serde_json::to_string_pretty(&scheduling);
         return print(&(json.context("cannot write it as JSON")? + "\n"));
     }
-    print(&shown(&scheduling))
+    print(&shown(&scheduling, peer))
+}
+
+/// Which way an end sends.
+const fn sends(role: Role) -> Direction {
+    match role {
+        Role::Client => Direction::Up,
+        Role::Proxy => Direction::Down,
+    }
 }
 
 fn change_scheduler(scheduling: &mut Scheduling, change: &SetScheduler) -> Result<(), Failure> {
@@ -69,11 +81,12 @@ fn change_scheduler(scheduling: &mut Scheduling, change: &SetScheduler) -> Resul
 fn change_link(
     scheduling: &mut Scheduling,
     change: &SetLink,
-    known: &[String],
+    known: &[&str],
+    sends: Direction,
 ) -> Result<(), Failure> {
-    let SetLink { name, weight, rate, cost, preference, direction } = change;
-    if !known.contains(name) && !scheduling.terms.contains_key(name) {
-        let help = match nearest(name, known.iter().map(String::as_str)) {
+    let SetLink { name, weight, rate, cost, preference, importance, direction } = change;
+    if !known.contains(&name.as_str()) && !scheduling.terms.contains_key(name) {
+        let help = match nearest(name, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None if known.is_empty() => "there is none at present".to_owned(),
             None => format!("there are {}", known.join(", ")),
@@ -85,88 +98,50 @@ fn change_link(
         && rate.is_none()
         && cost.is_none()
         && preference.is_none()
+        && importance.is_none()
         && direction.is_none()
     {
-        let help = "say what: --weight, --rate, --cost, --use or --direction";
+        let help = "say what: --weight, --rate, --cost, --use, --importance or --direction";
         return Err(Failure::Usage(format!("nothing was said of the link {name}: {help}")));
     }
+    // One says in words what the other says in numbers.
     if preference.is_some() {
         terms.importance = None;
+    }
+    if importance.is_some() {
+        terms.preference = None;
     }
     *terms = LinkTerms {
         weight: weight.or(terms.weight),
         rate: rate.or(terms.rate),
         cost: cost.clone().or_else(|| terms.cost.take()),
         preference: preference.or(terms.preference),
-        importance: terms.importance,
+        importance: importance.or(terms.importance),
         direction: direction.or(terms.direction),
     };
-    let weighs = |link: &String| {
-        let told = scheduling.terms.get(link).and_then(|terms| terms.weight);
-        told.is_none_or(|weight| weight != 0.0)
-    };
-    if weight.is_some() && !known.iter().any(weighs) {
-        let problem = "then no link that there is has a weight, and nothing would be carried";
-        return Err(Failure::Usage(format!("the weight of {name}: {problem}")));
-    }
-    Ok(())
+    scheduling.check_carries(known, sends).map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// What is in force, in the words of the config file.
-fn shown(scheduling: &Scheduling) -> String {
-    let mut text = format!("scheduler  {}", scheduling.scheduler);
+fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
+    let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = match scheduling.scheduler {
-        Scheduler::FreeWindow | Scheduler::RoundRobin => Ok(()),
-        Scheduler::Natalie => {
-            let settings = &scheduling.natalie;
-            write!(
-                text,
-                " (weights {}, count {}, when full {})",
-                word(&settings.weights),
-                word(&settings.count),
-                word(&settings.when_full)
-            )
-        }
-        Scheduler::Batcp => {
-            let settings = &scheduling.batcp;
-            let (formula, when_full) = (word(&settings.formula), word(&settings.when_full));
-            write!(text, " (formula {formula}, when full {when_full})")
-        }
-        Scheduler::Safire => {
-            let settings = &scheduling.safire;
-            write!(text, " (k {}, {} routes)", settings.k, settings.routes.len())
-        }
-    };
-    text.push('\n');
+    if let Some(peer) = peer {
+        let _ = writeln!(text, "peer       {}", peer.escape_debug());
+    }
+    let _ = writeln!(text, "scheduler  {}", scheduling.in_words());
     for (name, terms) in &scheduling.terms {
-        let mut said = Vec::new();
-        said.extend(terms.weight.map(|weight| format!("weight {weight}")));
-        said.extend(terms.rate.map(|rate| format!("rate {rate}")));
-        said.extend(terms.cost.as_ref().map(|cost| format!("cost {cost}")));
-        said.extend(terms.preference.map(|preference| format!("use {}", word(&preference))));
-        let importance = terms.importance.map(|shares| {
-            format!("throughput matters {}, cost {}", shares.throughput, shares.cost)
-        });
-        said.extend(importance);
-        said.extend(terms.direction.map(|direction| format!("direction {}", word(&direction))));
-        let _ = writeln!(text, "link       {name}: {}", said.join(", "));
+        let _ = writeln!(text, "link       {name}: {}", terms.in_words());
+    }
+    for idle in scheduling.without_effect() {
+        let _ = writeln!(text, "note       {idle}");
     }
     text
 }
 
-/// A choice as the config file has it.
-fn word(choice: &impl serde::Serialize) -> String {
-    match serde_json::to_value(choice) {
-        Ok(serde_json::Value::String(word)) => word,
-        Ok(other) => other.to_string(),
-        Err(error) => error.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ropewalk_control::config::scheduler::{Cost, Formula, Preference, WhenFull};
+    use ropewalk_control::config::scheduler::{Cost, Formula, Importance, Preference, WhenFull};
 
     use super::*;
 
@@ -176,27 +151,43 @@ mod tests {
 
     fn link(name: &str) -> SetLink {
         let name = name.to_owned();
-        SetLink { name, weight: None, rate: None, cost: None, preference: None, direction: None }
+        SetLink {
+            name,
+            weight: None,
+            rate: None,
+            cost: None,
+            preference: None,
+            importance: None,
+            direction: None,
+        }
     }
 
     #[test]
     fn what_is_not_said_stays_as_it_was() {
         let mut scheduling = Scheduling::default();
-        let known = ["wlan0".to_owned(), "lte0".to_owned()];
+        let known = ["wlan0", "lte0"];
         let price = Cost { amount: 5.0, unit: "EUR".to_owned() };
         let changes = [
             SetLink { cost: Some(price.clone()), ..link("lte0") },
             SetLink { preference: Some(Preference::WhenNeeded), ..link("lte0") },
         ];
         for change in &changes {
-            assert!(change_link(&mut scheduling, change, &known).is_ok());
+            assert!(change_link(&mut scheduling, change, &known, Direction::Up).is_ok());
         }
         let wait = SetScheduler { when_full: Some(WhenFull::Wait), ..scheduler(Scheduler::Batcp) };
         assert!(change_scheduler(&mut scheduling, &wait).is_ok());
         assert!(change_scheduler(&mut scheduling, &scheduler(Scheduler::Batcp)).is_ok());
-        let expected = "scheduler  batcp (formula prose, when full wait)\n\
+        let expected = "scheduler  batcp (formula prose, packets wait for a full link)\n\
             link       lte0: cost 5 EUR/GB, use when-needed\n";
-        assert_eq!(shown(&scheduling), expected);
+        assert_eq!(shown(&scheduling, None), expected);
+        let shares = Importance { throughput: 0.2, cost: 0.8 };
+        let numbers = SetLink { importance: Some(shares), ..link("lte0") };
+        assert!(change_link(&mut scheduling, &numbers, &known, Direction::Up).is_ok());
+        scheduling.scheduler = Scheduler::Safire;
+        let expected = "peer       van\nscheduler  safire (k 1, 0 routes)\n\
+            link       lte0: cost 5 EUR/GB, throughput matters 0.2, cost 0.8\n\
+            note       the use of lte0 counts only for the scheduler batcp\n";
+        assert_eq!(shown(&scheduling, Some("van")), expected);
     }
 
     #[test]
@@ -204,21 +195,21 @@ mod tests {
         let mut scheduling = Scheduling::default();
         let misplaced =
             SetScheduler { formula: Some(Formula::Literal), ..scheduler(Scheduler::Natalie) };
-        let refused = [
-            change_scheduler(&mut scheduling, &misplaced),
-            change_link(&mut scheduling, &link("wlan"), &["wlan0".to_owned()]),
-            change_link(&mut scheduling, &link("wlan0"), &["wlan0".to_owned()]),
-            change_link(
-                &mut scheduling,
-                &SetLink { weight: Some(0.0), ..link("wlan0") },
-                &["wlan0".to_owned()],
-            ),
+        let changed = change_scheduler(&mut scheduling, &misplaced);
+        assert!(changed.is_err_and(|error| error.to_string().contains("--formula")));
+        let away = SetLink { direction: Some(Direction::Down), ..link("wlan0") };
+        let table = [
+            (link("wlan"), "did you mean `wlan0`?"),
+            (link("satellite"), "there are wlan0"),
+            (link("wlan0"), "--weight"),
+            (SetLink { weight: Some(0.0), ..link("wlan0") }, "give one of them more than zero"),
+            (away, "the direction of every link is the other one"),
         ];
-        let errors =
-            refused.map(|result| result.map_or_else(|error| error.to_string(), |()| String::new()));
-        assert!(errors[0].contains("--formula"), "{errors:?}");
-        assert!(errors[1].contains("did you mean `wlan0`?"), "{errors:?}");
-        assert!(errors[2].contains("--weight"), "{errors:?}");
-        assert!(errors[3].contains("nothing would be carried"), "{errors:?}");
+        for (change, expected) in table {
+            let mut scheduling = Scheduling::default();
+            let changed = change_link(&mut scheduling, &change, &["wlan0"], Direction::Up);
+            let error = changed.map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(error.contains(expected), "{change:?}: {error}");
+        }
     }
 }

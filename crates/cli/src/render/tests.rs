@@ -1,6 +1,7 @@
 use ropewalk_control::api::{
-    ConntrackStatus, DaemonStatus, DatagramTraffic, HandshakeCounters, LinkState, PolicyStatus,
-    PoolStatus, QueueStatus, ResequencerStatus, STATUS_VERSION, SessionStatus,
+    ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
+    LinkSpending, LinkState, PathStatus, PolicyStatus, PoolStatus, QueueStatus, ResequencerStatus,
+    STATUS_VERSION, SessionStatus,
 };
 use ropewalk_control::keys::PublicKey;
 
@@ -86,7 +87,43 @@ fn whatever_stands_in_it_a_status_has_eighty_columns() {
         link.in_flight = 65_535;
         link.up.rate_bps = 9.999e9;
         link.down.rate_bps = 9.999e9;
+        link.told = Some(
+            serde_json::from_str(
+                r#"{ "weight": 999999.5, "rate": "999 Mbit/s", "cost": "1000000000 EUR/GB",
+                     "importance": { "throughput": 0.125, "cost": 0.875 }, "direction": "both" }"#,
+            )
+            .unwrap(),
+        );
+        link.sensed = Some(SensedStatus {
+            capacity_told_bps: Some(9.999e9),
+            capacity_raw_bps: Some(9.999e9),
+            capacity_bps: Some(9.999e9),
+            available_raw_bps: Some(9.999e9),
+            available_bps: Some(9.999e9),
+            others_raw_bps: Some(9.999e9),
+            others_bps: Some(9.999e9),
+            throughput_raw_kbytes_s: Some(1.25e6),
+            throughput_kbytes_s: Some(1.25e6),
+            rtt_raw_ms: Some(12_345.6),
+            rtt_ms: Some(12_345.6),
+            loss_recent: Some(1.0),
+            loss_total: Some(1.0),
+        });
+        link.share = Some(ShareStatus {
+            share: Some(1.0),
+            weight: Some(9.999e9),
+            load: Some(1000.0),
+            flows: Some(32_768),
+            alpha_bps: Some(9.999e9),
+        });
     }
+    tunnel.flows =
+        Some(FlowTableStatus { active: u64::MAX, capacity: u64::MAX, given_up: u64::MAX });
+    tunnel.spending = Some(SpendingStatus {
+        unit: "sixteen-letters-".to_owned(),
+        amount: 1.8e19,
+        links: Vec::new(),
+    });
     let mut peers = proxy();
     for tunnel in &mut peers.tunnels {
         tunnel.peer = "x".repeat(64);
@@ -101,6 +138,147 @@ fn whatever_stands_in_it_a_status_has_eighty_columns() {
             }
         }
     }
+}
+
+#[test]
+fn what_a_scheduler_makes_of_the_links_is_shown_with_what_was_told() {
+    let told = |text: &str| Some(serde_json::from_str(text).unwrap());
+    let mut report = proxy();
+    let tunnel = &mut report.tunnels[0];
+    tunnel.policy.scheduler = "batcp".to_owned();
+    tunnel.policy.settings = Some("formula prose, a full link passes its turn".to_owned());
+    tunnel.policy.own = true;
+    tunnel.links[0].told = told(r#"{ "use": "first" }"#);
+    tunnel.links[0].share =
+        Some(ShareStatus { share: Some(0.75), load: Some(3.0), ..Default::default() });
+    tunnel.links[1].told = told(r#"{ "use": "when-needed", "cost": "5 EUR/GB" }"#);
+    let spending = |link: &str, price_per_gb, bytes, amount| LinkSpending {
+        link: link.to_owned(),
+        price_per_gb,
+        bytes,
+        amount,
+    };
+    tunnel.spending = Some(SpendingStatus {
+        unit: "EUR".to_owned(),
+        amount: 2.01,
+        links: vec![
+            spending("wwan0", 5.0, 400_000_000, 2.0),
+            spending("wwan1", 1.0, 10_000_000, 0.01),
+        ],
+    });
+    let shown = status(&report, true);
+    let expected = "\
+  sends by   batcp (formula prose, a full link passes its turn), ccid2, queue
+               100ms; settings of its own
+";
+    assert!(shown.contains(expected), "{shown}");
+    let expected = "\
+  spent      2.01 EUR since the daemon's start: 2.00 on wwan0 (381.5 MiB at 5
+               EUR/GB), 0.0100 on wwan1 (9.5 MiB at 1 EUR/GB)
+";
+    assert!(shown.contains(expected), "{shown}");
+    let shares = shown.split_once("How this end shares").unwrap().1;
+    let rows: Vec<Vec<_>> =
+        shares.lines().skip(1).take(3).map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["link", "share", "%", "load", "told"]);
+    assert_eq!(rows[1], ["wlan", "75.0", "3", "use", "first"]);
+    assert_eq!(rows[2], ["wwan0", "-", "-", "cost", "5", "EUR/GB,", "use", "when-needed"]);
+}
+
+#[test]
+fn each_scheduler_has_its_own_columns() {
+    let mut report = client();
+    let table = [
+        (ShareStatus { weight: Some(3.0), ..Default::default() }, vec!["weight"], "3"),
+        (ShareStatus { weight: Some(8.4e6), ..Default::default() }, vec!["weight"], "8.40 M"),
+        (
+            ShareStatus { flows: Some(12), alpha_bps: Some(1e6), ..Default::default() },
+            vec!["flows", "alpha Mbit/s"],
+            "12",
+        ),
+    ];
+    for (share, columns, value) in table {
+        report.tunnels[0].links[0].share = Some(share);
+        let shown = status(&report, false);
+        let shares = shown.split_once("How this end shares").unwrap().1;
+        for text in columns.iter().chain([&value]) {
+            assert!(shares.contains(text), "{text} is missing in\n{shown}");
+        }
+        assert!(!shares.contains("load"), "{shown}");
+    }
+}
+
+#[test]
+fn what_is_sensed_is_shown_raw_and_filtered_once_there_is_some() {
+    let mut report = client();
+    assert!(!status(&report, false).contains("Sensed"));
+    report.tunnels[0].links[0].sensed = Some(SensedStatus {
+        capacity_told_bps: Some(10e6),
+        capacity_raw_bps: Some(9.1e6),
+        capacity_bps: Some(9.5e6),
+        available_bps: Some(8e6),
+        throughput_raw_kbytes_s: Some(125.0),
+        throughput_kbytes_s: Some(250.0),
+        rtt_raw_ms: Some(31.0),
+        rtt_ms: Some(25.5),
+        loss_recent: Some(0.015),
+        ..Default::default()
+    });
+    let shown = status(&report, false);
+    let table = shown.split_once("Sensed").unwrap().1;
+    let row: Vec<_> = table.lines().nth(2).unwrap().split_whitespace().collect();
+    let expected =
+        ["wlan", "9.10", "10.00", "-", "8.00", "1.00", "2.00", "-", "-", "31.0", "25.5", "1.50"];
+    assert_eq!(row, expected, "{shown}");
+}
+
+#[test]
+fn flows_are_shown_with_their_links_and_what_is_left_out_is_said() {
+    let flow = |activity, source: &str, port, protocol, counted| FlowStatus {
+        hash: "0".repeat(16),
+        source: source.parse().unwrap(),
+        destination: "2001:db8:1111:2222:3333:4444:5555:6666".parse().unwrap(),
+        protocol,
+        source_port: port,
+        destination_port: port,
+        link: "wlan".to_owned(),
+        activity,
+        counted,
+    };
+    let mut report = FlowsReport {
+        peer: "van".to_owned(),
+        scheduler: "safire".to_owned(),
+        paths: vec![PathStatus {
+            link: "wlan".to_owned(),
+            flows: 41,
+            capacity_bps: Some(8e6),
+            loss_recent: 0.01,
+            ..Default::default()
+        }],
+        flows: vec![
+            flow(64, "fd12:3456:789a:1111:2222:3333:4444:5555", Some(65_535), Some(6), false),
+            flow(9, "10.77.0.2", None, None, true),
+        ],
+        left_out: 39,
+        table: Some(FlowTableStatus { active: 41, capacity: 32_768, given_up: 3 }),
+    };
+    let shown = flows(&report);
+    for text in [
+        "Flows to van: 41 active, room for 32768; 3 given up while active",
+        "8.00",
+        "64 (ended)",
+        "tcp",
+        "fragments",
+        "10.77.0.2",
+        "39 more, less active: see --top",
+    ] {
+        assert!(shown.contains(text), "{text} is missing in\n{shown}");
+    }
+    assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
+    report.table = None;
+    report.scheduler = "batcp".to_owned();
+    assert!(flows(&report).contains("the scheduler is batcp"));
+    assert!(flows(&report).contains("`ropewalk set scheduler safire`"));
 }
 
 #[test]
@@ -193,6 +371,9 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         keepalive_searching: true,
         up: DatagramTraffic { rate_bps: 520_000.0, datagrams: 1000, bytes: 1 << 20 },
         down: DatagramTraffic { rate_bps: 7_810_000.0, datagrams: 8000, bytes: 10 << 20 },
+        told: None,
+        share: None,
+        sensed: None,
     };
     let down = LinkStatus {
         id: None,
@@ -216,6 +397,9 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         keepalive_searching: false,
         up: DatagramTraffic::default(),
         down: DatagramTraffic::default(),
+        told: None,
+        share: None,
+        sensed: None,
     };
     TunnelStatus {
         peer: peer.to_owned(),
@@ -234,6 +418,8 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         }),
         policy: PolicyStatus {
             scheduler: "free-window".to_owned(),
+            settings: None,
+            own: false,
             controller: "ccid2".to_owned(),
             when_closed: "queue 100ms".to_owned(),
         },
@@ -252,6 +438,8 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             ..Default::default()
         },
         links: vec![up, down],
+        flows: None,
+        spending: None,
         drops: [("queue full".to_owned(), 2), ("never".to_owned(), 0)].into(),
     }
 }

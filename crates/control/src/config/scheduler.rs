@@ -7,6 +7,7 @@ use std::fmt;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::error::nearest;
 use super::value::Text;
 
 /// Which link takes the next packet.
@@ -219,6 +220,9 @@ pub struct Cost {
 /// Largest weight: beyond it nobody can mean a share.
 const MAX_WEIGHT: f64 = 1e6;
 
+/// Characters of the longest unit of money.
+const MAX_UNIT: usize = 16;
+
 /// Lowest and highest rate that can be told, bit/s: a modem, and more than a kernel forwards.
 const RATES: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 
@@ -260,6 +264,9 @@ impl Text for Cost {
         let amount: f64 = number.trim().parse().map_err(|_| bad())?;
         let unit =
             unit.trim().strip_suffix("/GB").filter(|unit| !unit.is_empty()).ok_or_else(bad)?;
+        if unit.chars().count() > MAX_UNIT || unit.chars().any(char::is_control) {
+            return Err(format!("`{text}`: a unit has at most {MAX_UNIT} printable characters"));
+        }
         if !(0.0..=1e9).contains(&amount) {
             return Err(format!("`{text}`: a price is from 0 to a thousand million"));
         }
@@ -366,6 +373,53 @@ impl Scheduling {
     }
 }
 
+impl Scheduling {
+    /// Whether it names only links that there can be, where all of them are `known`.
+    ///
+    /// # Errors
+    /// The first that does not exist, and what may have been meant.
+    pub fn check_links(&self, known: &[&str]) -> Result<(), SchedulingError> {
+        let unknown = |name: &str| {
+            let help = match nearest(name, known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {}", known.join(", ")),
+            };
+            format!("there is no link `{}`: {help}", name.escape_debug())
+        };
+        if let Some(name) = self.terms.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(SchedulingError { place: format!("link {name}"), problem: unknown(name) });
+        }
+        let mut routed = self.safire.routes.values().flatten();
+        match routed.find(|name| !known.contains(&name.as_str())) {
+            Some(name) => {
+                Err(SchedulingError { place: "safire".to_owned(), problem: unknown(name) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether one of these links would carry what the end that `sends` this way has to send.
+    ///
+    /// # Errors
+    /// None would, and why.
+    pub fn check_carries(&self, links: &[&str], sends: Direction) -> Result<(), SchedulingError> {
+        let terms = |name: &&&str| self.terms.get(**name);
+        let weighs = |name: &&&str| terms(name).and_then(|terms| terms.weight) != Some(0.0);
+        let goes = |name: &&&str| {
+            let way = terms(name).and_then(|terms| terms.direction).unwrap_or_default();
+            way == Direction::Both || way == sends
+        };
+        let problem = if links.is_empty() || links.iter().any(|name| weighs(&name) && goes(&name)) {
+            return Ok(());
+        } else if links.iter().any(|name| goes(&name)) {
+            "no link that may carry packets has a weight: give one of them more than zero"
+        } else {
+            "the direction of every link is the other one: nothing would be carried; set one to both"
+        };
+        Err(SchedulingError { place: "the links".to_owned(), problem: problem.to_owned() })
+    }
+}
+
 /// As many as the core takes.
 const MAX_ROUTES: usize = 64;
 
@@ -424,6 +478,36 @@ mod tests {
     }
 
     #[test]
+    fn links_that_there_are_not_or_that_carry_nothing_are_refused() {
+        let known = ["wlan", "lte"];
+        let table = [
+            ("terms.wlan.weight = 2", None),
+            (
+                "terms.wlna.weight = 2",
+                Some("link wlna: there is no link `wlna`: did you mean `wlan`?"),
+            ),
+            ("terms.satellite.weight = 2", Some("there are wlan, lte")),
+            ("safire.routes.\"10.0.0.0/8\" = [\"lt\"]", Some("safire: there is no link `lt`")),
+            ("terms.wlan.weight = 0", None),
+            ("terms.wlan.weight = 0\nterms.lte.direction = \"down\"", Some("has a weight")),
+            ("terms.wlan.direction = \"up\"\nterms.lte.direction = \"down\"", None),
+            (
+                "terms.wlan.direction = \"down\"\nterms.lte.direction = \"down\"",
+                Some("the direction of every link"),
+            ),
+        ];
+        for (text, expected) in table {
+            let scheduling = scheduling(text).unwrap();
+            let checked = scheduling
+                .check_links(&known)
+                .and_then(|()| scheduling.check_carries(&known, Direction::Up));
+            let error = checked.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(expected.unwrap_or_default()), "{text}: {error}");
+            assert_eq!(error.is_empty(), expected.is_none(), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_its_place_and_a_remedy() {
         let table = [
             ("terms.a.weight = -1", "link a: weight = -1"),
@@ -431,6 +515,7 @@ mod tests {
             ("terms.a.weight = 0\nterms.b.weight = 0", "all weights are zero"),
             ("terms.a.cost = \"5\"", "such as \"5 EUR/GB\""),
             ("terms.a.cost = \"5 EUR\"", "such as \"5 EUR/GB\""),
+            ("terms.a.cost = \"5 sixteen-and-more-letters/GB\"", "at most 16"),
             ("terms.a.cost = \"-5 EUR/GB\"", "a price is from 0"),
             ("terms.a.cost = \"5 EUR/GB\"\nterms.b.cost = \"5 USD/GB\"", "use one unit for all"),
             ("terms.a.rate = \"20\"", "such as \"20 Mbit/s\""),

@@ -13,7 +13,8 @@ use toml::Spanned;
 
 use super::error::ConfigError;
 use super::scheduler::{
-    BatcpSettings, LinkTerms, NatalieSettings, SafireSettings, Scheduler, Scheduling,
+    BatcpSettings, Direction, LinkTerms, NatalieSettings, SafireSettings, Scheduler, Scheduling,
+    SchedulingError,
 };
 use super::source::Source;
 use super::value::{Parsed, absolute, in_range};
@@ -274,18 +275,37 @@ impl TunnelFile {
             safire: self.safire.as_ref().map(|safire| safire.get_ref().clone()).unwrap_or_default(),
             terms: self.link.iter().map(terms).collect(),
         };
-        scheduling.check().map_err(|error| {
-            let link = error.place.strip_prefix("link ").and_then(|name| self.link.get(name));
-            let safire = self.safire.as_ref().filter(|_| error.place == "safire");
-            let first = self.link.values().next();
-            let spans =
-                [link.map(Spanned::span), safire.map(Spanned::span), first.map(Spanned::span)];
-            match spans.into_iter().flatten().next() {
-                Some(span) => source.error(span, &error.to_string()),
-                None => source.error_of_file(error.to_string()),
-            }
-        })?;
+        scheduling.check().map_err(|error| self.located(source, &error))?;
         Ok(scheduling)
+    }
+
+    /// Whether what was resolved fits these links, where they are all that there can be, at the end that `sends` this
+    /// way.
+    ///
+    /// # Errors
+    /// A name that is no link's, or no link carries what this end sends.
+    pub fn check_links(
+        &self,
+        source: &Source,
+        resolved: &Scheduling,
+        links: &[&str],
+        sends: Direction,
+    ) -> Result<(), ConfigError> {
+        let named = resolved.check_links(links);
+        let checked = named.and_then(|()| resolved.check_carries(links, sends));
+        checked.map_err(|error| self.located(source, &error))
+    }
+
+    /// The error where it stands in the file.
+    fn located(&self, source: &Source, error: &SchedulingError) -> ConfigError {
+        let link = error.place.strip_prefix("link ").and_then(|name| self.link.get(name));
+        let safire = self.safire.as_ref().filter(|_| error.place == "safire");
+        let first = self.link.values().next();
+        let spans = [link.map(Spanned::span), safire.map(Spanned::span), first.map(Spanned::span)];
+        match spans.into_iter().flatten().next() {
+            Some(span) => source.error(span, &error.to_string()),
+            None => source.error_of_file(error.to_string()),
+        }
     }
 
     fn controller(&self, source: &Source) -> Result<Controller, ConfigError> {

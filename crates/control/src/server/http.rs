@@ -7,7 +7,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, State};
-use axum::http::{Request as HttpRequest, StatusCode};
+use axum::http::{Request as HttpRequest, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::get;
@@ -19,8 +19,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::Desk;
 use super::socket::Bound;
-use crate::api::{ApiError, ErrorCode, Request, Response};
+use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, MAX_FLOWS, Request, Response};
 use crate::config::Scheduling;
+use crate::query;
 
 /// Connections at a time; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 32;
@@ -108,6 +109,7 @@ fn router(desk: Desk) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
+        .route("/v1/flows", get(flows))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(desk.clone(), authorize))
@@ -136,31 +138,51 @@ async fn authorize(
 
 /// `GET /v1/status`. The body is read, although it says nothing, so that a long one is refused.
 async fn status(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
-    match desk.ask(Request::Status).await {
-        Ok(answer) => document(answer),
-        Err(error) => refusal(&error),
-    }
+    answer(&desk, Ok(Request::Status)).await
 }
 
-/// `GET /v1/scheduling`.
-async fn scheduling(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
-    match desk.ask(Request::Scheduling).await {
-        Ok(answer) => document(answer),
-        Err(error) => refusal(&error),
-    }
+/// `GET /v1/scheduling`, of all or of `?peer=NAME`.
+async fn scheduling(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse {
+    let request = query::read(uri.query(), ["peer"]).map(|[peer]| Request::Scheduling { peer });
+    answer(&desk, request).await
 }
 
-/// `PUT /v1/scheduling`.
-async fn set_scheduling(State(desk): State<Desk>, body: Bytes) -> HttpResponse {
-    let bad = |message: String| refusal(&ApiError::new(ErrorCode::BadRequest, message));
-    let scheduling: Scheduling = match serde_json::from_slice(&body) {
-        Ok(scheduling) => scheduling,
-        Err(error) => return bad(error.to_string()),
+/// `PUT /v1/scheduling`, for all or for `?peer=NAME`.
+async fn set_scheduling(State(desk): State<Desk>, uri: Uri, body: Bytes) -> HttpResponse {
+    let read = || {
+        let [peer] = query::read(uri.query(), ["peer"])?;
+        let scheduling: Scheduling =
+            serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        scheduling.check().map_err(|error| error.to_string())?;
+        Ok(Request::SetScheduling { peer, scheduling: Box::new(scheduling) })
     };
-    if let Err(error) = scheduling.check() {
-        return bad(error.to_string());
-    }
-    match desk.ask(Request::SetScheduling(Box::new(scheduling))).await {
+    answer(&desk, read()).await
+}
+
+/// `GET /v1/flows`, towards `?peer=NAME`, at most `?limit=N`.
+async fn flows(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse {
+    let read = || {
+        let [peer, limit] = query::read(uri.query(), ["peer", "limit"])?;
+        let limit = match limit {
+            None => DEFAULT_FLOWS,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|limit| *limit <= MAX_FLOWS)
+                .ok_or_else(|| format!("limit={text} is no number from 0 to {MAX_FLOWS}"))?,
+        };
+        Ok(Request::Flows { peer, limit })
+    };
+    answer(&desk, read()).await
+}
+
+/// What the daemon says to a request, or what is wrong with it.
+async fn answer(desk: &Desk, request: Result<Request, String>) -> HttpResponse {
+    let answer = match request {
+        Ok(request) => desk.ask(request).await,
+        Err(message) => Err(ApiError::new(ErrorCode::BadRequest, message)),
+    };
+    match answer {
         Ok(answer) => document(answer),
         Err(error) => refusal(&error),
     }
@@ -170,6 +192,7 @@ fn document(answer: Response) -> HttpResponse {
     match answer {
         Response::Status(report) => Json(*report).into_response(),
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
+        Response::Flows(flows) => Json(*flows).into_response(),
     }
 }
 

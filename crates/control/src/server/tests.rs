@@ -9,8 +9,11 @@ use nix::unistd::{getegid, geteuid};
 use ropewalk_netlab::privilege::skipped;
 
 use super::*;
-use crate::api::{DaemonStatus, ErrorCode, Role, STATUS_VERSION, StatusReport};
+use crate::api::{
+    DEFAULT_FLOWS, DaemonStatus, ErrorCode, MAX_FLOWS, Role, STATUS_VERSION, StatusReport,
+};
 use crate::client::{ClientError, call_blocking};
+use crate::config::{Scheduler, Scheduling};
 
 #[test]
 fn a_status_goes_from_the_daemon_to_the_tool() {
@@ -183,6 +186,10 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         "GET /v1/status HTTP/1.1\r\nhost: x\r\ncontent-length: 70000\r\n\r\n{}",
         "y".repeat(70_000)
     );
+    let put = |body: &str| {
+        let len = body.len();
+        format!("PUT /v1/scheduling HTTP/1.1\r\nhost: x\r\ncontent-length: {len}\r\n\r\n{body}")
+    };
     let cases = [
         ("GET /v2/status HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
         ("GET /v1/../etc HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
@@ -191,6 +198,26 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         ("\0\0\0\0\r\n\r\n", "400", ""),
         (&*long_header, "431", ""),
         (&*long_body, "413", ""),
+        ("GET /v1/flows?limit=4097 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 0 to 4096"),
+        ("GET /v1/flows?limit=-1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 0 to 4096"),
+        ("GET /v1/flows?top=1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`peer`, `limit`"),
+        ("GET /v1/scheduling?pear=a HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`peer`"),
+        (&*put("{\"scheduler\":\"natali\"}"), "400", "natalie"),
+        (&*put("{\"terms\":{\"a\":{\"weight\":-1}}}"), "400", "link a: weight = -1"),
+        (&*put("{\"terms\":{\"a\":{\"weight\":1e999}}}"), "400", "number"),
+        (
+            &*put("{\"terms\":{\"a\":{\"weight\":0},\"b\":{\"weight\":0}}}"),
+            "400",
+            "weights are zero",
+        ),
+        (&*put("{\"terms\":{\"a\":{\"cost\":\"5\"}}}"), "400", "5 EUR/GB"),
+        (&*put("{\"terms\":{\"a\":{\"use\":\"sometimes\"}}}"), "400", "when-needed"),
+        (
+            &*put("{\"terms\":{\"a\":{\"importance\":{\"throughput\":0.5,\"cost\":0.6}}}}"),
+            "400",
+            "sum to 1",
+        ),
+        ("DELETE /v1/scheduling HTTP/1.1\r\nhost: x\r\n\r\n", "405", "PUT"),
     ];
     for (request, status, text) in cases {
         let shown = &request[..request.len().min(40)];
@@ -199,6 +226,48 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         assert!(answer.contains(text), "{shown:?}: {answer}");
     }
     assert!(commands.try_recv().is_err());
+}
+
+#[test]
+fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("proxy.sock");
+    let (server, mut commands) = Server::start(options(&socket)).unwrap();
+    let scheduling = Box::new(Scheduling { scheduler: Scheduler::Batcp, ..Scheduling::default() });
+    let daemon = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        while let Some(command) = commands.blocking_recv() {
+            let request = command.request.clone();
+            asked.push(request.clone());
+            command.answer(Ok(match request {
+                Request::Status => Response::Status(Box::new(status())),
+                Request::Scheduling { .. } => Response::Scheduling(Box::default()),
+                Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
+                Request::Flows { .. } => Response::Flows(Box::default()),
+            }));
+        }
+        asked
+    });
+    let peer = || Some("Käthes Bus & Bahn".to_owned());
+    let requests = [
+        Request::Scheduling { peer: None },
+        Request::Scheduling { peer: peer() },
+        Request::SetScheduling { peer: None, scheduling: scheduling.clone() },
+        Request::SetScheduling { peer: peer(), scheduling: scheduling.clone() },
+        Request::Flows { peer: None, limit: 0 },
+        Request::Flows { peer: peer(), limit: MAX_FLOWS },
+    ];
+    let answers: Vec<_> =
+        requests.iter().map(|request| call_blocking(&socket, request).unwrap()).collect();
+    assert_eq!(answers[1], Response::Scheduling(Box::default()));
+    assert_eq!(answers[3], Response::Scheduling(scheduling));
+    assert_eq!(answers[5], Response::Flows(Box::default()));
+    let plain = raw(&socket, b"GET /v1/flows HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert!(plain.starts_with("HTTP/1.1 200"), "{plain}");
+    drop(server);
+    let mut expected = requests.to_vec();
+    expected.push(Request::Flows { peer: None, limit: DEFAULT_FLOWS });
+    assert_eq!(daemon.join().unwrap(), expected);
 }
 
 #[test]

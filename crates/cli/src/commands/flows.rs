@@ -1,0 +1,20 @@
+//! `ropewalk flows`: which flow is on which link.
+
+use anyhow::Context as _;
+
+use super::ask;
+use crate::args::Flows;
+use crate::exit::{Failure, print};
+use crate::render;
+
+/// Asks the daemon and prints what it says.
+pub(crate) fn run(flows: &Flows) -> Result<(), Failure> {
+    let peer = flows.peer.as_deref();
+    let socket = ask::socket_for(flows.socket.as_deref(), peer);
+    let report = ask::flows(socket, peer, usize::from(flows.top))?;
+    if flows.json {
+        let json = serde_json::to_string_pretty(&report).context("cannot write it as JSON")?;
+        return print(&(json + "\n"));
+    }
+    print(&render::flows(&report))
+}

@@ -1,0 +1,156 @@
+//! How an end sends, in words: the same in `ropewalk status`, `ropewalk set` and `ropewalk check-config`.
+
+use super::scheduler::{LinkTerms, Scheduler, Scheduling, Weights, WhenFull};
+
+impl Scheduling {
+    /// The scheduler, and its settings where it has some.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self.settings_in_words() {
+            Some(settings) => format!("{} ({settings})", self.scheduler),
+            None => self.scheduler.to_string(),
+        }
+    }
+
+    /// The settings of the scheduler in force; `None`: it has none.
+    #[must_use]
+    pub fn settings_in_words(&self) -> Option<String> {
+        let when_full = |when_full| match when_full {
+            WhenFull::Pass => "a full link passes its turn",
+            WhenFull::Wait => "packets wait for a full link",
+        };
+        match self.scheduler {
+            Scheduler::FreeWindow | Scheduler::RoundRobin => None,
+            Scheduler::Natalie => {
+                let settings = &self.natalie;
+                Some(format!(
+                    "weights {}, count {}, {}",
+                    word(&settings.weights),
+                    word(&settings.count),
+                    when_full(settings.when_full)
+                ))
+            }
+            Scheduler::Batcp => {
+                let settings = &self.batcp;
+                let formula = word(&settings.formula);
+                Some(format!("formula {formula}, {}", when_full(settings.when_full)))
+            }
+            Scheduler::Safire => {
+                let settings = &self.safire;
+                Some(format!("k {}, {} routes", settings.k, settings.routes.len()))
+            }
+        }
+    }
+
+    /// What is said of links and changes nothing while this scheduler decides, with what would: a sentence each.
+    #[must_use]
+    pub fn without_effect(&self) -> Vec<String> {
+        let told = self.scheduler == Scheduler::Natalie && self.natalie.weights == Weights::Told;
+        let batcp = self.scheduler == Scheduler::Batcp;
+        let mut idle = Vec::new();
+        for (name, terms) in &self.terms {
+            if terms.weight.is_some_and(|weight| weight != 1.0) && !told {
+                idle.push(format!(
+                    "the weight of {name} counts only for the scheduler natalie with weights told"
+                ));
+            }
+            if (terms.preference.is_some() || terms.importance.is_some()) && !batcp {
+                idle.push(format!("the use of {name} counts only for the scheduler batcp"));
+            }
+        }
+        idle
+    }
+}
+
+impl LinkTerms {
+    /// What is said of the link; empty: nothing.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let importance = self.importance.map(|shares| {
+            format!("throughput matters {}, cost {}", shares.throughput, shares.cost)
+        });
+        let said = [
+            self.weight.map(|weight| format!("weight {weight}")),
+            self.rate.map(|rate| format!("rate {rate}")),
+            self.cost.as_ref().map(|cost| format!("cost {cost}")),
+            self.preference.map(|preference| format!("use {}", word(&preference))),
+            importance,
+            self.direction.map(|direction| format!("direction {}", word(&direction))),
+        ];
+        said.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A choice as the config file has it.
+fn word(choice: &impl serde::Serialize) -> String {
+    match serde_json::to_value(choice) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scheduling(text: &str) -> Scheduling {
+        toml::from_str(text).expect("valid settings")
+    }
+
+    #[test]
+    fn settings_are_said_in_words_where_there_are_some() {
+        let table = [
+            ("scheduler = \"free-window\"", "free-window"),
+            (
+                "scheduler = \"natalie\"",
+                "natalie (weights auto, count packets, a full link passes its turn)",
+            ),
+            (
+                "scheduler = \"natalie\"\nnatalie = { weights = \"told\", when_full = \"wait\" }",
+                "natalie (weights told, count packets, packets wait for a full link)",
+            ),
+            (
+                "scheduler = \"batcp\"\nbatcp.formula = \"literal\"",
+                "batcp (formula literal, a full link passes its turn)",
+            ),
+            (
+                "scheduler = \"safire\"\nsafire.routes.\"10.0.0.0/8\" = [\"a\"]",
+                "safire (k 1, 1 routes)",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(scheduling(text).in_words(), expected);
+        }
+    }
+
+    #[test]
+    fn all_that_is_said_of_a_link_is_shown() {
+        let told = scheduling(
+            "[terms.lte]\nweight = 3\nrate = \"20 Mbit/s\"\ncost = \"5 EUR/GB\"\ndirection = \"down\"\n\
+             importance = { throughput = 0.1, cost = 0.9 }",
+        );
+        assert_eq!(
+            told.terms["lte"].in_words(),
+            "weight 3, rate 20 Mbit/s, cost 5 EUR/GB, throughput matters 0.1, cost 0.9, direction down"
+        );
+        assert_eq!(LinkTerms::default().in_words(), "");
+    }
+
+    #[test]
+    fn what_changes_nothing_is_named_with_what_would() {
+        let said =
+            "terms.lte.weight = 3\nterms.lte.use = \"first\"\nterms.wlan.cost = \"1 EUR/GB\"";
+        let table = [
+            ("free-window", 2),
+            ("natalie", 2),
+            ("natalie\"\nnatalie.weights = \"told", 1),
+            ("batcp", 1),
+            ("safire", 2),
+        ];
+        for (scheduler, count) in table {
+            let idle = scheduling(&format!("scheduler = \"{scheduler}\"\n{said}")).without_effect();
+            assert_eq!(idle.len(), count, "{scheduler}: {idle:?}");
+        }
+    }
+}

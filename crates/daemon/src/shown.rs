@@ -1,0 +1,287 @@
+//! What the schedulers make of links and flows, and what the links cost, in the words of the control API.
+
+use ropewalk_control::api::{
+    ApiError, ErrorCode, FlowStatus, FlowTableStatus, FlowsReport, LinkSpending, PathStatus,
+    SensedStatus, ShareStatus, SpendingStatus,
+};
+use ropewalk_control::config::Scheduling;
+use ropewalk_control::config::scheduler::{LinkTerms, Scheduler};
+use ropewalk_proto::link::sensing::{Sensed, as_f64};
+use ropewalk_proto::packet::FiveTuple;
+use ropewalk_proto::sched::safire::Flow;
+use ropewalk_proto::tunnel::{
+    FlowCounts, FlowTables, Ledger, LinkShare, LinkState, LinkStats, PathRow,
+};
+use ropewalk_proto::units::{Bitrate, LinkId};
+use ropewalk_proto::wire::frame::shortened;
+
+use crate::status::millis;
+
+/// Bytes of a gigabyte, as providers count.
+const GIGABYTE: f64 = 1e9;
+
+/// What is said of the link of this name, of which the wire may have carried only the beginning.
+#[must_use]
+pub fn told(scheduling: &Scheduling, link: &str) -> Option<LinkTerms> {
+    let exact = scheduling.terms.get(link);
+    let short = || scheduling.terms.iter().find(|(name, _)| shortened(name).as_str() == link);
+    exact.or_else(|| short().map(|(_, terms)| terms)).cloned()
+}
+
+/// What the scheduler makes of a link beside `all` of its tunnel.
+#[must_use]
+pub fn share(scheduler: Scheduler, link: &LinkStats, all: &[LinkStats]) -> Option<ShareStatus> {
+    let LinkShare { weight, alpha, flows } = link.share;
+    match scheduler {
+        Scheduler::FreeWindow | Scheduler::RoundRobin => None,
+        Scheduler::Natalie | Scheduler::Batcp => {
+            let carries = |link: &LinkStats| link.carries && link.state == LinkState::Up;
+            let weight = weight.filter(|_| carries(link))?;
+            let round = all.iter().filter(|link| carries(link));
+            let sum: f64 = round.filter_map(|link| link.share.weight).sum();
+            let batcp = scheduler == Scheduler::Batcp;
+            Some(ShareStatus {
+                share: (sum > 0.0).then(|| weight / sum),
+                weight: (!batcp).then_some(weight),
+                load: batcp.then_some(weight),
+                ..ShareStatus::default()
+            })
+        }
+        Scheduler::Safire => {
+            Some(ShareStatus { flows, alpha_bps: alpha, ..ShareStatus::default() })
+        }
+    }
+}
+
+/// What is sensed of a link.
+#[must_use]
+pub fn sensed(sensed: &Sensed) -> SensedStatus {
+    let rate = |rate: Option<Bitrate>| rate.map(as_f64);
+    let kilobytes = |rate: Option<Bitrate>| rate.map(|rate| as_f64(rate) / 8e3);
+    SensedStatus {
+        capacity_told_bps: rate(sensed.told),
+        capacity_raw_bps: rate(sensed.capacity.raw),
+        capacity_bps: rate(sensed.capacity.filtered),
+        available_raw_bps: rate(sensed.available.raw),
+        available_bps: rate(sensed.available.filtered),
+        others_raw_bps: rate(sensed.others.raw),
+        others_bps: rate(sensed.others.filtered),
+        throughput_raw_kbytes_s: kilobytes(sensed.throughput.raw),
+        throughput_kbytes_s: kilobytes(sensed.throughput.filtered),
+        rtt_raw_ms: sensed.rtt.raw.map(millis),
+        rtt_ms: sensed.rtt.filtered.map(millis),
+        loss_recent: sensed.loss_recent,
+        loss_total: sensed.loss_total,
+    }
+}
+
+/// How full the flow table is.
+#[must_use]
+pub fn flow_table(counts: FlowCounts) -> FlowTableStatus {
+    FlowTableStatus {
+        active: counts.held as u64,
+        capacity: counts.capacity as u64,
+        given_up: counts.displaced,
+    }
+}
+
+/// What the links with a price cost; `None`: none has one.
+#[must_use]
+pub fn spending(scheduling: &Scheduling, ledger: &Ledger) -> Option<SpendingStatus> {
+    let mut unit = None;
+    let mut links = Vec::new();
+    for (name, terms) in &scheduling.terms {
+        let Some(cost) = &terms.cost else { continue };
+        let bytes = ledger.of(name).bytes();
+        #[expect(clippy::cast_precision_loss, reason = "money needs no 53 bits of precision")]
+        let amount = bytes as f64 / GIGABYTE * cost.amount;
+        links.push(LinkSpending { link: name.clone(), price_per_gb: cost.amount, bytes, amount });
+        // One for all, as the settings were checked.
+        unit.get_or_insert_with(|| cost.unit.clone());
+    }
+    let amount = links.iter().map(|link| link.amount).sum();
+    unit.map(|unit| SpendingStatus { unit, amount, links })
+}
+
+/// The tables of flow routing; without them (another scheduler, no session) an empty document. `known` gives a
+/// link's name and interface.
+#[must_use]
+pub fn flows(
+    peer: String,
+    scheduler: Scheduler,
+    tables: Option<&FlowTables>,
+    known: impl Fn(&PathRow) -> (String, Option<String>),
+) -> FlowsReport {
+    let report = FlowsReport { peer, scheduler: scheduler.to_string(), ..FlowsReport::default() };
+    let Some(tables) = tables else { return report };
+    let paths: Vec<_> = tables.paths.iter().map(|row| (row.id, path(row, known(row)))).collect();
+    let name = |id: LinkId| {
+        let path = paths.iter().find(|(known, _)| *known == id);
+        // It left, and nothing came of the flow since.
+        path.map_or_else(|| format!("link {id}"), |(_, path)| path.link.clone())
+    };
+    let flow = |(flow, tuple): &(Flow, FiveTuple)| flow_status(flow, tuple, name(flow.link));
+    FlowsReport {
+        flows: tables.flows.iter().map(flow).collect(),
+        left_out: tables.counts.held.saturating_sub(tables.flows.len()) as u64,
+        table: Some(flow_table(tables.counts)),
+        paths: paths.into_iter().map(|(_, path)| path).collect(),
+        ..report
+    }
+}
+
+fn path(row: &PathRow, (link, interface): (String, Option<String>)) -> PathStatus {
+    PathStatus {
+        link,
+        interface,
+        flows: row.flows,
+        capacity_bps: row.capacity,
+        rtt_ms: row.rtt.map(millis),
+        loss_recent: row.loss,
+        alpha_bps: row.alpha,
+    }
+}
+
+fn flow_status(flow: &Flow, tuple: &FiveTuple, link: String) -> FlowStatus {
+    FlowStatus {
+        hash: format!("{:016x}", flow.key.0),
+        source: tuple.source,
+        destination: tuple.destination,
+        protocol: tuple.protocol,
+        source_port: tuple.ports.map(|(source, _)| source),
+        destination_port: tuple.ports.map(|(_, destination)| destination),
+        link,
+        activity: flow.activity,
+        counted: flow.counted,
+    }
+}
+
+/// A client was asked for one of its peers.
+#[must_use]
+pub fn no_peers(peer: &str) -> ApiError {
+    let peer = peer.escape_debug();
+    let help = "only a proxy has peers; ask it, or leave the peer out";
+    ApiError::new(
+        ErrorCode::BadRequest,
+        format!("this is a client, not the proxy of `{peer}`: {help}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk_control::config::scheduler::Cost;
+    use ropewalk_proto::link::sensing::Reading;
+    use ropewalk_proto::packet::FlowKey;
+    use ropewalk_proto::sched::safire::FlowTable;
+    use ropewalk_proto::sched::{Life, PacketMeta};
+    use ropewalk_proto::time::{Duration, Instant};
+    use ropewalk_proto::tunnel::Metered;
+
+    #[test]
+    fn what_is_spent_is_bytes_both_ways_at_the_price_of_their_link() {
+        let price = |amount| LinkTerms {
+            cost: Some(Cost { amount, unit: "EUR".to_owned() }),
+            ..LinkTerms::default()
+        };
+        let mut scheduling = Scheduling::default();
+        scheduling.terms.insert("dsl".to_owned(), LinkTerms::default());
+        assert_eq!(spending(&scheduling, &Ledger::default()), None, "nobody told a price");
+        scheduling.terms.insert("lte".to_owned(), price(5.0));
+        scheduling.terms.insert("wlan".to_owned(), price(0.0));
+        let mut ledger = Ledger::default();
+        for (name, sent, received) in
+            [("lte", 100_000_000, 300_000_000), ("dsl", 1, 1), ("wlan", 7, 0)]
+        {
+            ledger.add(shortened(name), Metered { sent, received });
+        }
+        let spent = spending(&scheduling, &ledger).unwrap();
+        assert_eq!((spent.unit.as_str(), spent.amount), ("EUR", 2.0));
+        let links: Vec<_> =
+            spent.links.iter().map(|l| (l.link.as_str(), l.bytes, l.amount)).collect();
+        assert_eq!(links, [("lte", 400_000_000, 2.0), ("wlan", 7, 0.0)]);
+    }
+
+    #[test]
+    fn a_flow_table_is_told_of_by_names_and_what_is_left_out_is_counted() {
+        let flow = |key, link, counted: bool| {
+            let mut table = FlowTable::new(Instant::ZERO);
+            let mut packet = PacketMeta::of_len(100);
+            packet.flow = FlowKey(key);
+            packet.tuple.ports = Some((40_000, 443));
+            packet.tuple.protocol = Some(6);
+            if !counted {
+                packet.life = Life::Ends;
+            }
+            table.note(&packet, LinkId(link));
+            table.most_active(1)[0]
+        };
+        let row = PathRow {
+            id: LinkId(1),
+            name: shortened("wlan"),
+            flows: 1,
+            capacity: Some(8e6),
+            rtt: None,
+            loss: 0.01,
+            alpha: Some(1e6),
+        };
+        let tables = FlowTables {
+            paths: vec![row],
+            flows: vec![flow(0xab, 1, true), flow(2, 9, false)],
+            counts: FlowCounts { held: 5, capacity: 8, displaced: 3 },
+        };
+        let known = |row: &PathRow| (row.name.to_string(), Some("wlan0".to_owned()));
+        let report = flows("vps".to_owned(), Scheduler::Safire, Some(&tables), known);
+        assert_eq!((report.left_out, report.table.unwrap().given_up), (3, 3));
+        assert_eq!(report.paths[0].interface.as_deref(), Some("wlan0"));
+        let first = &report.flows[0];
+        assert_eq!((first.hash.as_str(), first.link.as_str()), ("00000000000000ab", "wlan"));
+        assert_eq!(
+            (first.destination_port, first.protocol, first.counted),
+            (Some(443), Some(6), true)
+        );
+        assert_eq!((report.flows[1].link.as_str(), report.flows[1].counted), ("link 9", false));
+        let none = flows("vps".to_owned(), Scheduler::Batcp, None, known);
+        assert_eq!((none.scheduler.as_str(), none.table, none.flows.len()), ("batcp", None, 0));
+    }
+
+    #[test]
+    fn what_is_sensed_has_its_unit_in_its_name() {
+        fn reading<T>(raw: T, filtered: T) -> Reading<T> {
+            Reading { raw: Some(raw), filtered: Some(filtered) }
+        }
+        let rates = |raw, filtered| reading(Bitrate::from_mbps(raw), Bitrate::from_mbps(filtered));
+        let told = Sensed {
+            told: Some(Bitrate::from_mbps(10)),
+            capacity: rates(9, 8),
+            available: rates(7, 6),
+            others: rates(2, 1),
+            throughput: rates(4, 5),
+            rtt: reading(Duration::from_millis(30), Duration::from_millis(25)),
+            loss_recent: Some(0.01),
+            loss_total: Some(0.02),
+        };
+        let shown = serde_json::to_value(sensed(&told)).unwrap();
+        let expected = serde_json::json!({
+            "capacity_told_bps": 10e6, "capacity_raw_bps": 9e6, "capacity_bps": 8e6,
+            "available_raw_bps": 7e6, "available_bps": 6e6,
+            "others_raw_bps": 2e6, "others_bps": 1e6,
+            "throughput_raw_kbytes_s": 500.0, "throughput_kbytes_s": 625.0,
+            "rtt_raw_ms": 30.0, "rtt_ms": 25.0,
+            "loss_recent": 0.01, "loss_total": 0.02,
+        });
+        assert_eq!(shown, expected);
+        let nothing = serde_json::to_value(sensed(&Sensed::default())).unwrap();
+        assert_eq!(nothing, serde_json::json!({}), "what is not known is absent");
+    }
+
+    #[test]
+    fn a_name_that_was_too_long_for_the_wire_still_has_its_terms() {
+        let mut scheduling = Scheduling::default();
+        let terms = LinkTerms { weight: Some(2.0), ..LinkTerms::default() };
+        scheduling.terms.insert("a-name-of-twenty-one".to_owned(), terms.clone());
+        assert_eq!(told(&scheduling, "a-name-of-twent"), Some(terms.clone()));
+        assert_eq!(told(&scheduling, "a-name-of-twenty-one"), Some(terms));
+        assert_eq!(told(&scheduling, "a-name-of"), None);
+    }
+}
