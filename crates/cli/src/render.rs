@@ -287,8 +287,16 @@ fn sensed(page: &mut Page, tunnel: &TunnelStatus) {
 
 /// A weight: a told one as it is, one in bits per second as a rate.
 fn weight(weight: f64) -> String {
-    // Nobody tells so large a weight, and no link is so slow.
-    if weight >= 1e4 { format!("{} M", megabits(weight)) } else { format!("{weight}") }
+    // A larger one cannot be told.
+    if weight > 1e6 {
+        return format!("{} M", megabits(weight));
+    }
+    let digits = if weight < 1e3 { 3 } else { 0 };
+    let text = format!("{weight:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
 }
 
 fn flow_table(table: &FlowTableStatus) -> String {

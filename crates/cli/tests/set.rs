@@ -66,11 +66,39 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
         assert_eq!(scheduler(&deployment.client_status(0).unwrap()), "safire");
         assert_eq!(scheduler(&deployment.proxy_status().unwrap()), "free-window");
         refuses(&client);
+        sends_to_one_otherwise(&folder.join("proxy.sock"), &mut stage);
     });
 }
 
+/// The proxy has one client; what is said of it is its own.
+fn sends_to_one_otherwise(socket: &Path, stage: &mut Stage) {
+    let status = stage.deployment().proxy_status().unwrap();
+    let name = status["tunnels"][0]["peer"].as_str().unwrap().to_owned();
+    let done = set(socket, &["scheduler", "safire", "--peer", &name]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let status = stage.deployment().proxy_status().unwrap();
+    let policy = &status["tunnels"][0]["policy"];
+    assert_eq!(
+        (policy["scheduler"].as_str(), policy["own"].as_bool()),
+        (Some("safire"), Some(true))
+    );
+    let general = text(&set(socket, &[]).stdout);
+    assert!(general.starts_with("scheduler  free-window"), "{general}");
+    let flows = Command::new(PROGRAM).args(["flows", "--json", "--socket"]).arg(socket).output();
+    let flows: serde_json::Value = serde_json::from_slice(&flows.unwrap().stdout).unwrap();
+    assert_eq!(
+        (flows["scheduler"].as_str(), flows["peer"].as_str()),
+        (Some("safire"), Some(&*name))
+    );
+    assert_eq!(flows["paths"].as_array().map(Vec::len), Some(2), "{flows}");
+    let done = set(socket, &["scheduler", "natalie", "--peer", "nobody"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(text(&done.stderr).contains("there is no peer `nobody`"), "{}", text(&done.stderr));
+}
+
 fn refuses(socket: &Path) {
-    let table: [(&[&str], i32, &str); 7] = [
+    let table: [(&[&str], i32, &str); 8] = [
+        (&["scheduler", "batcp", "--peer", "van"], 2, "this is a client"),
         (&["scheduler", "natali"], 2, "did you mean `natalie`?"),
         (&["scheduler", "batcp", "--weights", "told"], 2, "no meaning for the scheduler batcp"),
         (&["link", "wan7", "--weight", "1"], 2, "did you mean"),

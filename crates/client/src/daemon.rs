@@ -328,6 +328,13 @@ impl Daemon {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
         warnings.extend(self.news.unknown_interfaces(|_| true));
+        let links: Vec<_> = self.links.iter().map(|link| link.decision.name.as_str()).collect();
+        // Without links there is nothing to compare with, and that is told elsewhere.
+        if !links.is_empty()
+            && let Err(error) = self.config.tunnel.scheduling.check_links(&links)
+        {
+            warnings.push(format!("what is said of it has no effect at present: {error}"));
+        }
         let facts = Facts {
             now,
             started: self.started,

@@ -18,18 +18,12 @@ pub(crate) fn run(set: &Set) -> Result<(), Failure> {
     let socket = ask::socket_for(set.socket.as_deref(), peer);
     let mut scheduling = ask::scheduling(socket, peer, None)?;
     if let Some(what) = &set.what {
-        match what {
-            SetWhat::Scheduler(change) => change_scheduler(&mut scheduling, change)?,
-            SetWhat::Link(change) => {
-                let report = ask::status(socket)?;
-                let tunnels = report.tunnels.iter();
-                let asked = tunnels.filter(|tunnel| peer.is_none_or(|peer| tunnel.peer == peer));
-                let links = asked.flat_map(|tunnel| &tunnel.links);
-                let known: Vec<_> = links.map(|link| link.name.as_str()).collect();
-                change_link(&mut scheduling, change, &known, sends(report.daemon.role))?;
-            }
-        }
-        scheduling.check().map_err(|error| Failure::Usage(error.to_string()))?;
+        let report = ask::status(socket)?;
+        let tunnels = report.tunnels.iter();
+        let asked = tunnels.filter(|tunnel| peer.is_none_or(|peer| tunnel.peer == peer));
+        let links = asked.flat_map(|tunnel| &tunnel.links);
+        let known: Vec<_> = links.map(|link| link.name.as_str()).collect();
+        change(&mut scheduling, what, &known, sends(report.daemon.role))?;
         scheduling = ask::scheduling(socket, peer, Some(scheduling))?;
     }
     if set.json {
@@ -45,6 +39,21 @@ const fn sends(role: Role) -> Direction {
         Role::Client => Direction::Up,
         Role::Proxy => Direction::Down,
     }
+}
+
+/// Changes it as told, and checks that it makes sense then. `known`: the links that there are; `sends`: the way of what
+/// the daemon sends.
+fn change(
+    scheduling: &mut Scheduling,
+    what: &SetWhat,
+    known: &[&str],
+    sends: Direction,
+) -> Result<(), Failure> {
+    match what {
+        SetWhat::Scheduler(change) => change_scheduler(scheduling, change)?,
+        SetWhat::Link(change) => change_link(scheduling, change, known, sends)?,
+    }
+    scheduling.check().map_err(|error| Failure::Usage(error.to_string()))
 }
 
 fn change_scheduler(scheduling: &mut Scheduling, change: &SetScheduler) -> Result<(), Failure> {
@@ -143,7 +152,10 @@ fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
 mod tests {
     use ropewalk_control::config::scheduler::{Cost, Formula, Importance, Preference, WhenFull};
 
+    use clap::Parser as _;
+
     use super::*;
+    use crate::args::{Arguments, Command};
 
     fn scheduler(name: Scheduler) -> SetScheduler {
         SetScheduler { name, weights: None, count: None, when_full: None, formula: None, k: None }
@@ -188,6 +200,47 @@ mod tests {
             link       lte0: cost 5 EUR/GB, throughput matters 0.2, cost 0.8\n\
             note       the use of lte0 counts only for the scheduler batcp\n";
         assert_eq!(shown(&scheduling, Some("van")), expected);
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_what_to_write_wherever_it_is_found() {
+        let table = [
+            ("scheduler natali", "did you mean `natalie`?"),
+            ("scheduler fastest", "valid here: free-window, round-robin, natalie, batcp, safire"),
+            ("scheduler safire --k 0", "k is 0, and must be above zero"),
+            ("scheduler safire --k nan", "k is NaN, and must be above zero"),
+            ("link wlna0 --weight 1", "did you mean `wlan0`?"),
+            ("link wlan0 --weight -1", "link wlan0: weight = -1 is no number from 0"),
+            ("link wlan0 --weight nan", "link wlan0: weight = NaN is no number from 0"),
+            ("link wlan0 --weight 0", "give one of them more"),
+            ("link wlan0 --cost 5", "such as \"5 EUR/GB\""),
+            ("link wlan0 --cost 5USD/GB", "its cost is in USD, that of lte0 in EUR"),
+            ("link wlan0 --rate 20", "such as \"20 Mbit/s\""),
+            ("link wlan0 --importance 0.5,0.6", "must be shares that sum to 1"),
+            ("link wlan0 --importance nan,1", "must be shares that sum to 1"),
+            ("link wlan0 --importance 1", "two shares of one, such as 0.1,0.9"),
+            ("link wlan0 --use sometimes", "valid here: first, also, when-needed"),
+            ("link wlan0 --use first --importance 1,0", "cannot be used with"),
+            ("link wlan0 --direction sideways", "up, down, both"),
+            ("link wlan0", "say what"),
+        ];
+        for (written, expected) in table {
+            let words = ["ropewalk", "set"].into_iter().chain(written.split(' '));
+            let error = match Arguments::try_parse_from(words) {
+                Err(error) => error.to_string(),
+                Ok(Arguments { command: Command::Set(Set { what: Some(what), .. }), .. }) => {
+                    let mut scheduling: Scheduling = serde_json::from_str(
+                        r#"{ "terms": { "lte0": { "weight": 0, "cost": "5 EUR/GB" } } }"#,
+                    )
+                    .unwrap();
+                    let known = ["wlan0", "lte0"];
+                    let changed = change(&mut scheduling, &what, &known, Direction::Up);
+                    changed.map_or_else(|error| error.to_string(), |()| String::new())
+                }
+                Ok(other) => format!("{other:?}"),
+            };
+            assert!(error.contains(expected), "{written}: {error}");
+        }
     }
 
     #[test]

@@ -192,6 +192,12 @@ fn each_scheduler_has_its_own_columns() {
         (ShareStatus { weight: Some(3.0), ..Default::default() }, vec!["weight"], "3"),
         (ShareStatus { weight: Some(8.4e6), ..Default::default() }, vec!["weight"], "8.40 M"),
         (
+            ShareStatus { weight: Some(500_000.25), ..Default::default() },
+            vec!["weight"],
+            " 500000 ",
+        ),
+        (ShareStatus { weight: Some(0.25), ..Default::default() }, vec!["weight"], " 0.25 "),
+        (
             ShareStatus { flows: Some(12), alpha_bps: Some(1e6), ..Default::default() },
             vec!["flows", "alpha Mbit/s"],
             "12",

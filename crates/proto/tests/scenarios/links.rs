@@ -39,7 +39,7 @@ fn each_end_counts_bytes_as_a_provider_does_and_those_of_links_that_left() {
         let (client, proxy) = (client.ledger.of(&name), proxy.ledger.of(&name));
         let (down, up) = (link.down.counters(), link.up.counters());
         println!("{name}: {client:?} {proxy:?}, carried {down:?} {up:?}");
-        assert!(client.received > 100_000, "{client:?}");
+        assert!(client.received > 10_000, "{client:?}");
         for (counted, carried) in [(client.received, down), (proxy.received, up)] {
             // A report may still have been under way when the link left.
             assert!((0..200).contains(&(carried.delivered_bytes - counted)), "{name}: {counted}");
