@@ -348,6 +348,10 @@ fn path(page: &mut Page, link: &LinkStatus) {
 fn order(page: &mut Page, tunnel: &TunnelStatus) {
     let order = &tunnel.resequencer;
     page.gap();
+    if order.as_they_came > 0 {
+        page.line(0, &format!("Delivered here as they came: {} packets", order.as_they_came));
+        return;
+    }
     page.line(
         0,
         &format!(

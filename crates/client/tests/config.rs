@@ -273,6 +273,11 @@ fn mistakes_are_told_with_place_and_remedy() {
             "6:11: unknown value `none`",
             "did you mean `one`?",
         ),
+        (
+            "[tunnel.resequencer]\nenabled = false\nmax_wait = \"9ms\"",
+            "6:11: without a resequencer its other settings have no meaning",
+            "write enabled = true, or remove them",
+        ),
         ("[tun]\nmtu = 1279", "6:7: 1279 is outside 1280 to 9000 bytes", ""),
         (
             "[tun]\nname = \"a-name-much-too-long\"",

@@ -267,6 +267,9 @@ pub struct ResequencerStatus {
     pub held_bytes: u64,
     /// Delivered in order.
     pub in_order: u64,
+    /// Delivered as they came, where the config has nothing put in order.
+    #[serde(default)]
+    pub as_they_came: u64,
     /// Came after the wait for them had ended; delivered at once, out of order.
     pub late: u64,
     /// Came a second time; dropped.

@@ -37,6 +37,7 @@ pub fn tunnel(config: &TunnelConfig, sends: Direction) -> CoreConfig {
         ecn: config.ecn,
         rekey_after: config.rekey_after,
         reseq: reseq::Config {
+            enabled: config.resequencer.enabled,
             max_bytes: usize::try_from(config.resequencer.buffer_bytes).unwrap_or(usize::MAX),
             max_wait: config.resequencer.max_wait,
             release: match config.resequencer.release {
@@ -111,6 +112,7 @@ mod tests {
             rekey_after: Duration::from_secs(3),
             ..TunnelConfig::default()
         };
+        config.resequencer.enabled = false;
         config.resequencer.max_wait = Duration::from_millis(80);
         config.resequencer.buffer_bytes = 1 << 20;
         config.resequencer.release = Release::One;
@@ -121,6 +123,7 @@ mod tests {
         assert_eq!(core.queue.time, Duration::from_millis(20));
         assert!(!core.ecn);
         assert_eq!(core.rekey_after, Duration::from_secs(3));
+        assert!(!core.reseq.enabled);
         assert_eq!(core.reseq.max_wait, Duration::from_millis(80));
         assert_eq!(core.reseq.max_bytes, 1 << 20);
         assert_eq!(core.reseq.release, reseq::Release::One);

@@ -73,6 +73,7 @@ pub fn resequencer(stats: &reseq::Stats) -> ResequencerStatus {
         held: stats.held as u64,
         held_bytes: stats.held_bytes as u64,
         in_order: stats.in_order + stats.resequenced,
+        as_they_came: stats.as_they_came,
         late: stats.late,
         duplicate: stats.duplicates + stats.too_old,
         skipped_by_proof: stats.skipped_by_proof,

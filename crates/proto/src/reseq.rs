@@ -43,6 +43,9 @@
 //! no room for one ahead     | deliver, expect next | release the lowest until there is room
 //! ```
 //!
+//! With [`Config::enabled`] off there are no states: every packet is delivered as it comes, and nothing is held or
+//! skipped.
+//!
 //! Whenever nothing waits any more the state is `InOrder`. "Drain" delivers what directly follows;
 //! "release the lowest" skips the hole before it. In-order packets are delivered from where they were
 //! received: never stored, never copied.
@@ -110,6 +113,8 @@ pub enum Release {
 /// Bounds and choices of a [`Resequencer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// Whether packets are put in order; if not, each is delivered as it comes.
+    pub enabled: bool,
     /// Numbers the buffer spans, missing ones included; the most packets that can wait.
     pub max_packets: usize,
     /// Bytes that can wait.
@@ -123,6 +128,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            enabled: true,
             // 1 Gbit/s of full packets over links 150 ms apart; 400 KiB of slots while in use.
             max_packets: 16_384,
             // The same in bytes.
@@ -140,6 +146,8 @@ pub struct Stats {
     pub in_order: u64,
     /// Packets that waited and were delivered.
     pub resequenced: u64,
+    /// Packets delivered as they came, since nothing is put in order.
+    pub as_they_came: u64,
     /// Packets that came after their number was skipped: delivered at once, out of order.
     pub late: u64,
     /// Of these, packets whose number was skipped because it seemed proven lost. Zero as long as links
@@ -297,6 +305,9 @@ impl Resequencer {
         let claim = Claim { floor: claim, previous };
         self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
         self.next_unseen = self.next_unseen.max(claim.floor);
+        if !self.config.enabled {
+            return self.let_pass(now, arrival.kind, packet, out);
+        }
         match arrival.kind {
             ArrivalKind::Mark => self.settle(now, u64::MAX, out),
             ArrivalKind::Data { .. } => {
@@ -387,6 +398,24 @@ impl Resequencer {
     /// Gives that memory back.
     pub fn release_memory(&mut self) {
         self.buffer.release_memory();
+    }
+
+    /// Delivers a packet whatever its number is. None comes twice: it goes on one link, which lets no number in
+    /// twice.
+    fn let_pass(
+        &mut self,
+        now: Instant,
+        kind: ArrivalKind,
+        packet: &[u8],
+        out: &mut impl PacketSink,
+    ) {
+        // Nothing is missing below what was heard of, so nothing is ever skipped.
+        self.expected = self.next_unseen;
+        self.settle(now, u64::MAX, out);
+        if matches!(kind, ArrivalKind::Data { .. }) {
+            out.deliver(packet);
+            self.stats.as_they_came += 1;
+        }
     }
 
     /// Puts a packet in its place: out, into the buffer, or away.

@@ -63,6 +63,11 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     }
     assert!(!list.contains("Put in order"), "{list}");
     assert!(status(&report, true).contains("Put in order"));
+    let mut plain = client();
+    plain.tunnels[0].resequencer = ResequencerStatus { as_they_came: 7, ..Default::default() };
+    let plain = status(&plain, true);
+    assert!(plain.contains("Delivered here as they came: 7 packets"), "{plain}");
+    assert!(!plain.contains("Put in order"), "{plain}");
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub enum Cipher {
 /// How packets are put back in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResequencerConfig {
+    /// Whether they are; if not, each is delivered as it comes.
+    pub enabled: bool,
     /// Longest time a packet waits for those before it.
     pub max_wait: Duration,
     /// Most bytes held.
@@ -166,6 +168,7 @@ impl Default for WhenClosed {
 impl Default for ResequencerConfig {
     fn default() -> Self {
         Self {
+            enabled: true,
             max_wait: MAX_WAIT,
             buffer_bytes: DEFAULT_BUFFER.as_u64(),
             release: Release::default(),
@@ -229,9 +232,10 @@ enum WhenClosedName {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ResequencerFile {
+    enabled: Option<Spanned<bool>>,
     max_wait: Option<Spanned<Parsed<Duration>>>,
     buffer: Option<Spanned<Parsed<ByteSize>>>,
-    release: Release,
+    release: Option<Release>,
 }
 
 /// `[control]` as it stands in the file.
@@ -354,8 +358,16 @@ impl ResequencerFile {
                 return Err(source.error(size.span(), &message));
             }
         };
+        let enabled = self.enabled.as_ref().is_none_or(|enabled| *enabled.get_ref());
+        let idle = self.max_wait.is_some() || self.buffer.is_some() || self.release.is_some();
+        if let Some(off) = self.enabled.as_ref().filter(|_| !enabled && idle) {
+            return Err(source
+                .error(off.span(), "without a resequencer its other settings have no meaning")
+                .with_help("write enabled = true, or remove them"));
+        }
         let max_wait = bounded(source, self.max_wait.as_ref(), MAX_WAIT, MIN_WAIT, MAX_WAIT)?;
-        Ok(ResequencerConfig { max_wait, buffer_bytes, release: self.release })
+        let release = self.release.unwrap_or_default();
+        Ok(ResequencerConfig { enabled, max_wait, buffer_bytes, release })
     }
 }
 

@@ -434,3 +434,20 @@ fn buffers_are_recycled() {
     bench.reseq.release_memory();
     assert_eq!((bench.reseq.has_spare(), bench.reseq.spare_bytes()), (false, 0));
 }
+
+#[test]
+fn without_an_order_every_packet_comes_out_as_it_comes_in() {
+    let mut bench = Bench::new(Config { enabled: false, ..Config::default() });
+    for (link, global) in [(FAST, 0), (FAST, 3), (SLOW, 1), (FAST, 9), (SLOW, 2)] {
+        bench.data(link, global);
+    }
+    bench.mark(FAST, 12);
+    bench.data(SLOW, 10);
+    bench.reseq.link_down(bench.now, SLOW, &mut bench.out);
+    bench.reseq.link_left(bench.now, FAST, Some(99), &mut bench.out);
+    assert_eq!(bench.take(), [0, 3, 1, 9, 2, 10]);
+    let stats = bench.reseq.stats();
+    assert_eq!(stats, Stats { as_they_came: 6, ..Stats::default() });
+    assert_eq!((bench.reseq.poll_timeout(), bench.reseq.next_unseen()), (None, 12));
+    assert_eq!(bench.reseq.delay_spread(), Duration::from_millis(30), "links are still sensed");
+}
