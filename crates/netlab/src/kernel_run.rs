@@ -8,7 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_proto::units::Bitrate;
-use toml::Table;
 
 use crate::access::Access;
 use crate::address::{SERVER_V4, client_interface};
@@ -19,7 +18,7 @@ use crate::error::LabError;
 use crate::http::body_sha256;
 use crate::per_second::PerSecond;
 use crate::ping::{Ping, Pinged};
-use crate::scenario::file::{Direction, TrafficKind, TrafficSection, TunnelSection};
+use crate::scenario::file::{Direction, TrafficKind, TrafficSection};
 use crate::scenario::{Link, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stage::{CONGESTION, Progress, Stage};
@@ -73,7 +72,7 @@ pub fn run(
 ) -> Result<ScenarioReport, LabError> {
     progress.say("building the network");
     let mut stage = Stage::build(program, &network(scenario))?;
-    configure(&mut stage, &scenario.tunnel);
+    configure(&mut stage, scenario);
     let links = u8::try_from(scenario.links.len()).unwrap_or(u8::MAX);
     stage.start(0..links)?;
     let mtu = stage.settled_mtu()?;
@@ -122,29 +121,13 @@ fn network(scenario: &Scenario) -> TopologyConfig {
 }
 
 /// The words of the scenario are those of the config files.
-fn configure(stage: &mut Stage, section: &TunnelSection) {
-    let mut tunnel = Table::new();
-    let settings = [
-        ("scheduler", &section.scheduler),
-        ("controller", &section.controller),
-        ("when_closed", &section.when_closed),
-    ];
-    for (key, value) in settings {
-        if let Some(value) = value {
-            tunnel.insert(key.into(), value.clone().into());
-        }
-    }
-    if let Some(window) = section.fixed_window {
-        tunnel.insert("fixed_window".into(), i64::from(window).into());
-    }
-    if let Some(seconds) = section.rekey_s {
-        tunnel.insert("rekey_after".into(), format!("{:.0}ms", seconds * 1e3).into());
-    }
+fn configure(stage: &mut Stage, scenario: &Scenario) {
     let deployment = stage.deployment();
-    deployment.proxy_config().insert("tunnel".into(), tunnel.clone().into());
+    let tunnel = |sends| scenario.table(sends, client_interface);
+    deployment.proxy_config().insert("tunnel".into(), tunnel(Direction::Down).into());
     let client = deployment.client_config(0);
-    client.insert("tunnel".into(), tunnel.into());
-    if let Some(keepalive) = &section.keepalive {
+    client.insert("tunnel".into(), tunnel(Direction::Up).into());
+    if let Some(keepalive) = &scenario.tunnel.keepalive {
         client.insert("keepalive".into(), keepalive.clone().into());
     }
 }
@@ -309,12 +292,7 @@ impl Play<'_> {
 
     /// The links' initial rates in a direction.
     fn sum(&self, direction: Direction) -> Bitrate {
-        let course = |link: &Link| match direction {
-            Direction::Up => link.upstream.initial.rate.mean(),
-            Direction::Down | Direction::Both => link.downstream.initial.rate.mean(),
-        };
-        let bits = self.scenario.links.iter().filter_map(course).map(Bitrate::as_bps).sum();
-        Bitrate::from_bps(bits)
+        Bitrate::from_bps(self.scenario.rates(direction).map(Bitrate::as_bps).sum())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]

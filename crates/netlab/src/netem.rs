@@ -9,6 +9,9 @@
 //!    on a radio link;
 //! 4. the delay with its jitter.
 //!
+//! Others may send over the same queue and transmitter ([`Conditions::background`]): their packets take room and
+//! time from ours, and are gone behind it.
+//!
 //! Every moment is computed from the arrival and from departures in virtual time. A caller that
 //! polls late gets every packet late, but with the right `due`, and the rate stays exact.
 
@@ -21,6 +24,7 @@ use rand::rngs::SmallRng;
 use rand_distr::StandardNormal;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::time::{Instant, earliest};
+use ropewalk_proto::units::Bitrate;
 use serde::Serialize;
 
 use crate::loss::{Loss, LossState, chance};
@@ -30,6 +34,12 @@ pub use crate::queue::{QueueLimit, Rate};
 /// Packets between transmitter and receiver that a link holds at most; bounds the memory of a link
 /// without a rate. 100,000 full packets are 1.2 s at 1 Gbit/s.
 const MAX_IN_FLIGHT: usize = 100_000;
+
+/// The length of others' packets at IP level.
+const BACKGROUND_PACKET: u64 = 1500;
+
+/// Bytes of others that wait at most, however long the queue may be: a second at 80 Mbit/s.
+const MAX_BACKGROUND: u64 = 10_000_000;
 
 /// What a link does to packets. May be changed at any time.
 #[derive(Clone, PartialEq, Debug)]
@@ -47,6 +57,9 @@ pub struct Conditions {
     pub loss: Loss,
     /// How much may wait for a transmitter with a rate.
     pub queue: QueueLimit,
+    /// What others send over the same queue where there is a rate, in full packets whose gaps vary at random by half.
+    /// They lose nothing for our sake, so that what is there for us is the rate less this.
+    pub background: Bitrate,
     /// Which ECN-capable packets are marked.
     pub marking: Marking,
     /// The largest packet at IP level that passes, in bytes.
@@ -65,6 +78,7 @@ impl Default for Conditions {
             keep_order: true,
             loss: Loss::None,
             queue: QueueLimit::default(),
+            background: Bitrate::default(),
             marking: Marking::default(),
             mtu: u32::MAX,
             cut: None,
@@ -112,6 +126,8 @@ pub struct Counters {
     pub overflow: u64,
     /// Delivered with a CE mark that the link set.
     pub marked: u64,
+    /// Bytes of others that the link carried beside.
+    pub background_bytes: u64,
 }
 
 /// A packet that comes out.
@@ -136,7 +152,12 @@ pub struct Netem<T> {
     conditions: Conditions,
     /// What comes later, by time.
     changes: VecDeque<(Instant, Conditions)>,
-    queue: Bottleneck<T>,
+    /// What waits; `None` is a packet of others.
+    queue: Bottleneck<Option<T>>,
+    /// When others send their next packet.
+    background: Option<Instant>,
+    /// Bytes of theirs that wait.
+    background_waiting: u64,
     flight: BinaryHeap<InFlight<T>>,
     loss: LossState,
     rng: SmallRng,
@@ -153,8 +174,10 @@ impl<T> Netem<T> {
     /// A link that begins at `now`. The same seed and the same calls give the same result.
     #[must_use]
     pub fn new(now: Instant, conditions: Conditions, rng: SmallRng) -> Self {
-        Self {
+        let mut netem = Self {
             queue: Bottleneck::new(now, &conditions.rate),
+            background: None,
+            background_waiting: 0,
             conditions,
             changes: VecDeque::new(),
             flight: BinaryHeap::new(),
@@ -164,28 +187,55 @@ impl<T> Netem<T> {
             last_due: now,
             next_number: 0,
             counters: Counters::default(),
-        }
+        };
+        netem.background = netem.next_background(now);
+        netem
     }
 
     /// A packet of `size` bytes at IP level came.
     pub fn handle_packet(&mut self, now: Instant, payload: T, size: usize, ecn: Ecn) {
         self.advance(now);
         let size = size as u64;
-        let packet = Waiting { payload, size, ecn, arrived: self.clock };
         self.counters.received += 1;
         if self.conditions.cut.is_some() {
             self.counters.cut += 1;
         } else if size > u64::from(self.conditions.mtu) {
             self.counters.too_big += 1;
         } else if self.conditions.rate == Rate::Unlimited && self.queue.len() == 0 {
+            let packet = Waiting { payload, size, ecn, arrived: self.clock };
             self.depart(self.clock, packet, Duration::ZERO);
         } else {
+            let packet = Waiting { payload: Some(payload), size, ecn, arrived: self.clock };
             let limit = self.conditions.queue;
             let bytes = limit.bytes_at(&self.conditions.rate);
             if self.queue.push(self.clock, packet, bytes, limit.packets).is_err() {
                 self.counters.queue_full += 1;
             }
         }
+    }
+
+    /// When others send a packet that follows one of `at`; `None` while they send nothing.
+    fn next_background(&mut self, at: Instant) -> Option<Instant> {
+        let Conditions { background, ref rate, .. } = self.conditions;
+        if background == Bitrate::default() || *rate == Rate::Unlimited {
+            return None;
+        }
+        Some(at + background.time_for(BACKGROUND_PACKET).mul_f64(self.rng.random_range(0.5..1.5)))
+    }
+
+    /// Others send a packet. Ours leave them no less room: theirs have a limit of their own.
+    fn handle_background(&mut self, at: Instant) {
+        let size = BACKGROUND_PACKET;
+        let most = self.conditions.queue.bytes_at(&self.conditions.rate).min(MAX_BACKGROUND);
+        let has_room = self.background_waiting + size <= most;
+        let packet = Waiting { payload: None, size, ecn: Ecn::NotEct, arrived: at };
+        if self.conditions.cut.is_none()
+            && has_room
+            && self.queue.push(at, packet, u64::MAX, usize::MAX).is_ok()
+        {
+            self.background_waiting += size;
+        }
+        self.background = self.next_background(at);
     }
 
     /// The conditions change at once.
@@ -253,11 +303,25 @@ impl<T> Netem<T> {
         loop {
             let departure = self.queue.next_departure().filter(|&at| at <= self.clock);
             let change = self.changes.front().map(|(at, _)| *at).filter(|&at| at <= self.clock);
+            let background = self.background.filter(|&at| at <= self.clock);
             if let Some(at) = departure
-                && change.is_none_or(|change| at <= change)
+                && earliest(change, background).is_none_or(|other| at <= other)
                 && let Some((packet, waited)) = self.queue.pop()
             {
-                self.depart(at, packet, waited);
+                let Waiting { payload, size, ecn, arrived } = packet;
+                match payload {
+                    Some(payload) => {
+                        self.depart(at, Waiting { payload, size, ecn, arrived }, waited);
+                    }
+                    None => {
+                        self.background_waiting -= size;
+                        self.counters.background_bytes += size;
+                    }
+                }
+            } else if let Some(at) = background
+                && change.is_none_or(|change| at < change)
+            {
+                self.handle_background(at);
             } else if change.is_some()
                 && let Some((at, conditions)) = self.changes.pop_front()
             {
@@ -309,10 +373,17 @@ impl<T> Netem<T> {
         if conditions.cut == Some(Cut::Everything) {
             let before = self.flight.len();
             self.flight.retain(|packet| packet.due <= at);
-            self.counters.cut += (before - self.flight.len() + self.queue.clear()) as u64;
+            let waited = self.queue.clear().flatten().count();
+            self.background_waiting = 0;
+            self.counters.cut += (before - self.flight.len() + waited) as u64;
         }
         self.queue.set_rate(at, &conditions.rate);
+        let others = (conditions.background, conditions.rate == Rate::Unlimited);
+        let before = (self.conditions.background, self.conditions.rate == Rate::Unlimited);
         self.conditions = conditions;
+        if others != before {
+            self.background = self.next_background(at);
+        }
     }
 }
 

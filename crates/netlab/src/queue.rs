@@ -173,12 +173,10 @@ impl<T> Bottleneck<T> {
         }
     }
 
-    /// Forgets everything that waits and says how many packets that were.
-    pub(crate) fn clear(&mut self) -> usize {
-        let lost = self.waiting.len();
-        self.waiting.clear();
+    /// Takes out everything that waits.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = T> {
         (self.bytes, self.head) = (0, None);
-        lost
+        self.waiting.drain(..).map(|packet| packet.payload)
     }
 
     /// Begins to transmit the packet at the front, if there is one.
@@ -351,7 +349,7 @@ mod tests {
         assert!(queue.push(now, packet(1, 1, now), 9999, 1).is_err());
         assert!(queue.push(now, packet(1, 1, now), 1501, 2).is_ok());
         assert_eq!((queue.len(), queue.bytes()), (2, 1501));
-        assert_eq!(queue.clear(), 2);
+        assert_eq!(queue.clear().count(), 2);
         assert_eq!(queue.next_departure(), None);
     }
 }

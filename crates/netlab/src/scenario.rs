@@ -8,6 +8,7 @@
 mod capacity;
 pub mod file;
 mod rate;
+mod tunnel;
 mod value;
 
 use std::io;
@@ -22,7 +23,8 @@ use self::file::{
 };
 pub use self::rate::{Folders, TraceSource};
 use self::rate::{Rates, Way, delayed};
-use self::value::{milliseconds, positive_rate, seconds, share};
+pub use self::tunnel::UnknownSetting;
+use self::value::{background, milliseconds, positive_rate, seconds, share};
 use crate::loss::{GilbertElliott, Loss};
 use crate::netem::{Conditions, Cut, Marking, Netem, QueueLimit, Rate};
 use crate::trace::TraceError;
@@ -53,6 +55,8 @@ pub struct Scenario {
 pub struct Link {
     /// Its name.
     pub name: String,
+    /// Which way the tunnel sends packets on it.
+    pub direction: file::Direction,
     /// From the client.
     pub upstream: Course,
     /// To the client.
@@ -170,6 +174,11 @@ impl Scenario {
         for (number, traffic) in (1..).zip(&file.traffic) {
             check_traffic(&format!("traffic {number}"), traffic)?;
         }
+        if let Some(name) =
+            file.tunnel.link.keys().find(|name| links.iter().all(|l| l.name != **name))
+        {
+            return Err(invalid("tunnel", &format!("there is no link `{name}`")));
+        }
         for check in &file.checks {
             if check.minimum.is_none() && check.maximum.is_none() {
                 let place = format!("check `{}`", check.name);
@@ -219,6 +228,7 @@ impl Reader<'_> {
         let timeout = link.nat_udp_timeout_s.map(|s| seconds(&place, "nat_udp_timeout_s", s));
         Ok(Link {
             name: link.name.clone(),
+            direction: link.direction.unwrap_or_default(),
             upstream: self.course(&place, link, file::Direction::Up)?,
             downstream: self.course(&place, link, file::Direction::Down)?,
             nat_udp_timeout: timeout.transpose()?,
@@ -304,6 +314,9 @@ fn apply(
             Marking { probability: share(place, "mark_probability", probability)?, ..marking };
     }
     conditions.marking = marking;
+    if let Some(mbit) = settings.background_mbit {
+        conditions.background = background(place, mbit)?;
+    }
     Ok(())
 }
 

@@ -5,22 +5,21 @@
 //! [told as such](KERNEL_ONLY), so that one file serves both. The first traffic of a kind is the one that is
 //! told; the others are load.
 
+mod others;
 mod traffic;
 
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
-use ropewalk_proto::sched::WhenClosed;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::Bitrate;
 
 use crate::lab::Towards;
 use crate::netem::{Conditions, Netem};
 use crate::pair::{TunnelLab, link_config, tunnels};
-use crate::scenario::file::{Direction, TrafficKind, TrafficSection, TunnelSection};
-use crate::scenario::{Course, Link, Scenario};
+use crate::scenario::file::{Direction, TrafficKind, TrafficSection};
+use crate::scenario::{Course, Scenario, UnknownSetting};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stats::percent;
 use crate::stream::run_all;
@@ -45,22 +44,14 @@ const REST: Duration = Duration::from_secs(2);
 /// The congestion control of TCP here.
 const CONGESTION: &str = "cubic";
 
-/// A setting of the tunnel that does not exist.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("tunnel: {name} cannot be {value:?}")]
-pub struct UnknownSetting {
-    name: &'static str,
-    value: String,
-}
-
 /// Runs the scenario; the same file gives the same figures.
 ///
 /// # Errors
 /// A setting of the tunnel does not exist.
 pub fn run(scenario: &Scenario) -> Result<ScenarioReport, UnknownSetting> {
-    let config = settings(&scenario.tunnel)?;
-    let keepalive = keepalive(scenario.tunnel.keepalive.as_deref())?;
-    let mut lab = tunnels(&config, &config, scenario.seed);
+    let (client, proxy) = (scenario.core(Direction::Up)?, scenario.core(Direction::Down)?);
+    let keepalive = scenario.keepalive()?;
+    let mut lab = tunnels(&client, &proxy, scenario.seed);
     for link in &scenario.links {
         let (down, up) = (link.downstream.initial.clone(), link.upstream.initial.clone());
         let path = lab.add_link(down, up, scenario.seed);
@@ -70,45 +61,6 @@ pub fn run(scenario: &Scenario) -> Result<ScenarioReport, UnknownSetting> {
     lab.run_until(Instant::ZERO + SETTLING);
     begin(&mut lab, scenario);
     Ok(play(&mut lab, scenario))
-}
-
-fn settings(section: &TunnelSection) -> Result<TunnelConfig, UnknownSetting> {
-    let mut config = TunnelConfig::default();
-    if let Some(name) = &section.scheduler {
-        config.scheduler = name.parse().map_err(|_| unknown("scheduler", name))?;
-    }
-    if let Some(name) = &section.controller {
-        let window = section.fixed_window.map_or_else(String::new, |window| format!(":{window}"));
-        let name = format!("{name}{window}");
-        config.controller = name.parse().map_err(|_| unknown("controller", &name))?;
-    }
-    config.when_closed = match section.when_closed.as_deref() {
-        None => config.when_closed,
-        Some("queue") => WhenClosed::Queue,
-        Some("drop") => WhenClosed::Drop,
-        Some(other) => return Err(unknown("when_closed", other)),
-    };
-    if let Some(seconds) = section.rekey_s {
-        let time = Duration::try_from_secs_f64(seconds);
-        config.rekey_after = time.map_err(|_| unknown("rekey_s", &seconds.to_string()))?;
-    }
-    Ok(config)
-}
-
-fn keepalive(text: Option<&str>) -> Result<Keepalive, UnknownSetting> {
-    match text {
-        None => Ok(Keepalive::default()),
-        Some("off") => Ok(Keepalive::Off),
-        Some("auto") => Ok(Keepalive::Auto),
-        Some(text) => {
-            let every = humantime::parse_duration(text);
-            every.map(Keepalive::Every).map_err(|_| unknown("keepalive", text))
-        }
-    }
-}
-
-fn unknown(name: &'static str, value: &str) -> UnknownSetting {
-    UnknownSetting { name, value: value.to_owned() }
 }
 
 /// From this moment the links follow their courses, and the NATs forget.
@@ -226,11 +178,7 @@ fn note_tcp(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<
 
 /// The links' initial rates in a direction, Mbit/s.
 fn sum(scenario: &Scenario, direction: Direction) -> f64 {
-    let course = |link: &Link| match towards(direction) {
-        Towards::Proxy => link.upstream.initial.rate.mean(),
-        Towards::Client => link.downstream.initial.rate.mean(),
-    };
-    let bits: u64 = scenario.links.iter().filter_map(course).map(Bitrate::as_bps).sum();
+    let bits: u64 = scenario.rates(direction).map(Bitrate::as_bps).sum();
     #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
     let mbit = bits as f64 / 1e6;
     mbit
@@ -310,6 +258,51 @@ mod tests {
         }
         let down = run(&scenario(&file("down"))).unwrap();
         assert!(down.value("seconds_to_reuse") < 5.0, "{down:?}");
+    }
+
+    #[test]
+    fn what_others_send_is_counted_and_weighs() {
+        let file = |weights: &str| {
+            format!(
+                "name = 'shared'\n\
+                 links = [{{ name = 'a', rtt_ms = 20, both = {{ rate_mbit = 5, queue_ms = 100 }},\
+                    changes = [{{ at_s = 0, down = {{ background_mbit = 4 }} }}] }},\
+                 {{ name = 'b', rtt_ms = 20, both = {{ rate_mbit = 5, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'udp', rate_mbit = 5, duration_s = 20 }}]\n\
+                 [tunnel]\nscheduler = 'natalie'\ncontroller = 'fixed'\nrates_told = true\n\
+                 natalie = {{ weights = '{weights}', when_full = 'wait' }}"
+            )
+        };
+        let lost = |weights| run(&scenario(&file(weights))).unwrap().value("udp_lost_percent");
+        let (auto, told) = (lost("auto"), lost("told"));
+        assert!(auto < 5.0 && told > 20.0, "{auto} {told}");
+    }
+
+    #[test]
+    fn told_rates_and_directions_make_a_link_that_waits_beside_one_that_is_idle() {
+        let file = r#"
+            name = "told"
+            links = [
+                { name = "a", direction = "down", both = { rate_mbit = 4, queue_ms = 100, delay_ms = 5 } },
+                { name = "b", direction = "down", both = { rate_mbit = 2, queue_ms = 100, delay_ms = 40 } },
+                { name = "acks", direction = "up", both = { rate_mbit = 1, queue_ms = 100 } },
+            ]
+            traffic = [{ kind = "udp", rate_mbit = 3, duration_s = 10 }, { kind = "ping", duration_s = 9 }]
+            [tunnel]
+            scheduler = "natalie"
+            controller = "fixed"
+            rates_told = true
+            resequencer = { enabled = false }
+            natalie = { weights = "told", when_full = "wait" }
+            link = { a = { weight = 1 }, b = { weight = 3 } }
+        "#;
+        let report = run(&scenario(file)).unwrap();
+        let share = |link: &str| report.share_percent[link];
+        assert!((23.0..30.0).contains(&share("a")) && share("acks") < 5.0, "{report:?}");
+        // Three quarters do not fit into 2 Mbit/s.
+        assert!((2.5..2.7).contains(&report.value("udp_mbit")), "{report:?}");
+        assert!(report.value("in_order_percent") < 95.0, "nothing is put in order: {report:?}");
+        assert!(report.value("ping_lost_percent") < 40.0, "{report:?}");
     }
 
     #[test]

@@ -298,3 +298,52 @@ fn time_that_runs_backwards_is_taken_as_no_time() {
     let out: Vec<_> = std::iter::from_fn(|| link.poll_packet(Instant::from_millis(99))).collect();
     assert_eq!(out.last().unwrap().due, Instant::from_millis(12));
 }
+
+#[test]
+fn others_take_their_part_of_the_transmitter_and_come_out_nowhere() {
+    let ours = |background: u64, change: Option<u64>| {
+        let conditions = Conditions {
+            background: Bitrate::from_mbps(background),
+            queue: QueueLimit::of_time(Duration::from_millis(100)),
+            ..fixed(10)
+        };
+        let mut link = link(conditions.clone());
+        if let Some(mbit) = change {
+            let other = Conditions { background: Bitrate::from_mbps(mbit), ..conditions };
+            link.plan_change(Instant::from_millis(5_000), other);
+        }
+        // As much as the link carries, for ten seconds: a packet every 1.2 ms.
+        for number in 0..8_333 {
+            let now = Instant::from_micros(1_200 * number);
+            link.handle_packet(now, number, 1500, Ecn::NotEct);
+            while link.poll_packet(now).is_some() {}
+        }
+        let counters = link.counters();
+        assert!(counters.received >= counters.delivered + counters.queue_full);
+        let mbit = |bytes: u64| bytes as f64 * 8.0 / 1e7;
+        (mbit(counters.delivered_bytes), mbit(counters.background_bytes))
+    };
+    let (alone, nothing) = ours(0, None);
+    assert!((9.9..10.1).contains(&alone) && nothing == 0.0, "{alone} {nothing}");
+    let (left, theirs) = ours(4, None);
+    assert!((5.9..6.2).contains(&left) && (3.9..4.1).contains(&theirs), "{left} {theirs}");
+    let (more, less) = ours(4, Some(0));
+    assert!((7.9..8.2).contains(&more) && (1.9..2.1).contains(&less), "{more} {less}");
+    let (nothing, all) = ours(20, None);
+    assert!(nothing < 0.5 && all > 9.5, "{nothing} {all}");
+}
+
+#[test]
+fn what_others_send_on_an_idle_link_delays_the_next_packet_as_it_would() {
+    let mut link = link(Conditions { background: Bitrate::from_mbps(30), ..fixed(10) });
+    // For a second three times what the link carries: two seconds of it wait.
+    link.handle_packet(Instant::from_millis(1_000), 0, 1500, Ecn::NotEct);
+    let (at, delivery) = loop {
+        let at = link.poll_timeout().expect("it is under way");
+        if let Some(delivery) = link.poll_packet(at) {
+            break (at, delivery);
+        }
+    };
+    assert_eq!(delivery.due, at);
+    assert!((2_900_000..3_100_000).contains(&at.as_micros()), "{at:?}");
+}

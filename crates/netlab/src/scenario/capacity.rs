@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ropewalk_proto::time::Instant;
+use ropewalk_proto::units::Bitrate;
 
 use super::Course;
 use crate::netem::{Conditions, Rate};
@@ -17,8 +18,15 @@ struct Stretch<'a> {
 }
 
 impl Course {
-    /// Capacity in each of so many seconds from a moment of the scenario on, Mbit/s at IP level; infinite
-    /// where nothing limits.
+    /// Whether others send on it at some time.
+    #[must_use]
+    pub fn has_background(&self) -> bool {
+        let conditions = self.changes.iter().map(|(_, conditions)| conditions);
+        conditions.chain([&self.initial]).any(|now| now.background != Bitrate::default())
+    }
+
+    /// Capacity in each of so many seconds from a moment of the scenario on, without what others send, Mbit/s at
+    /// IP level; infinite where nothing limits.
     #[must_use]
     pub fn capacity(&self, since: Duration, seconds: u32) -> Vec<f64> {
         let stretches = self.stretches();
@@ -57,14 +65,17 @@ impl Stretch<'_> {
         if self.conditions.cut.is_some() {
             return 0.0;
         }
-        match &self.conditions.rate {
+        let seconds = to.since(from).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
+        let of = |rate: Bitrate| rate.as_bps() as f64 / 1e6 * seconds;
+        let whole = match &self.conditions.rate {
             Rate::Unlimited => f64::INFINITY,
-            #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
-            Rate::Fixed(rate) => rate.as_bps() as f64 / 1e6 * to.since(from).as_secs_f64(),
+            Rate::Fixed(rate) => of(*rate),
             #[expect(clippy::cast_precision_loss, reason = "a second has few opportunities")]
             Rate::Trace(trace) => {
                 trace.count_between(self.origin, from, to) as f64 * OPPORTUNITY_MBIT
             }
-        }
+        };
+        (whole - of(self.conditions.background)).max(0.0)
     }
 }

@@ -1,9 +1,10 @@
 //! What stands in a scenario file. Every unit is part of the name; a name that does not belong
 //! there is an error with line and column.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::generate::Kind;
 use crate::profile::Profile;
@@ -48,6 +49,8 @@ pub struct LinkSection {
     pub name: String,
     /// A kind of link to begin with; a perfect cable if absent.
     pub profile: Option<Profile>,
+    /// Which way the tunnel sends packets on it; both if absent. Reports and the like go both ways.
+    pub direction: Option<Direction>,
     /// Half of it is the delay of each direction.
     pub rtt_ms: Option<f64>,
     /// For both directions.
@@ -79,6 +82,7 @@ impl LinkSection {
         Self {
             name: other.name.clone(),
             profile: other.profile.or(self.profile),
+            direction: other.direction.or(self.direction),
             rtt_ms: other.rtt_ms.or(self.rtt_ms),
             both: settings(&self.both, &other.both),
             up: settings(&self.up, &other.up),
@@ -110,6 +114,7 @@ impl SettingsSection {
             mtu: other.mtu.or(self.mtu),
             mark_above_ms: other.mark_above_ms.or(self.mark_above_ms),
             mark_probability: other.mark_probability.or(self.mark_probability),
+            background_mbit: other.background_mbit.or(self.background_mbit),
         }
     }
 
@@ -151,6 +156,8 @@ pub struct SettingsSection {
     pub mark_above_ms: Option<f64>,
     /// And at random with this probability.
     pub mark_probability: Option<f64>,
+    /// What others send over the same queue, at IP level in packets of 1500 bytes; nothing if never set.
+    pub background_mbit: Option<f64>,
 }
 
 /// `loss = 0.01`, `loss = { mean = 0.02, burst = 4 }` or the four parameters of the chain.
@@ -221,7 +228,7 @@ pub struct ChangeSection {
 }
 
 /// A direction, seen from the client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// To the proxy.
@@ -298,6 +305,64 @@ pub struct TunnelSection {
     pub keepalive: Option<String>,
     /// Between two rekeys.
     pub rekey_s: Option<f64>,
+    /// How packets are put in order.
+    pub resequencer: Option<ResequencerSection>,
+    /// Settings of the scheduler `natalie`.
+    pub natalie: Option<NatalieSection>,
+    /// What is said of links, by name.
+    #[serde(default)]
+    pub link: BTreeMap<String, TermsSection>,
+    /// Whether both ends are told what each link carries: its mean rate at the beginning.
+    #[serde(default)]
+    pub rates_told: bool,
+}
+
+/// `[tunnel.resequencer]`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResequencerSection {
+    /// Whether packets are put in order; if not, they are delivered as they come.
+    pub enabled: bool,
+}
+
+/// `[tunnel.natalie]`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NatalieSection {
+    /// Where the weights come from.
+    pub weights: Weights,
+    /// What happens when the link whose turn it is has no room.
+    pub when_full: WhenFull,
+}
+
+/// Where weights come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weights {
+    /// From what is sensed of the links.
+    #[default]
+    Auto,
+    /// From what is said of them.
+    Told,
+}
+
+/// What happens when the link whose turn it is has no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// The next link with room takes the turn.
+    #[default]
+    Pass,
+    /// The packet waits for that link.
+    Wait,
+}
+
+/// `[tunnel.link.NAME]`
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TermsSection {
+    /// Its share for told weights; 1 if absent.
+    pub weight: Option<f64>,
 }
 
 /// What must come out: a measured value within bounds.

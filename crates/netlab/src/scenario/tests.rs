@@ -289,3 +289,17 @@ fn a_check_holds_within_its_bounds() {
         assert_eq!(check(bounds.0, bounds.1).holds(value), expected, "{bounds:?} {value}");
     }
 }
+
+#[test]
+fn what_others_send_is_taken_from_the_capacity() {
+    let scenario = with_link(
+        "both = { rate_mbit = 5 }\nchanges = [\
+         { at_s = 1, down = { background_mbit = 4 } }, { at_s = 2.5, down = { background_mbit = 0 } },\
+         { at_s = 3, down = { background_mbit = 9 } }]",
+    );
+    let link = &scenario.unwrap().links[0];
+    assert_eq!(link.downstream.capacity(Duration::ZERO, 4), [5.0, 1.0, 3.0, 0.0]);
+    assert!(link.downstream.has_background() && !link.upstream.has_background());
+    let error = with_link("both = { rate_mbit = 5, background_mbit = -1 }").unwrap_err();
+    assert_eq!(error.to_string(), "link `a`: background_mbit cannot be -1");
+}

@@ -36,3 +36,12 @@ pub(super) fn share(place: &str, name: &str, value: f64) -> Result<f64, Scenario
     }
     Err(invalid(place, &format!("{name} must be between 0 and 1, not {value}")))
 }
+
+/// What others send; none at all is legal.
+pub(super) fn background(place: &str, mbit: f64) -> Result<Bitrate, ScenarioError> {
+    if mbit == 0.0 {
+        return Ok(Bitrate::default());
+    }
+    positive_rate(place, mbit)
+        .map_err(|_| invalid(place, &format!("background_mbit cannot be {mbit}")))
+}

@@ -6,6 +6,7 @@ use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::LinkState;
 use ropewalk_proto::units::Bitrate;
 
+use super::others::Others;
 use super::{CONGESTION, sum};
 use crate::lab::Towards;
 use crate::limit::UDP_HEADERS;
@@ -36,6 +37,7 @@ pub(super) struct Traffic<'a> {
     pub(super) streams: Vec<Stream>,
     pub(super) tcp_sections: Vec<&'a TrafficSection>,
     pub(super) flows: Vec<TcpFlow>,
+    others: Others,
 }
 
 impl<'a> Traffic<'a> {
@@ -82,6 +84,7 @@ impl<'a> Traffic<'a> {
         while lab.now < end && !self.is_over(lab.now) {
             let next = end.min(lab.now + POLL);
             run_all(lab, &mut self.streams, &mut self.flows, next);
+            self.others.count(lab);
         }
     }
 
