@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ropewalk_netlab::scenario::{Scenario, TraceSource};
+use ropewalk_netlab::scenario::file::Direction;
+use ropewalk_netlab::scenario::{Link, Scenario, TraceSource};
 
 /// What each link of a point could carry downstream in each second of a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,13 +16,17 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Of links of which at least one follows a trace, else `None`.
+    /// Of links of which at least one follows a trace or is shared with others, else `None`.
     #[must_use]
     pub fn of(scenario: &Scenario, from: Duration, seconds: u32) -> Option<Self> {
-        let mut sources = scenario.links.iter().flat_map(|link| &link.downstream.traces).peekable();
-        sources.peek()?;
+        let courses = || scenario.links.iter().map(|link| &link.downstream);
+        if courses().all(|course| course.traces.is_empty() && !course.has_background()) {
+            return None;
+        }
+        let mut sources = courses().flat_map(|course| &course.traces);
         let recorded = sources.any(|source| matches!(source, TraceSource::Recorded(_)));
-        let links = scenario.links.iter();
+        let carry = |link: &&Link| link.direction.includes(Direction::Down);
+        let links = scenario.links.iter().filter(carry);
         let links = links.map(|link| (link.name.clone(), link.downstream.capacity(from, seconds)));
         Some(Self { links: links.collect(), recorded })
     }
@@ -38,10 +43,10 @@ impl Capacity {
         self.links.get(link).map_or(0.0, |seconds| mean(seconds))
     }
 
-    /// The most payload per second that links can carry, of which `share` gives the payload's part in a
+    /// The most payload in each second that links can carry, of which `share` gives the payload's part in a
     /// link's capacity, where no more than `offered_mbit` is sent.
     #[must_use]
-    pub fn limit_mbit(&self, share: &BTreeMap<String, f64>, offered_mbit: f64) -> f64 {
+    pub fn limits_mbit(&self, share: &BTreeMap<String, f64>, offered_mbit: f64) -> Vec<f64> {
         let seconds = self.links.values().map(Vec::len).max().unwrap_or_default();
         let carried = |second: usize| {
             let parts = share
@@ -49,7 +54,7 @@ impl Capacity {
                 .filter_map(|(link, part)| Some(part * self.links.get(link)?.get(second)?));
             parts.sum::<f64>().min(offered_mbit)
         };
-        mean(&(0..seconds).map(carried).collect::<Vec<_>>())
+        (0..seconds).map(carried).collect()
     }
 }
 
@@ -89,8 +94,19 @@ mod tests {
         let links = [("a".to_owned(), vec![10.0, 0.0]), ("b".to_owned(), vec![10.0, 2.0])];
         let capacity = Capacity { links: links.into(), recorded: false };
         let share = [("a".to_owned(), 0.9), ("b".to_owned(), 0.5)];
-        assert_eq!(capacity.limit_mbit(&share.clone().into(), f64::INFINITY), (14.0 + 1.0) / 2.0);
-        assert_eq!(capacity.limit_mbit(&share.into(), 8.0), (8.0 + 1.0) / 2.0);
-        assert_eq!(capacity.limit_mbit(&[("a".to_owned(), 0.9)].into(), 8.0), 4.0);
+        assert_eq!(capacity.limits_mbit(&share.clone().into(), f64::INFINITY), [14.0, 1.0]);
+        assert_eq!(capacity.limits_mbit(&share.into(), 8.0), [8.0, 1.0]);
+        assert_eq!(capacity.limits_mbit(&[("a".to_owned(), 0.9)].into(), 8.0), [8.0, 0.0]);
+    }
+
+    #[test]
+    fn links_shared_with_others_have_what_those_leave() {
+        let text = "name = 'x'\nlinks = [{ name = 'a', down = { rate_mbit = 4 },\n\
+            changes = [{ at_s = 1, down = { background_mbit = 3 } }] },\n\
+            { name = 'acks', direction = 'up', down = { rate_mbit = 9 } }]";
+        let scenario = Scenario::parse(text, Path::new(".")).unwrap();
+        let capacity = Capacity::of(&scenario, Duration::ZERO, 3).unwrap();
+        assert_eq!(capacity.links, [("a".to_owned(), vec![4.0, 1.0, 1.0])].into());
+        assert!(!capacity.recorded);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use ropewalk_netlab::scenario::file::{LinkSection, ScenarioFile, TunnelSection};
+use ropewalk_netlab::scenario::file::{Direction, LinkSection, ScenarioFile, TunnelSection};
 use ropewalk_netlab::scenario::{Folders, Link, Scenario};
 use ropewalk_proto::units::Bitrate;
 
 use crate::error::BadInput;
-use crate::file::{CheckSection, Effort, ExperimentFile, PointSection};
+use crate::file::{CheckSection, Effort, ExperimentFile, GroupSection, PointSection, Uses};
 use crate::results::{LinkSummary, Mode, rounded};
 
 /// An experiment.
@@ -28,9 +28,11 @@ pub struct Point {
     pub label: String,
     /// For a picture.
     pub value: f64,
+    /// The group it belongs to, where there are groups.
+    pub group: Option<String>,
     /// All its links.
     pub links: Vec<LinkSection>,
-    /// What they are like downstream.
+    /// What those that carry packets downstream are like there.
     pub summaries: Vec<LinkSummary>,
 }
 
@@ -67,16 +69,28 @@ impl Experiment {
     }
 }
 
-/// The points with their links.
+/// The points with their links: all of each group.
 fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Fault> {
-    let point = |section: &toml::Spanned<PointSection>| {
+    let point = |group: Option<&GroupSection>, section: &toml::Spanned<PointSection>| {
         let PointSection { label, value, links } = section.get_ref();
-        let links = together(&file.links, links);
+        let label = group.map_or_else(|| label.clone(), |group| grouped(group, label));
+        let common = together(&file.links, group.map_or(&[], |group| &group.links));
+        let links = together(&common, links);
         let summaries = summaries(&links, traces)
             .map_err(|problem| (section.span().start, format!("point `{label}`: {problem}")))?;
-        Ok(Point { label: label.clone(), value: *value, links, summaries })
+        let group = group.map(|group| group.label.clone());
+        Ok(Point { label, value: *value, group, links, summaries })
     };
-    file.points.iter().map(point).collect()
+    let of = |group| file.points.iter().map(move |section| point(group, section));
+    match file.groups.is_empty() {
+        true => of(None).collect(),
+        false => file.groups.iter().map(Some).flat_map(of).collect(),
+    }
+}
+
+/// The label of a point in a group.
+fn grouped(group: &GroupSection, point: &str) -> String {
+    format!("{}, {point}", group.label)
 }
 
 /// The links in common, changed and added to by those of a point.
@@ -105,7 +119,8 @@ fn summaries(links: &[LinkSection], traces: Folders<'_>) -> Result<Vec<LinkSumma
     let scenario = Scenario::from_file(file, traces).map_err(|error| error.to_string())?;
     let known =
         |link: &Link| summary(link).ok_or_else(|| format!("link `{}` needs rate_mbit", link.name));
-    scenario.links.iter().map(known).collect()
+    let carry = |link: &&Link| link.direction.includes(Direction::Down);
+    scenario.links.iter().filter(carry).map(known).collect()
 }
 
 /// `None` where it has no rate.
@@ -125,13 +140,24 @@ fn summary(link: &Link) -> Option<LinkSummary> {
 
 /// Whether what names something of the file names something that is there.
 fn check_names(file: &ExperimentFile) -> Result<(), Fault> {
-    let points: Vec<&str> = file.points.iter().map(|p| p.get_ref().label.as_str()).collect();
-    let series: Vec<&str> = file.series.iter().map(|series| series.name.as_str()).collect();
-    for (place, point) in file.points.iter().enumerate() {
-        let label = &point.get_ref().label;
-        if points[..place].contains(&label.as_str()) {
-            return Err((point.span().start, format!("label: `{label}` is there twice")));
+    let labels: Vec<String> = match file.groups.is_empty() {
+        true => file.points.iter().map(|point| point.get_ref().label.clone()).collect(),
+        false => {
+            let of = |group| file.points.iter().map(move |p| grouped(group, &p.get_ref().label));
+            file.groups.iter().flat_map(of).collect()
         }
+    };
+    let points: Vec<&str> = labels.iter().map(String::as_str).collect();
+    let series: Vec<&str> = file.series.iter().map(|series| series.name.as_str()).collect();
+    for (place, label) in points.iter().enumerate() {
+        if points[..place].contains(label) {
+            let at = file.points[place % file.points.len()].span().start;
+            return Err((at, format!("label: `{label}` is there twice")));
+        }
+    }
+    if let Some(series) = file.series.iter().find(|s| !s.weights.is_empty() && s.uses != Uses::All)
+    {
+        return Err((0, format!("series `{}` has either `uses` or `weights`", series.name)));
     }
     for effort in [&file.simulated, &file.real] {
         for (key, chosen, known) in
@@ -225,5 +251,55 @@ mod tests {
         let text = FILE.replace("both = { rate_mbit = 3, loss = 0.1 }", "rtt_ms = 1");
         let problem = open(&text).unwrap_err().to_string();
         assert!(problem.contains("line 13: point `both`: link `b` needs rate_mbit"), "{problem}");
+    }
+
+    #[test]
+    fn each_group_has_all_points_and_a_point_wins_over_its_group() {
+        let text = FILE.replace(
+            "series =",
+            "groups = [
+                { label = \"slow\", links = [{ name = \"a\", both = { rate_mbit = 1 } }] },
+                { label = \"lossy\", links = [{ name = \"b\", both = { loss = 0.2, rate_mbit = 7 } }] },
+            ]
+            series =",
+        );
+        let text = text.replace("points = [\"both\"]", "points = [\"slow, both\"]");
+        let experiment = open(&text).unwrap();
+        let seen: Vec<_> = experiment
+            .points
+            .iter()
+            .map(|point| {
+                let links = point.summaries.iter().map(|link| (link.rate_mbit, link.loss));
+                (point.label.as_str(), point.group.as_deref(), links.collect::<Vec<_>>())
+            })
+            .collect();
+        let [slow, lossy] = [Some("slow"), Some("lossy")];
+        let expected = [
+            ("slow, one", slow, vec![(1.0, 0.0)]),
+            ("slow, both", slow, vec![(1.0, 0.0), (3.0, 0.1)]),
+            ("lossy, one", lossy, vec![(5.0, 0.0), (7.0, 0.2)]),
+            ("lossy, both", lossy, vec![(5.0, 0.0), (3.0, 0.1)]),
+        ];
+        assert_eq!(seen, expected);
+        assert!(open(&FILE.replace("\"both\"]", "\"slow, both\"]")).is_err(), "no such point");
+    }
+
+    #[test]
+    fn a_link_for_the_other_way_is_no_part_of_the_sum() {
+        let text = FILE.replace("rtt_ms = 10,", "rtt_ms = 10, direction = \"up\",");
+        let experiment = open(&text).unwrap();
+        let names = |point: usize| -> Vec<&str> {
+            experiment.points[point].summaries.iter().map(|link| link.name.as_str()).collect()
+        };
+        assert_eq!((names(0), names(1)), (vec![], vec!["b"]));
+        assert_eq!(experiment.points[1].links.len(), 2, "it is there all the same");
+    }
+
+    #[test]
+    fn weights_beside_a_choice_of_links_are_refused() {
+        let series = "{ name = \"default\", uses = \"best-alone\", weights = [{ a = 1 }] }";
+        let problem =
+            open(&FILE.replace("{ name = \"default\" }", series)).unwrap_err().to_string();
+        assert!(problem.contains("either `uses` or `weights`"), "{problem}");
     }
 }

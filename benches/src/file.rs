@@ -1,6 +1,8 @@
 //! What stands in an experiment file. Links and settings of the tunnel are the sections of a scenario
 //! file (`ropewalk_netlab::scenario`); `benches/README.md` explains the others by example.
 
+use std::collections::BTreeMap;
+
 use ropewalk_netlab::scenario::file::{LinkSection, TunnelSection};
 use serde::Deserialize;
 use toml::Spanned;
@@ -32,6 +34,12 @@ pub struct ExperimentFile {
     pub links: Vec<LinkSection>,
     /// `[[points]]`
     pub points: Vec<Spanned<PointSection>>,
+    /// `[[groups]]`: each has all points.
+    #[serde(default)]
+    pub groups: Vec<GroupSection>,
+    /// Whether pictures show what came second by second.
+    #[serde(default)]
+    pub by_second: bool,
     /// `[[series]]`
     pub series: Vec<SeriesSection>,
     /// `[[checks]]`
@@ -68,6 +76,17 @@ pub struct PointSection {
     pub links: Vec<LinkSection>,
 }
 
+/// Points that have something in common, with a picture of their own.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSection {
+    /// Once in the file; it begins the labels of its points.
+    pub label: String,
+    /// What its links have beyond those in common, by name; what a point says of them wins.
+    #[serde(default)]
+    pub links: Vec<LinkSection>,
+}
+
 /// One curve.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,6 +99,9 @@ pub struct SeriesSection {
     /// How the tunnel is set; the daemons' default if absent.
     #[serde(default)]
     pub tunnel: TunnelSection,
+    /// Weights of links by name, of which each is tried; those that carried most count.
+    #[serde(default)]
+    pub weights: Vec<BTreeMap<String, f64>>,
 }
 
 /// Which links a series uses.
@@ -113,6 +135,8 @@ pub struct CheckSection {
     pub at_least: Option<f64>,
     /// At least what this other series has at the same point with the same traffic.
     pub at_least_series: Option<String>,
+    /// Or this share of it; all if absent.
+    pub share: Option<f64>,
     /// At most this.
     pub at_most: Option<f64>,
     /// Whether the worst run counts in place of the median.

@@ -9,7 +9,7 @@ use ropewalk_proto::config::TunnelConfig;
 use crate::capacity::{Capacity, mean};
 use crate::file::CheckSection;
 use crate::plan::{Candidate, PlannedCase};
-use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, rounded};
+use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, Tried, rounded};
 
 /// Names of a scenario's report that mean the same here; what stands for the traffic is left out.
 const COMMON: [&str; 6] =
@@ -29,6 +29,17 @@ const OWN: [(&str, &str); 7] = [
 const SUM: &str = "sum_mbit";
 /// And the most payload that those used could.
 const LIMIT: &str = "limit_mbit";
+/// Seconds in a row in which a run got less than [`DIP`] of what the links could carry in each, the longest; where links
+/// vary.
+const LONGEST_DIP: &str = "longest_dip_s";
+const DIP: f64 = 0.9;
+/// The second from which on the mean of [`SETTLED`] stays within [`NEAR`] of the limit; absent where there is none, and
+/// where links vary.
+const CONVERGED: &str = "converged_after_s";
+const SETTLED: usize = 10;
+const NEAR: f64 = 0.05;
+/// Seconds in which the windows open.
+const OPENING: usize = 2;
 /// With the link's name, what it could carry in each second, where links vary.
 pub const CAPACITY: &str = "capacity_mbit_";
 
@@ -73,8 +84,13 @@ pub fn run_of(
         note(ours, report.value(&format!("{prefix}_{theirs}")));
     }
     let mtu = inner_mtu(report.value("inner_mtu"));
+    let seconds = report.per_second.get(prefix).map_or(&[][..], Vec::as_slice);
     let (sum, limit) = match capacity {
-        None => (case.sum_mbit, limit_mbit(&candidate.summaries, case.traffic, mtu)),
+        None => {
+            let limit = limit_mbit(&candidate.summaries, case.traffic, mtu);
+            note(CONVERGED, converged(seconds, limit).unwrap_or(f64::NAN));
+            (case.sum_mbit, limit)
+        }
         Some(capacity) => {
             let share = |link: &LinkSummary| {
                 let whole = LinkSummary { rate_mbit: 1.0, ..link.clone() };
@@ -83,7 +99,9 @@ pub fn run_of(
             let shares = candidate.summaries.iter().map(share).collect();
             let udp = case.traffic == Traffic::Udp;
             let offered = if udp { candidate.offered_mbit } else { f64::INFINITY };
-            let (sum, limit) = (capacity.sum_mbit(), capacity.limit_mbit(&shares, offered));
+            let limits = capacity.limits_mbit(&shares, offered);
+            note(LONGEST_DIP, longest_dip(seconds, &limits));
+            let (sum, limit) = (capacity.sum_mbit(), mean(&limits));
             note(SUM, sum);
             note(LIMIT, limit);
             (sum, limit)
@@ -122,6 +140,27 @@ pub fn run_of(
     }
 }
 
+/// See [`CONVERGED`].
+fn converged(seconds: &[f64], limit: f64) -> Option<f64> {
+    let near = |window: &[f64]| (mean(window) - limit).abs() <= NEAR * limit;
+    let settled = seconds.windows(SETTLED).rev().take_while(|window| near(window)).count();
+    #[expect(clippy::cast_precision_loss, reason = "a run has few seconds")]
+    let after = || (seconds.len() + 1 - SETTLED - settled) as f64;
+    (settled > 0).then(after)
+}
+
+/// See [`LONGEST_DIP`].
+fn longest_dip(seconds: &[f64], limits: &[f64]) -> f64 {
+    let low = seconds.iter().zip(limits).skip(OPENING).map(|(came, most)| *came < DIP * most);
+    let mut longest = 0;
+    let mut row = 0;
+    for low in low {
+        row = if low { row + 1 } else { 0 };
+        longest = longest.max(row);
+    }
+    f64::from(longest)
+}
+
 /// The inner MTU measured, or that of IPv4 paths with the largest packets that the tunnel tries.
 fn inner_mtu(measured: f64) -> u16 {
     let usual = TunnelConfig::default().max_mtu - TUNNEL_OVERHEAD;
@@ -135,11 +174,15 @@ fn inner_mtu(measured: f64) -> u16 {
 #[must_use]
 pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
     let goodput = |runs: &[Run]| spread(runs, "goodput_mbit").map_or(0.0, |spread| spread.median);
-    let best = case
-        .candidates
-        .iter()
-        .zip(runs)
-        .max_by(|(_, one), (_, other)| goodput(one).total_cmp(&goodput(other)));
+    let best = (0..runs.len())
+        .max_by(|one, other| goodput(&runs[*one]).total_cmp(&goodput(&runs[*other])));
+    let tried = case.candidates.iter().zip(&runs).enumerate();
+    let tried = tried.filter_map(|(place, (candidate, runs))| {
+        let (name, best) = (candidate.name.clone()?, best == Some(place));
+        Some(Tried { name, goodput_mbit: spread(runs, "goodput_mbit"), best })
+    });
+    let tried = tried.collect();
+    let best = case.candidates.iter().zip(runs).nth(best.unwrap_or_default());
     let (links, runs) = best.map_or_else(
         || (Vec::new(), Vec::new()),
         |(candidate, runs)| (summaries(candidate, &runs), runs),
@@ -164,6 +207,7 @@ pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
         seconds: case.seconds,
         planned_runs: case.runs,
         runs,
+        tried,
         summary,
         checks: Vec::new(),
     }
@@ -213,7 +257,7 @@ fn outcome(check: &CheckSection, case: &Case, cases: &[Case]) -> Checked {
                 && other.traffic == case.traffic
         };
         let other = cases.iter().find(same)?.summary.get(&check.value)?;
-        Some(other.median)
+        Some(rounded(check.share.unwrap_or(1.0) * other.median))
     });
     let at_least = check.at_least.into_iter().chain(other).reduce(f64::max);
     let unknown = check.at_least_series.is_some() && other.is_none();
@@ -283,7 +327,7 @@ mod tests {
         let summary = spread(&runs, "goodput_mbit").map(|spread| ("goodput_mbit".into(), spread));
         Case {
             id: series.to_owned(),
-            point: Point { axis: "x".into(), label: "1".into(), value: 1.0 },
+            point: Point { axis: "x".into(), label: "1".into(), value: 1.0, group: None },
             series: series.to_owned(),
             traffic: Traffic::Udp,
             links: Vec::new(),
@@ -292,6 +336,7 @@ mod tests {
             seconds: 1.0,
             planned_runs: runs.len(),
             runs,
+            tried: Vec::new(),
             summary: summary.into_iter().collect(),
             checks: Vec::new(),
         }
@@ -309,6 +354,7 @@ mod tests {
             value: "goodput_mbit".into(),
             at_least: None,
             at_least_series: None,
+            share: None,
             at_most: None,
             each_run: false,
         };
@@ -324,8 +370,33 @@ mod tests {
         assert_eq!(held(&worst, 0), (Some(7.0), None, false));
         let against = CheckSection { at_least_series: Some("single".into()), ..base.clone() };
         assert_eq!(held(&against, 0), (Some(6.0), Some(5.5), true));
+        let part = CheckSection { share: Some(1.1), ..against };
+        assert_eq!(held(&part, 0), (Some(6.0), Some(6.05), false));
         let unknown = CheckSection { at_least_series: Some("void".into()), ..base };
         assert_eq!(held(&unknown, 0), (Some(6.0), None, false));
         assert_eq!(held(&median, 2), (None, Some(6.0), false));
+    }
+
+    #[test]
+    fn a_run_converges_in_the_second_from_which_on_it_stays_near_its_limit() {
+        let of = |low: usize, high: usize, end: f64| {
+            let mut seconds = vec![5.0; low];
+            seconds.extend(vec![9.8; high]);
+            seconds.push(end);
+            converged(&seconds, 10.0)
+        };
+        assert_eq!(of(0, 30, 9.8), Some(0.0));
+        // Nine good seconds beside one of 5 have a mean of 9.32; all ten are needed.
+        assert_eq!(of(20, 30, 9.8), Some(20.0));
+        assert_eq!(of(20, 30, 0.0), None, "the last ten are not near");
+        assert_eq!(of(3, 5, 9.8), None, "fewer than ten");
+    }
+
+    #[test]
+    fn a_dip_is_as_long_as_seconds_in_a_row_are_far_below_what_there_is() {
+        let limits = [10.0, 10.0, 10.0, 10.0, 5.0, 5.0, 10.0, 10.0, 10.0];
+        let dip = |seconds: &[f64]| longest_dip(seconds, &limits);
+        assert_eq!(dip(&[0.0, 0.0, 9.5, 9.1, 4.6, 5.2, 9.0, 9.9, 9.9]), 0.0, "windows open first");
+        assert_eq!(dip(&[9.5, 9.5, 8.9, 9.5, 4.4, 4.4, 9.5, 3.0, 9.5]), 2.0);
     }
 }

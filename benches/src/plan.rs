@@ -1,12 +1,13 @@
 //! What an experiment comes to in one mode: cases, and the runs of each as ordinary scenarios.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_netlab::scenario::file::{
-    Direction, LinkSection, ScenarioFile, SettingsSection, TrafficKind, TrafficSection,
-    TunnelSection,
+    Direction, LinkSection, ScenarioFile, SettingsSection, TermsSection, TrafficKind,
+    TrafficSection, TunnelSection,
 };
 use ropewalk_netlab::scenario::{Folders, Scenario};
 
@@ -58,20 +59,20 @@ pub struct PlannedCase {
     pub seconds: f64,
     /// How often.
     pub runs: usize,
-    /// One, or each link alone, of which the best will count.
+    /// One, or several of which the best will count: each link alone, or some weights.
     pub candidates: Vec<Candidate>,
     /// What must hold.
     pub checks: Vec<CheckSection>,
 }
 
-/// A choice of links.
+/// A choice of links and weights.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The link, where it is alone one of several candidates.
-    pub alone: Option<String>,
+    /// The link alone, or the weights, where there are several candidates.
+    pub name: Option<String>,
     /// The links.
     pub links: Vec<LinkSection>,
-    /// What they are like downstream.
+    /// What those that carry packets downstream are like there.
     pub summaries: Vec<LinkSummary>,
     tunnel: TunnelSection,
     /// What UDP sends, payload in Mbit/s.
@@ -132,8 +133,8 @@ impl Plan {
     #[must_use]
     pub fn key(&self, job: Job) -> String {
         let case = &self.cases[job.case];
-        let alone = case.candidates[job.candidate].alone.as_deref().unwrap_or("all");
-        format!("{}/{alone}/{}", case.id, job.run)
+        let candidate = case.candidates[job.candidate].name.as_deref().unwrap_or("all");
+        format!("{}/{candidate}/{}", case.id, job.run)
     }
 
     /// The scenario of a run. Traffic and the ping beside it begin at moments drawn from its seed, else runs
@@ -176,6 +177,8 @@ impl Plan {
         let case = &self.cases[job.case];
         let candidate = &case.candidates[job.candidate];
         let seed = self.seed(job);
+        let mut tunnel = candidate.tunnel.clone();
+        tunnel.link.retain(|name, _| links.iter().any(|link| link.name == *name));
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut moment = || rng.random_range(0.0..1.0);
         let mut main = TrafficSection {
@@ -203,7 +206,7 @@ impl Plan {
             duration_s: None,
             links,
             traffic: vec![main, ping],
-            tunnel: candidate.tunnel.clone(),
+            tunnel,
             checks: Vec::new(),
         };
         Scenario::from_file(file, traces).map_err(|error| {
@@ -232,6 +235,7 @@ fn case(
             axis: file.axis.clone(),
             label: point.label.clone(),
             value: point.value,
+            group: point.group.clone(),
         },
         series: series.name.clone(),
         traffic,
@@ -244,26 +248,57 @@ fn case(
 }
 
 fn candidates(file: &ExperimentFile, series: &SeriesSection, point: &Point) -> Vec<Candidate> {
-    let of = |alone: Option<String>, links: Vec<LinkSection>, summaries: Vec<LinkSummary>| {
+    let of = |name: Option<String>, links: Vec<LinkSection>, summaries: Vec<LinkSummary>| {
         let carried = sum_mbit(&summaries);
         let offered_mbit = file.offered_mbit.unwrap_or(carried);
-        Candidate { alone, links, summaries, tunnel: series.tunnel.clone(), offered_mbit }
+        Candidate { name, links, summaries, tunnel: series.tunnel.clone(), offered_mbit }
     };
-    let each = || point.links.iter().cloned().zip(point.summaries.iter().cloned());
+    let whole = || of(None, point.links.clone(), point.summaries.clone());
+    // Those that carry nothing downstream stay beside whatever does.
+    let with_others = |summary: &LinkSummary| {
+        let known = |link: &LinkSection| point.summaries.iter().any(|s| s.name == link.name);
+        let ours = |link: &&LinkSection| link.name == summary.name || !known(link);
+        point.links.iter().filter(ours).cloned().collect::<Vec<_>>()
+    };
     match series.uses {
-        Uses::All => vec![of(None, point.links.clone(), point.summaries.clone())],
+        Uses::All if series.weights.is_empty() => vec![whole()],
+        Uses::All => {
+            let with =
+                |weights: &BTreeMap<String, f64>| {
+                    let mut candidate = whole();
+                    candidate.name = Some(told(weights));
+                    candidate.tunnel.link.extend(weights.iter().map(|(name, weight)| {
+                        (name.clone(), TermsSection { weight: Some(*weight) })
+                    }));
+                    candidate
+                };
+            series.weights.iter().map(with).collect()
+        }
         Uses::OneOfTheSum => {
             let rate_mbit = sum_mbit(&point.summaries);
-            let whole = |(link, summary): (LinkSection, LinkSummary)| {
-                (with_rate(link, rate_mbit), LinkSummary { rate_mbit, ..summary })
-            };
-            let (links, summaries) = each().take(1).map(whole).unzip();
-            vec![of(None, links, summaries)]
+            let first = point.summaries.iter().take(1);
+            let whole = first.map(|summary| {
+                let faster = |link: LinkSection| match link.name == summary.name {
+                    true => with_rate(link, rate_mbit),
+                    false => link,
+                };
+                let links = with_others(summary).into_iter().map(faster).collect();
+                of(None, links, vec![LinkSummary { rate_mbit, ..summary.clone() }])
+            });
+            whole.collect()
         }
-        Uses::BestAlone => each()
-            .map(|(link, summary)| of(Some(link.name.clone()), vec![link], vec![summary]))
+        Uses::BestAlone => point
+            .summaries
+            .iter()
+            .map(|one| of(Some(one.name.clone()), with_others(one), vec![one.clone()]))
             .collect(),
     }
+}
+
+/// Weights, for people.
+fn told(weights: &BTreeMap<String, f64>) -> String {
+    let each = weights.iter().map(|(link, weight)| format!("{link} {weight}"));
+    each.collect::<Vec<_>>().join(" : ")
 }
 
 fn sum_mbit(links: &[LinkSummary]) -> f64 {
@@ -279,4 +314,74 @@ fn with_rate(mut link: LinkSection, rate_mbit: f64) -> LinkSection {
     link.both = Some(link.both.unwrap_or_default().with(&rate));
     link.changes.clear();
     link
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        title = "t"
+        source = "s"
+        shows = "w"
+        axis = "x"
+        traffic = ["tcp-cubic"]
+        simulated = { runs = 2, seconds = 1 }
+        real = { runs = 1, seconds = 1 }
+        points = [{ label = "p", value = 1 }]
+        [[links]]
+        name = "a"
+        both = { rate_mbit = 5 }
+        [[links]]
+        name = "b"
+        both = { rate_mbit = 3 }
+        [[links]]
+        name = "acks"
+        direction = "up"
+        both = { rate_mbit = 9 }
+        [[series]]
+        name = "best"
+        weights = [{ a = 1, b = 0 }, { a = 100, b = 20.5 }]
+        tunnel = { scheduler = "natalie", natalie = { weights = "told" } }
+        [[series]]
+        name = "alone"
+        uses = "best-alone"
+        tunnel = { link = { a = { weight = 7 } } }
+    "#;
+
+    fn plan() -> Plan {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.toml");
+        std::fs::write(&path, FILE).expect("a file");
+        let experiment = Experiment::open(&path, folder.path().into()).expect("it makes sense");
+        Plan::new(experiment, Asked { mode: Mode::Simulated, quick: false, seed: 1 })
+    }
+
+    #[test]
+    fn each_of_several_weights_is_a_candidate_with_runs_of_its_own() {
+        let plan = plan();
+        let jobs: Vec<_> = plan.jobs().into_iter().filter(|job| job.case == 0).collect();
+        let keys: Vec<_> = jobs.iter().map(|job| plan.key(*job)).collect();
+        let expected = ["a 1 : b 0/0", "a 1 : b 0/1", "a 100 : b 20.5/0", "a 100 : b 20.5/1"];
+        assert_eq!(keys, expected.map(|end| format!("p/best/tcp-cubic/{end}")));
+        let scenario = plan.scenario(jobs[2], std::path::Path::new(".").into()).unwrap();
+        let weights = scenario.tunnel.link.iter().map(|(link, told)| (link.as_str(), told.weight));
+        assert_eq!(weights.collect::<Vec<_>>(), [("a", Some(100.0)), ("b", Some(20.5))]);
+        assert_eq!(plan.cases[0].sum_mbit, 8.0);
+    }
+
+    #[test]
+    fn a_link_alone_keeps_the_links_of_the_other_way_beside_it() {
+        let plan = plan();
+        let folder = std::path::Path::new(".");
+        let links = |candidate| -> Vec<String> {
+            let job = Job { case: 1, candidate, run: 0 };
+            let scenario = plan.scenario(job, folder.into()).expect("it makes sense");
+            scenario.links.into_iter().map(|link| link.name).collect()
+        };
+        assert_eq!(
+            (links(0), links(1)),
+            (vec!["a".into(), "acks".into()], vec!["b".into(), "acks".into()])
+        );
+    }
 }

@@ -84,6 +84,9 @@ pub struct Results {
     pub seed: u64,
     /// Of a real run.
     pub machine: Option<Machine>,
+    /// Whether pictures show what came second by second.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_second: bool,
     /// In the order of the scenario file.
     pub cases: Vec<Case>,
 }
@@ -124,6 +127,9 @@ pub struct Case {
     pub planned_runs: usize,
     /// Those done, by number.
     pub runs: Vec<Run>,
+    /// What was tried, where the best of several counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
     /// Over the runs that are not void.
     pub summary: BTreeMap<String, Spread>,
     /// What had to hold, and whether it did.
@@ -139,6 +145,20 @@ pub struct Point {
     pub label: String,
     /// For a picture.
     pub value: f64,
+    /// Points of one group have a picture of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+/// One of several choices of a series.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Tried {
+    /// A link alone, or weights.
+    pub name: String,
+    /// Its goodput, Mbit/s; absent where all runs are void.
+    pub goodput_mbit: Option<Spread>,
+    /// Whether it is the one that counts.
+    pub best: bool,
 }
 
 /// A link, downstream, as it is at the beginning.
@@ -275,6 +295,7 @@ mod tests {
             date: "2026-01-02".into(),
             seed: 1,
             machine: None,
+            by_second: false,
             cases: Vec::new(),
         }
     }

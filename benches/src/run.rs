@@ -74,6 +74,7 @@ fn results(plan: &Plan, store: &Store, sources: &Sources) -> Result<Results> {
         date: if real { today()? } else { sources.date.clone() },
         seed: plan.asked.seed,
         machine: real.then(machine),
+        by_second: plan.experiment.file.by_second,
         cases,
     })
 }

@@ -88,6 +88,20 @@ impl Both {
         distinct(self.of(traffic).map(|(_, case)| &case.point))
     }
 
+    /// The groups of these points, likewise; `None` for points that belong to none.
+    #[must_use]
+    pub fn groups(&self, traffic: Traffic) -> Vec<Option<&str>> {
+        distinct(self.points(traffic).into_iter().map(|point| point.group.as_deref()))
+    }
+
+    /// The points of one of them.
+    #[must_use]
+    pub fn points_of(&self, traffic: Traffic, group: Option<&str>) -> Vec<&Point> {
+        let mut points = self.points(traffic);
+        points.retain(|point| point.group.as_deref() == group);
+        points
+    }
+
     /// The curves of a traffic, likewise.
     #[must_use]
     pub fn series(&self, traffic: Traffic) -> Vec<&str> {

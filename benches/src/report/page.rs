@@ -39,6 +39,9 @@ pub fn page(experiment: &Both, peers: &Peers, pictures: &[Picture]) -> String {
         if let Some(figures) = peers.of(&experiment.name, traffic) {
             page += &format!("\n{}", beside_peers(experiment, traffic, figures));
         }
+        if let Some(tried) = tried(experiment, traffic) {
+            page += &format!("\n### {}: what was tried\n\n{tried}", title(traffic));
+        }
         page += &format!(
             "\n### {}: what else was measured\n\n{}",
             title(traffic),
@@ -235,6 +238,29 @@ fn more(experiment: &Both, traffic: Traffic) -> Table {
         table.row(&row);
     }
     table
+}
+
+/// Where the best of several weights counts, what each gave; `None` where there is no such series.
+fn tried(experiment: &Both, traffic: Traffic) -> Option<Table> {
+    let mut table = Table::new(&["point", "series", "mode", "best", "Mbit/s of each"]);
+    let cases = in_order(experiment, traffic).filter(|(_, case)| case.tried.len() > 2);
+    let mut any = false;
+    for (mode, case) in cases {
+        any = true;
+        let best = case.tried.iter().find(|tried| tried.best).map(|tried| tried.name.as_str());
+        let each = case.tried.iter().map(|tried| {
+            let mbit = tried.goodput_mbit.map_or_else(String::new, |s| GOODPUT.show(s.median));
+            format!("{}: {mbit}", tried.name)
+        });
+        table.row(&[
+            &case.point.label,
+            &case.series,
+            mode.as_str(),
+            best.unwrap_or_default(),
+            &each.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    any.then_some(table)
 }
 
 fn shares(experiment: &Both, traffic: Traffic) -> Table {

@@ -3,8 +3,9 @@
 //! | what there is | picture |
 //! | --- | --- |
 //! | figures of peers, with some traffic | [bars], grouped by point |
-//! | one point only, or links whose capacity varies | [seconds]: what came in each second, by mode and point |
-//! | anything else | [curves] over the axis |
+//! | one point only, links whose capacity varies, or an experiment that asks for it | [seconds]: what came in each second, by mode and point |
+//! | anything else | [curves] over the axis, for each group of points |
+//! | beside that, where many weights were tried | [tried]: what each gave |
 //!
 //! Each has its own white ground and black text, so that it reads the same on a dark page. Colours are
 //! those of Okabe and Ito ("Color Universal Design", 2008), which colour-blind readers can tell apart;
@@ -14,6 +15,7 @@ pub mod bars;
 pub mod curves;
 pub mod palette;
 pub mod seconds;
+pub mod tried;
 
 use std::ops::Range;
 
@@ -29,7 +31,7 @@ use super::both::Both;
 use super::peers::Peers;
 use super::values::{number, title};
 use crate::measure::CAPACITY;
-use crate::results::Traffic;
+use crate::results::{Point, Traffic};
 
 /// One picture.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,13 +68,22 @@ pub fn all(experiment: &Both, peers: &Peers) -> Result<Vec<Picture>> {
         if peers.figures.iter().any(|figures| figures.experiment == experiment.name) {
             let figures = peers.of(&experiment.name, traffic);
             pictures.push(bars::picture(experiment, traffic, figures)?);
-        } else if experiment.points(traffic).len() == 1 || varies(experiment, traffic) {
+        } else if by_second(experiment, traffic) {
             pictures.extend(seconds::pictures(experiment, traffic)?);
         } else {
-            pictures.push(curves::picture(experiment, traffic)?);
+            for group in experiment.groups(traffic) {
+                pictures.push(curves::picture(experiment, traffic, group)?);
+                pictures.extend(tried::pictures(experiment, traffic, group)?);
+            }
         }
     }
     Ok(pictures)
+}
+
+fn by_second(experiment: &Both, traffic: Traffic) -> bool {
+    experiment.results.iter().any(|results| results.by_second)
+        || experiment.points(traffic).len() == 1
+        || varies(experiment, traffic)
 }
 
 fn varies(experiment: &Both, traffic: Traffic) -> bool {
@@ -91,6 +102,21 @@ struct Entry {
 /// A heading for a picture.
 fn heading(experiment: &Both, traffic: Traffic) -> String {
     format!("{}: {}, {}", experiment.name, experiment.title(), title(traffic))
+}
+
+/// A heading for the picture of a group, and its name.
+fn of_group(experiment: &Both, traffic: Traffic, group: Option<&str>) -> (String, String) {
+    let (heading, file) = (heading(experiment, traffic), traffic.as_str());
+    match group {
+        None => (heading, file.to_owned()),
+        Some(group) => (format!("{heading}, {group}"), format!("{file}-{}", slug(group))),
+    }
+}
+
+/// A point's label beside others of its group.
+fn within_group(point: &Point) -> &str {
+    let group = point.group.as_deref().and_then(|group| point.label.strip_prefix(group));
+    group.and_then(|label| label.strip_prefix(", ")).unwrap_or(&point.label)
 }
 
 /// A picture of this size with title and legend; `plot` draws the rest.

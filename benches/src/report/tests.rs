@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::results::{
-    Case, Checked, LinkSummary, Machine, Mode, Point, Results, Run, SCHEMA, Spread, Traffic,
+    Case, Checked, LinkSummary, Machine, Mode, Point, Results, Run, SCHEMA, Spread, Traffic, Tried,
 };
 
 /// Percent of limit of a case, as `summary` makes it: lowest, median, highest.
@@ -35,7 +35,7 @@ fn case(point: (&str, f64), series: &str, percent_of_limit: f64) -> Case {
     };
     Case {
         id: format!("{}/{series}", point.0),
-        point: Point { axis: "ratio".into(), label: point.0.into(), value: point.1 },
+        point: Point { axis: "ratio".into(), label: point.0.into(), value: point.1, group: None },
         series: series.into(),
         traffic: Traffic::Udp,
         links: vec![link("a"), link("b")],
@@ -44,6 +44,7 @@ fn case(point: (&str, f64), series: &str, percent_of_limit: f64) -> Case {
         seconds: 3.0,
         planned_runs: 1,
         runs: vec![run],
+        tried: Vec::new(),
         summary: BTreeMap::from([
             ("percent_of_limit".into(), spread(percent_of_limit)),
             ("percent_of_sum".into(), spread(percent_of_limit - 5.5)),
@@ -69,6 +70,7 @@ fn results(experiment: &str, mode: Mode, cases: Vec<Case>) -> Results {
         date: "2026-01-02".into(),
         seed: 77,
         machine: (mode == Mode::Real).then_some(machine),
+        by_second: false,
         cases,
     }
 }
@@ -292,6 +294,44 @@ fn links_that_vary_are_drawn_as_what_they_could_carry() {
         let svg = bed.read(&format!("results/walk/{name}.svg"));
         assert!(svg.contains("a could carry") && svg.contains("b could carry"), "{svg}");
     }
+}
+
+#[test]
+fn each_group_and_each_series_that_tried_weights_has_a_picture() {
+    let bed = Bed::new();
+    let cases = ["slow", "fast"].map(|group| {
+        let mut case = case(("", 1.0), "best", 90.0);
+        case.point.label = format!("{group}, 0.1");
+        case.point.group = Some(group.to_owned());
+        let tried = |weight: u32| Tried {
+            name: format!("a 1 : b {weight}"),
+            goodput_mbit: (weight > 0).then(|| spread(5.0 + f64::from(weight))),
+            best: weight == 3,
+        };
+        case.tried = (0..6).map(tried).collect();
+        case
+    });
+    results("groups", Mode::Simulated, cases.to_vec()).write(&bed.folders.results).unwrap();
+    write(&bed.folders).unwrap();
+    for group in ["slow", "fast"] {
+        let curves = bed.read(&format!("results/groups/udp-{group}.svg"));
+        assert!(curves.contains("best, simulated") && curves.contains("\n0.1\n"), "{curves}");
+        let tried = bed.read(&format!("results/groups/udp-{group}-best-tried-simulated.svg"));
+        assert!(tried.contains("a 1 : b 5"), "{tried}");
+    }
+    let page = bed.read("results/groups/README.md");
+    let row = "| slow, 0.1 | best | simulated | a 1 : b 3 | a 1 : b 0: , a 1 : b 1: 6.00, a 1 : b 2: 7.00";
+    assert!(page.contains(row), "{page}");
+}
+
+#[test]
+fn an_experiment_that_asks_for_it_is_drawn_second_by_second() {
+    let bed = Bed::new();
+    let cases = [("5:5", 1.0), ("8:2", 4.0)].map(|point| case(point, "default", 90.0));
+    let told = results("course", Mode::Simulated, cases.to_vec());
+    Results { by_second: true, ..told }.write(&bed.folders.results).unwrap();
+    write(&bed.folders).unwrap();
+    assert!(bed.read("results/course/udp-simulated-8-2.svg").contains("limit"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub const SUM: Value = Value { name: "percent_of_sum", heading: "% of sum", deci
 pub const GOODPUT: Value = Value { name: "goodput_mbit", heading: "Mbit/s", decimals: 2 };
 
 /// All others, in the order of tables.
-pub const MORE: [Value; 13] = [
+pub const MORE: [Value; 15] = [
     Value { name: "in_order_percent", heading: "in order, %", decimals: 2 },
     Value { name: "coefficient_of_variation", heading: "variation of seconds", decimals: 3 },
     Value {
@@ -29,6 +29,8 @@ pub const MORE: [Value; 13] = [
         heading: "lowest second, % of mean",
         decimals: 1,
     },
+    Value { name: "converged_after_s", heading: "converged after, s", decimals: 0 },
+    Value { name: "longest_dip_s", heading: "longest dip, s", decimals: 0 },
     Value { name: "delay_p50_ms", heading: "delay p50, ms", decimals: 1 },
     Value { name: "delay_p95_ms", heading: "delay p95, ms", decimals: 1 },
     Value { name: "delay_p99_ms", heading: "delay p99, ms", decimals: 1 },

@@ -7,10 +7,10 @@ use anyhow::Result;
 use plotters::prelude::*;
 
 use super::palette::{GREY, Look, Marker, mark, of_series};
-use super::{Chart, Entry, Picture, axes, categories, heading, svg};
+use super::{Chart, Entry, Picture, axes, categories, of_group, svg, within_group};
 use crate::report::both::{Both, Place};
 use crate::report::values::SUM;
-use crate::results::{Mode, Spread, Traffic};
+use crate::results::{Mode, Point, Spread, Traffic};
 
 /// From one curve to the next, in parts of the way from one point to the next.
 const BESIDE: f64 = 0.13;
@@ -25,34 +25,33 @@ struct Curve {
     values: Vec<(f64, Spread)>,
 }
 
-/// The picture of one traffic.
+/// The picture of one traffic and group of points.
 ///
 /// # Errors
 /// When it cannot be drawn.
-pub fn picture(experiment: &Both, traffic: Traffic) -> Result<Picture> {
-    let curves = curves(experiment, traffic);
-    let limit = limit(experiment, traffic);
+pub fn picture(experiment: &Both, traffic: Traffic, group: Option<&str>) -> Result<Picture> {
+    let points = experiment.points_of(traffic, group);
+    let curves = curves(experiment, traffic, &points);
+    let limit = limit(experiment, traffic, &points);
     let mut legend: Vec<_> = curves.iter().map(Curve::entry).collect();
     legend.push(Entry { name: "limit of the links together".to_owned(), look: Look::Dashed(GREY) });
     let highest = curves.iter().flat_map(|curve| &curve.values).map(|(_, spread)| spread.highest);
     let most = highest.fold(100.0, f64::max) * 1.05;
 
-    let points = experiment.points(traffic);
-    let marks = categories(points.iter().map(|point| point.label.as_str()));
+    let marks = categories(points.iter().map(|point| within_group(point)));
     let end = marks.last().map_or(0.0, |last| last.0) + 0.5;
     let axis = points.first().map_or("", |point| point.axis.as_str());
-    let title = heading(experiment, traffic);
+    let (title, file) = of_group(experiment, traffic, group);
     let svg = svg((900, 460), &title, &legend, |canvas| {
         let titles = (axis, "percent of the sum of the links' rates");
         let mut chart = axes(canvas, -0.5..end, &marks, titles, most)?;
         chart.draw_series(DashedLineSeries::new(limit, 8, 6, GREY.stroke_width(1)))?;
         curves.iter().try_for_each(|curve| curve.draw(&mut chart))
     })?;
-    Ok(Picture { traffic, title, file: format!("{}.svg", traffic.as_str()), svg })
+    Ok(Picture { traffic, title, file: format!("{file}.svg"), svg })
 }
 
-fn curves(experiment: &Both, traffic: Traffic) -> Vec<Curve> {
-    let points = experiment.points(traffic);
+fn curves(experiment: &Both, traffic: Traffic, points: &[&Point]) -> Vec<Curve> {
     let all = experiment.series(traffic);
     let mut curves = Vec::new();
     for (place, series) in all.iter().enumerate() {
@@ -61,7 +60,7 @@ fn curves(experiment: &Both, traffic: Traffic) -> Vec<Curve> {
         let beside = BESIDE * (place as f64 - (all.len() - 1) as f64 / 2.0);
         for mode in Mode::ALL {
             let at = |point| experiment.spread(mode, Place { traffic, point, series }, SUM.name);
-            let values = (0..).map(f64::from).zip(&points);
+            let values = (0..).map(f64::from).zip(points);
             let values: Vec<_> =
                 values.filter_map(|(x, point)| Some((x + beside, at(point)?))).collect();
             if !values.is_empty() {
@@ -74,9 +73,9 @@ fn curves(experiment: &Both, traffic: Traffic) -> Vec<Curve> {
 }
 
 /// What all links of a point can carry, by place on the axis, from half a step before to half a step after.
-fn limit(experiment: &Both, traffic: Traffic) -> Vec<(f64, f64)> {
+fn limit(experiment: &Both, traffic: Traffic, points: &[&Point]) -> Vec<(f64, f64)> {
     let mut limit = Vec::new();
-    for (x, point) in (0..).map(f64::from).zip(experiment.points(traffic)) {
+    for (x, point) in (0..).map(f64::from).zip(points) {
         let cases = experiment
             .cases()
             .filter(|(_, case)| case.traffic == traffic && case.point.label == point.label);
