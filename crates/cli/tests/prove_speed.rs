@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use ropewalk_netlab::privilege::lab_test_alone;
+use ropewalk_netlab::privilege::{lab_test_alone, lacking, require_tool};
 use ropewalk_netlab::prove::assert_short;
 
 fn prove(test: &str, proof: &str) {
@@ -19,4 +19,13 @@ fn one_link_alone_loses_nothing_by_the_tunnel() {
 #[test]
 fn an_upload_uses_both_links() {
     prove("an_upload_uses_both_links", "upload");
+}
+
+#[test]
+fn a_download_managers_connections_have_a_link_each() {
+    let test = "a_download_managers_connections_have_a_link_each";
+    match require_tool(("aria2c", "aria2")) {
+        Ok(()) => prove(test, "several"),
+        Err(missing) => lacking(test, &missing.to_string()),
+    }
 }

@@ -3,7 +3,8 @@
 //!
 //! `GET /<bytes>/<seed>` answers with that many bytes from a generator with that seed, so that the
 //! receiver can know the right checksum without a file; `GET /<bytes>/<seed>/<name>` does so with another
-//! congestion control, which the kernel must allow. `PUT` or `POST` of anything answers with
+//! congestion control, which the kernel must allow. Of a body, one range may be asked for (RFC 9110 §14), as
+//! download managers do that fetch it over several connections. `PUT` or `POST` of anything answers with
 //! an [`Upload`] as JSON. The header `X-Tcp-Congestion` says what the kernel uses on the
 //! connection, read back from the socket.
 //!
@@ -11,6 +12,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -133,6 +135,7 @@ struct Head {
     method: String,
     path: String,
     length: Option<u64>,
+    range: Option<String>,
     wants_continue: bool,
 }
 
@@ -148,8 +151,22 @@ fn answer(stream: &TcpStream) -> io::Result<()> {
     match head.method.as_str() {
         "GET" => match wanted {
             Some(Body { bytes, seed, .. }) => {
-                respond(stream, "200 OK", &congestion, bytes, "application/octet-stream")?;
-                write_body(stream, bytes, seed)
+                let Some(wanted) = head.range.as_deref().and_then(ranges) else {
+                    let kind = "application/octet-stream\r\nAccept-Ranges: bytes";
+                    respond(stream, "200 OK", &congestion, bytes, kind)?;
+                    return write_body(stream, 0..bytes, seed);
+                };
+                let Some(range) = wanted.within(bytes) else {
+                    let kind = format!("text/plain\r\nContent-Range: bytes */{bytes}");
+                    return respond(stream, "416 Range Not Satisfiable", &congestion, 0, &kind);
+                };
+                let (first, last) = (range.start, range.end - 1);
+                let kind = format!(
+                    "application/octet-stream\r\nContent-Range: bytes {first}-{last}/{bytes}"
+                );
+                let length = range.end - range.start;
+                respond(stream, "206 Partial Content", &congestion, length, &kind)?;
+                write_body(stream, range, seed)
             }
             None => respond(stream, "404 Not Found", &congestion, 0, "text/plain"),
         },
@@ -184,10 +201,34 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
         }
         let Some((name, value)) = line.split_once(':') else { return Ok(head) };
         match name.to_ascii_lowercase().as_str() {
+            "range" => head.range = Some(value.trim().to_owned()),
             "content-length" => head.length = value.trim().parse().ok(),
             "expect" => head.wants_continue = value.trim().eq_ignore_ascii_case("100-continue"),
             _ => {}
         }
+    }
+}
+
+/// One range of a body, as it is asked for: from a byte on, up to one or to the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Wanted {
+    first: u64,
+    last: Option<u64>,
+}
+
+/// The one range that a header asks for; `None` where it asks for something else, which a server may ignore.
+fn ranges(header: &str) -> Option<Wanted> {
+    let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
+    let last = if last.is_empty() { None } else { Some(last.parse().ok()?) };
+    let wanted = Wanted { first: first.parse().ok()?, last };
+    wanted.last.is_none_or(|last| last >= wanted.first).then_some(wanted)
+}
+
+impl Wanted {
+    /// The bytes meant of a body of this length; `None` where it has none of them.
+    fn within(self, bytes: u64) -> Option<Range<u64>> {
+        let end = self.last.map_or(bytes, |last| last.saturating_add(1).min(bytes));
+        (self.first < end).then_some(self.first..end)
     }
 }
 
@@ -224,8 +265,15 @@ fn congestion_of(stream: &TcpStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
 }
 
-fn write_body(mut stream: &TcpStream, bytes: u64, seed: u64) -> io::Result<()> {
-    body(bytes, seed, |chunk| stream.write_all(chunk))
+fn write_body(mut stream: &TcpStream, range: Range<u64>, seed: u64) -> io::Result<()> {
+    let mut at = 0;
+    body(range.end, seed, |chunk| {
+        // What lies before the range is made, too, and thrown away: a generator has no other way there.
+        let skipped = range.start.saturating_sub(at).min(chunk.len() as u64);
+        at += chunk.len() as u64;
+        let skipped = usize::try_from(skipped).unwrap_or(chunk.len());
+        stream.write_all(&chunk[skipped..])
+    })
 }
 
 fn read_upload(reader: &mut impl Read, length: u64) -> io::Result<Upload> {
@@ -330,6 +378,51 @@ mod tests {
             let answer = exchange(request.as_bytes());
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
             assert!(answer.contains("X-Tcp-Congestion: reno"), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_those_bytes_of_the_body() {
+        let length = 2 * CHUNK as u64 + 100;
+        let mut whole = Vec::new();
+        body(length, 5, |chunk| {
+            whole.extend_from_slice(chunk);
+            Ok(())
+        })
+        .unwrap();
+        let (chunk, last) = (CHUNK, whole.len() - 1);
+        for (asked, range) in [
+            ("0-9".to_owned(), 0..10),
+            (format!("{}-{}", chunk - 3, chunk + 2), chunk - 3..chunk + 3),
+            (format!("{}-", 2 * chunk), 2 * chunk..last + 1),
+            (format!("{last}-999999999"), last..last + 1),
+        ] {
+            let server =
+                HttpServer::serve(TcpListener::bind("127.0.0.1:0").unwrap(), "reno").unwrap();
+            let mut client = TcpStream::connect(server.address()).unwrap();
+            write!(client, "GET /{length}/5 HTTP/1.1\r\nRange: bytes={asked}\r\n\r\n").unwrap();
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).unwrap();
+            let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+            let head = String::from_utf8_lossy(&answer[..end]);
+            let told = format!("Content-Range: bytes {}-{}/{length}", range.start, range.end - 1);
+            assert!(head.starts_with("HTTP/1.1 206") && head.contains(&told), "{asked}: {head}");
+            assert!(answer[end..] == whole[range], "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_range_that_is_not_there_is_refused_and_one_not_understood_ignored() {
+        for (range, status) in [
+            ("bytes=10-", "416"),
+            ("bytes=5-4", "200"),
+            ("bytes=-5", "200"),
+            ("bytes=0-1,3-4", "200"),
+            ("lines=1-2", "200"),
+        ] {
+            let answer =
+                exchange(format!("GET /10/1 HTTP/1.1\r\nRange: {range}\r\n\r\n").as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{range}: {answer}");
         }
     }
 

@@ -115,6 +115,17 @@ pub fn lab_test_alone(name: &str, body: impl FnOnce()) {
     lab_test(name, body);
 }
 
+/// Whether a tool is there that only some of the tests and proofs use: its name, and the Debian package that has it.
+///
+/// # Errors
+/// [`Missing`], with the package.
+pub fn require_tool((program, package): (&str, &str)) -> Result<(), Missing> {
+    if tool::find(program).is_some() {
+        return Ok(());
+    }
+    Err(Missing::new(format!("{program} is missing"), format!("`sudo apt-get install {package}`")))
+}
+
 /// Runs the test `name` of this program again, inside a user namespace, by a command that `prepare` may
 /// change. Where that is not possible the test counts as skipped, or fails where
 /// `ROPEWALK_NETLAB_REQUIRED=1`.

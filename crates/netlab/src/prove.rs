@@ -21,6 +21,7 @@ mod rekey;
 mod replay;
 mod restart;
 mod secrecy;
+mod several;
 mod single;
 mod snapshot;
 mod spoof;
@@ -60,6 +61,7 @@ pub const PROOFS: &[Proof] = &[
     demo::PROOF,
     single::PROOF,
     upload::PROOF,
+    several::PROOF,
     cut::PROOF,
     restart::PROOF,
     rekey::PROOF,
