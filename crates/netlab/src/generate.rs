@@ -66,6 +66,9 @@ pub enum Kind {
     /// The third generation in a bus or train.
     #[serde(rename = "hspa")]
     Hspa,
+    /// An HSPA modem at home, seen from an upload.
+    #[serde(rename = "hspa-modem")]
+    HspaModem,
 }
 
 /// Which way packets go.
@@ -101,13 +104,14 @@ pub struct Generated {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::LteStill,
         Self::LteDriving,
         Self::FiveG,
         Self::WlanWalking,
         Self::Starlink,
         Self::Hspa,
+        Self::HspaModem,
     ];
 
     /// As in scenario files.
@@ -120,6 +124,7 @@ impl Kind {
             Self::WlanWalking => "wlan-walking",
             Self::Starlink => "starlink",
             Self::Hspa => "hspa",
+            Self::HspaModem => "hspa-modem",
         }
     }
 

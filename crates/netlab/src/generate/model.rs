@@ -135,6 +135,18 @@ impl Kind {
                 interruptions: &[Interruption { every_s: 69.0, for_s: 4.2, leaves: 0.0 }],
                 intervals: None,
             },
+            // No recording: what BATCP's authors say of theirs (Symmetry 2017, 9, 167, section 4.1): uploads of 5 and
+            // 10 MB at 39.0 to 44.4 kB/s, "unstable", "high burst packet transferring". The median is such that one
+            // TCP upload through the tunnel has that; spread, coherence and the pauses are a choice that gives runs the
+            // same distance from each other. Rates upstream and downstream are the same: the paper has uploads only.
+            Self::HspaModem => Model {
+                median_mbit: 0.4,
+                ceiling_mbit: 2.0,
+                uplink: 1.0,
+                fading: FadingModel { spread: 0.5, coherence_s: 2.0 },
+                interruptions: &[Interruption { every_s: 20.0, for_s: 0.5, leaves: 0.0 }],
+                intervals: None,
+            },
         }
     }
 }

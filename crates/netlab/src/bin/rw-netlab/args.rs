@@ -139,7 +139,7 @@ pub(crate) struct ScenarioArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct GenerateArgs {
-    /// lte-still, lte-driving, 5g, wlan-walking, starlink or hspa.
+    /// lte-still, lte-driving, 5g, wlan-walking, starlink, hspa or hspa-modem.
     pub(crate) kind: Kind,
     /// Length of one round, up to an hour.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
