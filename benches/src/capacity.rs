@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropewalk_netlab::scenario::file::Direction;
 use ropewalk_netlab::scenario::{Link, Scenario, TraceSource};
 
-/// What each link of a point could carry downstream in each second of a run.
+/// What each link of a point could carry in each second of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Capacity {
     /// Mbit/s at IP level, by link.
@@ -16,18 +16,23 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Of links of which at least one follows a trace or is shared with others, else `None`.
+    /// Of links of which at least one follows a trace or is shared with others, else `None`; in the direction
+    /// of the traffic.
     #[must_use]
     pub fn of(scenario: &Scenario, from: Duration, seconds: u32) -> Option<Self> {
-        let courses = || scenario.links.iter().map(|link| &link.downstream);
-        if courses().all(|course| course.traces.is_empty() && !course.has_background()) {
+        let way = scenario.direction();
+        let course = |link: &Link| {
+            if way == Direction::Up { &link.upstream } else { &link.downstream }.clone()
+        };
+        let courses: Vec<_> = scenario.links.iter().map(course).collect();
+        if courses.iter().all(|course| course.traces.is_empty() && !course.has_background()) {
             return None;
         }
-        let mut sources = courses().flat_map(|course| &course.traces);
+        let mut sources = courses.iter().flat_map(|course| &course.traces);
         let recorded = sources.any(|source| matches!(source, TraceSource::Recorded(_)));
-        let carry = |link: &&Link| link.direction.includes(Direction::Down);
-        let links = scenario.links.iter().filter(carry);
-        let links = links.map(|link| (link.name.clone(), link.downstream.capacity(from, seconds)));
+        let links = scenario.links.iter().zip(&courses);
+        let links = links.filter(|(link, _)| link.direction.includes(way));
+        let links = links.map(|(link, course)| (link.name.clone(), course.capacity(from, seconds)));
         Some(Self { links: links.collect(), recorded })
     }
 

@@ -30,10 +30,20 @@ pub struct Point {
     pub value: f64,
     /// The group it belongs to, where there are groups.
     pub group: Option<String>,
+    /// What TCP carries, where it ends with that.
+    pub bytes: Option<u64>,
     /// All its links.
     pub links: Vec<LinkSection>,
-    /// What those that carry packets downstream are like there.
-    pub summaries: Vec<LinkSummary>,
+    down: Vec<LinkSummary>,
+    up: Vec<LinkSummary>,
+}
+
+impl Point {
+    /// What those of its links that carry packets in a direction are like there.
+    #[must_use]
+    pub fn summaries(&self, direction: Direction) -> &[LinkSummary] {
+        if direction == Direction::Up { &self.up } else { &self.down }
+    }
 }
 
 /// What is wrong, and at which byte of the file.
@@ -72,14 +82,17 @@ impl Experiment {
 /// The points with their links: all of each group.
 fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Fault> {
     let point = |group: Option<&GroupSection>, section: &toml::Spanned<PointSection>| {
-        let PointSection { label, value, links } = section.get_ref();
+        let PointSection { label, value, bytes, links } = section.get_ref();
         let label = group.map_or_else(|| label.clone(), |group| grouped(group, label));
         let common = together(&file.links, group.map_or(&[], |group| &group.links));
         let links = together(&common, links);
-        let summaries = summaries(&links, traces)
-            .map_err(|problem| (section.span().start, format!("point `{label}`: {problem}")))?;
+        let of = |direction| {
+            summaries(&links, direction, traces)
+                .map_err(|problem| (section.span().start, format!("point `{label}`: {problem}")))
+        };
+        let (down, up) = (of(Direction::Down)?, of(Direction::Up)?);
         let group = group.map(|group| group.label.clone());
-        Ok(Point { label, value: *value, group, links, summaries })
+        Ok(Point { label, value: *value, group, bytes: *bytes, links, down, up })
     };
     let of = |group| file.points.iter().map(move |section| point(group, section));
     match file.groups.is_empty() {
@@ -105,7 +118,11 @@ fn together(common: &[LinkSection], own: &[LinkSection]) -> Vec<LinkSection> {
     links
 }
 
-fn summaries(links: &[LinkSection], traces: Folders<'_>) -> Result<Vec<LinkSummary>, String> {
+fn summaries(
+    links: &[LinkSection],
+    direction: Direction,
+    traces: Folders<'_>,
+) -> Result<Vec<LinkSummary>, String> {
     let file = ScenarioFile {
         name: String::new(),
         description: String::new(),
@@ -117,24 +134,27 @@ fn summaries(links: &[LinkSection], traces: Folders<'_>) -> Result<Vec<LinkSumma
         checks: Vec::new(),
     };
     let scenario = Scenario::from_file(file, traces).map_err(|error| error.to_string())?;
-    let known =
-        |link: &Link| summary(link).ok_or_else(|| format!("link `{}` needs rate_mbit", link.name));
-    let carry = |link: &&Link| link.direction.includes(Direction::Down);
+    let known = |link: &Link| {
+        summary(link, direction).ok_or_else(|| format!("link `{}` needs rate_mbit", link.name))
+    };
+    let carry = |link: &&Link| link.direction.includes(direction);
     scenario.links.iter().filter(carry).map(known).collect()
 }
 
 /// `None` where it has no rate.
-fn summary(link: &Link) -> Option<LinkSummary> {
-    let (down, up) = (&link.downstream.initial, &link.upstream.initial);
+fn summary(link: &Link, direction: Direction) -> Option<LinkSummary> {
+    let course = if direction == Direction::Up { &link.upstream } else { &link.downstream };
+    let way = &course.initial;
+    let both_ways = link.downstream.initial.delay + link.upstream.initial.delay;
     #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^52 bit/s")]
     let mbit = |rate: Bitrate| rate.as_bps() as f64 / 1e6;
     Some(LinkSummary {
         name: link.name.clone(),
-        rate_mbit: rounded(mbit(down.rate.mean()?)),
-        rtt_ms: rounded((down.delay + up.delay).as_secs_f64() * 1e3),
-        loss: rounded(down.loss.mean()),
-        jitter_ms: rounded(down.jitter.as_secs_f64() * 1e3),
-        follows: link.downstream.traces.first().map(ToString::to_string),
+        rate_mbit: rounded(mbit(way.rate.mean()?)),
+        rtt_ms: rounded(both_ways.as_secs_f64() * 1e3),
+        loss: rounded(way.loss.mean()),
+        jitter_ms: rounded(way.jitter.as_secs_f64() * 1e3),
+        follows: course.traces.first().map(ToString::to_string),
     })
 }
 
@@ -159,6 +179,14 @@ fn check_names(file: &ExperimentFile) -> Result<(), Fault> {
     {
         return Err((0, format!("series `{}` has either `uses` or `weights`", series.name)));
     }
+    for series in &file.series {
+        for link in series.links.iter().flatten() {
+            if !points_links(file).any(|known| known == link) {
+                let problem = format!("series `{}`: there is no link `{link}`", series.name);
+                return Err((0, problem));
+            }
+        }
+    }
     for effort in [&file.simulated, &file.real] {
         for (key, chosen, known) in
             [("points", &effort.points, &points), ("series", &effort.series, &series)]
@@ -181,6 +209,12 @@ fn check_names(file: &ExperimentFile) -> Result<(), Fault> {
             .map_err(|problem| (check.span().start, problem))?;
     }
     Ok(())
+}
+
+/// The names of all links, of whatever point.
+fn points_links(file: &ExperimentFile) -> impl Iterator<Item = &str> {
+    let own = file.points.iter().flat_map(|point| &point.get_ref().links);
+    file.links.iter().chain(own).map(|link| link.name.as_str())
 }
 
 fn check_check(check: &CheckSection, points: &[&str], series: &[&str]) -> Result<(), String> {
@@ -237,10 +271,12 @@ mod tests {
         let labels: Vec<_> = experiment.points.iter().map(|point| point.label.as_str()).collect();
         assert_eq!(labels, ["one", "both"]);
         let rates = |point: usize| -> Vec<(f64, f64)> {
-            let links = experiment.points[point].summaries.iter();
+            let links = experiment.points[point].summaries(Direction::Down).iter();
             links.map(|link| (link.rate_mbit, link.loss)).collect()
         };
         assert_eq!((rates(0), rates(1)), (vec![(5.0, 0.0)], vec![(5.0, 0.0), (3.0, 0.1)]));
+        let up = experiment.points[0].summaries(Direction::Up);
+        assert_eq!(up.iter().map(|link| link.rate_mbit).collect::<Vec<_>>(), [1.0]);
         assert!(experiment.effort(Mode::Real).has_point("both"));
         assert!(!experiment.effort(Mode::Real).has_point("one"));
         assert!(experiment.effort(Mode::Simulated).has_point("one"));
@@ -269,7 +305,8 @@ mod tests {
             .points
             .iter()
             .map(|point| {
-                let links = point.summaries.iter().map(|link| (link.rate_mbit, link.loss));
+                let links = point.summaries(Direction::Down).iter();
+                let links = links.map(|link| (link.rate_mbit, link.loss));
                 (point.label.as_str(), point.group.as_deref(), links.collect::<Vec<_>>())
             })
             .collect();
@@ -289,7 +326,8 @@ mod tests {
         let text = FILE.replace("rtt_ms = 10,", "rtt_ms = 10, direction = \"up\",");
         let experiment = open(&text).unwrap();
         let names = |point: usize| -> Vec<&str> {
-            experiment.points[point].summaries.iter().map(|link| link.name.as_str()).collect()
+            let links = experiment.points[point].summaries(Direction::Down).iter();
+            links.map(|link| link.name.as_str()).collect()
         };
         assert_eq!((names(0), names(1)), (vec![], vec!["b"]));
         assert_eq!(experiment.points[1].links.len(), 2, "it is there all the same");

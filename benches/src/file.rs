@@ -23,6 +23,9 @@ pub struct ExperimentFile {
     pub axis: String,
     /// What runs through the tunnel, one after the other.
     pub traffic: Vec<Traffic>,
+    /// Whether there is a ping beside the traffic.
+    #[serde(default = "yes")]
+    pub ping: bool,
     /// What UDP sends, payload in Mbit/s; the sum of the links' rates if absent.
     pub offered_mbit: Option<f64>,
     /// In virtual time.
@@ -47,13 +50,17 @@ pub struct ExperimentFile {
     pub checks: Vec<Spanned<CheckSection>>,
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// How much is run in a mode.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
     /// How often.
     pub runs: usize,
-    /// How long.
+    /// How long; where points have `bytes`, at most.
     pub seconds: f64,
     /// Only these points, by label.
     pub points: Option<Vec<Spanned<String>>>,
@@ -71,6 +78,8 @@ pub struct PointSection {
     pub label: String,
     /// For a picture.
     pub value: f64,
+    /// TCP carries so many bytes of payload and ends; for `seconds` if absent.
+    pub bytes: Option<u64>,
     /// What its links have beyond those in common, by name; others are added.
     #[serde(default)]
     pub links: Vec<LinkSection>,
@@ -96,12 +105,21 @@ pub struct SeriesSection {
     /// Which links it uses.
     #[serde(default)]
     pub uses: Uses,
+    /// Of those, only these, by name.
+    pub links: Option<Vec<String>>,
+    /// Over how many connections at once TCP's bytes go, as a download manager's; 1 if absent.
+    #[serde(default = "one_flow")]
+    pub flows: u16,
     /// How the tunnel is set; the daemons' default if absent.
     #[serde(default)]
     pub tunnel: TunnelSection,
     /// Weights of links by name, of which each is tried; those that carried most count.
     #[serde(default)]
     pub weights: Vec<BTreeMap<String, f64>>,
+}
+
+fn one_flow() -> u16 {
+    1
 }
 
 /// Which links a series uses.

@@ -12,8 +12,15 @@ use crate::plan::{Candidate, PlannedCase};
 use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, Tried, rounded};
 
 /// Names of a scenario's report that mean the same here; what stands for the traffic is left out.
-const COMMON: [&str; 6] =
-    ["late_percent", "wait_p99_ms", "ping_p50_ms", "ping_p99_ms", "ping_lost_percent", "inner_mtu"];
+const COMMON: [&str; 7] = [
+    "late_percent",
+    "wait_p99_ms",
+    "ping_p50_ms",
+    "ping_p99_ms",
+    "ping_lost_percent",
+    "inner_mtu",
+    "completion_s",
+];
 /// Names of the traffic's own values, there behind `udp_` or `tcp_`, and here.
 const OWN: [(&str, &str); 7] = [
     ("lost_percent", "lost_percent"),
@@ -49,10 +56,16 @@ pub const CAPACITY: &str = "capacity_mbit_";
 pub fn limit_mbit(links: &[LinkSummary], traffic: Traffic, inner_mtu: u16) -> f64 {
     let headers = match traffic {
         Traffic::Udp => UDP_HEADERS,
-        Traffic::TcpCubic | Traffic::TcpBbr => TCP_HEADERS,
+        Traffic::TcpCubic | Traffic::TcpBbr | Traffic::TcpCubicUp => TCP_HEADERS,
     };
     let carried: f64 = links.iter().map(|link| link.rate_mbit * (1.0 - link.loss)).sum();
     carried * payload_share(inner_mtu, headers)
+}
+
+/// How long a transfer took that ended with its bytes.
+#[must_use]
+pub fn completion(report: &ScenarioReport) -> Option<f64> {
+    Some(report.value("completion_s")).filter(|seconds| seconds.is_finite())
 }
 
 /// What came of a run, as it stands in the results.
@@ -75,8 +88,10 @@ pub fn run_of(
     for name in COMMON {
         note(name, report.value(name));
     }
-    // A link that comes and goes may be away at the first or the last byte: then all of the time counts.
+    // A link that comes and goes may be away at the first or the last byte: then all of the time counts, but
+    // for a transfer, which has its own time.
     let goodput = capacity
+        .filter(|_| case.bytes.is_none())
         .and(report.per_second.get(prefix))
         .map_or_else(|| report.value(&format!("{prefix}_mbit")), |seconds| mean(seconds));
     note("goodput_mbit", goodput);
@@ -134,6 +149,7 @@ pub fn run_of(
         void: report.void.clone(),
         values,
         per_second,
+        flow_mbit: report.flow_mbit.iter().copied().map(rounded).collect(),
         drops: report.drops.clone(),
         share_percent: shares.map(|(link, share)| (link.clone(), rounded(*share))).collect(),
         congestion_control: report.congestion_control.clone(),
@@ -169,6 +185,36 @@ fn inner_mtu(measured: f64) -> u16 {
     if measured.is_finite() { measured as u16 } else { usual }
 }
 
+/// Of transfers that end with their bytes: goodput in percent of the sum of what the links of the point each
+/// carried alone in the run of the same number, where a series has run them so.
+pub fn note_singles(planned: &[PlannedCase], runs: &mut [Vec<Vec<Run>>]) {
+    let singles: Vec<_> = planned
+        .iter()
+        .zip(runs.iter())
+        .filter(|(case, _)| case.bytes.is_some() && case.alone)
+        .map(|(case, runs)| (case.point.label.as_str(), case.traffic, sums(runs)))
+        .collect();
+    for (case, runs) in planned.iter().zip(runs).filter(|(case, _)| !case.alone) {
+        let same = |single: &&(&str, Traffic, Vec<f64>)| {
+            single.0 == case.point.label && single.1 == case.traffic
+        };
+        let Some((_, _, sums)) = singles.iter().find(same) else { continue };
+        for (run, sum) in runs.iter_mut().flat_map(|runs| runs.iter_mut().zip(sums)) {
+            if let Some(goodput) = run.values.get("goodput_mbit").filter(|_| *sum > 0.0) {
+                let percent = rounded(100.0 * goodput / sum);
+                run.values.insert("percent_of_singles".to_owned(), percent);
+            }
+        }
+    }
+}
+
+/// Run by run, the goodput of all candidates together.
+fn sums(candidates: &[Vec<Run>]) -> Vec<f64> {
+    let runs = candidates.iter().map(Vec::len).min().unwrap_or_default();
+    let goodput = |run: &Run| run.values.get("goodput_mbit").copied().unwrap_or_default();
+    (0..runs).map(|run| candidates.iter().map(|runs| goodput(&runs[run])).sum()).collect()
+}
+
 /// A case from the runs of its candidates (those of one after the other); the candidate with the highest
 /// median of goodput counts. Its checks come later.
 #[must_use]
@@ -201,6 +247,7 @@ pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
         point: case.point.clone(),
         series: case.series.clone(),
         traffic: case.traffic,
+        bytes: case.bytes,
         links,
         sum_mbit: rounded(sum_mbit),
         limit_mbit: rounded(limit_mbit),
@@ -319,6 +366,7 @@ mod tests {
             void: (*goodput == 0.0).then(|| "busy".to_owned()),
             values: [("goodput_mbit".to_owned(), *goodput)].into(),
             per_second: BTreeMap::new(),
+            flow_mbit: Vec::new(),
             drops: BTreeMap::new(),
             share_percent: BTreeMap::new(),
             congestion_control: None,
@@ -330,6 +378,7 @@ mod tests {
             point: Point { axis: "x".into(), label: "1".into(), value: 1.0, group: None },
             series: series.to_owned(),
             traffic: Traffic::Udp,
+            bytes: None,
             links: Vec::new(),
             sum_mbit: 10.0,
             limit_mbit: 9.0,
@@ -340,6 +389,40 @@ mod tests {
             summary: summary.into_iter().collect(),
             checks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn transfers_are_compared_with_the_single_links_of_the_same_run() {
+        let planned = |series: &str, alone| PlannedCase {
+            id: series.to_owned(),
+            point: Point { axis: "x".into(), label: "1".into(), value: 1.0, group: None },
+            series: series.to_owned(),
+            traffic: Traffic::TcpCubicUp,
+            alone,
+            flows: 1,
+            bytes: Some(5_000_000),
+            sum_mbit: 10.0,
+            seconds: 1.0,
+            runs: 2,
+            candidates: Vec::new(),
+            checks: Vec::new(),
+        };
+        let of = |goodputs: &[f64]| -> Vec<Run> {
+            let mut runs = case("", goodputs).runs;
+            for (run, goodput) in runs.iter_mut().zip(goodputs) {
+                run.values.insert("goodput_mbit".into(), *goodput);
+            }
+            runs
+        };
+        let told = |run: &Run| run.values.get("percent_of_singles").copied();
+        let mut runs = [vec![of(&[9.0, 3.0])], vec![of(&[6.0, 2.0]), of(&[4.0, 2.0])]];
+        note_singles(&[planned("ours", false), planned("single", true)], &mut runs);
+        assert_eq!(runs[0][0].iter().map(told).collect::<Vec<_>>(), [Some(90.0), Some(75.0)]);
+        assert!(runs[1].iter().flatten().all(|run| told(run).is_none()));
+        // Without a series of single links there is nothing to compare with.
+        let mut runs = [vec![of(&[9.0])], vec![of(&[6.0])]];
+        note_singles(&[planned("ours", false), planned("other", false)], &mut runs);
+        assert!(runs.iter().flatten().flatten().all(|run| told(run).is_none()));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_netlab::scenario::file::{
-    Direction, LinkSection, ScenarioFile, SettingsSection, TermsSection, TrafficKind,
-    TrafficSection, TunnelSection,
+    LinkSection, ScenarioFile, SettingsSection, TermsSection, TrafficKind, TrafficSection,
+    TunnelSection,
 };
 use ropewalk_netlab::scenario::{Folders, Scenario};
 
@@ -53,9 +53,15 @@ pub struct PlannedCase {
     pub series: String,
     /// What runs.
     pub traffic: Traffic,
-    /// What all links of the point carry downstream, Mbit/s at IP level.
+    /// Whether its candidates are each link alone.
+    pub alone: bool,
+    /// Over how many connections, where it is TCP.
+    pub flows: u16,
+    /// After how many bytes of payload it ends, where it does.
+    pub bytes: Option<u64>,
+    /// What all links of the point carry in the direction of the traffic, Mbit/s at IP level.
     pub sum_mbit: f64,
-    /// Length of a run.
+    /// Length of a run; of one that ends with its bytes, the longest.
     pub seconds: f64,
     /// How often.
     pub runs: usize,
@@ -72,7 +78,7 @@ pub struct Candidate {
     pub name: Option<String>,
     /// The links.
     pub links: Vec<LinkSection>,
-    /// What those that carry packets downstream are like there.
+    /// What those that carry packets in the direction of the traffic are like there.
     pub summaries: Vec<LinkSummary>,
     tunnel: TunnelSection,
     /// What UDP sends, payload in Mbit/s.
@@ -147,11 +153,17 @@ impl Plan {
         self.with_links(job, case.candidates[job.candidate].links.clone(), traces)
     }
 
-    /// What all links of a run's point could carry while it lasts; `None` where none of them varies.
+    /// What all links of a run's point could carry while it lasted, if it was over before the planned
+    /// seconds; `None` where none of them varies.
     ///
     /// # Errors
     /// [`BadInput`] where the file makes no sense.
-    pub fn capacity(&self, job: Job, traces: Folders<'_>) -> Result<Option<Capacity>, BadInput> {
+    pub fn capacity(
+        &self,
+        job: Job,
+        lasted: Option<f64>,
+        traces: Folders<'_>,
+    ) -> Result<Option<Capacity>, BadInput> {
         let case = &self.cases[job.case];
         let mut points = self.experiment.points.iter();
         let point = points.find(|point| point.label == case.point.label);
@@ -163,7 +175,7 @@ impl Plan {
             clippy::cast_sign_loss,
             reason = "a day at most"
         )]
-        let seconds = case.seconds.ceil() as u32;
+        let seconds = lasted.unwrap_or(case.seconds).ceil() as u32;
         Ok(Capacity::of(&scenario, Duration::from_secs_f64(begin), seconds))
     }
 
@@ -183,14 +195,21 @@ impl Plan {
         let mut moment = || rng.random_range(0.0..1.0);
         let mut main = TrafficSection {
             kind: TrafficKind::Tcp,
-            direction: Direction::Down,
+            direction: case.traffic.direction(),
             rate_mbit: None,
-            bytes: None,
+            flows: case.flows,
+            bytes: case.bytes,
             duration_s: Some(case.seconds),
             congestion: None,
             start_s: moment(),
         };
-        let ping = TrafficSection { kind: TrafficKind::Ping, start_s: moment(), ..main.clone() };
+        let ping = TrafficSection {
+            kind: TrafficKind::Ping,
+            flows: 1,
+            bytes: None,
+            start_s: moment(),
+            ..main.clone()
+        };
         match case.traffic {
             Traffic::Udp => {
                 main.kind = TrafficKind::Udp;
@@ -198,14 +217,18 @@ impl Plan {
             }
             Traffic::TcpCubic => main.congestion = Some("cubic".to_owned()),
             Traffic::TcpBbr => main.congestion = Some("bbr".to_owned()),
+            // The client's connections use cubic, or what its namespace was told.
+            Traffic::TcpCubicUp => {}
         }
+        let mut traffic = vec![main];
+        traffic.extend(self.experiment.file.ping.then_some(ping));
         let file = ScenarioFile {
             name: self.key(job),
             description: self.experiment.file.shows.clone(),
             seed,
             duration_s: None,
             links,
-            traffic: vec![main, ping],
+            traffic,
             tunnel,
             checks: Vec::new(),
         };
@@ -229,6 +252,7 @@ fn case(
             && check.mode.is_none_or(|only| only == asked.mode)
             && check.points.as_ref().is_none_or(|only| only.contains(&point.label))
     };
+    let bytes = point.bytes.filter(|_| traffic != Traffic::Udp);
     PlannedCase {
         id: format!("{}/{}/{}", point.label, series.name, traffic.as_str()),
         point: results::Point {
@@ -239,24 +263,39 @@ fn case(
         },
         series: series.name.clone(),
         traffic,
-        sum_mbit: sum_mbit(&point.summaries),
-        seconds: if asked.quick { QUICK_SECONDS } else { effort.seconds },
+        alone: series.uses == Uses::BestAlone,
+        flows: if traffic == Traffic::Udp { 1 } else { series.flows },
+        bytes,
+        sum_mbit: sum_mbit(point.summaries(traffic.direction())),
+        // A transfer that is cut says nothing.
+        seconds: if asked.quick && bytes.is_none() { QUICK_SECONDS } else { effort.seconds },
         runs: if asked.quick { 1 } else { effort.runs },
-        candidates: candidates(file, series, point),
+        candidates: candidates(file, series, point, traffic),
         checks: file.checks.iter().map(toml::Spanned::get_ref).filter(about).cloned().collect(),
     }
 }
 
-fn candidates(file: &ExperimentFile, series: &SeriesSection, point: &Point) -> Vec<Candidate> {
+fn candidates(
+    file: &ExperimentFile,
+    series: &SeriesSection,
+    point: &Point,
+    traffic: Traffic,
+) -> Vec<Candidate> {
     let of = |name: Option<String>, links: Vec<LinkSection>, summaries: Vec<LinkSummary>| {
         let carried = sum_mbit(&summaries);
         let offered_mbit = file.offered_mbit.unwrap_or(carried);
         Candidate { name, links, summaries, tunnel: series.tunnel.clone(), offered_mbit }
     };
-    let whole = || of(None, point.links.clone(), point.summaries.clone());
-    // Those that carry nothing downstream stay beside whatever does.
+    let all = point.summaries(traffic.direction());
+    let meant = |name: &String| series.links.as_ref().is_none_or(|only| only.contains(name));
+    let summaries = || all.iter().filter(|summary| meant(&summary.name)).cloned();
+    let whole = || {
+        let links = point.links.iter().filter(|link| meant(&link.name)).cloned().collect();
+        of(None, links, summaries().collect())
+    };
+    // Those that carry nothing that way stay beside whatever does.
     let with_others = |summary: &LinkSummary| {
-        let known = |link: &LinkSection| point.summaries.iter().any(|s| s.name == link.name);
+        let known = |link: &LinkSection| all.iter().any(|s| s.name == link.name);
         let ours = |link: &&LinkSection| link.name == summary.name || !known(link);
         point.links.iter().filter(ours).cloned().collect::<Vec<_>>()
     };
@@ -275,22 +314,20 @@ fn candidates(file: &ExperimentFile, series: &SeriesSection, point: &Point) -> V
             series.weights.iter().map(with).collect()
         }
         Uses::OneOfTheSum => {
-            let rate_mbit = sum_mbit(&point.summaries);
-            let first = point.summaries.iter().take(1);
+            let rate_mbit = sum_mbit(all);
+            let first = summaries().take(1);
             let whole = first.map(|summary| {
                 let faster = |link: LinkSection| match link.name == summary.name {
                     true => with_rate(link, rate_mbit),
                     false => link,
                 };
-                let links = with_others(summary).into_iter().map(faster).collect();
+                let links = with_others(&summary).into_iter().map(faster).collect();
                 of(None, links, vec![LinkSummary { rate_mbit, ..summary.clone() }])
             });
             whole.collect()
         }
-        Uses::BestAlone => point
-            .summaries
-            .iter()
-            .map(|one| of(Some(one.name.clone()), with_others(one), vec![one.clone()]))
+        Uses::BestAlone => summaries()
+            .map(|one| of(Some(one.name.clone()), with_others(&one), vec![one]))
             .collect(),
     }
 }
@@ -318,6 +355,8 @@ fn with_rate(mut link: LinkSection, rate_mbit: f64) -> LinkSection {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_netlab::scenario::file::Direction;
+
     use super::*;
 
     const FILE: &str = r#"
@@ -349,12 +388,65 @@ mod tests {
         tunnel = { link = { a = { weight = 7 } } }
     "#;
 
-    fn plan() -> Plan {
+    const TRANSFERS: &str = r#"
+        title = "t"
+        source = "s"
+        shows = "w"
+        axis = "x"
+        traffic = ["tcp-cubic-up", "tcp-cubic", "udp"]
+        ping = false
+        simulated = { runs = 2, seconds = 90 }
+        real = { runs = 1, seconds = 90 }
+        links = [
+            { name = "a", both = { rate_mbit = 5 }, up = { rate_mbit = 1 } },
+            { name = "b", both = { rate_mbit = 3 } },
+        ]
+        points = [{ label = "5 MB", value = 5, bytes = 5_000_000 }]
+        series = [{ name = "three", flows = 3 }, { name = "b", links = ["b"] }]
+    "#;
+
+    fn open(text: &str) -> Result<Experiment, BadInput> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.toml");
-        std::fs::write(&path, FILE).expect("a file");
-        let experiment = Experiment::open(&path, folder.path().into()).expect("it makes sense");
+        std::fs::write(&path, text).expect("a file");
+        Experiment::open(&path, folder.path().into())
+    }
+
+    fn plan() -> Plan {
+        let experiment = open(FILE).expect("it makes sense");
         Plan::new(experiment, Asked { mode: Mode::Simulated, quick: false, seed: 1 })
+    }
+
+    #[test]
+    fn a_transfer_is_planned_with_its_bytes_direction_connections_and_links() {
+        let asked = Asked { mode: Mode::Simulated, quick: true, seed: 1 };
+        let plan = Plan::new(open(TRANSFERS).unwrap(), asked);
+        let planned = plan.jobs().into_iter().map(|job| {
+            let scenario = plan.scenario(job, std::path::Path::new(".").into()).unwrap();
+            let [main] = &scenario.traffic[..] else { panic!("{:?}", scenario.traffic) };
+            let sum = plan.cases[job.case].sum_mbit;
+            let links = scenario.links.len();
+            (sum, main.direction, main.flows, main.bytes, main.duration_s, links)
+        });
+        let transfer =
+            |sum, way, flows, links| (sum, way, flows, Some(5_000_000), Some(90.0), links);
+        // UDP goes on for its time: a quick run's.
+        let udp = |links| (8.0, Direction::Down, 1, None, Some(QUICK_SECONDS), links);
+        let expected = [
+            transfer(4.0, Direction::Up, 3, 2),
+            transfer(8.0, Direction::Down, 3, 2),
+            udp(2),
+            transfer(4.0, Direction::Up, 1, 1),
+            transfer(8.0, Direction::Down, 1, 1),
+            udp(1),
+        ];
+        assert_eq!(planned.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_series_with_a_link_that_no_point_has_is_refused() {
+        let problem = open(&TRANSFERS.replace(r#"["b"]"#, r#"["c"]"#)).unwrap_err().to_string();
+        assert!(problem.contains("series `b`: there is no link `c`"), "{problem}");
     }
 
     #[test]

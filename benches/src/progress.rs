@@ -20,13 +20,14 @@ const REAL_SETUP_SECONDS: f64 = 7.0;
 #[must_use]
 pub fn cost(plan: &Plan, job: Job) -> f64 {
     let case = &plan.cases[job.case];
+    let mbit: f64 =
+        case.candidates[job.candidate].summaries.iter().map(|link| link.rate_mbit).sum();
+    #[expect(clippy::cast_precision_loss, reason = "transfers are far below 2^52 bytes")]
+    let transfer = case.bytes.map(|bytes| bytes as f64 * 8e-6 / mbit);
+    let seconds = transfer.map_or(case.seconds, |seconds| seconds.min(case.seconds));
     match plan.asked.mode {
-        Mode::Real => case.seconds + REAL_SETUP_SECONDS,
-        Mode::Simulated => {
-            let mbit: f64 =
-                case.candidates[job.candidate].summaries.iter().map(|link| link.rate_mbit).sum();
-            case.seconds * (SIMULATED_SECOND + SIMULATED_MBIT * mbit)
-        }
+        Mode::Real => seconds + REAL_SETUP_SECONDS,
+        Mode::Simulated => seconds * (SIMULATED_SECOND + SIMULATED_MBIT * mbit),
     }
 }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use ropewalk_netlab::scenario::file::Direction;
 use serde::{Deserialize, Serialize};
 
 /// The version of this format.
@@ -46,6 +47,8 @@ pub enum Traffic {
     TcpCubic,
     /// One download with BBR.
     TcpBbr,
+    /// One upload with cubic.
+    TcpCubicUp,
 }
 
 impl Traffic {
@@ -55,6 +58,15 @@ impl Traffic {
             Self::Udp => "udp",
             Self::TcpCubic => "tcp-cubic",
             Self::TcpBbr => "tcp-bbr",
+            Self::TcpCubicUp => "tcp-cubic-up",
+        }
+    }
+
+    /// Which way its data go.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::Udp | Self::TcpCubic | Self::TcpBbr => Direction::Down,
+            Self::TcpCubicUp => Direction::Up,
         }
     }
 }
@@ -115,13 +127,16 @@ pub struct Case {
     pub series: String,
     /// What ran through it.
     pub traffic: Traffic,
-    /// Those used, downstream.
+    /// Bytes of payload of a run, where it ends with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Those used, in the direction of the traffic.
     pub links: Vec<LinkSummary>,
     /// What all links of the point carry together, Mbit/s at IP level; also where only one is used.
     pub sum_mbit: f64,
     /// The most payload that the links used can carry for this traffic, Mbit/s.
     pub limit_mbit: f64,
-    /// Length of a run.
+    /// Length of a run; of one that ends with its bytes, the longest.
     pub seconds: f64,
     /// How many runs the plan has.
     pub planned_runs: usize,
@@ -161,7 +176,7 @@ pub struct Tried {
     pub best: bool,
 }
 
-/// A link, downstream, as it is at the beginning.
+/// A link in one direction, as it is at the beginning.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LinkSummary {
     /// Its name.
@@ -191,7 +206,10 @@ pub struct Run {
     /// By name, one figure for each second; of the first run of a case only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_second: BTreeMap<String, Vec<f64>>,
-    /// Packets dropped downstream, by reason: in the tunnel, or `link_...` on the links.
+    /// Mbit/s of each connection, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flow_mbit: Vec<f64>,
+    /// Packets dropped, by reason: in the tunnel, or `link_...` on the links in the direction of the traffic.
     pub drops: BTreeMap<String, u64>,
     /// Of the bytes that came, by the link that carried them.
     pub share_percent: BTreeMap<String, f64>,

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use ropewalk_netlab::scenario::Folders;
+use ropewalk_netlab::scenario_report::ScenarioReport;
 
-use crate::measure::{case_of, check, run_of};
+use crate::measure::{case_of, check, completion, note_singles, run_of};
 use crate::plan::{Job, Plan};
 use crate::progress::Progress;
 use crate::provenance::{Sources, machine, today};
@@ -35,9 +36,9 @@ pub fn run(plan: &Plan, store: &mut Store, means: &Means<'_>) -> Result<Results>
     let jobs: Vec<Job> =
         plan.jobs().into_iter().filter(|job| store.get(&plan.key(*job)).is_none()).collect();
     let mut progress = Progress::new(plan, &jobs);
-    let finished = |job: Job, report: &_| {
+    let finished = |job: Job, report: &ScenarioReport| {
         let case = &plan.cases[job.case];
-        let capacity = plan.capacity(job, means.traces)?;
+        let capacity = plan.capacity(job, completion(report), means.traces)?;
         let run =
             run_of(report, case, &case.candidates[job.candidate], capacity.as_ref(), job.run == 0);
         let remark = run.void.as_ref().map_or_else(String::new, |why| format!(" (void: {why})"));
@@ -58,6 +59,7 @@ fn results(plan: &Plan, store: &Store, sources: &Sources) -> Result<Results> {
     for job in plan.jobs() {
         runs[job.case][job.candidate].extend(store.get(&plan.key(job)).cloned());
     }
+    note_singles(&plan.cases, &mut runs);
     let mut cases: Vec<_> =
         plan.cases.iter().zip(runs).map(|(case, runs)| case_of(case, runs)).collect();
     check(&plan.cases, &mut cases);

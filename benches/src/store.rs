@@ -124,6 +124,7 @@ mod tests {
             void: None,
             values: [("goodput_mbit".to_owned(), goodput)].into(),
             per_second: BTreeMap::new(),
+            flow_mbit: Vec::new(),
             drops: BTreeMap::new(),
             share_percent: BTreeMap::new(),
             congestion_control: None,

@@ -7,7 +7,7 @@ use super::checks::{apart, count, faults, too_far};
 use super::markdown::Table;
 use super::peers::{Figures, PeerValue, Peers};
 use super::picture::Picture;
-use super::values::{GOODPUT, LIMIT, MORE, SUM, Value, number, title};
+use super::values::{GOODPUT, LIMIT, MORE, SINGLES, SUM, Value, number, title};
 
 /// In the column of a case that did not run on the kernel.
 const SIMULATED_ONLY: &str = "simulated only";
@@ -188,6 +188,7 @@ fn cell(case: &Case, value: Value) -> String {
 pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> String {
     let value = match figures.value {
         PeerValue::PercentOfSum => SUM,
+        PeerValue::PercentOfSingles => SINGLES,
         PeerValue::GoodputMbit => GOODPUT,
     };
     let points = experiment.points(traffic);
@@ -264,14 +265,11 @@ fn tried(experiment: &Both, traffic: Traffic) -> Option<Table> {
 }
 
 fn shares(experiment: &Both, traffic: Traffic) -> Table {
-    let headings = [
-        "point",
-        "series",
-        "mode",
-        "share of each link, %",
-        "packets dropped, by reason",
-        "congestion control",
-    ];
+    let mut headings = vec!["point", "series", "mode", "share of each link, %"];
+    let first = |case: &Case| case.runs.first().is_some_and(|run| !run.flow_mbit.is_empty());
+    let several = in_order(experiment, traffic).any(|(_, case)| first(case));
+    headings.extend(several.then_some("each connection, Mbit/s"));
+    headings.extend(["packets dropped, by reason", "congestion control"]);
     let mut table = Table::new(&headings);
     for (mode, case) in in_order(experiment, traffic) {
         let Some(run) = case.runs.first() else { continue };
@@ -287,14 +285,14 @@ fn shares(experiment: &Both, traffic: Traffic) -> Table {
             .map(|(reason, count)| format!("{reason} {count}"))
             .collect();
         let congestion = run.congestion_control.as_deref().unwrap_or_default();
-        table.row(&[
-            &case.point.label,
-            &case.series,
-            mode.as_str(),
-            &shares.join(", "),
-            &drops.join(", "),
-            congestion,
-        ]);
+        let shares = shares.join(", ");
+        let mut row = vec![case.point.label.as_str(), &case.series, mode.as_str(), &shares];
+        let flows: Vec<_> = run.flow_mbit.iter().map(|mbit| number(*mbit, 2)).collect();
+        let flows = flows.join(", ");
+        row.extend(several.then_some(flows.as_str()));
+        let drops = drops.join(", ");
+        row.extend([drops.as_str(), congestion]);
+        table.row(&row);
     }
     table
 }

@@ -29,10 +29,13 @@ pub struct Figures {
     pub experiment: String,
     /// What ran.
     pub traffic: Traffic,
-    /// Which value it is: `percent_of_sum` or `goodput_mbit`.
+    /// Which value it is.
     pub value: PeerValue,
     /// Who measured it, and how.
     pub source: String,
+    /// Our series beside them, and what each is called there; only the default settings if absent.
+    #[serde(default)]
+    pub ours: BTreeMap<String, String>,
     /// What we must reach, by the label of the point.
     #[serde(default)]
     pub goal: BTreeMap<String, f64>,
@@ -46,6 +49,8 @@ pub struct Figures {
 pub enum PeerValue {
     /// Of the sum of the links' rates at IP level.
     PercentOfSum,
+    /// Of the sum of what the links carried one by one.
+    PercentOfSingles,
     /// Payload in Mbit/s.
     GoodputMbit,
 }
@@ -110,15 +115,16 @@ impl PeerValue {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PercentOfSum => "percent_of_sum",
+            Self::PercentOfSingles => "percent_of_singles",
             Self::GoodputMbit => "goodput_mbit",
         }
     }
 
-    /// One of them in percent of `sum_mbit`.
+    /// One of them as it is drawn: in percent, of `sum_mbit` where it is no share.
     #[must_use]
-    pub fn percent_of_sum(self, value: f64, sum_mbit: f64) -> f64 {
+    pub fn percent(self, value: f64, sum_mbit: f64) -> f64 {
         match self {
-            Self::PercentOfSum => value,
+            Self::PercentOfSum | Self::PercentOfSingles => value,
             Self::GoodputMbit => 100.0 * value / sum_mbit,
         }
     }

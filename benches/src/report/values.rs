@@ -20,8 +20,14 @@ pub const SUM: Value = Value { name: "percent_of_sum", heading: "% of sum", deci
 /// What the application got.
 pub const GOODPUT: Value = Value { name: "goodput_mbit", heading: "Mbit/s", decimals: 2 };
 
+/// The share of what the links carried one by one, by which peers' transfers are compared.
+pub const SINGLES: Value =
+    Value { name: "percent_of_singles", heading: "% of the single links", decimals: 1 };
+
 /// All others, in the order of tables.
-pub const MORE: [Value; 15] = [
+pub const MORE: [Value; 17] = [
+    SINGLES,
+    Value { name: "completion_s", heading: "completed after, s", decimals: 1 },
     Value { name: "in_order_percent", heading: "in order, %", decimals: 2 },
     Value { name: "coefficient_of_variation", heading: "variation of seconds", decimals: 3 },
     Value {
@@ -78,7 +84,7 @@ pub fn number(figure: f64, decimals: usize) -> String {
 pub const fn tolerance(traffic: Traffic) -> f64 {
     match traffic {
         Traffic::Udp => 5.0,
-        Traffic::TcpCubic | Traffic::TcpBbr => 10.0,
+        Traffic::TcpCubic | Traffic::TcpBbr | Traffic::TcpCubicUp => 10.0,
     }
 }
 
@@ -89,6 +95,7 @@ pub const fn title(traffic: Traffic) -> &'static str {
         Traffic::Udp => "UDP",
         Traffic::TcpCubic => "TCP cubic",
         Traffic::TcpBbr => "TCP BBR",
+        Traffic::TcpCubicUp => "TCP cubic, upload",
     }
 }
 

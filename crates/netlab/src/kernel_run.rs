@@ -12,16 +12,17 @@ use ropewalk_proto::units::Bitrate;
 use crate::access::Access;
 use crate::address::{SERVER_V4, client_interface};
 use crate::demo::late_percent;
-use crate::download::Curl;
+use crate::download::{Curl, Download};
 use crate::emulator::Bound;
 use crate::error::LabError;
-use crate::http::body_sha256;
+use crate::http::{Upload, body_sha256};
 use crate::per_second::PerSecond;
 use crate::ping::{Ping, Pinged};
 use crate::scenario::file::{Direction, TrafficKind, TrafficSection};
 use crate::scenario::{Link, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stage::{CONGESTION, Progress, Stage};
+use crate::stats::mbit;
 use crate::tally::UdpReceived;
 use crate::topology::{TopologyConfig, WanConfig};
 
@@ -44,10 +45,16 @@ enum Outcome {
     },
     Tcp {
         mbit: f64,
+        /// Of each connection.
+        flows: Vec<f64>,
         series: PerSecond,
         length: Duration,
         sum: f64,
         congestion: Option<String>,
+    },
+    /// All of a known length came after so long.
+    Completion {
+        seconds: f64,
     },
     Ping(Pinged),
     /// Whether a body came as sent.
@@ -88,21 +95,27 @@ pub fn run(
     }
     let mut report = ScenarioReport::new(scenario, Runner::Kernel);
     note(&mut report, play.everything()?);
-    let status = stage.client_status()?;
+    let (status, proxy) = (stage.client_status()?, stage.proxy_status()?);
+    let (way, receiver) = match scenario.direction() {
+        Direction::Up => ("up", &proxy),
+        Direction::Down | Direction::Both => ("down", &status),
+    };
     report.note("inner_mtu", f64::from(mtu));
-    report.note("late_percent", late_percent(&status));
-    report.note("wait_p99_ms", status.resequencer("wait_p99_ms"));
-    for (reason, count) in status.all_drops().into_iter().chain(stage.proxy_status()?.all_drops()) {
+    report.note("late_percent", late_percent(receiver));
+    report.note("wait_p99_ms", receiver.resequencer("wait_p99_ms"));
+    for (reason, count) in status.all_drops().into_iter().chain(proxy.all_drops()) {
         report.note_drops(&reason, count);
     }
     let links: Vec<_> = (0u8..)
         .zip(&scenario.links)
-        .map(|(wan, link)| (link.name.as_str(), status.bytes(&client_interface(wan), "down")))
+        .map(|(wan, link)| (link.name.as_str(), status.bytes(&client_interface(wan), way)))
         .collect();
     report.note_shares(&links);
     if let Some(emulator) = stage.topology().emulator() {
         let emulated = emulator.report()?;
-        emulated.links.iter().for_each(|link| report.note_link(&link.downstream));
+        for link in &emulated.links {
+            report.note_link(if way == "up" { &link.upstream } else { &link.downstream });
+        }
     }
     report.void = stage.void_because(&Bound::default())?;
     Ok(report)
@@ -176,7 +189,7 @@ impl Play<'_> {
             (TrafficKind::Ping, _) => self.ping(duration),
             (TrafficKind::Udp, direction) => self.udp(traffic, direction, duration),
             (TrafficKind::Tcp | TrafficKind::Http, Direction::Up) => {
-                self.upload(traffic.bytes, seed, duration)
+                self.upload(traffic, seed, duration)
             }
             (TrafficKind::Tcp | TrafficKind::Http, _) => self.download(traffic, seed, duration),
         }
@@ -189,22 +202,38 @@ impl Play<'_> {
         duration: Duration,
     ) -> Result<Vec<Outcome>, LabError> {
         let congestion = traffic.congestion.as_deref().unwrap_or(CONGESTION);
-        let url = self.stage.url_using(congestion, traffic.bytes.unwrap_or(u64::MAX), seed);
         let curl = Curl { interface: None, limit: Some(duration) };
-        let done = curl.download(self.stage.topology().client(), &url, |_| {})?;
-        let mut outcomes = vec![Outcome::Stall { ms: done.longest_stall_ms }];
-        // Its seconds count from the first byte.
-        let began = Duration::try_from_secs_f64(done.first_byte_ms / 1e3).unwrap_or_default();
-        if let Some(bytes) = traffic.bytes {
-            let as_sent = done.complete && done.sha256 == body_sha256(bytes, seed);
-            outcomes.push(Outcome::Body(as_sent));
+        let done = at_once(traffic.shares(), |bytes| {
+            let url = self.stage.url_using(congestion, bytes.unwrap_or(u64::MAX), seed);
+            curl.download(self.stage.topology().client(), &url, |_| {})
+        })?;
+        let stall = done.iter().map(|one| one.longest_stall_ms).fold(0.0, f64::max);
+        let mut outcomes = vec![Outcome::Stall { ms: stall }];
+        let as_sent = |(one, bytes): (&Download, &Option<u64>)| {
+            bytes.is_none_or(|bytes| one.complete && one.sha256 == body_sha256(bytes, seed))
+        };
+        let all_as_sent = done.iter().zip(&traffic.shares()).all(as_sent);
+        let seconds = done.iter().map(|one| one.seconds).fold(0.0, f64::max);
+        if traffic.bytes.is_some() {
+            outcomes.push(Outcome::Body(all_as_sent));
+            outcomes.extend(all_as_sent.then_some(Outcome::Completion { seconds }));
         }
+        // Seconds count from the first byte, of each connection for itself.
+        let first = done.iter().map(|one| one.first_byte_ms / 1e3).fold(f64::INFINITY, f64::min);
+        let began = Duration::try_from_secs_f64(first).unwrap_or_default();
+        let last = done.iter().map(|one| one.samples.last().map_or(0.0, |last| last.0));
+        let last = last.fold(0.0, f64::max);
+        let bytes = done.iter().map(|one| one.bytes).sum();
+        let took = Duration::try_from_secs_f64(last - first).unwrap_or_default();
+        let mut series = PerSecond::default();
+        done.iter().for_each(|one| series.add(&one.per_second));
         outcomes.push(Outcome::Tcp {
-            mbit: done.mbit,
-            length: duration.min(Duration::from_secs_f64(done.seconds)).saturating_sub(began),
-            series: done.per_second,
+            mbit: mbit(bytes, took),
+            flows: done.iter().map(|one| one.mbit).collect(),
+            length: duration.min(Duration::from_secs_f64(seconds)).saturating_sub(began),
+            series,
             sum: self.sum_mbit(Direction::Down),
-            congestion: done.congestion_control,
+            congestion: done.into_iter().find_map(|one| one.congestion_control),
         });
         Ok(outcomes)
     }
@@ -213,26 +242,39 @@ impl Play<'_> {
     /// to a whole body.
     fn upload(
         &self,
-        bytes: Option<u64>,
+        traffic: &TrafficSection,
         seed: u64,
         duration: Duration,
     ) -> Result<Vec<Outcome>, LabError> {
-        let length = bytes.unwrap_or_else(|| {
-            let sum = self.sum(Direction::Up).as_bps() / 8;
-            sum.saturating_mul(duration.as_secs())
-        });
-        let curl = Curl { interface: None, limit: Some(duration * 4) };
-        let client = self.stage.topology().client();
-        let done = curl.upload(client, &self.stage.url(0, 0), length, seed)?;
-        let as_sent = done.bytes == length && done.sha256 == body_sha256(length, seed);
+        let carried = self.sum(Direction::Up).as_bps() / 8 / u64::from(traffic.flows);
+        let carried = carried.saturating_mul(duration.as_secs());
+        let curl = Curl { interface: None, limit: Some(duration.saturating_mul(4)) };
+        let lengths = traffic.shares().into_iter().map(|bytes| bytes.unwrap_or(carried));
+        let started = Instant::now();
+        let done = at_once(lengths.clone().collect(), |length| {
+            let client = self.stage.topology().client();
+            curl.upload(client, &self.stage.url(0, 0), length, seed)
+        })?;
+        let seconds = started.elapsed().as_secs_f64();
+        let as_sent = |(one, length): (&Upload, u64)| {
+            one.bytes == length && one.sha256 == body_sha256(length, seed)
+        };
+        let all_as_sent = done.iter().zip(lengths).all(as_sent);
+        let bytes = done.iter().map(|one| one.bytes).sum();
+        let longest = done.iter().map(|one| one.seconds).fold(0.0, f64::max);
         let tcp = Outcome::Tcp {
-            mbit: done.mbit,
+            mbit: mbit(bytes, Duration::try_from_secs_f64(longest).unwrap_or_default()),
+            flows: done.iter().map(|one| one.mbit).collect(),
             length: Duration::ZERO,
             series: PerSecond::default(),
             sum: self.sum_mbit(Direction::Up),
             congestion: None,
         };
-        Ok(vec![tcp, Outcome::Body(as_sent)])
+        let mut outcomes = vec![tcp, Outcome::Body(all_as_sent)];
+        if traffic.bytes.is_some() && all_as_sent {
+            outcomes.push(Outcome::Completion { seconds });
+        }
+        Ok(outcomes)
     }
 
     fn udp(
@@ -301,6 +343,21 @@ impl Play<'_> {
     }
 }
 
+/// Does the same with each of these at once.
+fn at_once<T: Send, R: Send>(
+    these: Vec<T>,
+    act: impl Fn(T) -> Result<R, LabError> + Sync,
+) -> Result<Vec<R>, LabError> {
+    thread::scope(|scope| {
+        let act = &act;
+        let running: Vec<_> = these.into_iter().map(|one| scope.spawn(move || act(one))).collect();
+        let joined = running
+            .into_iter()
+            .map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    })
+}
+
 /// The first of each kind counts, but all bodies must be right, and the slowest return is told.
 fn note(report: &mut ScenarioReport, outcomes: Vec<Outcome>) {
     let mut bodies = Vec::new();
@@ -308,13 +365,15 @@ fn note(report: &mut ScenarioReport, outcomes: Vec<Outcome>) {
     for outcome in outcomes {
         match outcome {
             Outcome::Udp { came, length, sum } => report.note_udp(&came, length, sum),
-            Outcome::Tcp { mbit, series, length, sum, congestion } => {
+            Outcome::Tcp { mbit, flows, series, length, sum, congestion } => {
                 report.note_tcp(mbit, &series, length, sum);
+                report.note_flows(&flows);
                 report.congestion_control = report.congestion_control.take().or(congestion);
             }
             Outcome::Ping(pinged) => {
                 report.note_ping(&pinged.rtt, pinged.lost as u64, pinged.sent as u64);
             }
+            Outcome::Completion { seconds } => report.note("completion_s", seconds),
             Outcome::Stall { ms } => report.note("longest_stall_ms", ms),
             Outcome::Body(as_sent) => bodies.push(as_sent),
             Outcome::Reuse { seconds } => returns.push(seconds),
@@ -339,6 +398,7 @@ mod tests {
         let mut report = ScenarioReport::new(&scenario, Runner::Kernel);
         let tcp = |mbit, congestion: &str| Outcome::Tcp {
             mbit,
+            flows: vec![mbit],
             series: PerSecond::default(),
             length: Duration::ZERO,
             sum: 10.0,

@@ -24,6 +24,14 @@ impl PerSecond {
         self.0[second] += bytes;
     }
 
+    /// Adds what came in the seconds of another beginning.
+    pub fn add(&mut self, other: &Self) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        for (ours, theirs) in self.0.iter_mut().zip(&other.0) {
+            *ours += theirs;
+        }
+    }
+
     /// Mbit/s in each of the first so many seconds; nothing came in those that nobody noted.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "bytes of a second are far below 2^52")]
@@ -68,6 +76,10 @@ mod tests {
         }
         assert_eq!(series.mbit(4), [1.0, 0.0, 2.0, 0.0]);
         assert_eq!(series.mbit(1), [1.0]);
+        let mut other = PerSecond::default();
+        other.note(Duration::from_secs(1), 125_000);
+        other.add(&series);
+        assert_eq!(other.mbit(3), [1.0, 1.0, 2.0]);
     }
 
     #[test]

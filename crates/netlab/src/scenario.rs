@@ -197,6 +197,16 @@ impl Scenario {
         })
     }
 
+    /// Which way the data of the first stream go, whatever its kind; down where there is none.
+    #[must_use]
+    pub fn direction(&self) -> file::Direction {
+        let is_stream = |traffic: &&TrafficSection| traffic.kind != file::TrafficKind::Ping;
+        match self.traffic.iter().find(is_stream).map(|traffic| traffic.direction) {
+            Some(file::Direction::Up) => file::Direction::Up,
+            _ => file::Direction::Down,
+        }
+    }
+
     /// What links with a trace follow, one line for each direction and trace.
     #[must_use]
     pub fn traces(&self) -> Vec<String> {
@@ -396,6 +406,11 @@ fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioEr
     }
     if traffic.congestion.is_some() && traffic.direction == file::Direction::Up {
         return Err(invalid(place, "congestion can be chosen downstream only"));
+    }
+    let is_tcp = matches!(traffic.kind, file::TrafficKind::Tcp | file::TrafficKind::Http);
+    if traffic.flows == 0 || traffic.flows > file::MAX_FLOWS || (!is_tcp && traffic.flows > 1) {
+        let problem = format!("flows must be 1 to {}, and 1 but for tcp and http", file::MAX_FLOWS);
+        return Err(invalid(place, &problem));
     }
     if traffic.duration_s.is_none() && traffic.bytes.is_none() {
         return Err(invalid(place, "needs bytes or duration_s, else it never ends"));

@@ -2,9 +2,10 @@
 //!
 //! | name | meaning |
 //! | --- | --- |
-//! | `tcp_mbit` | goodput of the first stream of TCP or HTTP |
+//! | `tcp_mbit` | goodput of the first stream of TCP or HTTP, all its connections together |
 //! | `tcp_percent_of_sum` | the same, of the links' initial rates in its direction |
 //! | `sha256_ok` | 1 if every body of known length arrived as sent |
+//! | `completion_s` | from asking for the first stream of known length to its last byte |
 //! | `longest_stall_ms` | longest time without a byte of the first stream |
 //! | `udp_mbit`, `udp_percent_of_sum` | goodput of the first UDP stream |
 //! | `udp_lost_percent` | packets of it that did not come |
@@ -15,7 +16,7 @@
 //! | `udp_first_second_percent`, `tcp_...` | the first second, of the same mean |
 //! | `ping_p50_ms`, `ping_p99_ms`, `ping_lost_percent` | the first series of echoes |
 //! | `seconds_to_reuse` | from an outage's end until the link carries data again, the longest |
-//! | `late_percent` | packets the client's resequencer delivered late or dropped as doubles |
+//! | `late_percent` | packets the receiver's resequencer delivered late or dropped as doubles |
 //! | `wait_p99_ms` | 99th percentile of its waits |
 //! | `inner_mtu` | the longest packet through the tunnel, bytes |
 //!
@@ -64,9 +65,12 @@ pub struct ScenarioReport {
     pub values: BTreeMap<&'static str, f64>,
     /// Mbit/s in each second, by name.
     pub per_second: BTreeMap<&'static str, Vec<f64>>,
-    /// Packets dropped downstream, by reason: in the tunnel, or `link_...` on the links.
+    /// Mbit/s of each connection of the first stream of TCP or HTTP, where it has several.
+    pub flow_mbit: Vec<f64>,
+    /// Packets dropped, by reason: in the tunnel, or `link_...` on the links, in the direction of the first
+    /// stream.
     pub drops: BTreeMap<String, u64>,
-    /// Of the bytes that came to the client, by the link that carried them.
+    /// Of the bytes that came in that direction, by the link that carried them.
     pub share_percent: BTreeMap<String, f64>,
     /// What the sender's socket of the first stream of TCP or HTTP uses.
     pub congestion_control: Option<String>,
@@ -85,6 +89,7 @@ impl ScenarioReport {
             traces: scenario.traces(),
             values: BTreeMap::new(),
             per_second: BTreeMap::new(),
+            flow_mbit: Vec::new(),
             drops: BTreeMap::new(),
             share_percent: BTreeMap::new(),
             congestion_control: None,
@@ -127,6 +132,13 @@ impl ScenarioReport {
         self.note_evenness(names, &seconds);
     }
 
+    /// Notes what each connection of a stream of TCP or HTTP had, Mbit/s.
+    pub fn note_flows(&mut self, mbit: &[f64]) {
+        if self.flow_mbit.is_empty() && mbit.len() > 1 {
+            self.flow_mbit = mbit.to_vec();
+        }
+    }
+
     /// Notes a series of echoes.
     pub fn note_ping(&mut self, rtt: &Percentiles, lost: u64, sent: u64) {
         self.note("ping_p50_ms", rtt.p50_ms);
@@ -134,7 +146,7 @@ impl ScenarioReport {
         self.note("ping_lost_percent", percent(lost, sent));
     }
 
-    /// Notes what a link dropped downstream.
+    /// Notes what a link dropped.
     pub fn note_link(&mut self, dropped: &Counters) {
         for (reason, count) in [
             ("link_lost", dropped.lost),
@@ -153,7 +165,7 @@ impl ScenarioReport {
         }
     }
 
-    /// Notes how many bytes each link, by name, brought to the client.
+    /// Notes how many bytes each link, by name, brought.
     pub fn note_shares(&mut self, bytes: &[(&str, u64)]) {
         let whole = bytes.iter().map(|(_, bytes)| bytes).sum();
         for (link, bytes) in bytes {

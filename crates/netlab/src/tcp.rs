@@ -12,6 +12,7 @@
 //! | file | its one idea |
 //! | --- | --- |
 //! | `flow` | one connection with its application, as it is measured |
+//! | `together` | several at once |
 //! | `endpoint` | one end: handshake, numbers on the wire |
 //! | `segment` | one packet |
 //! | `sender` | what is sent when, and again |
@@ -28,6 +29,7 @@ mod rtt;
 mod scoreboard;
 mod segment;
 mod sender;
+mod together;
 
 use std::time::Duration;
 
@@ -36,6 +38,7 @@ use ropewalk_proto::time::Instant;
 pub use flow::{Arrival, Load, Sample, TcpFlow};
 pub(crate) use segment::read;
 pub use sender::SenderStats;
+pub use together::Together;
 
 /// The kernel's clock ticks this often (`CONFIG_HZ=250`, as common distributions have it); its timers go off
 /// at a tick.

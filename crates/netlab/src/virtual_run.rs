@@ -18,12 +18,12 @@ use ropewalk_proto::units::Bitrate;
 use crate::lab::Towards;
 use crate::netem::{Conditions, Netem};
 use crate::pair::{TunnelLab, link_config, tunnels};
-use crate::scenario::file::{Direction, TrafficKind, TrafficSection};
+use crate::scenario::file::{Direction, TrafficKind};
 use crate::scenario::{Course, Scenario, UnknownSetting};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stats::percent;
 use crate::stream::run_all;
-use crate::tcp::TcpFlow;
+use crate::tcp::Together;
 use traffic::{LONGEST, Traffic, towards};
 
 /// Values that only a kernel can give where a stream uses another congestion control.
@@ -136,8 +136,12 @@ fn report(
             report.note_udp(&stream.received(), length, sum(scenario, section.direction));
         }
     }
+    let way = towards(scenario.direction());
     for line in &lab.links {
-        report.note_link(&line.down.counters());
+        report.note_link(&match way {
+            Towards::Client => line.down.counters(),
+            Towards::Proxy => line.up.counters(),
+        });
     }
     if let Some(slowest) = reuse.iter().copied().reduce(f64::max) {
         report.note("seconds_to_reuse", slowest);
@@ -146,11 +150,18 @@ fn report(
     for (reason, count) in client.drops.iter().chain(proxy.drops.iter()) {
         report.note_drops(reason.as_str(), count);
     }
+    let end = match way {
+        Towards::Client => &client,
+        Towards::Proxy => &proxy,
+    };
+    // The two ends may not have a link in the same place; only the client has the names.
+    let received =
+        |id| end.links.iter().find(|link| link.id == id).map_or(0, |link| link.received.bytes);
     let bytes: Vec<_> =
-        client.links.iter().map(|link| (link.name.as_str(), link.received.bytes)).collect();
+        client.links.iter().map(|link| (link.name.as_str(), received(link.id))).collect();
     report.note_shares(&bytes);
     report.note("inner_mtu", client.inner_mtu.map_or(f64::NAN, f64::from));
-    let reseq = client.reseq;
+    let reseq = &end.reseq;
     let late = reseq.late + reseq.duplicates + reseq.too_old;
     report.note("late_percent", percent(late, reseq.in_order + reseq.resequenced + late));
     #[expect(clippy::cast_precision_loss, reason = "waits are far below 2^52 us")]
@@ -159,19 +170,23 @@ fn report(
 }
 
 fn note_tcp(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<'_>) {
-    for (section, flow) in traffic.tcp_sections.iter().zip(&traffic.flows) {
-        let last = flow.arrivals().last().map_or(flow.start(), |last| last.at);
-        let length = last.since(flow.start());
+    let mut bodies = Vec::new();
+    for (section, flows) in &traffic.tcp_sections {
+        let flows = &traffic.flows[flows.clone()];
+        let came = Together::of(flows);
         let sum = sum(scenario, section.direction);
-        report.note_tcp(flow.mbit(), &flow.per_second(), length, sum);
-        report.note("longest_stall_ms", flow.longest_stall().as_secs_f64() * 1e3);
+        report.note_tcp(came.mbit(), &came.per_second(), came.length(), sum);
+        report.note("longest_stall_ms", came.longest_stall().as_secs_f64() * 1e3);
+        report.note_flows(came.flows());
         report.congestion_control.get_or_insert_with(|| CONGESTION.to_owned());
+        if section.bytes.is_some() || towards(section.direction) == Towards::Proxy {
+            bodies.push(came.is_complete());
+        }
+        if section.bytes.is_some() && came.is_complete() {
+            report.note("completion_s", came.length().as_secs_f64());
+        }
     }
-    let whole = |(section, _): &(&&TrafficSection, &TcpFlow)| {
-        section.bytes.is_some() || towards(section.direction) == Towards::Proxy
-    };
-    let bodies = traffic.tcp_sections.iter().zip(&traffic.flows).filter(whole);
-    if let Some(ok) = bodies.map(|(_, flow)| flow.is_complete()).reduce(|all, ok| all && ok) {
+    if let Some(ok) = bodies.into_iter().reduce(|all, ok| all && ok) {
         report.note("sha256_ok", f64::from(u8::from(ok)));
     }
 }
@@ -303,6 +318,29 @@ mod tests {
         assert!((2.5..2.7).contains(&report.value("udp_mbit")), "{report:?}");
         assert!(report.value("in_order_percent") < 95.0, "nothing is put in order: {report:?}");
         assert!(report.value("ping_lost_percent") < 40.0, "{report:?}");
+    }
+
+    #[test]
+    fn several_connections_are_told_together_and_each() {
+        for direction in ["down", "up"] {
+            let text = format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 20, both = {{ rate_mbit = 4, queue_ms = 100 }} }},\
+                 {{ name = 'b', rtt_ms = 20, both = {{ rate_mbit = 2, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', direction = '{direction}', flows = 3, bytes = 5_000_001 }}]"
+            );
+            let report = run(&scenario(&text)).unwrap();
+            assert_eq!(report.value("sha256_ok"), 1.0, "{report:?}");
+            let (mbit, flows) = (report.value("tcp_mbit"), &report.flow_mbit);
+            assert!(mbit > 0.85 * 6.0 * 0.925, "{report:?}");
+            // None can have more than all, and the slowest has a third of the bytes.
+            assert!(
+                flows.len() == 3 && flows.iter().all(|one| *one < mbit && *one >= 0.9 * mbit / 3.0)
+            );
+            let seconds = 5_000_001.0 * 8.0 / mbit / 1e6;
+            assert!((seconds..seconds + 0.2).contains(&report.value("completion_s")), "{report:?}");
+            // The larger link brings the more, whichever end receives.
+            assert!(report.share_percent["a"] > report.share_percent["b"], "{report:?}");
+        }
     }
 
     #[test]

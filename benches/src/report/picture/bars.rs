@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::palette::{LIGHT_AND_DARK, Look, OURS, PEERS};
+use super::palette::{LIGHT_AND_DARK, Look, MORE_OF_OURS, OURS, PEERS};
 use super::{Entry, Picture, axes, categories, heading, svg};
 use crate::report::both::{Both, Place};
-use crate::report::peers::Figures;
-use crate::report::values::SUM;
+use crate::report::peers::{Figures, PeerValue};
+use crate::report::values::{SINGLES, SUM, Value};
 use crate::results::{Mode, Point, Traffic};
 
 /// The series with our settings, and what it is called beside others.
@@ -35,10 +35,24 @@ pub fn picture(experiment: &Both, traffic: Traffic, figures: Option<&Figures>) -
     let points = experiment.points(traffic);
     let marks = categories(points.iter().map(|point| point.label.as_str()));
     let mut bars = figures.map_or_else(
-        || measured(experiment, traffic, ALONE, LIGHT_AND_DARK),
+        || measured(experiment, traffic, ALONE, SUM, LIGHT_AND_DARK),
         |figures| peers(experiment, &points, figures),
     );
-    bars.extend(measured(experiment, traffic, DEFAULT, OURS));
+    let value = match figures.map(|figures| figures.value) {
+        Some(PeerValue::PercentOfSingles) => SINGLES,
+        _ => SUM,
+    };
+    let others = figures.iter().flat_map(|figures| &figures.ours);
+    for ((series, name), colours) in others.zip(MORE_OF_OURS.into_iter().cycle()) {
+        bars.extend(measured(
+            experiment,
+            traffic,
+            (series.as_str(), name.as_str()),
+            value,
+            colours,
+        ));
+    }
+    bars.extend(measured(experiment, traffic, DEFAULT, value, OURS));
     let goals = figures.map(|figures| heights(experiment, &points, figures, &figures.goal));
     let goals = goals.unwrap_or_default();
     let mut legend: Vec<_> = bars.iter().map(|bars| bars.entry.clone()).collect();
@@ -54,7 +68,9 @@ pub fn picture(experiment: &Both, traffic: Traffic, figures: Option<&Figures>) -
     let axis = points.first().map_or("", |point| point.axis.as_str());
     let size = (if points.len() > 8 { 1800 } else { 1100 }, 460);
     let svg = svg(size, &title, &legend, |canvas| {
-        let labels = (axis, "percent of the sum of the links' rates");
+        let of = if value == SINGLES { "of the links one by one" } else { "of the links' rates" };
+        let percent = format!("percent of the sum {of}");
+        let labels = (axis, percent.as_str());
         let mut chart = axes(canvas, -0.5..groups - 0.5, &marks, labels, most)?;
         for (number, one) in (0..).map(f64::from).zip(&bars) {
             let Look::Bar(colour) = one.entry.look else { continue };
@@ -98,12 +114,13 @@ fn measured(
     experiment: &Both,
     traffic: Traffic,
     (series, name): (&str, &str),
+    value: Value,
     colours: [RGBColor; 2],
 ) -> Vec<Bars> {
     let points = experiment.points(traffic);
     let bars = Mode::ALL.into_iter().zip(colours).map(|(mode, colour)| {
         let place = |point| Place { traffic, point, series };
-        let height = |point| Some(experiment.spread(mode, place(point), SUM.name)?.median);
+        let height = |point| Some(experiment.spread(mode, place(point), value.name)?.median);
         Bars {
             entry: Entry { name: format!("{name}, {}", mode.as_str()), look: Look::Bar(colour) },
             heights: points.iter().map(|&point| height(point)).collect(),
@@ -123,6 +140,6 @@ fn heights(
         let mut cases = experiment.cases().filter(|(_, case)| case.point.label == label);
         cases.next().map(|(_, case)| case.sum_mbit)
     };
-    let height = |label: &String| Some(figures.value.percent_of_sum(*at.get(label)?, sum(label)?));
+    let height = |label: &String| Some(figures.value.percent(*at.get(label)?, sum(label)?));
     points.iter().map(|point| height(&point.label)).collect()
 }

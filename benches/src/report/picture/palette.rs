@@ -18,17 +18,28 @@ const YELLOW: RGBColor = RGBColor(240, 228, 66);
 pub(super) const GREY: RGBColor = RGBColor(120, 120, 120);
 
 /// Series that have their own colour everywhere.
-const NAMED: [(&str, RGBColor); 5] = [
+const NAMED: [(&str, RGBColor); 9] = [
     ("default", BLUE),
     ("paper", VERMILION),
     ("round-robin", PURPLE),
     ("single", GREEN),
     ("best-single", GREEN),
+    ("safire", ORANGE),
+    ("batcp", ORANGE),
+    ("striping", PURPLE),
+    ("default-3-flows", SKY),
 ];
 /// For other series, in their order.
 const OTHERS: [RGBColor; 3] = [ORANGE, SKY, BLACK];
 /// Of ours beside peers: simulated, real.
 pub(super) const OURS: [RGBColor; 2] = [SKY, BLUE];
+/// Of ours with other settings, in their order: simulated, real.
+pub(super) const MORE_OF_OURS: [[RGBColor; 2]; 4] = [
+    [RGBColor(245, 215, 150), ORANGE],
+    [RGBColor(180, 225, 205), GREEN],
+    [RGBColor(237, 180, 140), VERMILION],
+    [RGBColor(232, 200, 218), PURPLE],
+];
 /// Of what is compared with: simulated, real.
 pub(super) const LIGHT_AND_DARK: [RGBColor; 2] = [RGBColor(190, 190, 190), GREY];
 /// Of peers, in their order.

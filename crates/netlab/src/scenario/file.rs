@@ -259,7 +259,10 @@ pub struct TrafficSection {
     pub direction: Direction,
     /// As much as this; UDP needs it, others have no limit without.
     pub rate_mbit: Option<f64>,
-    /// Ends after so many bytes of payload.
+    /// Over so many connections at once, as a download manager has (TCP and HTTP); 1 if absent.
+    #[serde(default = "one_flow")]
+    pub flows: u16,
+    /// Ends after so many bytes of payload, of all connections together.
     pub bytes: Option<u64>,
     /// Or after this time.
     pub duration_s: Option<f64>,
@@ -268,6 +271,23 @@ pub struct TrafficSection {
     /// When it begins, since the beginning of the scenario.
     #[serde(default)]
     pub start_s: f64,
+}
+
+/// As many connections as a download manager may be told to open.
+pub const MAX_FLOWS: u16 = 64;
+
+fn one_flow() -> u16 {
+    1
+}
+
+impl TrafficSection {
+    /// How much each of its connections carries.
+    #[must_use]
+    pub fn shares(&self) -> Vec<Option<u64>> {
+        let flows = u64::from(self.flows);
+        let share = |bytes: u64, flow| bytes / flows + u64::from(flow < bytes % flows);
+        (0..flows).map(|flow| self.bytes.map(|bytes| share(bytes, flow))).collect()
+    }
 }
 
 fn downwards() -> Direction {
@@ -309,6 +329,8 @@ pub struct TunnelSection {
     pub resequencer: Option<ResequencerSection>,
     /// Settings of the scheduler `natalie`.
     pub natalie: Option<NatalieSection>,
+    /// Settings of the scheduler `batcp`.
+    pub batcp: Option<BatcpSection>,
     /// What is said of links, by name.
     #[serde(default)]
     pub link: BTreeMap<String, TermsSection>,
@@ -333,6 +355,27 @@ pub struct NatalieSection {
     pub weights: Weights,
     /// What happens when the link whose turn it is has no room.
     pub when_full: WhenFull,
+}
+
+/// `[tunnel.batcp]`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BatcpSection {
+    /// Which reading of the paper's load formula.
+    pub formula: Formula,
+    /// What happens when the link whose turn it is has no room.
+    pub when_full: WhenFull,
+}
+
+/// How a load follows from an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Formula {
+    /// The better link carries more.
+    #[default]
+    Prose,
+    /// As printed.
+    Literal,
 }
 
 /// Where weights come from.

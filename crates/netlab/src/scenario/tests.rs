@@ -247,6 +247,14 @@ fn a_wrong_value_is_refused_with_its_place() {
             "[[traffic]]\nkind = \"tcp\"\ndirection = \"up\"\ncongestion = \"bbr\"",
             "traffic 1: congestion can be chosen downstream only",
         ),
+        (
+            "[[traffic]]\nkind = \"udp\"\nrate_mbit = 1\nbytes = 1\nflows = 2",
+            "traffic 1: flows must be 1 to 64, and 1 but for tcp and http",
+        ),
+        (
+            "[[traffic]]\nkind = \"tcp\"\nbytes = 1\nflows = 65",
+            "traffic 1: flows must be 1 to 64, and 1 but for tcp and http",
+        ),
         ("[[traffic]]\nkind = \"tcp\"", "traffic 1: needs bytes or duration_s, else it never ends"),
         ("[[checks]]\nname = \"loss\"", "check `loss`: needs a minimum or a maximum"),
     ];

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
-use ropewalk_proto::sched::{self, NatalieConfig, SchedulerConfig, Terms, WhenClosed};
+use ropewalk_proto::sched::{
+    self, BatcpConfig, NatalieConfig, SchedulerConfig, Terms, WhenClosed, batcp,
+};
 use ropewalk_proto::units::Bitrate;
 use toml::{Table, Value};
 
-use super::file::{Direction, TunnelSection, Weights, WhenFull};
+use super::file::{Direction, Formula, TunnelSection, Weights, WhenFull};
 use super::{Link, Scenario};
 
 /// A setting of the tunnel that does not exist.
@@ -56,11 +58,18 @@ impl Scenario {
                     Weights::Auto => sched::Weights::Auto,
                     Weights::Told => sched::Weights::Told,
                 },
-                when_full: match told.when_full {
-                    WhenFull::Pass => sched::WhenFull::Pass,
-                    WhenFull::Wait => sched::WhenFull::Wait,
-                },
+                when_full: when_full(told.when_full),
                 ..NatalieConfig::default()
+            };
+        }
+        if let (SchedulerConfig::Batcp(ours), Some(told)) = (&mut config.scheduler, &section.batcp)
+        {
+            *ours = BatcpConfig {
+                formula: match told.formula {
+                    Formula::Prose => batcp::Formula::Prose,
+                    Formula::Literal => batcp::Formula::Literal,
+                },
+                when_full: when_full(told.when_full),
             };
         }
         if let Some(name) = &section.controller {
@@ -135,7 +144,8 @@ impl Scenario {
         // Sections of words alone can always be told in TOML.
         let resequencer = self.tunnel.resequencer.and_then(|told| Value::try_from(told).ok());
         let natalie = self.tunnel.natalie.and_then(|told| Value::try_from(told).ok());
-        let sections = [("resequencer", resequencer), ("natalie", natalie)];
+        let batcp = self.tunnel.batcp.and_then(|told| Value::try_from(told).ok());
+        let sections = [("resequencer", resequencer), ("natalie", natalie), ("batcp", batcp)];
         for (key, section) in sections {
             table.extend(section.map(|section| (key.to_owned(), section)));
         }
@@ -164,6 +174,13 @@ impl Scenario {
             table.extend(Value::try_from(link.direction).map(|way| ("direction".to_owned(), way)));
         }
         table
+    }
+}
+
+fn when_full(told: WhenFull) -> sched::WhenFull {
+    match told {
+        WhenFull::Pass => sched::WhenFull::Pass,
+        WhenFull::Wait => sched::WhenFull::Wait,
     }
 }
 

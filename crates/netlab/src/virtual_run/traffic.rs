@@ -1,5 +1,6 @@
 //! What the sections of a scenario's traffic mean in virtual time, and running it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use ropewalk_proto::time::Instant;
@@ -35,7 +36,8 @@ const ECHO_LEN: usize = 84;
 pub(super) struct Traffic<'a> {
     pub(super) sections: Vec<&'a TrafficSection>,
     pub(super) streams: Vec<Stream>,
-    pub(super) tcp_sections: Vec<&'a TrafficSection>,
+    /// With the places of their connections.
+    pub(super) tcp_sections: Vec<(&'a TrafficSection, Range<usize>)>,
     pub(super) flows: Vec<TcpFlow>,
     others: Others,
 }
@@ -56,8 +58,12 @@ impl<'a> Traffic<'a> {
         if matches!(traffic.kind, TrafficKind::Tcp | TrafficKind::Http) {
             if traffic.congestion.as_deref().unwrap_or(CONGESTION) == CONGESTION {
                 let limit = own.unwrap_or(rest).min(rest);
-                self.tcp_sections.push(traffic);
-                self.flows.push(flow(traffic, limit, sum(scenario, traffic.direction), mtu, start));
+                let first = self.flows.len();
+                let sum = sum(scenario, traffic.direction) / f64::from(traffic.flows);
+                for bytes in traffic.shares() {
+                    self.flows.push(flow(traffic.direction, bytes, limit, sum, mtu, start));
+                }
+                self.tcp_sections.push((traffic, first..self.flows.len()));
             }
             return;
         }
@@ -75,7 +81,7 @@ impl<'a> Traffic<'a> {
     /// Whether something is sent to the client that fills links.
     pub(super) fn fills_downstream(&self) -> bool {
         let udp = self.sections.iter().filter(|section| section.kind == TrafficKind::Udp);
-        let mut sections = udp.chain(&self.tcp_sections);
+        let mut sections = udp.chain(self.tcp_sections.iter().map(|(section, _)| section));
         sections.any(|section| towards(section.direction) == Towards::Client)
     }
 
@@ -113,16 +119,18 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// A connection. An upload without a length is given what the links carry in its time, as on the kernel.
+/// A connection. An upload without a length is given its part of what the links carry in its time, as on the
+/// kernel.
 fn flow(
-    traffic: &TrafficSection,
+    direction: Direction,
+    bytes: Option<u64>,
     limit: Duration,
     sum_mbit: f64,
     mtu: u16,
     start: Instant,
 ) -> TcpFlow {
-    let towards = towards(traffic.direction);
-    let load = match (towards, traffic.bytes) {
+    let towards = towards(direction);
+    let load = match (towards, bytes) {
         (Towards::Client, None) => Load::For(limit),
         (Towards::Client, Some(bytes)) => Load::BytesWithin(bytes, limit),
         (Towards::Proxy, bytes) => {
