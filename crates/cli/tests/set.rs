@@ -72,11 +72,11 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
 
 /// The proxy has one client; what is said of it is its own.
 fn sends_to_one_otherwise(socket: &Path, stage: &mut Stage) {
-    let status = stage.deployment().proxy_status().unwrap();
-    let name = status["tunnels"][0]["peer"].as_str().unwrap().to_owned();
+    let status = stage.deployment().proxy_status().expect("the proxy answers");
+    let name = status["tunnels"][0]["peer"].as_str().expect("a peer has a name").to_owned();
     let done = set(socket, &["scheduler", "safire", "--peer", &name]);
     assert!(done.status.success(), "{}", text(&done.stderr));
-    let status = stage.deployment().proxy_status().unwrap();
+    let status = stage.deployment().proxy_status().expect("the proxy answers");
     let policy = &status["tunnels"][0]["policy"];
     assert_eq!(
         (policy["scheduler"].as_str(), policy["own"].as_bool()),
@@ -85,7 +85,8 @@ fn sends_to_one_otherwise(socket: &Path, stage: &mut Stage) {
     let general = text(&set(socket, &[]).stdout);
     assert!(general.starts_with("scheduler  free-window"), "{general}");
     let flows = Command::new(PROGRAM).args(["flows", "--json", "--socket"]).arg(socket).output();
-    let flows: serde_json::Value = serde_json::from_slice(&flows.unwrap().stdout).unwrap();
+    let flows: serde_json::Value =
+        serde_json::from_slice(&flows.expect("the program runs").stdout).expect("JSON");
     assert_eq!(
         (flows["scheduler"].as_str(), flows["peer"].as_str()),
         (Some("safire"), Some(&*name))
