@@ -59,7 +59,7 @@ use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use departed::Departures;
 use flows::FlowTable;
-use link::{Link, NewLink};
+use link::{Link, NewLink, Usage};
 use parts::Joiner;
 use path::Validation;
 use rekey::Rekey;
@@ -132,7 +132,7 @@ pub struct Tunnel {
     /// Packets that came in two parts.
     joined: u64,
     /// When a packet last came or was to go.
-    last_packet: Instant,
+    usage: Usage,
     /// A packet that shared its datagram, while it is looked at.
     scratch: Vec<u8>,
     rng: StdRng,
@@ -204,7 +204,7 @@ impl Tunnel {
             split: 0,
             joiner: Joiner::default(),
             joined: 0,
-            last_packet: now,
+            usage: Usage::new(now),
             scratch: Vec::new(),
             rng: StdRng::from_seed(seed),
         }

@@ -53,7 +53,7 @@ impl Tunnel {
             return self.drops.count(DropReason::PacketTooBig);
         }
         self.accepted.count(packet.len());
-        self.last_packet = now;
+        self.usage.on_packet(now);
         let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
         if bytes > self.config.queue.bytes || !self.queue.push(now, packet) {
             self.drops.count(DropReason::QueueFull);

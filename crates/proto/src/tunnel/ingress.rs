@@ -270,7 +270,7 @@ impl Tunnel {
         packet: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        self.last_packet = now;
+        self.usage.on_packet(now);
         if let Ok(at) = self.position(received.link) {
             self.links[at].last_packet = Some(now);
         }

@@ -67,6 +67,27 @@ const SILENCES: u8 = 6;
 /// A paced link busy for less than this carries a burst, and shows nothing of its capacity.
 const LEAST_BUSY: Duration = Duration::from_millis(20);
 
+/// When the tunnel carried packets, in either direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    /// Without a pause of [`SENSE_INTERVAL`].
+    pub(super) since: Instant,
+    pub(super) last_packet: Instant,
+}
+
+impl Usage {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { since: now, last_packet: now }
+    }
+
+    pub(super) fn on_packet(&mut self, now: Instant) {
+        if now.since(self.last_packet) > SENSE_INTERVAL {
+            self.since = now;
+        }
+        self.last_packet = now;
+    }
+}
+
 /// The states of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkState {
@@ -506,10 +527,10 @@ impl Link {
         full || trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip)
     }
 
-    /// When it is asked how it does: the tunnel is in use, and nothing on this link shows it.
-    pub(super) fn probe_at(&self, last_packet: Instant) -> Option<Instant> {
-        let unknown = self.state == LinkState::Up && last_packet > self.last_asked;
-        unknown.then(|| self.last_asked + SENSE_INTERVAL)
+    /// When it is asked how it does: the tunnel has been in use for as long, and nothing on this link shows it.
+    pub(super) fn probe_at(&self, usage: Usage) -> Option<Instant> {
+        let unknown = self.state == LinkState::Up && usage.last_packet > self.last_asked;
+        unknown.then(|| self.last_asked.max(usage.since) + SENSE_INTERVAL)
     }
 
     /// The earliest of the timers that need no datagram to have their effect.
@@ -527,7 +548,7 @@ impl Link {
     }
 
     /// The earliest of the link's timers.
-    pub(super) fn poll_timeout(&self, next_global: u64, last_packet: Instant) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self, next_global: u64, usage: Usage) -> Option<Instant> {
         let last_used = self.last_sent.max(self.last_received);
         let keepalive = match self.state {
             LinkState::Up => self.keepalive.poll_timeout(self.last_sent, last_used),
@@ -540,7 +561,7 @@ impl Link {
             keepalive,
             self.mark_at(next_global),
             self.doubt_at(),
-            self.probe_at(last_packet),
+            self.probe_at(usage),
         ]
         .into_iter()
         .fold(self.poll_silent(), earliest)

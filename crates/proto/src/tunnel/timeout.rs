@@ -15,7 +15,7 @@
 use super::Tunnel;
 use super::feedback::settle;
 use super::keepalive::Due;
-use super::link::{Link, LinkState};
+use super::link::{Link, LinkState, Usage};
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
 use crate::sink::PacketSink;
@@ -34,7 +34,7 @@ impl Tunnel {
         let can_seal = self.keys.can_seal();
         // What only a datagram ends would be due for ever.
         let links = self.links.iter().map(|link| match can_seal {
-            true => link.poll_timeout(self.next_global, self.last_packet),
+            true => link.poll_timeout(self.next_global, self.usage),
             false => link.poll_silent(),
         });
         let parts = [
@@ -56,7 +56,7 @@ impl Tunnel {
         self.drops.add(DropReason::QueueTimeout, late);
         self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
         for at in 0..self.links.len() {
-            if let Some(moved) = self.links[at].handle_timeout(now, self.last_packet) {
+            if let Some(moved) = self.links[at].handle_timeout(now, self.usage) {
                 self.events.push_back(moved);
             }
             if self.links[at].pending.join {
@@ -84,7 +84,7 @@ impl Tunnel {
     fn release_at(&self) -> Option<Instant> {
         let queues = self.queue.has_spare() || self.waiting.spare_bytes() > 0;
         let has_spare = queues || self.reseq.has_spare();
-        has_spare.then(|| self.last_packet + IDLE_AFTER)
+        has_spare.then(|| self.usage.last_packet + IDLE_AFTER)
     }
 
     fn release_memory(&mut self, now: Instant) {
@@ -112,7 +112,7 @@ impl Tunnel {
 
 impl Link {
     /// Returns the event of a path that moved.
-    fn handle_timeout(&mut self, now: Instant, last_packet: Instant) -> Option<Event> {
+    fn handle_timeout(&mut self, now: Instant, usage: Usage) -> Option<Event> {
         let before = self.path();
         let moved = self.validation.handle_timeout(now);
         if moved {
@@ -124,7 +124,7 @@ impl Link {
         self.settle_by_time(now);
         self.retry(now);
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        self.pending.ping |= due(self.doubt_at()) || due(self.probe_at(last_packet));
+        self.pending.ping |= due(self.doubt_at()) || due(self.probe_at(usage));
         self.nudge(now);
         if let Some((token, _)) = self.echo_due.take_if(|(_, at)| *at <= now) {
             self.pending.echo = Some(token);
