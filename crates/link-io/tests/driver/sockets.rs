@@ -322,42 +322,6 @@ fn a_socket_that_cannot_be_opened_says_why() {
     });
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn loopback_throughput() {
-    isolated(|| async {
-        ip("link set lo mtu 1500");
-        for burst in [1, 8, 45] {
-            let (mut client, client_id) = client("127.0.0.1");
-            let (mut proxy, proxy_id) = proxy(None);
-            let path = client_path(client_id, &proxy, proxy_id, "127.0.0.1");
-            let start = std::time::Instant::now();
-            let mut received = 0_u64;
-            while start.elapsed() < Duration::from_secs(2) {
-                for _ in 0..4 {
-                    for _ in 0..burst {
-                        put(client.out(), path, Ecn::Ect0, &[5; 1400]);
-                    }
-                    flush_cleanly(&mut client);
-                }
-                tokio::task::yield_now().await;
-                while proxy.recv_batch(|_, _, _| received += 1) {}
-            }
-            let seconds = start.elapsed().as_secs_f64();
-            let counters = client.counters(client_id).expect("open");
-            println!(
-                "trains of {burst}: {:.0} datagrams/s of 1400 bytes sent and received on one core \
-                 ({:.2} Gbit/s), {} of {} received",
-                received as f64 / seconds,
-                received as f64 / seconds * 1400.0 * 8.0 / 1e9,
-                received,
-                counters.datagrams_out,
-            );
-            assert!(received > 0);
-        }
-    });
-}
-
 fn client_clock() -> Clock {
     static CLOCK: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
     *CLOCK.get_or_init(Clock::start)

@@ -520,61 +520,6 @@ fn sessions_share_no_keys() {
     }
 }
 
-/// Says what the handshake costs on this machine: `cargo test -p ropewalk-proto -- --ignored cost
-/// --nocapture`.
-#[test]
-#[ignore = "a measurement: it asserts nothing"]
-#[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures real time")]
-fn cost_of_a_handshake_and_of_a_datagram() {
-    use crate::crypto::aead::{Opener, Sealer};
-    use crate::crypto::secret::DataKey;
-    let mut ends = Ends::new();
-    let (mut ask, mut inspect, mut serve, mut finish) = (vec![], vec![], vec![], vec![]);
-    let micros = |since: std::time::Instant| since.elapsed().as_nanos() as f64 / 1e3;
-    for second in 0..300 {
-        let start = std::time::Instant::now();
-        let mut initiator = ends.ask(2_000 + second);
-        ask.push(micros(start));
-        let first = initiator.message().to_vec();
-        let start = std::time::Instant::now();
-        assert!(ends.responder.inspect(&first).is_ok());
-        inspect.push(micros(start));
-        let start = std::time::Instant::now();
-        let (answer, _) = ends.serve(&first).unwrap();
-        serve.push(micros(start));
-        let start = std::time::Instant::now();
-        established(initiator.handle_answer(&answer).unwrap());
-        finish.push(micros(start));
-    }
-    for (name, mut times) in [
-        ("first message", ask),
-        ("inspect", inspect),
-        ("inspect, read and accept", serve),
-        ("take the response", finish),
-    ] {
-        times.sort_by(f64::total_cmp);
-        println!("{name}: {:.1} us (median)", times[times.len() / 2]);
-    }
-    for cipher in [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
-        let key = DataKey::from_bytes([1; 32]);
-        let (mut sealer, mut opener) = (Sealer::new(cipher, &key), Opener::new(cipher, &key));
-        let mut buffer = vec![7; 1400 + TAG_LEN];
-        let (mut seal, mut open) = (vec![], vec![]);
-        for number in 0..20_000 {
-            let start = std::time::Instant::now();
-            sealer.seal(LinkId(0), number, &[0; 8], &mut buffer).unwrap();
-            seal.push(micros(start));
-            let start = std::time::Instant::now();
-            opener.open(LinkId(0), number, &[0; 8], &mut buffer).unwrap();
-            open.push(micros(start));
-        }
-        for (name, mut times) in [("seal", seal), ("open", open)] {
-            times.sort_by(f64::total_cmp);
-            println!("{name} {}: {:.0} ns", cipher.as_str(), times[times.len() / 2] * 1e3);
-        }
-    }
-}
-
 /// The list of versions that a first message gets when it names a version unknown to the proxy, as if
 /// the question had been `first` itself.
 fn answer_to_other_version(ends: &Ends, first: &[u8]) -> Vec<u8> {
