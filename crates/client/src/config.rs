@@ -15,6 +15,7 @@ use ropewalk_control::config::{
     ConfigError, ConfigFile, ControlConfig, HostPort, InterfaceName, Keepalive, Mtu, Source,
     TunnelConfig,
 };
+use ropewalk_control::invitation::Token;
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use serde::Deserialize;
 use toml::Spanned;
@@ -58,6 +59,17 @@ pub struct ProxyConfig {
     pub public_key: PublicKey,
     /// The secret shared besides the keys.
     pub preshared_key: Option<PresharedKey>,
+    /// What lets this client in, until the proxy knows its key.
+    pub invitation: Option<PendingInvitation>,
+}
+
+/// An invitation that is not used up yet, as far as this end knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingInvitation {
+    /// Where it stands; the daemon removes the file with the first session.
+    pub file: PathBuf,
+    /// What lets the client in.
+    pub token: Token,
 }
 
 /// The TUN of the client.
@@ -143,6 +155,7 @@ struct ProxyFile {
     address: Spanned<OneOrMany<HostPort>>,
     public_key: Spanned<Parsed<PublicKey>>,
     preshared_key_file: Option<Spanned<PathBuf>>,
+    invitation_file: Option<Spanned<PathBuf>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -205,7 +218,23 @@ impl ProxyFile {
         }
         let preshared_key =
             self.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
-        Ok(ProxyConfig { addresses, public_key: self.public_key.get_ref().0, preshared_key })
+        let public_key = self.public_key.get_ref().0;
+        let invitation = match &self.invitation_file {
+            None => None,
+            Some(name) => match source.invitation_file(name)? {
+                Some((_, invitation)) if invitation.public_key != public_key => {
+                    let message = "this invitation is another proxy's: its key is not `public_key`";
+                    return Err(source.error(name.span(), message).with_help(
+                        "join that proxy with a config of its own: `ropewalk join --config FILE`",
+                    ));
+                }
+                found => found.map(|(file, invitation)| PendingInvitation {
+                    file,
+                    token: invitation.token.clone(),
+                }),
+            },
+        };
+        Ok(ProxyConfig { addresses, public_key, preshared_key, invitation })
     }
 }
 

@@ -5,6 +5,7 @@ use ropewalk_daemon::core;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_proto::client::ClientConfig;
+use ropewalk_proto::crypto::InvitationToken;
 
 use crate::config::Config;
 
@@ -15,6 +16,11 @@ pub(crate) fn client_config(config: &Config, clock: Clock) -> ClientConfig {
         secret: core::secret(&config.private_key),
         proxy: core::public_key(&config.proxy.public_key),
         psk: core::preshared_key(config.proxy.preshared_key.as_ref()),
+        invitation: config
+            .proxy
+            .invitation
+            .as_ref()
+            .map(|pending| InvitationToken::from_bytes(*pending.token.as_bytes())),
         ciphers: core::ciphers(config.tunnel.cipher, cpu::has_aes()),
         wall_clock: core::wall_clock(clock.sample()),
     }

@@ -90,6 +90,8 @@ pub(crate) struct Daemon {
     /// Largest inner packet, once a path was measured.
     inner_mtu: Option<u16>,
     send_errors: BTreeMap<&'static str, u64>,
+    /// That another machine may have the same key, while the session lasts that took the place of its.
+    displaced: Option<String>,
     /// Datagrams came since the core was last told that a batch ended.
     in_batch: bool,
     stopping: bool,
@@ -133,6 +135,7 @@ impl Daemon {
             keys_since: now,
             inner_mtu: None,
             send_errors: BTreeMap::new(),
+            displaced: None,
             in_batch: false,
             stopping: false,
         }
@@ -207,8 +210,19 @@ impl Daemon {
                 tracing::info!(addresses = ?own, cipher, "session is established");
                 self.keys_since = now;
                 self.want_tun(Some(&session));
+                self.finish_joining();
+            }
+            Event::Displaced(ago) => {
+                let warning = format!(
+                    "a session with this client's key was in use {:.1} s before this one began: if this client did \
+                     not crash just now, another machine has the same key (each needs an invitation of its own)",
+                    ago.as_secs_f64()
+                );
+                tracing::warn!("{warning}");
+                self.displaced = Some(warning);
             }
             Event::SessionEnded(reason) => {
+                self.displaced = None;
                 tracing::info!("session is over: {}", words(reason));
             }
             Event::Refused(refusal) => tracing::warn!("no session: {refusal}"),
@@ -220,6 +234,19 @@ impl Daemon {
             }
             // The client turns it into the session's end.
             Event::Closed(_) => {}
+        }
+    }
+
+    /// The proxy knows this client's key: the invitation is used up.
+    fn finish_joining(&mut self) {
+        let Some(pending) = self.config.proxy.invitation.take() else { return };
+        match std::fs::remove_file(&pending.file) {
+            Ok(()) => tracing::info!("joined: the proxy knows this machine's key from now on"),
+            Err(error) => tracing::info!(
+                "joined: the proxy knows this machine's key from now on; the invitation {} is used up and can be \
+                 removed, which did not work: {error}",
+                pending.file.display()
+            ),
         }
     }
 
@@ -328,6 +355,7 @@ impl Daemon {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
         warnings.extend(self.news.unknown_interfaces(|_| true));
+        warnings.extend(self.displaced.clone());
         let links: Vec<_> = self.links.iter().map(|link| link.decision.name.as_str()).collect();
         // Without links there is nothing to compare with, and that is told elsewhere.
         if !links.is_empty()
@@ -453,10 +481,13 @@ fn words(reason: EndReason) -> &'static str {
     match reason {
         EndReason::Closed(CloseReason::Shutdown) => "the proxy stopped",
         EndReason::Closed(CloseReason::Replaced) => "another machine connected with the same key",
-        EndReason::Closed(_) => "the proxy ended it",
+        EndReason::Closed(CloseReason::Removed) => {
+            "the proxy's owner took this client's key out: to come back, join with a new invitation"
+        }
+        EndReason::Closed(CloseReason::Other(_)) => "the proxy ended it",
         EndReason::Replaced => "a newer one took its place",
         EndReason::Idle => "nothing came for too long",
-        EndReason::Withdrawn => "it was withdrawn",
+        EndReason::Withdrawn | EndReason::Removed => "it was withdrawn",
         EndReason::Stopped => "this end stops",
     }
 }

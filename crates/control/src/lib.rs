@@ -14,6 +14,7 @@
 pub mod api;
 pub mod client;
 pub mod config;
+pub mod invitation;
 pub mod keys;
 mod query;
 pub mod server;

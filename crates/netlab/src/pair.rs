@@ -130,6 +130,7 @@ pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
         secret: ours,
         proxy: proxy_key,
         psk: PresharedKey::NONE,
+        invitation: None,
         ciphers,
         wall_clock,
     };

@@ -35,7 +35,7 @@ pub use state::{ClientState, Trouble};
 
 use crate::config::{LinkConfig, TunnelConfig};
 use crate::crypto::aead::CipherSet;
-use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
+use crate::crypto::secret::{InvitationToken, PresharedKey, PublicKey, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::{DownReason, EndReason, Event, SessionInfo};
@@ -54,8 +54,10 @@ use crate::wire::hello::{HelloKind, VERSIONS};
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// After the proxy said that it stops: it probably restarts.
 const SHUTDOWN_PAUSE: Duration = Duration::from_secs(1);
-/// After another machine took over with the same key: to ask at once would make the two fight.
+/// After another machine took over with the same key, for as long as it is there: this one yields.
 const REPLACED_PAUSE: Duration = Duration::from_secs(60);
+/// After the proxy's owner took the key out: only he can put it in again.
+const REMOVED_PAUSE: Duration = Duration::from_secs(60);
 /// After the proxy closed for a reason that we do not know.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
 /// A session whose links do not come up in this time may be unknown to the proxy: three tries to join,
@@ -78,6 +80,8 @@ pub struct ClientConfig {
     pub proxy: PublicKey,
     /// What they share beside, or [`PresharedKey::NONE`].
     pub psk: PresharedKey,
+    /// What lets this client in where the proxy does not know its key yet; forgotten with the first session.
+    pub invitation: Option<InvitationToken>,
     /// The data ciphers to offer; see [`CipherSet::offered`].
     pub ciphers: CipherSet,
     /// The wall clock's time since 1970 at [`Instant::ZERO`]. Only needs to grow from run to run; a
@@ -367,7 +371,8 @@ impl Client {
 
     fn on_refused(&mut self, now: Instant, refusal: Refusal) {
         self.counters.refusals += 1;
-        self.seek = Seek::At(now + REFUSED_PAUSE);
+        let pause = if refusal == Refusal::InUse { REPLACED_PAUSE } else { REFUSED_PAUSE };
+        self.seek = Seek::At(now + pause);
         self.trouble = Some(Trouble::Refused(refusal));
         self.tell(None, Event::Refused(refusal));
     }
@@ -378,9 +383,13 @@ impl Client {
         let pause = match reason {
             CloseReason::Shutdown => SHUTDOWN_PAUSE,
             CloseReason::Replaced => REPLACED_PAUSE,
+            CloseReason::Removed => REMOVED_PAUSE,
             CloseReason::Other(_) => UNKNOWN_PAUSE,
         };
         self.trouble = Some(Trouble::Closed(reason));
+        if reason == CloseReason::Replaced {
+            self.origin.set_yields(true);
+        }
         if !self.closed {
             self.seek = Seek::At(now + pause);
         }

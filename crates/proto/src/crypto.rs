@@ -28,4 +28,4 @@ pub mod secret;
 
 pub use aead::{Capabilities, Cipher, CipherSet, OpenError, SealError};
 pub use keys::{EpochKeys, KeyRing, Opened, Role};
-pub use secret::{DataKey, PresharedKey, PublicKey, StaticSecret};
+pub use secret::{DataKey, InvitationToken, PresharedKey, PublicKey, StaticSecret};

@@ -14,6 +14,7 @@
 //! [`Endpoint::poll_timeout`].
 
 mod admission;
+mod authority;
 mod peers;
 mod sessions;
 mod snapshot;
@@ -32,16 +33,17 @@ use sessions::{Phase, Session, Sessions};
 use snapshot::Totals;
 use transmit::Replies;
 
+pub use authority::{Authority, Claim, NoInvitations};
 pub use peers::{AddPeerError, PeerConfig};
 pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
 
 use crate::config::TunnelConfig;
 use crate::crypto::aead::CipherSet;
 use crate::crypto::freshness::Timestamp;
-use crate::crypto::handshake::Responder;
+use crate::crypto::handshake::{PendingFirst, Responder};
 use crate::crypto::keys::{KeyRing, Role};
 use crate::crypto::rekey::Standing;
-use crate::crypto::secret::{PublicKey, StaticSecret};
+use crate::crypto::secret::{InvitationToken, PublicKey, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};
@@ -55,6 +57,7 @@ use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
 use crate::wire::hello::HelloKind;
+use crate::wire::hello::answer::Refusal;
 
 /// A pending session that was not used in this time is forgotten: longer than a copy of its answer is
 /// repeated, and than the round trip of any link.
@@ -143,17 +146,17 @@ impl Endpoint {
     ) -> Result<(), AddPeerError> {
         let known = self.wall_clock + Duration::from_nanos(now.as_nanos());
         if self.peers.set(key, config, Timestamp::from_unix(known))? {
-            self.end_peer(now, key);
+            self.end_peer(now, key, CloseReason::Shutdown, EndReason::Withdrawn);
         }
         Ok(())
     }
 
-    /// Takes a client out of the table and ends its session. Returns whether it was in.
+    /// Takes a client out of the table and ends its session, whose client is told why. Returns whether it was in.
     pub fn remove_peer(&mut self, now: Instant, key: PublicKey) -> bool {
         if !self.peers.contains(&key) {
             return false;
         }
-        self.end_peer(now, key);
+        self.end_peer(now, key, CloseReason::Removed, EndReason::Removed);
         self.peers.remove(&key);
         true
     }
@@ -225,7 +228,7 @@ impl Endpoint {
         self.sessions.touch(index);
     }
 
-    /// A datagram came from a socket: a session's, or a first message.
+    /// A datagram came from a socket: a session's, or a first message. Nobody is invited.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -234,11 +237,24 @@ impl Endpoint {
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
+        self.handle_datagram_inviting(now, path, ecn, datagram, sink, &mut NoInvitations);
+    }
+
+    /// The same, where `authority` knows who is invited.
+    pub fn handle_datagram_inviting(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        datagram: &mut [u8],
+        sink: &mut impl PacketSink,
+        authority: &mut impl Authority,
+    ) {
         let Some(&first) = datagram.first() else {
             return self.drops.count(DropReason::DatagramMalformed);
         };
         if HelloKind::from_first_byte(first).is_some() {
-            return self.handle_first(now, path, datagram);
+            return self.handle_first(now, path, datagram, authority);
         }
         if kind_of(first).is_none() {
             return self.drops.count(DropReason::DatagramMalformed);
@@ -314,14 +330,24 @@ impl Endpoint {
     }
 
     /// A datagram of a handshake type came.
-    fn handle_first(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+    fn handle_first(
+        &mut self,
+        now: Instant,
+        path: Path,
+        datagram: &[u8],
+        authority: &mut impl Authority,
+    ) {
         if self.closed {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
         let Self { admission, peers, sessions, rng, .. } = self;
-        let verdict = admission.handle_first(now, datagram, peers, sessions, rng);
+        let verdict = match admission.handle_first(now, datagram, peers, sessions, rng) {
+            Verdict::Invited(first, token) => self.handle_guest(now, *first, &token, authority),
+            verdict => verdict,
+        };
         let (answer, reason, admitted) = match verdict {
             Verdict::Silence(reason) => return self.drops.count(reason),
+            Verdict::Invited(..) => return,
             Verdict::Answer(answer, reason) => (answer, reason, None),
             Verdict::Admitted(answer, admitted) => (answer, None, Some(admitted)),
         };
@@ -335,6 +361,37 @@ impl Endpoint {
         if let Some(admitted) = admitted {
             self.start_session(now, *admitted);
         }
+    }
+
+    /// A client that is not in the table shows an invitation. If the owner lets it in, it is in the table before
+    /// anything is answered.
+    fn handle_guest(
+        &mut self,
+        now: Instant,
+        first: PendingFirst,
+        token: &InvitationToken,
+        authority: &mut impl Authority,
+    ) -> Verdict {
+        let (client, digest) = (first.client, first.digest());
+        let verdict = match authority.claim(&client, token) {
+            Claim::Unknown => Verdict::Silence(DropReason::UnknownInvitation),
+            Claim::Refused(refusal) => self.admission.refuse_guest(first, refusal),
+            Claim::Bound { config, instead_of } => {
+                if let Some(old) = instead_of {
+                    self.remove_peer(now, old);
+                }
+                match self.set_peer(now, client, *config) {
+                    Ok(()) => {
+                        let Self { admission, peers, sessions, rng, .. } = self;
+                        admission.decide(now, first, peers, sessions, rng)
+                    }
+                    // Its address is another's: the owner's book contradicts the table.
+                    Err(_) => self.admission.refuse_guest(first, Refusal::NoAddress),
+                }
+            }
+        };
+        self.admission.remember(now, digest, &verdict);
+        verdict
     }
 
     /// Makes a pending session of a peer; its oldest one goes if there are too many.
@@ -384,11 +441,11 @@ impl Endpoint {
     }
 
     /// Ends a peer's sessions because the table changed.
-    fn end_peer(&mut self, now: Instant, key: PublicKey) {
+    fn end_peer(&mut self, now: Instant, key: PublicKey, said: CloseReason, reason: EndReason) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let had = peer.pending.clone().into_iter().chain(peer.session);
         for index in had {
-            self.end(now, index, CloseReason::Shutdown, EndReason::Withdrawn);
+            self.end(now, index, said, reason);
         }
     }
 

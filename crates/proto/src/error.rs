@@ -62,6 +62,9 @@ drop_reasons! {
     HandshakeDowngrade = "handshake_downgrade",
     /// An authentic first message of a client key that is not in the table of peers.
     UnknownClient = "handshake_unknown_client",
+    /// An authentic first message of a client key that is not in the table, with an invitation that the proxy never
+    /// gave.
+    UnknownInvitation = "handshake_unknown_invitation",
     /// An authentic first message that is not provably fresh; it was answered with a retry.
     FirstMessageStale = "handshake_stale",
     /// An exact copy of a first message seen within the last seconds.

@@ -5,6 +5,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::crypto::Cipher;
 use crate::path::Path;
+use crate::time::Duration;
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use crate::wire::hello::MAX_VERSIONS;
@@ -28,6 +29,9 @@ pub enum Event {
     Closed(CloseReason),
     /// A session is in use; its links are being opened.
     SessionEstablished(SessionInfo),
+    /// The new session took the place of another with the same key, which was in use and is not this client's: the key
+    /// is on two machines, or this one crashed. How long ago the proxy had heard of it (client only).
+    Displaced(Duration),
     /// The session is over.
     SessionEnded(EndReason),
     /// The proxy refused a session (client only).
@@ -48,8 +52,10 @@ pub enum EndReason {
     Replaced,
     /// Nothing authentic came for half an hour.
     Idle,
-    /// The peer was taken out of the table, or changed in it.
+    /// The peer was changed in the table.
     Withdrawn,
+    /// The peer was taken out of the table.
+    Removed,
     /// This end stops.
     Stopped,
 }

@@ -300,7 +300,7 @@ fn log(peer: &str, event: &Event) {
         Event::InnerMtu(mtu) => tracing::debug!(peer, mtu, "inner MTU"),
         Event::Rekeyed(epoch) => tracing::debug!(peer, epoch, "fresh keys"),
         // Only a client's, or told of as the end of a session.
-        Event::Closed(_) | Event::Refused(_) | Event::OtherVersions(_) => {}
+        Event::Closed(_) | Event::Refused(_) | Event::Displaced(_) | Event::OtherVersions(_) => {}
     }
 }
 

@@ -215,7 +215,10 @@ impl Peer {
             }
             Event::PathMoved(..) => {}
             // These are a client's, or end in a tunnel's owner.
-            Event::Closed(_) | Event::Refused(_) | Event::OtherVersions(_) => {}
+            Event::Closed(_)
+            | Event::Refused(_)
+            | Event::Displaced(_)
+            | Event::OtherVersions(_) => {}
         }
         RouteChange::Keep
     }
@@ -244,10 +247,11 @@ pub fn end_reason(reason: EndReason) -> &'static str {
     match reason {
         EndReason::Closed(CloseReason::Shutdown) => "the client was stopped",
         EndReason::Closed(CloseReason::Replaced) => "the client began another session",
-        EndReason::Closed(CloseReason::Other(_)) => "the client closed it",
+        EndReason::Closed(CloseReason::Removed | CloseReason::Other(_)) => "the client closed it",
         EndReason::Replaced => "replaced by a newer session of the same key",
         EndReason::Idle => "nothing was heard of the client for half an hour",
-        EndReason::Withdrawn => "the peer was changed in the config",
+        EndReason::Withdrawn => "the peer was changed",
+        EndReason::Removed => "the peer was removed",
         EndReason::Stopped => "the proxy stops",
     }
 }

@@ -13,6 +13,7 @@ use toml::Spanned;
 use zeroize::Zeroizing;
 
 use super::error::{ConfigError, explain};
+use crate::invitation::{Invitation, InvitationError, MAX_LINE};
 use crate::keys::{KeyError, PrivateKey};
 
 /// Bytes of the longest config file that is read: 65,000 peers with a name and a key are 10 MiB.
@@ -172,6 +173,45 @@ impl Source {
             self.error(name.span(), &format!("the key file {}: {error}", path.display()))
                 .with_help("`ropewalk keygen FILE` writes one")
         })
+    }
+
+    /// Reads an invitation from a file of its own, and says where that is. `None`: there is no such file (any more).
+    ///
+    /// # Errors
+    /// The file cannot be read, may be read by others, or holds no invitation.
+    pub fn invitation_file(
+        &self,
+        name: &Spanned<PathBuf>,
+    ) -> Result<Option<(PathBuf, Invitation)>, ConfigError> {
+        let path = self.file.parent().unwrap_or(Path::new("")).join(name.get_ref());
+        let shown = path.display();
+        let text = match &self.keys {
+            KeyFiles::Given(texts) => texts.get(name.get_ref()).cloned().map(Zeroizing::new),
+            KeyFiles::Disk => match read_bounded(&path, MAX_LINE as u64) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                Err(error) => {
+                    let message = format!("cannot read the invitation {shown}: {error}");
+                    let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+                    return Err(self.error(name.span(), &message).with_permission(denied));
+                }
+                Ok((_, mode)) if mode & FORBIDDEN_MODE != 0 => {
+                    let message =
+                        format!("the invitation {shown} is open to others (mode {mode:04o})");
+                    let help = format!("chmod 600 {shown}");
+                    return Err(self.error(name.span(), &message).with_help(help));
+                }
+                Ok((bytes, _)) => {
+                    let text = std::str::from_utf8(&bytes).unwrap_or("no text");
+                    Some(Zeroizing::new(text.to_owned()))
+                }
+            },
+        };
+        let Some(text) = text else { return Ok(None) };
+        let read = text.parse().map_err(|error: InvitationError| {
+            let help = "join again: `ropewalk join --replace`, with a new invitation";
+            self.error(name.span(), &format!("{shown}: {error}")).with_help(help)
+        });
+        read.map(|invitation| Some((path, invitation)))
     }
 
     fn read_key_file(

@@ -56,7 +56,11 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn new(config: ClientConfig) -> Self {
-        let parameters = Parameters { rekey_interval: Some(config.tunnel.rekey_after) };
+        let parameters = Parameters {
+            rekey_interval: Some(config.tunnel.rekey_after),
+            invitation: config.invitation,
+            ..Parameters::default()
+        };
         Self {
             secret: Arc::new(config.secret.clone()),
             config: InitiatorConfig {
@@ -68,6 +72,16 @@ impl Origin {
             },
             wall_clock: config.wall_clock,
         }
+    }
+
+    /// The proxy knows this client's key from now on.
+    pub(super) fn forget_invitation(&mut self) {
+        self.config.parameters.invitation = None;
+    }
+
+    /// Whether another machine with this key may keep its session.
+    pub(super) fn set_yields(&mut self, yields: bool) {
+        self.config.parameters.yields = yields;
     }
 
     /// What the rekeys of a session are made with.

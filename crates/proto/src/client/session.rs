@@ -71,8 +71,11 @@ impl Client {
         path: Path,
         established: handshake::Established,
     ) {
+        let had_one = self.session.is_some();
         self.end_session(now, EndReason::Replaced);
         let handshake::Established { keys, accept } = established;
+        self.origin.forget_invitation();
+        self.origin.set_yields(false);
         let mut config = self.tunnel.clone();
         if let Some(interval) = accept.parameters.rekey_interval {
             config.rekey_after = config.rekey_after.min(interval).max(Duration::from_secs(1));
@@ -88,6 +91,10 @@ impl Client {
         let seed = self.seed();
         let tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);
         self.tell(None, Event::SessionEstablished(info.clone()));
+        // What this client itself had and does not know of any more is told, too: it was not stopped in order.
+        if let Some(ago) = accept.parameters.displaced.filter(|_| !had_one) {
+            self.tell(None, Event::Displaced(ago));
+        }
         let up = ArrayVec::new();
         self.session = Some(Session { tunnel, info, since: now, up, was_up: false, changed: now });
         self.links.prefer(&path);

@@ -87,6 +87,9 @@ impl fmt::Display for Trouble {
             Self::Closed(CloseReason::Replaced) => {
                 f.write_str("another machine connected with the same key")
             }
+            Self::Closed(CloseReason::Removed) => f.write_str(
+                "the proxy's owner took this client's key out: to come back, join with a new invitation",
+            ),
             Self::Closed(CloseReason::Other(code)) => {
                 write!(f, "the proxy ended the session (reason {code})")
             }
@@ -108,6 +111,10 @@ mod tests {
             (Trouble::NotAuthentic, "preshared"),
             (Trouble::Closed(CloseReason::Replaced), "same key"),
             (Trouble::Closed(CloseReason::Shutdown), "stopped"),
+            (Trouble::Closed(CloseReason::Removed), "new invitation"),
+            (Trouble::Refused(Refusal::InvitationUsed), "used before"),
+            (Trouble::Refused(Refusal::InvitationExpired), "expired"),
+            (Trouble::Refused(Refusal::InUse), "another machine"),
             (Trouble::Closed(CloseReason::Other(9)), "9"),
         ];
         for (trouble, part) in table {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use blake2::Blake2s256;
+use blake2::digest::Digest as _;
 use rand::{CryptoRng, RngCore};
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
@@ -102,6 +104,53 @@ impl fmt::Debug for PresharedKey {
     }
 }
 
+/// Bytes of the token of an invitation: 128 random bits.
+pub const INVITATION_TOKEN_LEN: usize = 16;
+
+/// What lets a client that the proxy does not know yet come in, once. The proxy's owner gives it to the
+/// client's (PROTOCOL §6.9).
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct InvitationToken([u8; INVITATION_TOKEN_LEN]);
+
+impl InvitationToken {
+    /// Takes 16 secret bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; INVITATION_TOKEN_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The raw bytes, for the wire.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; INVITATION_TOKEN_LEN] {
+        &self.0
+    }
+
+    /// What a proxy keeps in place of the token: who reads it cannot come in with it. Who compares digests need not
+    /// do so in constant time: what differs first says nothing of the token.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Blake2s256::new();
+        hash.update(b"ropewalk invitation token");
+        hash.update(self.0);
+        hash.finalize().into()
+    }
+}
+
+impl PartialEq for InvitationToken {
+    /// In constant time.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for InvitationToken {}
+
+impl fmt::Debug for InvitationToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InvitationToken(..)")
+    }
+}
+
 /// One key of one direction of one epoch.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct DataKey([u8; KEY_LEN]);
@@ -156,7 +205,8 @@ mod tests {
     #[test]
     fn no_secret_shows_in_a_log() {
         let shown = format!(
-            "{:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?}",
+            InvitationToken::from_bytes([0xab; 16]),
             StaticSecret::from_bytes([0xab; 32]),
             PresharedKey::from_bytes([0xab; 32]),
             DataKey::from_bytes([0xab; 32]),

@@ -7,7 +7,7 @@
 //! | seen in the last seconds? | | the same answer again |
 //! | rate | luck | silence |
 //! | decryption: two Diffie-Hellman operations | a key pair | silence |
-//! | table of peers | a client's private key | silence |
+//! | table of peers, or an invitation | a client's private key, or a token of the owner's | silence |
 //! | freshness | that key now, not a recording | a retry |
 //! | enabled, cipher, room | the owner's consent | a sealed refusal |
 //!
@@ -25,16 +25,24 @@ use crate::crypto::handshake::{Inspected, OtherVersion, PendingFirst, Responder}
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
 use crate::crypto::recent::RecentFirstMessages;
-use crate::crypto::secret::PublicKey;
+use crate::crypto::secret::{InvitationToken, PresharedKey, PublicKey};
 use crate::error::DropReason;
 use crate::time::{Duration, Instant};
 use crate::units::SessionIndex;
+use crate::wire::hello::MAC_LEN;
 use crate::wire::hello::answer::{Accept, Refusal};
 use crate::wire::hello::parameters::Parameters;
 
 /// First messages decrypted a second, for all clients together: with some 0.2 ms each, at most a tenth of
 /// one core. The burst lets a thousand clients return at once after a restart.
 const READS: (u32, u32) = (500, 1000);
+
+/// Invitations shown a second by keys that are not in the table. Nobody finds 128 random bits at any rate: this bounds
+/// what the owner's book is asked.
+const CLAIMS: (u32, u32) = (50, 100);
+
+/// A session that was heard of within this time is in use: three keepalives of an idle link.
+const IN_USE: Duration = Duration::from_secs(45);
 
 /// Lists of versions sent a second: they are for people to read, and anyone with the proxy's public key
 /// can ask for them.
@@ -52,6 +60,8 @@ pub(super) enum Verdict {
     Silence(DropReason),
     /// Answered, without a session. The reason, if it is one to be counted.
     Answer(Vec<u8>, Option<DropReason>),
+    /// Not in the table, with an invitation: the owner is to be asked, then [`Admission::remember`] what came of it.
+    Invited(Box<PendingFirst>, InvitationToken),
     /// Answered with a session.
     Admitted(Vec<u8>, Box<Admitted>),
 }
@@ -70,6 +80,7 @@ pub(super) struct Admission {
     recent: RecentFirstMessages,
     reads: TokenBucket,
     version_answers: TokenBucket,
+    claims: TokenBucket,
     tokens: RetryTokens,
     inner_v4: Option<std::net::Ipv4Addr>,
     inner_v6: Option<std::net::Ipv6Addr>,
@@ -90,6 +101,7 @@ impl Admission {
             recent: RecentFirstMessages::new(),
             reads: TokenBucket::new(now, READS.0, READS.1),
             version_answers: TokenBucket::new(now, VERSION_ANSWERS.0, VERSION_ANSWERS.1),
+            claims: TokenBucket::new(now, CLAIMS.0, CLAIMS.1),
             tokens: RetryTokens::new(now, rng),
             inner_v4: config.inner_v4,
             inner_v6: config.inner_v6,
@@ -130,17 +142,40 @@ impl Admission {
         if !self.reads.take(now) {
             return Verdict::Silence(DropReason::HandshakeRateLimited);
         }
-        let verdict = match self.responder.read(rng, &first) {
-            Ok(pending) => self.decide(now, pending, peers, sessions, rng),
+        let pending = match self.responder.read(rng, &first) {
+            Ok(pending) => pending,
             // Not authentic: it may push nothing out of the table.
             Err(error) => return Verdict::Silence(error.into()),
         };
-        let answer = match &verdict {
+        if let Some(token) = &pending.hello.parameters.invitation
+            && !peers.contains(&pending.client)
+        {
+            if !self.claims.take(now) {
+                return Verdict::Silence(DropReason::HandshakeRateLimited);
+            }
+            let token = token.clone();
+            return Verdict::Invited(Box::new(pending), token);
+        }
+        let verdict = self.decide(now, pending, peers, sessions, rng);
+        self.remember(now, digest, &verdict);
+        verdict
+    }
+
+    /// Copies of this message get the same answer for some seconds.
+    pub(super) fn remember(&mut self, now: Instant, digest: [u8; MAC_LEN], verdict: &Verdict) {
+        let answer = match verdict {
             Verdict::Silence(_) => Vec::new(),
             Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) => answer.clone(),
+            // Not decided yet.
+            Verdict::Invited(..) => return,
         };
         self.recent.insert(now, digest, answer);
-        verdict
+    }
+
+    /// Tells a client that is not in the table, sealed, why its invitation counts no more.
+    pub(super) fn refuse_guest(&mut self, first: PendingFirst, refusal: Refusal) -> Verdict {
+        self.counters.refusals += 1;
+        Verdict::Answer(first.refuse(&PresharedKey::NONE, refusal), Some(DropReason::UnknownClient))
     }
 
     fn list_versions(&mut self, now: Instant, asked: &OtherVersion<'_>) -> Verdict {
@@ -157,8 +192,8 @@ impl Admission {
         }
     }
 
-    /// The steps for an authentic first message.
-    fn decide(
+    /// The steps for an authentic first message of a client that should be in the table.
+    pub(super) fn decide(
         &mut self,
         now: Instant,
         first: PendingFirst,
@@ -179,9 +214,13 @@ impl Admission {
         }
         // Its older sessions make room when this one is used, or soon after.
         let others = sessions.len().saturating_sub(peer.count());
+        let heard = peer.session.and_then(|index| sessions.get(index)).map(|s| s.last_heard);
+        let displaced = heard.map(|heard| now.since(heard)).filter(|ago| *ago < IN_USE);
         let config = &peer.config;
         let granted = if !config.enabled {
             Err(Refusal::Disabled)
+        } else if first.hello.parameters.yields && displaced.is_some() {
+            Err(Refusal::InUse)
         } else if config.inner_v4.is_none() && config.inner_v6.is_none() {
             Err(Refusal::NoAddress)
         } else if others >= self.max_sessions {
@@ -208,7 +247,11 @@ impl Admission {
             inner_v6: config.inner_v6,
             proxy_v4: self.inner_v4.filter(|_| config.inner_v4.is_some()),
             proxy_v6: self.inner_v6.filter(|_| config.inner_v6.is_some()),
-            parameters: Parameters { rekey_interval: Some(self.rekey_interval) },
+            parameters: Parameters {
+                rekey_interval: Some(self.rekey_interval),
+                displaced,
+                ..Parameters::default()
+            },
         };
         self.counters.grants += 1;
         let (client, client_index) = (first.client, first.index);

@@ -111,6 +111,8 @@ pub enum CloseReason {
     Shutdown,
     /// The same key has a newer session.
     Replaced,
+    /// The proxy's owner took the key out of the table.
+    Removed,
     /// One that this version does not know.
     Other(u8),
 }
@@ -120,6 +122,7 @@ impl CloseReason {
         match self {
             Self::Shutdown => 0,
             Self::Replaced => 1,
+            Self::Removed => 2,
             Self::Other(code) => code,
         }
     }
@@ -128,6 +131,7 @@ impl CloseReason {
         match code {
             0 => Self::Shutdown,
             1 => Self::Replaced,
+            2 => Self::Removed,
             code => Self::Other(code),
         }
     }

@@ -6,6 +6,7 @@
 
 mod handshake;
 mod hostile;
+mod invited;
 mod many;
 mod pair;
 mod restart;

@@ -9,6 +9,7 @@ use ropewalk_proto::sched::{SafireConfig, SchedulerConfig};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::frame::CloseReason;
+use ropewalk_proto::wire::hello::answer::Refusal;
 
 use super::pair::{PROXY, SERVER, World, inner, is_connected, ms, packet, peer};
 
@@ -147,10 +148,47 @@ fn with_one_key_on_two_machines_the_newest_wins_and_both_are_told() {
     let told: Vec<_> = world.proxy_events.iter().map(|told| told.event.clone()).collect();
     assert!(told.contains(&Event::SessionEnded(EndReason::Replaced)));
     assert_eq!(world.proxy.stats().sessions, 1);
-    // No fight: the old one comes back after a minute at the earliest.
-    world.run_for(ms(50_000));
+    assert!(world.events(1).iter().any(|event| matches!(event, Event::Displaced(_))));
+    // No fight: the old one asks once a minute, and yields for as long as the new one is there.
+    world.run_for(ms(300_000));
     assert!(is_connected(&world.clients[1].client));
     assert_eq!(world.proxy.stats().peers[0].sessions, 2);
+    let ClientState::Waiting { trouble, .. } = world.clients[0].client.state() else {
+        panic!("{:?}", world.states())
+    };
+    assert_eq!(trouble, Trouble::Refused(Refusal::InUse));
+    // It comes back by itself when the other stops, or vanishes.
+    world.clients[1].client.close();
+    world.run_while(ms(70_000), |world| !is_connected(&world.clients[0].client));
+    let displaced = |event: &Event| matches!(event, Event::Displaced(_));
+    assert!(!world.events(0).iter().any(displaced), "the other had said goodbye");
+}
+
+#[test]
+fn a_machine_that_yielded_comes_back_when_the_other_vanished() {
+    let mut world = World::new(14);
+    let secret = StaticSecret::generate(&mut world.rng);
+    world.allow(secret.public(), peer(0));
+    let config = world.client_config(secret);
+    world.add_end(config.clone(), &[10]);
+    world.connect();
+    world.add_end(config, &[30]);
+    world.run_while(ms(1000), |world| !is_connected(&world.clients[1].client));
+    world.run_for(ms(1000));
+    world.clients[1].wires[0].up = false;
+    world.run_while(ms(130_000), |world| !is_connected(&world.clients[0].client));
+}
+
+#[test]
+fn a_client_that_asks_beside_its_own_session_is_not_told_of_another_machine() {
+    let mut world = two(15);
+    world.clients[0].wires.iter_mut().for_each(|wire| wire.up = false);
+    world.run_for(ms(5_000));
+    world.clients[0].wires.iter_mut().for_each(|wire| wire.up = true);
+    world.run_for(ms(20_000));
+    assert!(is_connected(&world.clients[0].client));
+    let displaced = |event: &Event| matches!(event, Event::Displaced(_));
+    assert!(!world.events(0).iter().any(displaced), "{:?}", world.events(0));
 }
 
 #[test]
@@ -160,13 +198,13 @@ fn a_client_taken_out_of_the_table_is_told_and_comes_back_when_it_is_in_again() 
     assert!(world.proxy.remove_peer(world.now, key));
     assert!(!world.proxy.remove_peer(world.now, key));
     world.run_for(ms(100));
-    let closed = EndReason::Closed(CloseReason::Shutdown);
+    let closed = EndReason::Closed(CloseReason::Removed);
     assert!(world.events(0).contains(&Event::SessionEnded(closed)));
-    assert_eq!(world.proxy_events.last().unwrap().event, Event::SessionEnded(EndReason::Withdrawn));
+    assert_eq!(world.proxy_events.last().unwrap().event, Event::SessionEnded(EndReason::Removed));
     world.run_for(ms(10_000));
     assert!(!is_connected(&world.clients[0].client) && is_connected(&world.clients[1].client));
     world.proxy.set_peer(world.now, key, peer(0)).unwrap();
-    world.run_while(ms(20_000), |world| !is_connected(&world.clients[0].client));
+    world.run_while(ms(90_000), |world| !is_connected(&world.clients[0].client));
 }
 
 #[test]

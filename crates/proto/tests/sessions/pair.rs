@@ -11,14 +11,18 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use ropewalk_proto::client::{Client, ClientConfig, ClientEvent, LinkKey};
 use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig};
+use ropewalk_proto::crypto::InvitationToken;
 use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
-use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent, PeerConfig};
+use ropewalk_proto::endpoint::{
+    Authority, Claim, Endpoint, EndpointConfig, EndpointEvent, PeerConfig,
+};
 use ropewalk_proto::event::Event;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
+use ropewalk_proto::wire::hello::answer::Refusal;
 
 /// The proxy's inner address.
 pub(crate) const PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -106,6 +110,8 @@ pub(crate) struct Wire {
     pub(crate) up: bool,
     /// Whether datagrams of the client pass, if any do.
     pub(crate) upstream: bool,
+    /// Whether datagrams of the proxy pass, if any do.
+    pub(crate) downstream: bool,
     /// The port of the NAT in front of the client.
     pub(crate) nat_port: u16,
     /// Datagrams upstream that are lost before any passes.
@@ -114,7 +120,15 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) const fn new(delay: Duration) -> Self {
-        Self { delay, loss: 0, up: true, upstream: true, nat_port: 5000, lose_first: 0 }
+        Self {
+            delay,
+            loss: 0,
+            up: true,
+            upstream: true,
+            downstream: true,
+            nat_port: 5000,
+            lose_first: 0,
+        }
     }
 }
 
@@ -133,12 +147,39 @@ pub(crate) enum To {
     Client(usize),
 }
 
+/// The owner's book of invitations.
+#[derive(Default)]
+pub(crate) struct Book {
+    /// By the token's digest: what it gives, and the key that it takes out.
+    pub(crate) open: BTreeMap<[u8; 32], (PeerConfig, Option<PublicKey>)>,
+    /// Why others count no more.
+    pub(crate) over: BTreeMap<[u8; 32], Refusal>,
+    /// How often it was asked.
+    pub(crate) asked: usize,
+}
+
+impl Authority for Book {
+    fn claim(&mut self, _: &PublicKey, token: &InvitationToken) -> Claim {
+        self.asked += 1;
+        let digest = token.digest();
+        match (self.open.remove(&digest), self.over.get(&digest)) {
+            (Some((config, instead_of)), _) => {
+                self.over.insert(digest, Refusal::InvitationUsed);
+                Claim::Bound { config: Box::new(config), instead_of }
+            }
+            (None, Some(refusal)) => Claim::Refused(*refusal),
+            (None, None) => Claim::Unknown,
+        }
+    }
+}
+
 /// The whole world.
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) rng: StdRng,
     pub(crate) secret: StaticSecret,
     pub(crate) proxy: Endpoint,
+    pub(crate) book: Book,
     pub(crate) proxy_tun: Tun,
     pub(crate) proxy_events: Vec<EndpointEvent>,
     pub(crate) clients: Vec<ClientEnd>,
@@ -164,6 +205,7 @@ impl World {
             rng,
             secret,
             proxy,
+            book: Book::default(),
             proxy_tun: Tun::default(),
             proxy_events: Vec::new(),
             clients: Vec::new(),
@@ -196,6 +238,7 @@ impl World {
             secret,
             proxy: self.secret.public(),
             psk: PresharedKey::NONE,
+            invitation: None,
             ciphers: CipherSet::offered(Capabilities { aes: true }),
             wall_clock: WALL,
         }
@@ -323,12 +366,13 @@ impl World {
         while let Some(entry) = self.flights.first_entry().filter(|e| e.key().0 <= self.now) {
             let (to, path, mut datagram) = entry.remove();
             match to {
-                To::Proxy => self.proxy.handle_datagram(
+                To::Proxy => self.proxy.handle_datagram_inviting(
                     self.now,
                     path,
                     Ecn::NotEct,
                     &mut datagram,
                     &mut self.proxy_tun,
+                    &mut self.book,
                 ),
                 To::Client(at) => {
                     let end = &mut self.clients[at];
@@ -421,7 +465,7 @@ impl World {
             return;
         };
         let wire = *wire;
-        if remote.port() == wire.nat_port && self.passes(wire) {
+        if wire.downstream && remote.port() == wire.nat_port && self.passes(wire) {
             self.fly(wire.delay, To::Client(client), to, datagram);
         }
     }

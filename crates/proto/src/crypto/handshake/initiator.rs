@@ -127,7 +127,7 @@ impl Initiator {
             ciphers: config.ciphers,
             newest_version: VERSIONS.iter().copied().max().unwrap_or(VERSION),
             token,
-            parameters: config.parameters,
+            parameters: config.parameters.clone(),
         };
         let mac = HelloMac::new(&config.remote);
         let mut message = envelope(HelloKind::First, VERSION, index);

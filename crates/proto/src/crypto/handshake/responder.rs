@@ -192,6 +192,12 @@ impl Responder {
 }
 
 impl PendingFirst {
+    /// What tells the message from every other; that of [`FirstMessage::digest`].
+    #[must_use]
+    pub const fn digest(&self) -> [u8; MAC_LEN] {
+        self.question
+    }
+
     /// Whether the message is fresh, going by what is known of this client.
     #[must_use]
     pub fn judge(&self, now: Instant, record: &FreshnessRecord, tokens: &RetryTokens) -> Freshness {

@@ -44,7 +44,10 @@ impl Ends {
             remote: proxy.public(),
             psk: psk.clone(),
             ciphers,
-            parameters: Parameters { rekey_interval: Some(Duration::from_secs(120)) },
+            parameters: Parameters {
+                rekey_interval: Some(Duration::from_secs(120)),
+                ..Parameters::default()
+            },
         };
         let tokens = RetryTokens::new(Instant::ZERO, &mut rng);
         let record = FreshnessRecord::since(STARTED);
@@ -86,7 +89,10 @@ fn accept(cipher: Cipher) -> Accept {
         inner_v6: Some("fd00:9::7/64".parse().unwrap()),
         proxy_v4: Some("10.9.0.1".parse().unwrap()),
         proxy_v6: Some("fd00:9::1".parse().unwrap()),
-        parameters: Parameters { rekey_interval: Some(Duration::from_secs(60)) },
+        parameters: Parameters {
+            rekey_interval: Some(Duration::from_secs(60)),
+            ..Parameters::default()
+        },
     }
 }
 

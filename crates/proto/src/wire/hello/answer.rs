@@ -36,7 +36,7 @@ const PROXY_V4: u8 = 4;
 const PROXY_V6: u8 = 8;
 
 /// What the proxy gives the client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accept {
     /// The index that the client writes into its datagrams.
     pub index: SessionIndex,
@@ -54,7 +54,7 @@ pub struct Accept {
     pub parameters: Parameters,
 }
 
-/// Why a known client gets no session. It learns so in a sealed answer.
+/// Why a client gets no session. Who is known, or has an invitation that counts no more, learns so in a sealed answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// The two ends have no data cipher in common.
@@ -69,6 +69,24 @@ pub enum Refusal {
     /// The proxy carries as many sessions as it is allowed to.
     #[error("the proxy is full")]
     Full,
+    /// The invitation let another key in before.
+    #[error(
+        "this invitation was used before, with another key: ask the proxy's owner for a new one \
+         (`ropewalk peer add NAME` there), then `ropewalk join --replace`"
+    )]
+    InvitationUsed,
+    /// The invitation is out of date, or was taken back.
+    #[error(
+        "this invitation has expired or was taken back: ask the proxy's owner for a new one \
+         (`ropewalk peer add NAME` there), then `ropewalk join --replace`"
+    )]
+    InvitationExpired,
+    /// Another machine uses a session with this client's key, and this one said that it yields.
+    #[error(
+        "another machine is connected with this client's key: each machine needs an invitation of its own; to use \
+         the key here, start this client again"
+    )]
+    InUse,
     /// A reason that this version does not know.
     #[error("the proxy refused (reason {0})")]
     Other(u8),
@@ -81,6 +99,9 @@ impl Refusal {
             Self::NoAddress => 2,
             Self::Disabled => 3,
             Self::Full => 4,
+            Self::InvitationUsed => 5,
+            Self::InvitationExpired => 6,
+            Self::InUse => 7,
             // A refusal must never read as a session.
             Self::Other(ACCEPTED) => u8::MAX,
             Self::Other(number) => number,
@@ -93,6 +114,9 @@ impl Refusal {
             2 => Self::NoAddress,
             3 => Self::Disabled,
             4 => Self::Full,
+            5 => Self::InvitationUsed,
+            6 => Self::InvitationExpired,
+            7 => Self::InUse,
             other => Self::Other(other),
         }
     }
@@ -169,7 +193,11 @@ mod tests {
             inner_v6: Some("fd00:9::7/64".parse().unwrap()),
             proxy_v4: Some(Ipv4Addr::new(10, 9, 0, 1)),
             proxy_v6: Some("fd00:9::1".parse().unwrap()),
-            parameters: Parameters { rekey_interval: Some(Duration::from_secs(120)) },
+            parameters: Parameters {
+                rekey_interval: Some(Duration::from_secs(120)),
+                displaced: Some(Duration::from_secs(3)),
+                ..Parameters::default()
+            },
         }
     }
 

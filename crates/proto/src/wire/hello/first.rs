@@ -25,7 +25,7 @@ const _: () = assert!(FIXED_LEN + super::parameters::MAX_LEN <= PAYLOAD_LEN);
 const WITH_TOKEN: u8 = 1;
 
 /// What the client says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientHello {
     /// Grows with every first message of a client, unless its clock went back.
     pub timestamp: Timestamp,
@@ -77,6 +77,7 @@ impl ClientHello {
 mod tests {
     use super::*;
     use crate::crypto::aead::Capabilities;
+    use crate::crypto::secret::InvitationToken;
     use std::time::Duration;
 
     fn hello(token: Option<RetryToken>) -> ClientHello {
@@ -85,7 +86,12 @@ mod tests {
             ciphers: CipherSet::offered(Capabilities { aes: true }),
             newest_version: 1,
             token,
-            parameters: Parameters { rekey_interval: Some(Duration::from_secs(120)) },
+            parameters: Parameters {
+                rekey_interval: Some(Duration::from_secs(120)),
+                invitation: Some(InvitationToken::from_bytes([9; 16])),
+                yields: true,
+                ..Parameters::default()
+            },
         }
     }
 

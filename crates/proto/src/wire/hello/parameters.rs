@@ -12,18 +12,30 @@
 
 use std::time::Duration;
 
+use crate::crypto::secret::{INVITATION_TOKEN_LEN, InvitationToken};
+
 /// Wire numbers of the parameters.
 const END: u8 = 0;
 const REKEY_INTERVAL: u8 = 1;
+const INVITATION: u8 = 2;
+const YIELDS: u8 = 3;
+const DISPLACED: u8 = 4;
 
 /// Bytes of the longest list that this version writes, with its end.
-pub const MAX_LEN: usize = 2 + 4 + 1;
+pub const MAX_LEN: usize = (2 + 4) + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 4) + 1;
 
 /// In a first message: what the client would like. In the response: what holds. `None`: nothing said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parameters {
     /// Time between rekeys; on the wire in milliseconds, up to 49 days.
     pub rekey_interval: Option<Duration>,
+    /// In a first message: what lets a client come in that the proxy does not know yet.
+    pub invitation: Option<InvitationToken>,
+    /// In a first message: the client wants no session while another machine uses one with its key.
+    pub yields: bool,
+    /// In a response: a session of the same key was in use until now, and was heard of so long ago; on the wire in
+    /// milliseconds.
+    pub displaced: Option<Duration>,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -37,6 +49,17 @@ impl Parameters {
         if let Some(interval) = self.rekey_interval {
             out.extend_from_slice(&[REKEY_INTERVAL, 4]);
             out.extend_from_slice(&millis(interval).to_be_bytes());
+        }
+        if let Some(token) = &self.invitation {
+            out.extend_from_slice(&[INVITATION, INVITATION_TOKEN_LEN as u8]);
+            out.extend_from_slice(token.as_bytes());
+        }
+        if self.yields {
+            out.extend_from_slice(&[YIELDS, 0]);
+        }
+        if let Some(ago) = self.displaced {
+            out.extend_from_slice(&[DISPLACED, 4]);
+            out.extend_from_slice(&millis(ago).to_be_bytes());
         }
         out.push(END);
     }
@@ -54,8 +77,13 @@ impl Parameters {
             let (&len, rest) = rest.split_first().ok_or(BadContent)?;
             let (value, rest) = rest.split_at_checked(usize::from(len)).ok_or(BadContent)?;
             bytes = rest;
-            if kind == REKEY_INTERVAL {
-                once(&mut parameters.rekey_interval, read_millis(value)?)?;
+            match kind {
+                REKEY_INTERVAL => once(&mut parameters.rekey_interval, read_millis(value)?)?,
+                INVITATION => once(&mut parameters.invitation, read_token(value)?)?,
+                YIELDS if !value.is_empty() || parameters.yields => return Err(BadContent),
+                YIELDS => parameters.yields = true,
+                DISPLACED => once(&mut parameters.displaced, read_millis(value)?)?,
+                _ => {}
             }
         }
         Ok(parameters)
@@ -75,12 +103,23 @@ fn read_millis(value: &[u8]) -> Result<Duration, BadContent> {
     Ok(Duration::from_millis(u64::from(u32::from_be_bytes(bytes))))
 }
 
+fn read_token(value: &[u8]) -> Result<InvitationToken, BadContent> {
+    value.try_into().map(InvitationToken::from_bytes).map_err(|_| BadContent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: Parameters = Parameters { rekey_interval: Some(Duration::from_secs(120)) };
+    fn all() -> Parameters {
+        Parameters {
+            rekey_interval: Some(Duration::from_secs(120)),
+            invitation: Some(InvitationToken::from_bytes([7; INVITATION_TOKEN_LEN])),
+            yields: true,
+            displaced: Some(Duration::from_millis(400)),
+        }
+    }
 
     fn written(parameters: &Parameters) -> Vec<u8> {
         let mut out = Vec::new();
@@ -90,21 +129,21 @@ mod tests {
 
     #[test]
     fn a_list_reads_back_as_written_and_padding_is_ignored() {
-        for parameters in [ALL, Parameters::default()] {
+        for parameters in [all(), Parameters::default()] {
             let mut bytes = written(&parameters);
             assert!(bytes.len() <= MAX_LEN);
             bytes.extend_from_slice(b"\xff\xff padding");
             assert_eq!(Parameters::parse(&bytes), Ok(parameters));
         }
-        assert_eq!(written(&ALL).len(), MAX_LEN);
+        assert_eq!(written(&all()).len(), MAX_LEN);
     }
 
     #[test]
     fn an_unknown_parameter_is_skipped() {
-        let bytes = [b"\x63\x03abc\x00".as_slice(), &written(&ALL)].concat();
+        let bytes = [b"\x63\x03abc\x00".as_slice(), &written(&all())].concat();
         assert_eq!(Parameters::parse(&bytes), Ok(Parameters::default()));
-        let bytes = [b"\x63\x03abc".as_slice(), &written(&ALL)].concat();
-        assert_eq!(Parameters::parse(&bytes), Ok(ALL));
+        let bytes = [b"\x63\x03abc".as_slice(), &written(&all())].concat();
+        assert_eq!(Parameters::parse(&bytes), Ok(all()));
     }
 
     #[test]
@@ -116,6 +155,10 @@ mod tests {
             ("too short a value", &[1, 3, 0, 0, 0]),
             ("too long a value", &[1, 5, 0, 0, 0, 0, 0]),
             ("twice", &[1, 4, 0, 0, 5, 0, 1, 4, 0, 0, 5, 0]),
+            ("half a token", &[2, 8, 1, 2, 3, 4, 5, 6, 7, 8]),
+            ("a word with a value", &[3, 1, 1]),
+            ("a word twice", &[3, 0, 3, 0]),
+            ("too short a time", &[4, 2, 1, 1]),
         ] {
             assert_eq!(Parameters::parse(bytes), Err(BadContent), "{name}");
         }
