@@ -12,8 +12,8 @@ use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
 use ropewalk_control::config::value::{OneOrMany, Parsed};
 use ropewalk_control::config::{
-    ConfigError, ConfigFile, ControlConfig, HostPort, InterfaceName, Keepalive, Mtu, Source,
-    TunnelConfig,
+    ConfigError, ConfigFile, ControlConfig, HostPort, InterfaceName, Keepalive, Mtu, NamePattern,
+    Source, TunnelConfig,
 };
 use ropewalk_control::invitation::Token;
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
@@ -29,6 +29,9 @@ const MAX_ADDRESSES: usize = 16;
 /// Most prefixes in `routes` and `exclude` together: the kernel asks its rules one after the other for each packet that
 /// it routes, so there is room for 256, of which name servers take up to 8 for the time of a look-up.
 pub const MAX_PREFIXES: usize = 248;
+
+/// Most patterns in `include_interfaces`, and in `exclude_interfaces`.
+const MAX_PATTERNS: usize = 64;
 
 /// Characters of the longest name of a link.
 const MAX_LINK_NAME: usize = 32;
@@ -90,6 +93,11 @@ pub struct TunConfig {
 pub struct LinksConfig {
     /// Whether others than the listed ones are links.
     pub select: Select,
+    /// With [`Select::Auto`]: only interfaces that one of these means are links, tunnels among them; none: every one that
+    /// is no tunnel.
+    pub include: Vec<NamePattern>,
+    /// What one of these means is no link.
+    pub exclude: Vec<NamePattern>,
     /// Keepalives of links that say nothing of their own.
     pub keepalive: Keepalive,
     /// The listed ones, in the order of the file.
@@ -106,12 +114,31 @@ pub enum Select {
     Listed,
 }
 
+impl LinksConfig {
+    /// What is said of this interface: under its own name, else under the first pattern that means it.
+    #[must_use]
+    pub fn of(&self, interface: &str) -> Option<&LinkConfig> {
+        let exact = self.listed.iter().find(|link| link.interface.as_str() == interface);
+        exact.or_else(|| self.listed.iter().find(|link| link.interface.matches(interface)))
+    }
+
+    /// The patterns that mean none of these interfaces, where nothing but the listed is a link.
+    pub fn waited_for<'a>(
+        &'a self,
+        is_there: impl Fn(&NamePattern) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a NamePattern> {
+        let listed = self.listed.iter().filter(|_| self.select == Select::Listed);
+        let patterns = listed.filter(|link| link.enabled).map(|link| &link.interface);
+        patterns.filter(move |pattern| !pattern.is_exact() && !is_there(pattern))
+    }
+}
+
 /// One `[[link]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// The interface.
-    pub interface: InterfaceName,
-    /// How it is called in `status` and in logs.
+    /// The interface, or those that a pattern means.
+    pub interface: NamePattern,
+    /// How it is called in `status` and in logs; those of a pattern are called like their interfaces.
     pub name: String,
     /// Its keepalives.
     pub keepalive: Keepalive,
@@ -124,7 +151,8 @@ pub struct LinkConfig {
 }
 
 impl ConfigFile for Config {
-    const TOP_KEYS: &'static [&'static str] = &["proxy", "tun", "links", "keepalive", "link"];
+    const TOP_KEYS: &'static [&'static str] =
+        &["proxy", "tun", "links", "include_interfaces", "exclude_interfaces", "keepalive", "link"];
 
     fn parse(source: &Source) -> Result<Self, ConfigError> {
         source.raw::<File>()?.resolve(source)
@@ -140,6 +168,8 @@ struct File {
     #[serde(default)]
     tun: TunFile,
     links: Option<Select>,
+    include_interfaces: Option<Spanned<OneOrMany<NamePattern>>>,
+    exclude_interfaces: Option<Spanned<OneOrMany<NamePattern>>>,
     keepalive: Option<Parsed<Keepalive>>,
     #[serde(default)]
     link: Vec<Spanned<LinkFile>>,
@@ -170,7 +200,7 @@ struct TunFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LinkFile {
-    interface: Spanned<Parsed<InterfaceName>>,
+    interface: Spanned<Parsed<NamePattern>>,
     name: Option<Spanned<String>>,
     keepalive: Option<Parsed<Keepalive>>,
     gateway: Option<Spanned<OneOrMany<IpAddr>>>,
@@ -191,9 +221,11 @@ impl File {
                     "put the proxy's here: `ropewalk keygen --public < FILE` on the proxy",
                 ));
         }
-        let links = resolve_links(source, self.links, self.keepalive, &self.link)?;
+        let patterns = [&self.include_interfaces, &self.exclude_interfaces];
+        let links = resolve_links(source, self.links, patterns, self.keepalive, &self.link)?;
         let tunnel = self.tunnel.resolve(source)?;
-        if links.select == Select::Listed {
+        let all_named = links.listed.iter().all(|link| link.interface.is_exact());
+        if links.select == Select::Listed && all_named {
             let names: Vec<_> = links.listed.iter().map(|link| link.name.as_str()).collect();
             self.tunnel.check_links(source, &tunnel.scheduling, &names, Direction::Up)?;
         }
@@ -267,6 +299,7 @@ impl TunFile {
 fn resolve_links(
     source: &Source,
     select: Option<Select>,
+    patterns: [&Option<Spanned<OneOrMany<NamePattern>>>; 2],
     keepalive: Option<Parsed<Keepalive>>,
     files: &[Spanned<LinkFile>],
 ) -> Result<LinksConfig, ConfigError> {
@@ -281,6 +314,7 @@ fn resolve_links(
         let message = format!("more than {MAX_LINKS} links");
         return Err(source.error(beyond.span(), &message));
     }
+    let [include, exclude] = name_patterns(source, select, patterns)?;
     let mut names = BTreeSet::new();
     let mut interfaces = BTreeSet::new();
     let mut listed = Vec::new();
@@ -293,6 +327,19 @@ fn resolve_links(
         if !interfaces.insert(interface.clone()) {
             let message = format!("the interface `{interface}` is listed twice");
             return Err(source.error(file.interface.span(), &message));
+        }
+        let excluded = exclude.iter().find(|pattern| pattern.matches(interface.as_str()));
+        if let Some(pattern) = excluded.filter(|_| file.enabled != Some(false)) {
+            let message =
+                format!("`{interface}` has a [[link]], but exclude_interfaces has `{pattern}`");
+            return Err(source
+                .error(file.interface.span(), &message)
+                .with_help("remove one of the two, or write `enabled = false` here"));
+        }
+        if let Some(name) = file.name.as_ref().filter(|_| !interface.is_exact()) {
+            return Err(source
+                .error(name.span(), "several links cannot have one name")
+                .with_help("remove `name`: each link of a pattern is called like its interface"));
         }
         let printable = name.chars().all(|c| c.is_ascii_graphic());
         if name.is_empty() || name.len() > MAX_LINK_NAME || !printable {
@@ -321,7 +368,26 @@ fn resolve_links(
             .error_of_file("no link is enabled: nothing could reach the proxy")
             .with_help("remove `enabled = false` from one [[link]], or write links = \"auto\""));
     }
-    Ok(LinksConfig { select, keepalive, listed })
+    Ok(LinksConfig { select, include, exclude, keepalive, listed })
+}
+
+/// Which names `auto` takes, and which are never links.
+fn name_patterns(
+    source: &Source,
+    select: Select,
+    patterns: [&Option<Spanned<OneOrMany<NamePattern>>>; 2],
+) -> Result<[Vec<NamePattern>; 2], ConfigError> {
+    if let (Some(include), Select::Listed) = (patterns[0], select) {
+        return Err(source
+            .error(include.span(), "include_interfaces goes with links = \"auto\"")
+            .with_help("a [[link]] takes a pattern too: interface = \"wlan*\""));
+    }
+    let long =
+        patterns.iter().copied().flatten().find(|list| list.get_ref().0.len() > MAX_PATTERNS);
+    if let Some(long) = long {
+        return Err(source.error(long.span(), &format!("more than {MAX_PATTERNS} patterns")));
+    }
+    Ok(patterns.map(|list| list.as_ref().map_or_else(Vec::new, |list| list.get_ref().0.clone())))
 }
 
 fn gateways(

@@ -21,7 +21,7 @@ use ipnet::IpNet;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport, TunnelState};
 use ropewalk_control::config::scheduler::Direction;
-use ropewalk_control::config::{Mtu, Scheduling};
+use ropewalk_control::config::{Mtu, NamePattern, Scheduling};
 use ropewalk_control::server;
 use ropewalk_daemon::rates::Rates;
 use ropewalk_daemon::{scheduling, shown};
@@ -356,6 +356,13 @@ impl Daemon {
         let mut warnings = self.news.problems.clone();
         warnings.extend(self.news.unknown_interfaces(|_| true));
         warnings.extend(self.displaced.clone());
+        let is_there = |pattern: &NamePattern| {
+            self.news.seats.iter().any(|seat| pattern.matches(&seat.interface))
+        };
+        let absent = self.config.links.waited_for(is_there);
+        warnings.extend(
+            absent.map(|pattern| format!("no interface is called {pattern}; waiting for one")),
+        );
         let links: Vec<_> = self.links.iter().map(|link| link.decision.name.as_str()).collect();
         // Without links there is nothing to compare with, and that is told elsewhere.
         if !links.is_empty()

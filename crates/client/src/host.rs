@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use ropewalk_control::config::NamePattern;
 
 #[cfg(target_os = "linux")]
 pub mod linux;
@@ -36,24 +37,49 @@ pub trait HostNetwork {
 /// Which interfaces are to be links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Every interface with a default route of its own, except tunnels and the ones named here.
+    /// Every interface with a default route of its own that is no tunnel.
     Auto {
-        /// Names that are no links.
-        except: Vec<String>,
-        /// Interfaces whose routers the user named; each is a link without a default route too.
+        /// If there are any: only what one of these means, tunnels among it.
+        include: Vec<NamePattern>,
+        /// What one of these means is no link.
+        exclude: Vec<NamePattern>,
+        /// What the user says of some. One whose routers are named is a link without a default route too.
         named: Vec<Listed>,
     },
-    /// Exactly these.
-    List(Vec<Listed>),
+    /// Those that are named, and no others.
+    List {
+        /// What one of these means is no link.
+        exclude: Vec<NamePattern>,
+        /// The links.
+        named: Vec<Listed>,
+    },
 }
 
-/// One interface that the user named.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+impl Choice {
+    /// Exactly these interfaces.
+    #[must_use]
+    pub const fn list(named: Vec<Listed>) -> Self {
+        Self::List { exclude: Vec::new(), named }
+    }
+
+    /// What the user says of this interface: under its own name, else under the first pattern that means it.
+    #[must_use]
+    pub fn named(&self, interface: &str) -> Option<&Listed> {
+        let (Self::Auto { named, .. } | Self::List { named, .. }) = self;
+        let exact = named.iter().find(|listed| listed.name.as_str() == interface);
+        exact.or_else(|| named.iter().find(|listed| listed.name.matches(interface)))
+    }
+}
+
+/// Interfaces of which the user says something.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
-    pub name: String,
-    /// Its routers, where the system's routing tables name none: at most one IPv4 and one IPv6 address.
+    /// The name, or a pattern of names.
+    pub name: NamePattern,
+    /// Their routers, where the system's routing tables name none: at most one IPv4 and one IPv6 address.
     pub gateways: Vec<IpAddr>,
+    /// Whether they are to be links at all.
+    pub enabled: bool,
 }
 
 /// An interface that is, or could be, a link.

@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use ropewalk_control::config::NamePattern;
 use ropewalk_link_io::netlink::{Address, AddressScope, Family, Gateway, Interface, Kind};
 use ropewalk_link_io::nft::is_plain_name;
 
@@ -43,28 +44,49 @@ pub fn candidates(
     interfaces: &[Interface],
     gateways: &[Gateway],
 ) -> Vec<Candidate> {
+    let usable = |found: &&Interface| found.name != tun && !found.loopback;
+    let is_excluded =
+        |exclude: &[NamePattern], name: &str| exclude.iter().any(|one| one.matches(name));
     match choice {
-        Choice::Auto { except, named } => interfaces
+        Choice::Auto { include, exclude, .. } => interfaces
             .iter()
-            .filter(|found| found.name != tun && !except.contains(&found.name))
-            .filter(|found| !found.loopback && !is_tunnel(&found.kind))
+            .filter(usable)
+            .filter(|found| !is_excluded(exclude, &found.name))
+            .filter(|found| match include.as_slice() {
+                [] => !is_tunnel(&found.kind),
+                include => include.iter().any(|one| one.matches(&found.name)),
+            })
             .filter_map(|found| {
-                let listed = named.iter().find(|listed| listed.name == found.name);
+                let listed = choice.named(&found.name);
                 let routers = listed.map_or(&[][..], |listed| &listed.gateways);
                 let leads_out = gateways.iter().any(|gateway| gateway.index == found.index);
-                (leads_out || !routers.is_empty()).then(|| Candidate {
+                let wanted = listed.is_none_or(|listed| listed.enabled);
+                (wanted && (leads_out || !routers.is_empty())).then(|| Candidate {
                     name: found.name.clone(),
                     state: ways(found, routers, gateways),
                 })
             })
             .collect(),
-        Choice::List(list) => list
-            .iter()
-            .map(|listed| Candidate {
-                name: listed.name.clone(),
-                state: ways_of_listed(listed, interfaces, gateways),
-            })
-            .collect(),
+        Choice::List { exclude, named } => {
+            let of = |listed: &Listed| -> Vec<Candidate> {
+                if listed.name.is_exact() {
+                    let (name, state) =
+                        (listed.name.to_string(), ways_of_listed(listed, interfaces, gateways));
+                    return vec![Candidate { name, state }];
+                }
+                let meant = interfaces
+                    .iter()
+                    .filter(usable)
+                    .filter(|found| !is_excluded(exclude, &found.name))
+                    .filter(|found| choice.named(&found.name) == Some(listed));
+                let candidate = |found: &Interface| Candidate {
+                    name: found.name.clone(),
+                    state: ways(found, &listed.gateways, gateways),
+                };
+                meant.map(candidate).collect()
+            };
+            named.iter().filter(|listed| listed.enabled).flat_map(of).collect()
+        }
     }
 }
 
@@ -80,7 +102,8 @@ fn ways_of_listed(
     interfaces: &[Interface],
     gateways: &[Gateway],
 ) -> Result<Ways, NoWay> {
-    let found = interfaces.iter().find(|found| found.name == listed.name).ok_or(NoWay::Missing)?;
+    let found =
+        interfaces.iter().find(|found| listed.name.as_str() == found.name).ok_or(NoWay::Missing)?;
     ways(found, &listed.gateways, gateways)
 }
 
@@ -142,6 +165,7 @@ fn is_usable(address: &Address) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ropewalk_control::config::value::Text as _;
 
     fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {
         Interface {
@@ -172,8 +196,17 @@ mod tests {
     }
 
     fn listed(names: &[&str]) -> Choice {
-        let list = names.iter().map(|name| Listed { name: (*name).into(), gateways: Vec::new() });
-        Choice::List(list.collect())
+        Choice::list(names.iter().map(|name| said(name, &[], true)).collect())
+    }
+
+    /// What the user says of the interfaces of this name.
+    fn said(name: &str, gateways: &[&str], enabled: bool) -> Listed {
+        let gateways = gateways.iter().map(|gateway| gateway.parse().unwrap()).collect();
+        Listed { name: pattern(name), gateways, enabled }
+    }
+
+    fn pattern(text: &str) -> NamePattern {
+        NamePattern::from_text(text).unwrap()
     }
 
     fn state(interface: &Interface, gateways: &[Gateway]) -> Result<Ways, NoWay> {
@@ -240,10 +273,7 @@ mod tests {
     #[test]
     fn a_gateway_that_the_user_names_wins() {
         let wan = interface(2, "wan1", &["192.0.2.7/24"]);
-        let choice = Choice::List(vec![Listed {
-            name: "wan1".into(),
-            gateways: vec!["192.0.2.99".parse().unwrap()],
-        }]);
+        let choice = Choice::list(vec![said("wan1", &["192.0.2.99"], true)]);
         let found =
             candidates(&choice, "rope0", &[wan], &[gateway(2, Family::V4, Some("192.0.2.1"))]);
         let way = found[0].state.clone().unwrap().v4.unwrap();
@@ -264,22 +294,26 @@ mod tests {
         interfaces[3].kind = Kind::Virtual("wireguard".into());
         let gateways: Vec<_> =
             [1, 2, 4, 5, 6].map(|index| gateway(index, Family::V4, Some("192.0.2.1"))).into();
-        let names = |except: &[&str]| -> Vec<String> {
-            let except = except.iter().map(|name| (*name).to_owned()).collect();
-            candidates(&Choice::Auto { except, named: Vec::new() }, "rope0", &interfaces, &gateways)
-                .into_iter()
-                .map(|candidate| candidate.name)
-                .collect()
+        let names = |include: &[&str], exclude: &[&str], named: &[Listed]| -> Vec<String> {
+            let [include, exclude] =
+                [include, exclude].map(|list| list.iter().map(|text| pattern(text)).collect());
+            let choice = Choice::Auto { include, exclude, named: named.to_vec() };
+            let found = candidates(&choice, "rope0", &interfaces, &gateways);
+            found.into_iter().map(|candidate| candidate.name).collect()
         };
-        assert_eq!(names(&[]), ["wan1", "wan2"]);
-        assert_eq!(names(&["wan1"]), ["wan2"]);
+        assert_eq!(names(&[], &[], &[]), ["wan1", "wan2"]);
+        assert_eq!(names(&[], &["wan1"], &[]), ["wan2"]);
+        assert_eq!(names(&[], &["wan*"], &[]), [""; 0]);
+        assert_eq!(names(&["w*"], &["*2"], &[]), ["wan1", "wg0"], "a tunnel if it is asked for");
+        assert_eq!(names(&["*"], &[], &[]), ["wan1", "wg0", "wan2"], "never the TUN or lo");
+        // Its own name counts more than a pattern before it.
+        let off = [said("wan?", &[], false), said("wan2", &[], true)];
+        assert_eq!(names(&[], &[], &off), ["wan2"]);
 
         // A named router makes the interface a link, and counts more than the one found.
         let router: IpAddr = "10.0.0.9".parse().unwrap();
-        let named = ["lan0", "wan2"]
-            .map(|name| Listed { name: name.into(), gateways: vec![router] })
-            .into();
-        let choice = Choice::Auto { except: Vec::new(), named };
+        let named = ["lan0", "wan2"].map(|name| said(name, &["10.0.0.9"], true)).into();
+        let choice = Choice::Auto { include: Vec::new(), exclude: Vec::new(), named };
         let found = candidates(&choice, "rope0", &interfaces, &gateways);
         let routers: Vec<_> = found
             .into_iter()
@@ -289,6 +323,41 @@ mod tests {
         assert_eq!(
             routers,
             [("wan1".into(), found), ("lan0".into(), router), ("wan2".into(), router)]
+        );
+    }
+
+    #[test]
+    fn a_listed_pattern_takes_the_interfaces_that_are_there_and_names_none_that_is_not() {
+        let mut interfaces = [
+            interface(1, "lo", &["127.0.0.1/8"]),
+            interface(2, "wan1", &["192.0.2.7/24"]),
+            interface(3, "wan2", &[]),
+            interface(4, "rope0", &["10.77.0.2/32"]),
+            interface(5, "usb0", &["198.51.100.7/24"]),
+        ];
+        interfaces[0].loopback = true;
+        let gateways = [gateway(2, Family::V4, Some("192.0.2.1"))];
+        let states = |named: &[Listed], exclude: &[&str]| -> Vec<(String, Option<NoWay>)> {
+            let exclude = exclude.iter().map(|text| pattern(text)).collect();
+            let choice = Choice::List { exclude, named: named.to_vec() };
+            candidates(&choice, "rope0", &interfaces, &gateways)
+                .into_iter()
+                .map(|candidate| (candidate.name, candidate.state.err()))
+                .collect()
+        };
+        let (wan1, wan2) = (("wan1".to_owned(), None), ("wan2".to_owned(), Some(NoWay::NoAddress)));
+        let usb0 = ("usb0".to_owned(), Some(NoWay::NoGateway));
+        assert_eq!(states(&[said("wan*", &[], true)], &[]), [wan1.clone(), wan2.clone()]);
+        assert_eq!(states(&[said("ppp*", &[], true)], &[]), []);
+        let every = [said("*", &[], true)];
+        assert_eq!(states(&every, &[]), [wan1.clone(), wan2, usb0.clone()]);
+        assert_eq!(states(&every, &["wan2"]), [wan1.clone(), usb0.clone()]);
+        let (some, other) = (said("wan1", &[], true), said("*", &[], true));
+        let off = said("wan*", &[], false);
+        assert_eq!(
+            states(&[off, other, some], &[]),
+            [usb0, wan1],
+            "each once, as it is said of it"
         );
     }
 }

@@ -62,7 +62,7 @@ fn every_key_that_the_sample_only_mentions_exists() {
             assert!(!error.contains("unknown key"), "{key}: {error}");
         }
     }
-    assert_eq!(mentioned, 3);
+    assert_eq!(mentioned, 4);
     let link = SAMPLE
         .replace(PLACEHOLDER, PROXY)
         .replace("# [[link]]\n# interface", "[[link]]\ninterface")
@@ -77,6 +77,35 @@ fn every_key_that_the_sample_only_mentions_exists() {
     assert_eq!(config.links.listed[0].keepalive, Keepalive::Auto);
     assert_eq!(config.links.listed[0].gateways, ["192.168.1.1".parse::<IpAddr>().unwrap()]);
     assert!(config.links.listed[0].metered);
+}
+
+#[test]
+fn patterns_choose_interfaces_and_adjust_links() {
+    let file = |top: &str, below: &str| {
+        parse(&format!(
+            "private_key = \"{PRIVATE}\"\n{top}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{below}"
+        ))
+    };
+    let top =
+        "links = \"auto\"\ninclude_interfaces = [\"wl*\", \"usb?\"]\nexclude_interfaces = \"wlx*\"";
+    let below = "[[link]]\ninterface = \"wl*\"\nmetered = true\n[[link]]\ninterface = \"wlan0\"\n\
+                 [tunnel.link.\"wl*\"]\nweight = 2";
+    let links = file(top, below).unwrap().links;
+    assert_eq!((links.include.len(), links.exclude.len()), (2, 1));
+    let metered = |name: &str| links.of(name).map(|link| link.metered);
+    assert_eq!(
+        [metered("wlan0"), metered("wlp3s0"), metered("usb0")],
+        [Some(false), Some(true), None]
+    );
+    let listed = "[[link]]\ninterface = \"wl*\"";
+    let refused = [
+        ("include_interfaces = \"wl*\"", listed, "goes with links = \"auto\""),
+        ("exclude_interfaces = \"wl*\"", "[[link]]\ninterface = \"wlan0\"", "has `wl*`"),
+    ];
+    for (top, below, expected) in refused {
+        let error = file(top, below).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
@@ -167,6 +196,11 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("keepalive = \"1h\"", "2:13: 1h is outside 500ms to 10m", ""),
         ("links = \"atuo\"", "2:9: unknown value `atuo`", "did you mean `auto`?"),
         ("links = \"listed\"", "there is no [[link]]", "links = \"auto\""),
+        (
+            "exclude_interfaces = [\"docker0\", \"br 0\"]",
+            "2:22: `br 0` is not the name of an interface",
+            "",
+        ),
         (
             "zebra = 1",
             "2:1: unknown key `zebra`",
@@ -292,6 +326,16 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", ""),
         ("[[link]]\nname = \"a\"", "5:1: missing key `interface`", ""),
         ("[[link]]\ninterface = \"a\"\nenabled = false", "no link is enabled", ""),
+        (
+            "[[link]]\ninterface = \"wl*\"\nname = \"a\"",
+            "7:8: several links cannot have one name",
+            "remove `name`",
+        ),
+        (
+            "[[link]]\ninterface = \"wl/*\"",
+            "6:13: `wl/*` is not the name of an interface or a pattern",
+            "",
+        ),
         (
             "[[link]]\ninterface = \"a\"\n[[link]]\ninterface = \"a\"",
             "8:13: the interface `a` is listed twice",

@@ -14,6 +14,7 @@ use ropewalk_client::host::{
     Choice, Desired, HostNetwork, LinkDesired, Listed, NoWay, TunDesired, everything,
 };
 use ropewalk_client::routes::Numbers;
+use ropewalk_control::config::{InterfaceName, NamePattern};
 use ropewalk_link_io::host::testing::Namespace;
 use ropewalk_link_io::nft::Table;
 use serde_json::Value;
@@ -77,8 +78,12 @@ fn state(host: &Namespace) -> String {
 }
 
 fn both() -> Choice {
-    let listed = |name: &str| Listed { name: name.into(), gateways: Vec::new() };
-    Choice::List(vec![listed("wan1"), listed("wan2")])
+    let listed = |name: &str| Listed {
+        name: NamePattern::exact(&InterfaceName::new(name).unwrap()),
+        gateways: Vec::new(),
+        enabled: true,
+    };
+    Choice::list(vec![listed("wan1"), listed("wan2")])
 }
 
 /// What a daemon would want: every candidate that has a way out, a TUN with these inner addresses, everything routed.
@@ -283,7 +288,7 @@ fn a_link_without_a_gateway_is_told_and_never_sends() {
         assert!(found[0].state.is_ok());
         assert_eq!(found[1].state, Err(NoWay::NoGateway));
         assert_eq!(NoWay::NoGateway.to_string(), "no gateway");
-        let auto = Choice::Auto { except: Vec::new(), named: Vec::new() };
+        let auto = Choice::Auto { include: Vec::new(), exclude: Vec::new(), named: Vec::new() };
         let found = network.candidates(&auto, "rope0").await.unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
     });

@@ -10,6 +10,7 @@
 use std::path::Path;
 
 pub mod error;
+pub mod pattern;
 pub mod scheduler;
 pub mod source;
 pub mod tunnel;
@@ -17,6 +18,7 @@ pub mod value;
 mod words;
 
 pub use error::ConfigError;
+pub use pattern::NamePattern;
 pub use scheduler::{Scheduler, Scheduling};
 pub use source::{KeyFiles, Source};
 pub use tunnel::{

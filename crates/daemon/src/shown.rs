@@ -1,11 +1,13 @@
 //! What the schedulers make of links and flows, and what the links cost, in the words of the control API.
 
+use std::collections::BTreeSet;
+
 use ropewalk_control::api::{
     ApiError, ErrorCode, FlowStatus, FlowTableStatus, FlowsReport, LinkSpending, PathStatus,
     SensedStatus, ShareStatus, SpendingStatus,
 };
-use ropewalk_control::config::Scheduling;
 use ropewalk_control::config::scheduler::{LinkTerms, Scheduler};
+use ropewalk_control::config::{Scheduling, pattern};
 use ropewalk_proto::link::sensing::{Sensed, as_f64};
 use ropewalk_proto::packet::FiveTuple;
 use ropewalk_proto::sched::safire::Flow;
@@ -23,9 +25,9 @@ const GIGABYTE: f64 = 1e9;
 /// What is said of the link of this name, of which the wire may have carried only the beginning.
 #[must_use]
 pub fn told(scheduling: &Scheduling, link: &str) -> Option<LinkTerms> {
-    let exact = scheduling.terms.get(link);
     let short = || scheduling.terms.iter().find(|(name, _)| shortened(name).as_str() == link);
-    exact.or_else(|| short().map(|(_, terms)| terms)).cloned()
+    let exact = scheduling.terms.get(link).or_else(|| short().map(|(_, terms)| terms));
+    exact.or_else(|| scheduling.of(link)).cloned()
 }
 
 /// What the scheduler makes of a link beside `all` of its tunnel.
@@ -90,12 +92,19 @@ pub fn flow_table(counts: FlowCounts) -> FlowTableStatus {
 pub fn spending(scheduling: &Scheduling, ledger: &Ledger) -> Option<SpendingStatus> {
     let mut unit = None;
     let mut links = Vec::new();
-    for (name, terms) in &scheduling.terms {
-        let Some(cost) = &terms.cost else { continue };
-        let bytes = ledger.of(name).bytes();
+    let mut names: BTreeSet<String> =
+        scheduling.terms.keys().filter(|name| pattern::is_exact(name)).cloned().collect();
+    // A pattern's prices are those of the links that it means; a name that was too long stands under its own already.
+    let known = |name: &str| scheduling.terms.keys().any(|told| shortened(told).as_str() == name);
+    names.extend(ledger.iter().map(|(name, _)| name.to_string()).filter(|name| !known(name)));
+    for name in names {
+        let Some(cost) = scheduling.of(&name).and_then(|terms| terms.cost.as_ref()) else {
+            continue;
+        };
+        let bytes = ledger.of(&name).bytes();
         #[expect(clippy::cast_precision_loss, reason = "money needs no 53 bits of precision")]
         let amount = bytes as f64 / GIGABYTE * cost.amount;
-        links.push(LinkSpending { link: name.clone(), price_per_gb: cost.amount, bytes, amount });
+        links.push(LinkSpending { link: name, price_per_gb: cost.amount, bytes, amount });
         // One for all, as the settings were checked.
         unit.get_or_insert_with(|| cost.unit.clone());
     }

@@ -2,6 +2,7 @@
 //! text into them.
 
 use arrayvec::{ArrayString, ArrayVec};
+use wildmatch::WildMatch;
 
 use crate::congestion::ControllerKind;
 use crate::path::Path;
@@ -23,7 +24,7 @@ pub const MAX_PATHS: usize = 8;
 pub struct TunnelConfig {
     /// Which link carries a packet.
     pub scheduler: SchedulerConfig,
-    /// What is said of links, by name; of others the default.
+    /// What is said of links, by name or by a pattern of names; of others the default.
     pub terms: Vec<(String, Terms)>,
     /// How each link's window is found.
     pub controller: ControllerKind,
@@ -43,10 +44,16 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
-    /// What is said of the link of this name, of which the wire may carry only the beginning.
+    /// What is said of the link of this name, of which the wire may carry only the beginning: under the name itself,
+    /// else under the pattern (`*`, `?`) that leaves least open.
     #[must_use]
     pub fn terms_of(&self, link: &str) -> Terms {
-        let told = self.terms.iter().find(|(name, _)| shortened(name).as_str() == link);
+        let exact = self.terms.iter().find(|(name, _)| shortened(name).as_str() == link);
+        let patterns = || self.terms.iter().filter(|(name, _)| name.contains(['*', '?']));
+        let meant = || patterns().filter(|(name, _)| WildMatch::new(name).matches(link));
+        let literals =
+            |(name, _): &&(String, Terms)| name.chars().filter(|c| !matches!(c, '*' | '?')).count();
+        let told = exact.or_else(|| meant().max_by_key(literals));
         told.map_or_else(Terms::default, |(_, terms)| *terms)
     }
 }
@@ -101,5 +108,28 @@ impl Default for Keepalive {
     /// 15 s, as RFC 8445 §11 has it: the shortest UDP timeouts met in the field are 20 to 30 s.
     fn default() -> Self {
         Self::Every(Duration::from_secs(15))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_has_the_terms_of_its_name_else_of_the_closest_pattern() {
+        let terms = |weight| Terms { weight, ..Terms::default() };
+        let config = TunnelConfig {
+            terms: [("*", 2.0), ("wlan*", 3.0), ("wlan1", 4.0), ("a-name-of-twenty-one", 5.0)]
+                .map(|(name, weight)| (name.to_owned(), terms(weight)))
+                .into(),
+            ..TunnelConfig::default()
+        };
+        let of = |name: &str| config.terms_of(name).weight;
+        for (name, weight) in
+            [("lte", 2.0), ("wlan0", 3.0), ("wlan1", 4.0), ("a-name-of-twent", 5.0)]
+        {
+            assert_eq!(of(name), weight, "{name}");
+        }
+        assert_eq!(TunnelConfig::default().terms_of("lte"), Terms::default());
     }
 }

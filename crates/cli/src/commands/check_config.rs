@@ -73,6 +73,12 @@ fn client(config: &ropewalk_client::Config) -> String {
     lines.add("its key", &config.proxy.public_key.to_string());
     lines.add("preshared", if config.proxy.preshared_key.is_some() { "yes" } else { "no" });
     lines.add("links", &links);
+    for (what, patterns) in [("only of", &config.links.include), ("never", &config.links.exclude)] {
+        if !patterns.is_empty() {
+            let patterns: Vec<_> = patterns.iter().map(ToString::to_string).collect();
+            lines.add(what, &patterns.join(", "));
+        }
+    }
     lines.add("keepalive", &config.links.keepalive.to_string());
     lines.add("TUN", &format!("{}, MTU {}", config.tun.name, mtu(config.tun.mtu)));
     lines.add("routes", &if routes.is_empty() { "none".to_owned() } else { routes.join(", ") });

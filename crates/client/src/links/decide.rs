@@ -9,7 +9,8 @@
 //! | is listed and has a way out | a link, whatever kind of device it is |
 //! | is listed with `enabled = false` | switched off |
 //! | is listed and has no way out | down, with the reason; taken up when that changes |
-//! | is not listed, `links = "auto"`, has a default route, is no tunnel | a link |
+//! | is meant by a listed pattern, and not excluded | the same, once it is there |
+//! | is not listed, `links = "auto"`, has a default route, is no tunnel and not excluded | a link |
 //! | is not listed otherwise | none |
 
 use std::fmt;
@@ -104,37 +105,39 @@ impl fmt::Display for Obstacle {
 
 /// What the host is asked for.
 pub(crate) fn choice(config: &LinksConfig) -> Choice {
-    let (used, unused): (Vec<_>, Vec<_>) = config.listed.iter().partition(|link| link.enabled);
-    let listed = used
-        .into_iter()
-        .map(|link| Listed { name: link.interface.to_string(), gateways: link.gateways.clone() });
+    let listed = config.listed.iter().map(|link| Listed {
+        name: link.interface.clone(),
+        gateways: link.gateways.clone(),
+        enabled: link.enabled,
+    });
+    let (exclude, named) = (config.exclude.clone(), listed.collect());
     match config.select {
-        Select::Auto => Choice::Auto {
-            except: unused.into_iter().map(|link| link.interface.to_string()).collect(),
-            named: listed.filter(|link| !link.gateways.is_empty()).collect(),
-        },
-        Select::Listed => Choice::List(listed.collect()),
+        Select::Auto => Choice::Auto { include: config.include.clone(), exclude, named },
+        Select::Listed => Choice::List { exclude, named },
     }
 }
 
 /// Decides about every interface that is a candidate or named in the config: those of the config first,
-/// in its order.
+/// in its order. A pattern is no interface: what it means is there or not.
 pub(crate) fn decide(config: &LinksConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Vec<Decision> {
-    let is_listed =
-        |seat: &&Seat| config.listed.iter().any(|link| link.interface.as_str() == seat.interface);
-    let listed = config.listed.iter().map(|link| decide_listed(link, seats, proxy));
-    let others = seats.iter().filter(|seat| !is_listed(seat)).map(|seat| Decision {
-        slot: Some(seat.slot),
-        name: seat.interface.clone(),
-        interface: seat.interface.clone(),
-        keepalive: config.keepalive,
-        metered: false,
-        wish: wish(seat, proxy),
+    let exact = || config.listed.iter().filter(|link| link.interface.is_exact());
+    let is_named = |seat: &&Seat| exact().any(|link| link.interface.as_str() == seat.interface);
+    let named = exact().map(|link| decide_named(link, seats, proxy));
+    let others = seats.iter().filter(|seat| !is_named(seat)).map(|seat| {
+        let said = config.of(&seat.interface);
+        Decision {
+            slot: Some(seat.slot),
+            name: seat.interface.clone(),
+            interface: seat.interface.clone(),
+            keepalive: said.map_or(config.keepalive, |said| said.keepalive),
+            metered: said.is_some_and(|said| said.metered),
+            wish: wish(seat, proxy),
+        }
     });
-    listed.chain(others).collect()
+    named.chain(others).collect()
 }
 
-fn decide_listed(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Decision {
+fn decide_named(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Decision {
     let seat = seats.iter().find(|seat| seat.interface == link.interface.as_str());
     let wish = match seat {
         _ if !link.enabled => Err(Obstacle::Disabled),
@@ -172,7 +175,8 @@ fn wish(seat: &Seat, proxy: &[SocketAddr]) -> Result<Wish, Obstacle> {
 mod tests {
     use super::*;
     use crate::host::Way;
-    use ropewalk_control::config::InterfaceName;
+    use ropewalk_control::config::NamePattern;
+    use ropewalk_control::config::value::Text as _;
 
     fn ways(sources: &[&str]) -> Ways {
         let way = |v4: bool| {
@@ -189,7 +193,7 @@ mod tests {
 
     fn listed(interface: &str, enabled: bool) -> LinkConfig {
         LinkConfig {
-            interface: InterfaceName::new(interface).unwrap(),
+            interface: NamePattern::from_text(interface).unwrap(),
             name: format!("the-{interface}"),
             keepalive: Keepalive::Off,
             gateways: Vec::new(),
@@ -199,7 +203,8 @@ mod tests {
     }
 
     fn config(select: Select, listed: Vec<LinkConfig>) -> LinksConfig {
-        LinksConfig { select, keepalive: Keepalive::Auto, listed }
+        let (include, exclude) = (Vec::new(), Vec::new());
+        LinksConfig { select, include, exclude, keepalive: Keepalive::Auto, listed }
     }
 
     fn proxy(addresses: &[&str]) -> Vec<SocketAddr> {
@@ -241,8 +246,9 @@ mod tests {
     #[test]
     fn a_disabled_link_is_shown_and_neither_asked_for_nor_used() {
         let config = config(Select::Listed, vec![listed("wan0", false), listed("wan1", true)]);
-        let Choice::List(list) = choice(&config) else { panic!("a list") };
-        assert_eq!(list.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["wan1"]);
+        let Choice::List { named, .. } = choice(&config) else { panic!("a list") };
+        let asked: Vec<_> = named.iter().map(|one| (one.name.as_str(), one.enabled)).collect();
+        assert_eq!(asked, [("wan0", false), ("wan1", true)]);
         let seats = [seat(0, "wan1", Ok(ways(&["192.0.2.7"])))];
         let decided = decide(&config, &seats, &proxy(&[V4]));
         assert_eq!(decided[0].wish, Err(Obstacle::Disabled));
@@ -255,8 +261,7 @@ mod tests {
             Select::Auto,
             vec![listed("usb0", true), listed("wan1", true), listed("lan0", false)],
         );
-        let expected = Choice::Auto { except: vec!["lan0".into()], named: Vec::new() };
-        assert_eq!(choice(&config), expected);
+        assert!(matches!(choice(&config), Choice::Auto { .. }));
         let good = || Ok(ways(&["192.0.2.7"]));
         let seats = [seat(0, "wan0", good()), seat(1, "wan1", good())];
         let decided = decide(&config, &seats, &proxy(&[V4]));
@@ -280,17 +285,34 @@ mod tests {
         let mut link = listed("wan1", true);
         link.gateways = vec!["192.0.2.1".parse().unwrap()];
         link.metered = true;
-        let asked = Listed { name: "wan1".into(), gateways: link.gateways.clone() };
+        let gateways = link.gateways.clone();
+        let asked = Listed { name: link.interface.clone(), gateways, enabled: true };
         let listed_only = config(Select::Listed, vec![link]);
-        assert_eq!(choice(&listed_only), Choice::List(vec![asked.clone()]));
+        assert_eq!(choice(&listed_only), Choice::list(vec![asked.clone()]));
         let auto = LinksConfig { select: Select::Auto, ..listed_only };
-        assert_eq!(choice(&auto), Choice::Auto { except: Vec::new(), named: vec![asked] });
+        assert_eq!(choice(&auto).named("wan1"), Some(&asked));
         let seats = ["wan0", "wan1"].map(|name| seat(0, name, Ok(ways(&["192.0.2.7"]))));
         let metered: Vec<_> = decide(&auto, &seats, &proxy(&[V4]))
             .into_iter()
             .map(|link| (link.interface, link.metered))
             .collect();
         assert_eq!(metered, [("wan1".into(), true), ("wan0".into(), false)]);
+    }
+
+    #[test]
+    fn the_settings_of_a_pattern_are_those_of_each_interface_that_it_means() {
+        let mut pattern = listed("wan*", true);
+        pattern.metered = true;
+        let config = config(Select::Listed, vec![pattern, listed("wan1", true)]);
+        let seats = ["wan1", "wan2"].map(|name| seat(0, name, Ok(ways(&["192.0.2.7"]))));
+        let decided: Vec<_> = decide(&config, &seats, &proxy(&[V4]))
+            .into_iter()
+            .map(|link| (link.name, link.metered, link.keepalive))
+            .collect();
+        assert_eq!(
+            decided,
+            [("the-wan1".into(), false, Keepalive::Off), ("wan2".into(), true, Keepalive::Off)]
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::error::nearest;
+use super::pattern;
 use super::value::Text;
 
 /// Which link takes the next packet.
@@ -57,7 +58,7 @@ pub struct Scheduling {
     pub batcp: BatcpSettings,
     /// Settings of `safire`.
     pub safire: SafireSettings,
-    /// What is said of links, by name.
+    /// What is said of links, by name or by a pattern of names ([`Scheduling::of`]).
     pub terms: BTreeMap<String, LinkTerms>,
 }
 
@@ -374,6 +375,14 @@ impl Scheduling {
 }
 
 impl Scheduling {
+    /// What is said of the link of this name: under the name itself, else under the pattern that leaves least open.
+    #[must_use]
+    pub fn of(&self, link: &str) -> Option<&LinkTerms> {
+        let patterns = self.terms.iter().filter(|(name, _)| pattern::matches(name, link));
+        let most = |(name, _): &(&String, &LinkTerms)| pattern::literals(name);
+        self.terms.get(link).or_else(|| patterns.max_by_key(most).map(|(_, terms)| terms))
+    }
+
     /// Whether it names only links that there can be, where all of them are `known`.
     ///
     /// # Errors
@@ -386,7 +395,8 @@ impl Scheduling {
             };
             format!("there is no link `{}`: {help}", name.escape_debug())
         };
-        if let Some(name) = self.terms.keys().find(|name| !known.contains(&name.as_str())) {
+        let means_none = |name: &&String| !known.iter().any(|link| pattern::matches(name, link));
+        if let Some(name) = self.terms.keys().find(means_none) {
             return Err(SchedulingError { place: format!("link {name}"), problem: unknown(name) });
         }
         let mut routed = self.safire.routes.values().flatten();
@@ -403,7 +413,7 @@ impl Scheduling {
     /// # Errors
     /// None would, and why.
     pub fn check_carries(&self, links: &[&str], sends: Direction) -> Result<(), SchedulingError> {
-        let terms = |name: &&&str| self.terms.get(**name);
+        let terms = |name: &&&str| self.of(name);
         let weighs = |name: &&&str| terms(name).and_then(|terms| terms.weight) != Some(0.0);
         let goes = |name: &&&str| {
             let way = terms(name).and_then(|terms| terms.direction).unwrap_or_default();
@@ -475,6 +485,18 @@ mod tests {
         assert_eq!(read.terms["lte"].cost.as_ref().unwrap().to_string(), "2.5 EUR/GB");
         let json = serde_json::to_string(&read).unwrap();
         assert_eq!(serde_json::from_str::<Scheduling>(&json).unwrap(), read);
+    }
+
+    #[test]
+    fn what_is_said_of_a_pattern_is_said_of_each_link_that_has_none_of_its_own() {
+        let text = "terms.\"*\".weight = 1\nterms.\"wlan*\".weight = 2\nterms.wlan1.weight = 3";
+        let scheduling = scheduling(text).unwrap();
+        for (link, weight) in [("lte", 1.0), ("wlan0", 2.0), ("wlan1", 3.0)] {
+            assert_eq!(scheduling.of(link).unwrap().weight, Some(weight), "{link}");
+        }
+        assert!(scheduling.check_links(&["wlan1"]).is_ok());
+        let error = scheduling.check_links(&["lte"]).unwrap_err().to_string();
+        assert!(error.contains("there is no link `wlan"), "{error}");
     }
 
     #[test]
