@@ -326,6 +326,10 @@ fn path(page: &mut Page, link: &LinkStatus) {
     if let Some(interface) = link.interface.as_ref().filter(|interface| **interface != link.name) {
         facts.push(format!("interface {interface}"));
     }
+    facts.extend(link.backup.map(|duty| format!("backup, {duty}")));
+    for (most, way) in [(link.max_up_bps, "up"), (link.max_down_bps, "down")] {
+        facts.extend(most.map(|most| format!("at most {} Mbit/s {way}", megabits(most))));
+    }
     match (link.local, link.remote) {
         (Some(local), Some(remote)) => facts.push(format!("{local} -> {remote}")),
         (Some(one), None) | (None, Some(one)) => facts.push(one.to_string()),

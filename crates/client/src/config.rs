@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use ropewalk_control::config::scheduler::Direction;
+use ropewalk_control::config::scheduler::{Direction, Rate};
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
 use ropewalk_control::config::value::{OneOrMany, Parsed};
 use ropewalk_control::config::{
@@ -148,6 +148,23 @@ pub struct LinkConfig {
     pub metered: bool,
     /// Whether it is used at all.
     pub enabled: bool,
+    /// When it carries packets.
+    pub priority: Priority,
+    /// Most that this end sends on it.
+    pub max_up: Option<Rate>,
+    /// Most that the proxy sends on it.
+    pub max_down: Option<Rate>,
+}
+
+/// When a link carries packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// Always.
+    #[default]
+    Always,
+    /// When the others have failed or are full.
+    Backup,
 }
 
 impl ConfigFile for Config {
@@ -207,6 +224,10 @@ struct LinkFile {
     #[serde(default)]
     metered: bool,
     enabled: Option<bool>,
+    #[serde(default)]
+    priority: Priority,
+    max_up: Option<Parsed<Rate>>,
+    max_down: Option<Parsed<Rate>>,
 }
 
 impl File {
@@ -361,6 +382,9 @@ fn resolve_links(
                 .map_or(Ok(Vec::new()), |list| gateways(source, list))?,
             metered: file.metered,
             enabled: file.enabled.unwrap_or(true),
+            priority: file.priority,
+            max_up: file.max_up.map(|Parsed(rate)| rate),
+            max_down: file.max_down.map(|Parsed(rate)| rate),
         });
     }
     if select == Select::Listed && listed.iter().all(|link| !link.enabled) {

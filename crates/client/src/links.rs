@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use ropewalk_control::config::Keepalive;
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
 use ropewalk_proto::client::{Client, LinkKey};
-use ropewalk_proto::config::{Keepalive as CoreKeepalive, LinkConfig};
+use ropewalk_proto::config::{Keepalive as CoreKeepalive, LinkConfig, Wishes};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
@@ -45,7 +45,16 @@ struct Open {
     key: LinkKey,
     wish: Wish,
     keepalive: Keepalive,
+    wishes: Wishes,
     sockets: Vec<(IpAddr, SocketId)>,
+}
+
+impl Open {
+    /// Whether it is what is wished now.
+    fn is_like(&self, wish: &Wish, decision: &Decision) -> bool {
+        self.wish.is_like(wish)
+            && (self.keepalive, self.wishes) == (decision.keepalive, decision.wishes)
+    }
 }
 
 /// What is changed by a reconciliation.
@@ -172,9 +181,7 @@ impl Link {
             return self.close(now, hands);
         };
         let is_as_wished = self.open.as_ref().is_some_and(|open| {
-            open.wish.is_like(wish)
-                && open.keepalive == self.decision.keepalive
-                && open.sockets.len() == wish.sources.len()
+            open.is_like(wish, &self.decision) && open.sockets.len() == wish.sources.len()
         });
         if is_as_wished {
             return;
@@ -197,11 +204,11 @@ impl Link {
         if sockets.is_empty() {
             return self.close(now, hands);
         }
-        if self.open.as_ref().is_some_and(|open| {
-            open.sockets == sockets
-                && open.wish.is_like(&wish)
-                && open.keepalive == self.decision.keepalive
-        }) {
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.sockets == sockets && open.is_like(&wish, &self.decision))
+        {
             // What failed before failed again; to give the core the same link would restart it.
             return;
         }
@@ -215,8 +222,8 @@ impl Link {
             return self.close(now, hands);
         }
         (self.since, self.refused) = (now, None);
-        let keepalive = self.decision.keepalive;
-        let old = self.open.replace(Open { key, wish, keepalive, sockets });
+        let Decision { keepalive, wishes, .. } = self.decision;
+        let old = self.open.replace(Open { key, wish, keepalive, wishes, sockets });
         let open = self.open.as_ref().map_or(&[][..], |open| &open.sockets);
         for (address, id) in old.into_iter().flat_map(|old| old.sockets) {
             if !open.contains(&(address, id)) {
@@ -255,6 +262,7 @@ impl Link {
             },
             metered: self.decision.metered,
             mtu: Some(wish.mtu),
+            wishes: self.decision.wishes,
         }
     }
 

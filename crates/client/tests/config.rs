@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropewalk_client::config::{Config, Select};
+use ropewalk_client::config::{Config, Priority, Select};
+use ropewalk_control::config::scheduler::Rate;
 use ropewalk_control::config::{
     ConfigFile as _, Controller, Keepalive, KeyFiles, Mtu, Source, WhenClosed,
 };
@@ -70,13 +71,17 @@ fn every_key_that_the_sample_only_mentions_exists() {
         .replace("# keepalive = \"auto\"", "keepalive = \"auto\"")
         .replace("# gateway", "gateway")
         .replace("# metered = false", "metered = true")
-        .replace("# enabled", "enabled");
+        .replace("# enabled", "enabled")
+        .replace("# priority = \"always\"", "priority = \"backup\"")
+        .replace("# max_", "max_");
     let config = parse(&link).unwrap();
     assert_eq!(config.links.select, Select::Auto);
     assert_eq!(config.links.listed[0].name, "wlan");
     assert_eq!(config.links.listed[0].keepalive, Keepalive::Auto);
     assert_eq!(config.links.listed[0].gateways, ["192.168.1.1".parse::<IpAddr>().unwrap()]);
     assert!(config.links.listed[0].metered);
+    assert_eq!(config.links.listed[0].priority, Priority::Backup);
+    assert_eq!(config.links.listed[0].max_down, Some(Rate(20_000_000)));
 }
 
 #[test]
@@ -198,7 +203,7 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("links = \"listed\"", "there is no [[link]]", "links = \"auto\""),
         (
             "exclude_interfaces = [\"docker0\", \"br 0\"]",
-            "2:22: `br 0` is not the name of an interface",
+            "2:34: `br 0` is not the name of an interface",
             "",
         ),
         (
@@ -326,6 +331,16 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", ""),
         ("[[link]]\nname = \"a\"", "5:1: missing key `interface`", ""),
         ("[[link]]\ninterface = \"a\"\nenabled = false", "no link is enabled", ""),
+        (
+            "[[link]]\ninterface = \"a\"\npriority = \"bakup\"",
+            "7:12: unknown value `bakup`",
+            "did you mean `backup`?",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\nmax_up = \"5\"",
+            "7:10: `5` is not a rate with its unit",
+            "",
+        ),
         (
             "[[link]]\ninterface = \"wl*\"\nname = \"a\"",
             "7:8: several links cannot have one name",

@@ -349,6 +349,15 @@ pub struct LinkStatus {
     pub up: DatagramTraffic,
     /// Proxy to client.
     pub down: DatagramTraffic,
+    /// Whether it is kept back, and what it does now for what this end sends; absent for a link that is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupDuty>,
+    /// Most that the client sends on it, where that is bounded; on a proxy absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_up_bps: Option<f64>,
+    /// Most that the proxy sends on it, where that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_down_bps: Option<f64>,
     /// What is said of it at this end: `[tunnel.link.NAME]`, or `ropewalk set link`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<LinkTerms>,
@@ -359,6 +368,28 @@ pub struct LinkStatus {
     /// What this end senses of it, in the direction in which it sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensed: Option<SensedStatus>,
+}
+
+/// What a backup does for the packets that an end sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupDuty {
+    /// Nothing: the others suffice.
+    Rests,
+    /// It takes what finds no room on the others.
+    Helps,
+    /// It carries them: the others have failed.
+    Carries,
+}
+
+impl fmt::Display for BackupDuty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rests => "rests: the other links suffice",
+            Self::Helps => "helps: the other links are full",
+            Self::Carries => "carries: no other link does",
+        })
+    }
 }
 
 /// What an end senses of a link, always in the direction in which it sends: a client upstream, a proxy

@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ropewalk_control::api::{
-    DaemonStatus, DatagramTraffic, LinkState, LinkStatus, PacketTraffic, PolicyStatus, QueueStatus,
-    ResequencerStatus, Role, SessionStatus, ShareStatus,
+    BackupDuty, DaemonStatus, DatagramTraffic, LinkState, LinkStatus, PacketTraffic, PolicyStatus,
+    QueueStatus, ResequencerStatus, Role, SessionStatus, ShareStatus,
 };
 use ropewalk_control::config::scheduler::LinkTerms;
 use ropewalk_control::config::{Scheduling, TunnelConfig};
+use ropewalk_proto::link::sensing::as_f64;
 use ropewalk_proto::reseq;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{LinkStats, Traffic, TunnelStats};
+use ropewalk_proto::tunnel::{Duty, LinkStats, Traffic, TunnelStats};
 
 use crate::shown;
 
@@ -150,6 +151,13 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         keepalive_s: core.and_then(|core| core.keepalive).map(|every| every.as_secs_f64()),
         up: facts.up,
         down: facts.down,
+        backup: core.filter(|core| core.wishes.backup).map(|core| match core.duty {
+            Duty::Rests => BackupDuty::Rests,
+            Duty::Helps => BackupDuty::Helps,
+            Duty::Carries => BackupDuty::Carries,
+        }),
+        max_up_bps: core.and_then(|core| core.wishes.most_up).map(as_f64),
+        max_down_bps: core.and_then(|core| core.wishes.most_down).map(as_f64),
         told: facts.told,
         share: facts.share,
         sensed: core.map(|core| shown::sensed(&core.sensed)),

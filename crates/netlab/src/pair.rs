@@ -8,7 +8,7 @@ use ipnet::Ipv4Net;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::client::{Client, ClientConfig};
-use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig};
+use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::rekey::Standing;
 use ropewalk_proto::crypto::{
     Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, PresharedKey, PublicKey, Role,
@@ -150,5 +150,6 @@ pub fn link_config(name: &str, path: Path, keepalive: Keepalive) -> LinkConfig {
         keepalive,
         metered: false,
         mtu: None,
+        wishes: Wishes::default(),
     }
 }

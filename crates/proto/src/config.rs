@@ -10,6 +10,7 @@ use crate::queue::QueueLimits;
 use crate::reseq;
 use crate::sched::{SchedulerConfig, Terms, WhenClosed};
 use crate::time::Duration;
+use crate::units::Bitrate;
 use crate::wire::frame::{MAX_NAME, shortened};
 
 /// Most links of one tunnel: more than any machine has, and a bound for every table by link.
@@ -91,6 +92,19 @@ pub struct LinkConfig {
     pub metered: bool,
     /// Largest outer IP packet, if the interface's own MTU is known.
     pub mtu: Option<u16>,
+    /// What its owner wishes of it, at both ends.
+    pub wishes: Wishes,
+}
+
+/// What the owner of a link wishes of it. The client tells the proxy, so that both directions obey.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wishes {
+    /// It is kept back: it carries packets only when the others have failed or are full.
+    pub backup: bool,
+    /// Most that the client sends on it, at IP level; `None`: as much as it carries.
+    pub most_up: Option<Bitrate>,
+    /// The same of the proxy.
+    pub most_down: Option<Bitrate>,
 }
 
 /// When an idle link says that it is there.

@@ -7,6 +7,7 @@
 //! Contract: after any `handle_*` call, call [`Tunnel::poll_transmit`] until it leaves room in the
 //! batch, [`Tunnel::poll_event`] until it has none, and arm one timer with [`Tunnel::poll_timeout`].
 
+mod backup;
 mod control;
 mod departed;
 mod egress;
@@ -33,6 +34,7 @@ use std::net::IpAddr;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
+pub use backup::Duty;
 pub use filter::InnerFilter;
 pub use ledger::{Ledger, Metered};
 pub use link::{LinkState, Traffic};
@@ -57,6 +59,7 @@ use crate::sink::PacketSink;
 use crate::time::Instant;
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
+use backup::Backups;
 use departed::Departures;
 use flows::FlowTable;
 use link::{Link, NewLink, Usage};
@@ -106,6 +109,7 @@ pub struct Tunnel {
     ledger: Ledger,
     scheduler: AnyScheduler,
     weigher: Weigher,
+    backups: Backups,
     queue: EgressQueue,
     waiting: LinkQueues,
     flows: FlowTable,
@@ -178,6 +182,7 @@ impl Tunnel {
             side: session.side,
             scheduler: config.scheduler.build(now),
             weigher: Weigher::default(),
+            backups: Backups::default(),
             queue: EgressQueue::new(config.queue),
             waiting: LinkQueues::new(config.queue),
             reseq: Resequencer::new(config.reseq, 0),

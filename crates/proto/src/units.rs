@@ -80,6 +80,12 @@ impl Bitrate {
         self.0
     }
 
+    /// In units of 1,000 bit/s, rounded down; what is more than nothing is at least one.
+    #[must_use]
+    pub fn as_kbps(self) -> u32 {
+        u32::try_from((self.0 / 1000).max(u64::from(self.0 > 0))).unwrap_or(u32::MAX)
+    }
+
     /// How long `bytes` take at this rate; `Duration::MAX` at a rate of zero.
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Duration {

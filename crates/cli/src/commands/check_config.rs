@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ropewalk_client::config::Select;
+use ropewalk_client::config::{Priority, Select};
 use ropewalk_control::config::{ConfigFile as _, Mtu, Source, TunnelConfig};
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 
@@ -53,6 +53,9 @@ fn client(config: &ropewalk_client::Config) -> String {
                 facts.push(format!("keepalive {}", link.keepalive));
                 facts.extend(link.gateways.iter().map(|gateway| format!("gateway {gateway}")));
                 facts.extend(link.metered.then(|| "metered".to_owned()));
+                facts.extend((link.priority == Priority::Backup).then(|| "backup".to_owned()));
+                facts.extend(link.max_up.map(|rate| format!("at most {rate} up")));
+                facts.extend(link.max_down.map(|rate| format!("at most {rate} down")));
             } else {
                 facts.push("not used".to_owned());
             }

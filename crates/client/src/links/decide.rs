@@ -17,9 +17,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::config::Keepalive;
-use ropewalk_proto::config::MAX_PATHS;
+use ropewalk_control::config::scheduler::Rate;
+use ropewalk_proto::config::{MAX_PATHS, Wishes};
+use ropewalk_proto::units::Bitrate;
 
-use crate::config::{LinkConfig, LinksConfig, Select};
+use crate::config::{LinkConfig, LinksConfig, Priority, Select};
 use crate::host::{Choice, Listed, NoWay, Ways};
 
 /// An interface that is, or could be, a link, with the number that stays with it.
@@ -43,6 +45,8 @@ pub(crate) struct Decision {
     pub(crate) keepalive: Keepalive,
     /// Whether bytes cost money on it.
     pub(crate) metered: bool,
+    /// When it carries packets, and how many at most.
+    pub(crate) wishes: Wishes,
     /// How it is used, or why not.
     pub(crate) wish: Result<Wish, Obstacle>,
 }
@@ -131,6 +135,7 @@ pub(crate) fn decide(config: &LinksConfig, seats: &[Seat], proxy: &[SocketAddr])
             interface: seat.interface.clone(),
             keepalive: said.map_or(config.keepalive, |said| said.keepalive),
             metered: said.is_some_and(|said| said.metered),
+            wishes: said.map(wishes).unwrap_or_default(),
             wish: wish(seat, proxy),
         }
     });
@@ -150,7 +155,17 @@ fn decide_named(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Deci
         interface: link.interface.to_string(),
         keepalive: link.keepalive,
         metered: link.metered,
+        wishes: wishes(link),
         wish,
+    }
+}
+
+fn wishes(link: &LinkConfig) -> Wishes {
+    let bitrate = |rate: Option<Rate>| rate.map(|rate| Bitrate::from_bps(rate.0));
+    Wishes {
+        backup: link.priority == Priority::Backup,
+        most_up: bitrate(link.max_up),
+        most_down: bitrate(link.max_down),
     }
 }
 
@@ -199,6 +214,9 @@ mod tests {
             gateways: Vec::new(),
             metered: false,
             enabled,
+            priority: Priority::Always,
+            max_up: None,
+            max_down: None,
         }
     }
 
@@ -303,15 +321,24 @@ mod tests {
     fn the_settings_of_a_pattern_are_those_of_each_interface_that_it_means() {
         let mut pattern = listed("wan*", true);
         pattern.metered = true;
+        pattern.priority = Priority::Backup;
+        pattern.max_down = Some(Rate(5_000_000));
         let config = config(Select::Listed, vec![pattern, listed("wan1", true)]);
         let seats = ["wan1", "wan2"].map(|name| seat(0, name, Ok(ways(&["192.0.2.7"]))));
         let decided: Vec<_> = decide(&config, &seats, &proxy(&[V4]))
             .into_iter()
-            .map(|link| (link.name, link.metered, link.keepalive))
+            .map(|link| (link.name, link.metered, link.keepalive, link.wishes))
             .collect();
+        let (none, kept_back) = (
+            Wishes::default(),
+            Wishes { backup: true, most_up: None, most_down: Some(Bitrate::from_mbps(5)) },
+        );
         assert_eq!(
             decided,
-            [("the-wan1".into(), false, Keepalive::Off), ("wan2".into(), true, Keepalive::Off)]
+            [
+                ("the-wan1".into(), false, Keepalive::Off, none),
+                ("wan2".into(), true, Keepalive::Off, kept_back)
+            ]
         );
     }
 

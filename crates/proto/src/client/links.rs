@@ -116,7 +116,7 @@ impl LinkTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Keepalive;
+    use crate::config::{Keepalive, Wishes};
     use crate::path::SocketId;
     use arrayvec::ArrayString;
 
@@ -131,6 +131,7 @@ mod tests {
             keepalive: Keepalive::Off,
             metered: false,
             mtu: None,
+            wishes: Wishes::default(),
         }
     }
 

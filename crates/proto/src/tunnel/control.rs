@@ -8,11 +8,13 @@ use arrayvec::ArrayString;
 use super::link::{Link, LinkState, Pending};
 use super::seal::{Cargo, Datagram, Made, Press};
 use super::{Closing, Side, Tunnel};
+use crate::config::Wishes;
 use crate::ecn::Ecn;
 use crate::link::received::Report;
 use crate::path::Path;
 use crate::sink::TransmitSink;
 use crate::time::Instant;
+use crate::units::Bitrate;
 use crate::wire::cursor::{Truncated, Writer};
 use crate::wire::frame::{Frame, MAX_NAME, ReportFrame, emit};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
@@ -81,8 +83,14 @@ impl Tunnel {
         }
         let mut datagram = frames(link.path(), self.next_global);
         datagram.eliciting = pending.any() || pending.others.is_some();
-        let words =
-            Words { pending: &pending, name: link.name, ride: ride.as_ref(), rekey, answer };
+        let words = Words {
+            pending: &pending,
+            name: link.name,
+            wishes: link.wishes(),
+            ride: ride.as_ref(),
+            rekey,
+            answer,
+        };
         if !link.validation.is_proven() && !link.validation.allows(OVERHEAD + words.len()) {
             link.held = true;
             return true;
@@ -171,6 +179,7 @@ impl Tunnel {
 struct Words<'a> {
     pending: &'a Pending,
     name: ArrayString<MAX_NAME>,
+    wishes: Wishes,
     ride: Option<&'a Report>,
     rekey: Frame<'a>,
     answer: Frame<'a>,
@@ -195,6 +204,10 @@ impl Words<'_> {
             put(true, &Frame::Report(ReportFrame::new(report)))?;
         }
         put(pending.join, &Frame::Join { name: self.name.as_bytes() })?;
+        if pending.join && self.wishes != Wishes::default() {
+            let most = self.wishes.most_down.map_or(0, Bitrate::as_kbps);
+            put(true, &Frame::Wish { backup: self.wishes.backup, most_kbps: most })?;
+        }
         put(pending.join_ack, &Frame::JoinAck)?;
         put(pending.ping, &Frame::Ping)?;
         pending.responses.iter().try_for_each(|token| put(true, &Frame::PathResponse(*token)))?;

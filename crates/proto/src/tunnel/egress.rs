@@ -4,7 +4,8 @@
 //! 2. [`Tunnel::poll_transmit`]: first what has to be said without packets ([`control`](super::control)).
 //! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it
 //!    ([`parts`]).
-//! 4. The scheduler picks a link, or none has room: the packet waits, or is dropped. Where only one link will do
+//! 4. The scheduler picks a link, or none has room: a backup takes it ([`backup`](super::backup)), it waits, or is
+//!    dropped. Where only one link will do
 //!    and it has no room, the packet waits for that one ([`waiting`](super::waiting)) and the next has its
 //!    turn. One that has become too big for every link since it came is dropped at once, lest it hold up
 //!    the others.
@@ -86,6 +87,7 @@ impl Tunnel {
     /// Steps 2 to 5: fills the batch with all that may be sent now. Call again after a flush until it
     /// leaves room. While nothing can be sealed, all of it waits for fresh keys.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        self.call_backups(now);
         if self.closing.is_some() {
             self.send_close(now, out);
         } else if self.keys.can_seal() && self.send_control(now, out) && self.send_packets(now, out)
@@ -122,6 +124,18 @@ impl Tunnel {
                 meta.len = part.len(meta.len);
                 views = Views::of(&self.links, now, meta.len);
             }
+            let is_full = !views.links.is_empty() && views.links.iter().all(|link| link.room == 0);
+            if is_full
+                && part.is_none()
+                && let Some(at) = self.helper(now, meta.len)
+            {
+                match self.send_head(now, at, From::Tunnel, None, out) {
+                    Made::Sent => self.note_helped(true),
+                    Made::Full => return false,
+                    Made::Refused => return true,
+                }
+                continue;
+            }
             match self.scheduler.pick(now, &meta, &views.links) {
                 Pick::Send(index) => {
                     let Some(&at) = views.places.get(index) else { return true };
@@ -129,6 +143,7 @@ impl Tunnel {
                         Made::Sent => {
                             views.links[index].room = self.links[at].room(now);
                             self.scheduler.on_sent(now, &meta, self.links[at].id);
+                            self.note_helped(false);
                         }
                         Made::Full => return false,
                         Made::Refused => return true,

@@ -17,7 +17,7 @@ use super::link::Link;
 use super::parts::{Came, Joiner};
 use super::path::Validation;
 use super::{InnerFilter, Side, Tunnel};
-use crate::config::MAX_LINKS;
+use crate::config::{MAX_LINKS, Wishes};
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::event::Event;
@@ -310,7 +310,7 @@ impl Tunnel {
         body: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        let mut packet = None;
+        let (mut packet, mut rests) = (None, false);
         for frame in Frames::new(body) {
             let Ok(frame) = frame else {
                 self.drops.count(DropReason::FrameMalformed);
@@ -347,12 +347,33 @@ impl Tunnel {
                 }
                 Frame::Echo { token } => self.links[at].keepalive.on_echo(token),
                 Frame::MtuHint(mtu) => self.links[at].mtu.on_hint(now, mtu),
+                Frame::Wish { backup, most_kbps } if self.side == Side::Proxy => {
+                    let most = (most_kbps > 0).then(|| Bitrate::from_kbps(most_kbps));
+                    self.on_wish(at, backup, most);
+                }
+                Frame::Wish { .. } => {}
+                Frame::Resting => rests = true,
                 Frame::Others(kbps) => self.links[at].sensing.on_others(Bitrate::from_kbps(kbps)),
             }
         }
         match packet {
             Some(frame) => self.offer_framed(now, received, &frame, sink),
             None => self.offer_mark(now, received, sink),
+        }
+        // One that was overtaken by a packet is old news.
+        let newest = |link: &Link| link.receiver.largest() == Some(received.number);
+        if rests && packet.is_none() && self.links.get(at).is_some_and(newest) {
+            self.with_gate(sink, |reseq, gate| reseq.link_down(now, received.link, gate));
+        }
+    }
+
+    /// The client says what it wishes of a link of its own.
+    fn on_wish(&mut self, at: usize, backup: bool, most: Option<Bitrate>) {
+        let wishes = Wishes { backup, most_up: None, most_down: most };
+        // It is said again with each repeated `Join`.
+        if self.links[at].wishes() != wishes {
+            self.links[at].wish(wishes, most);
+            self.apply_terms(at);
         }
     }
 
@@ -438,7 +459,9 @@ fn was_marked(kind: Kind, body: &[u8]) -> bool {
 
 /// Whether a datagram with these frames is to be reported (PROTOCOL §4).
 fn elicits(body: &[u8]) -> bool {
-    Frames::new(body).flatten().any(|frame| !matches!(frame, Frame::Report(_) | Frame::Close(_)))
+    let silent =
+        |frame: &Frame<'_>| matches!(frame, Frame::Report(_) | Frame::Close(_) | Frame::Resting);
+    Frames::new(body).flatten().any(|frame| !silent(&frame))
 }
 
 #[cfg(test)]

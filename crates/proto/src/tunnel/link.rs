@@ -12,12 +12,13 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 
+use super::backup::Duty;
 use super::feedback::settle;
 use super::keepalive::KeepaliveTimer;
 use super::ledger::Metered;
 use super::path::Validation;
 use super::weigh::Share;
-use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS};
+use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS, Wishes};
 use crate::link::mtu::{PathMtu, State as MtuState};
 use crate::link::pacer::Pacer;
 use crate::link::receiver::LinkReceiver;
@@ -59,6 +60,9 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// A link on which nothing asks for a report is asked this often while the tunnel is in use: often enough for whoever
 /// shares traffic out by round-trip times and losses, and 134 bytes there and back.
 const SENSE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The same on a backup that rests: it must be known whether it lives, but its bytes are spared.
+const RESTING_SENSE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// After the last of what others received the peer is told of silence so often, one less: each count halves what it has
 /// heard, and one or two may be lost.
@@ -226,6 +230,11 @@ pub(super) struct Link {
     pub(super) terms: Terms,
     /// What the scheduler makes of that and of what is sensed.
     pub(super) share: Share,
+    /// What its owner wishes of it.
+    wishes: Wishes,
+    /// Most that this end sends on it, at IP level.
+    most: Option<Bitrate>,
+    pub(super) duty: Duty,
     pub(super) sent: Traffic,
     pub(super) received: Traffic,
     /// The same with IP and UDP headers.
@@ -249,6 +258,7 @@ impl Link {
         let mut link = Self::new(now, new, KeepaliveTimer::new(config.keepalive));
         link.paths = config.paths.clone();
         link.metered = config.metered;
+        link.wish(config.wishes, config.wishes.most_up);
         link.pending.join = true;
         link.retry_at = Some(now + JOIN_RETRY);
         link
@@ -300,6 +310,9 @@ impl Link {
             sensing: Sensing::default(),
             terms: Terms::default(),
             share: Share::default(),
+            wishes: Wishes::default(),
+            most: None,
+            duty: Duty::default(),
             sent: Traffic::default(),
             received: Traffic::default(),
             on_wire: Metered::default(),
@@ -319,14 +332,57 @@ impl Link {
             && !self.sender.must_stop()
     }
 
-    /// Whether this end sends packets on it now.
+    /// Whether this end sends packets on it now, as the scheduler says.
     pub(super) fn carries(&self, now: Instant) -> bool {
-        self.terms.carries && self.is_usable(now)
+        self.duty == Duty::Carries && self.terms.carries && self.is_usable(now)
+    }
+
+    /// Whether this end sends packets on it that find no room elsewhere.
+    pub(super) fn helps(&self, now: Instant) -> bool {
+        self.duty == Duty::Helps && self.terms.carries && self.is_usable(now)
+    }
+
+    /// What its owner wishes of it, and the most that this end shall send.
+    pub(super) fn wish(&mut self, wishes: Wishes, most: Option<Bitrate>) {
+        (self.wishes, self.most) = (wishes, most);
+        // Nothing goes on a backup before somebody looked whether it is needed.
+        self.set_duty(if wishes.backup { Duty::Rests } else { Duty::Carries });
+    }
+
+    pub(super) const fn is_backup(&self) -> bool {
+        self.wishes.backup
+    }
+
+    pub(super) const fn wishes(&self) -> Wishes {
+        self.wishes
+    }
+
+    /// The peer hears of a rest by the next datagram; if there was something to rest from, at once.
+    pub(super) fn set_duty(&mut self, duty: Duty) {
+        let rests = duty == Duty::Rests && self.duty != Duty::Rests;
+        self.pending.ping |= rests && self.state == LinkState::Up;
+        self.duty = duty;
+    }
+
+    /// How fast this end may send on it, if that is bounded: what the controller says, and the owner.
+    pub(super) fn pace(&self) -> Option<Bitrate> {
+        match (self.sender.pacing_rate(), self.most) {
+            (Some(rate), Some(most)) => Some(rate.min(most)),
+            (rate, most) => rate.or(most),
+        }
+    }
+
+    /// What it carries, if that is told, and no more than this end may send.
+    pub(super) fn told_rate(&self) -> Option<Bitrate> {
+        match (self.terms.rate, self.most) {
+            (Some(rate), Some(most)) => Some(rate.min(most)),
+            (rate, most) => rate.or(most),
+        }
     }
 
     /// Datagrams that may leave now.
     pub(super) fn room(&self, now: Instant) -> u32 {
-        let paced = self.sender.pacing_rate().map(|rate| self.pacer.room(now, rate));
+        let paced = self.pace().map(|rate| self.pacer.room(now, rate));
         self.sender.room().min(paced.unwrap_or(u32::MAX))
     }
 
@@ -338,7 +394,7 @@ impl Link {
     /// When a paced link has room again, while its window has. One with room is not waited for: packets may wait for
     /// their turn on another.
     pub(super) fn opens_at(&self) -> Option<Instant> {
-        let rate = self.sender.pacing_rate().filter(|_| self.shut && self.sender.room() > 0)?;
+        let rate = self.pace().filter(|_| self.shut && self.sender.room() > 0)?;
         self.pacer.opens_at(rate)
     }
 
@@ -495,7 +551,8 @@ impl Link {
 
     /// Whether a mark is due, or when it will be: others carried packets since the last word here.
     pub(super) fn mark_at(&self, next_global: u64) -> Option<Instant> {
-        let behind = self.state == LinkState::Up && self.told_global < next_global;
+        let waited_for = self.state == LinkState::Up && self.duty != Duty::Rests;
+        let behind = waited_for && self.told_global < next_global;
         behind.then_some(self.last_sent + MARK_INTERVAL)
     }
 
@@ -524,13 +581,17 @@ impl Link {
         let window = u64::from(self.sender.window());
         let full = self.limited_at.is_some_and(|at| number <= at + window);
         let trip = self.sender.rtt().srtt().map(|srtt| srtt.max(LEAST_BUSY));
-        full || trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip)
+        // The owner's bound says nothing of the path.
+        let paced = self.sender.pacing_rate().is_some();
+        full || paced && trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip)
     }
 
     /// When it is asked how it does: the tunnel has been in use for as long, and nothing on this link shows it.
     pub(super) fn probe_at(&self, usage: Usage) -> Option<Instant> {
         let unknown = self.state == LinkState::Up && usage.last_packet > self.last_asked;
-        unknown.then(|| self.last_asked.max(usage.since) + SENSE_INTERVAL)
+        let rests = self.duty == Duty::Rests;
+        let interval = if rests { RESTING_SENSE_INTERVAL } else { SENSE_INTERVAL };
+        unknown.then(|| self.last_asked.max(usage.since) + interval)
     }
 
     /// The earliest of the timers that need no datagram to have their effect.

@@ -1,5 +1,6 @@
 //! The one place where a datagram is made: reserve, fill, seal, commit, account.
 
+use super::backup::Duty;
 use super::link::Link;
 use crate::crypto::keys::KeyRing;
 use crate::ecn::Ecn;
@@ -11,7 +12,7 @@ use crate::sink::TransmitSink;
 use crate::time::Instant;
 use crate::units::SessionIndex;
 use crate::wire::cursor::{Truncated, Writer};
-use crate::wire::frame::low24;
+use crate::wire::frame::{Frame, emit, low24};
 use crate::wire::header::{CLEAR_LEN, Clear, Kind, OVERHEAD, Sealed, TAG_LEN, TIME_UNIT_US};
 
 /// What a datagram carries, as the sent ring remembers it.
@@ -114,7 +115,12 @@ impl Press<'_> {
             previous_on_link: datagram.previous_on_link,
             previous_of_flow: datagram.previous_of_flow,
         };
-        let filled = sealed.emit(&mut writer).and_then(|()| fill(&mut writer, &mut link.receiver));
+        // In front of the rest, where a peer that does not know it skips it.
+        let rests = datagram.kind == Kind::Frames && link.duty == Duty::Rests;
+        let filled = sealed
+            .emit(&mut writer)
+            .and_then(|()| if rests { emit(&mut writer, &Frame::Resting) } else { Ok(()) })
+            .and_then(|()| fill(&mut writer, &mut link.receiver));
         let Ok(cargo) = filled else { return Made::Refused };
         let len = writer.len() + TAG_LEN;
         *clear = Clear {
@@ -142,7 +148,7 @@ impl Press<'_> {
             tag: cargo.tag(),
         };
         let on_wire = size + usize::from(header);
-        if let Some(rate) = link.sender.pacing_rate() {
+        if let Some(rate) = link.pace() {
             link.pacer.on_sent(now, on_wire, rate);
         }
         link.sender.on_sent(now, sent);

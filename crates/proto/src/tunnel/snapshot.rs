@@ -3,10 +3,12 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
+use super::backup::Duty;
 use super::ledger::{Ledger, Metered};
 use super::link::{Link, LinkState, Traffic};
 use super::routing::FlowCounts;
 use super::weigh::LinkShare;
+use crate::config::Wishes;
 use crate::error::DropCounters;
 use crate::link::receiver::ReceiverStats;
 use crate::link::sender::SenderStats;
@@ -48,6 +50,10 @@ pub struct LinkStats {
     pub keepalive_searching: bool,
     /// Whether a person lets this end send packets on it.
     pub carries: bool,
+    /// What its owner wishes of it; a proxy knows of bounds only its own.
+    pub wishes: Wishes,
+    /// What it does for the packets that this end sends.
+    pub duty: Duty,
     /// What the scheduler makes of it.
     pub share: LinkShare,
     /// Datagrams sent.
@@ -135,6 +141,8 @@ impl Tunnel {
             keepalive: link.keepalive.interval(),
             keepalive_searching: link.keepalive.is_searching(),
             carries: link.terms.carries,
+            wishes: link.wishes(),
+            duty: link.duty,
             share: self.share_of(link),
             sent: link.sent,
             received: link.received,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrayvec::ArrayString;
 
 use super::*;
-use crate::config::Keepalive;
+use crate::config::{Keepalive, Wishes};
 use crate::crypto::rekey::Standing;
 use crate::crypto::{Cipher, DataKey, EpochKeys, PresharedKey, Role, StaticSecret};
 use crate::ecn::Ecn;
@@ -124,6 +124,7 @@ impl Pair {
             keepalive: Keepalive::Off,
             metered: false,
             mtu: None,
+            wishes: Wishes::default(),
         };
         self.client.add_link(self.now, &config).unwrap();
     }

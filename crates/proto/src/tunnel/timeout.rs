@@ -10,6 +10,7 @@
 //! | a link was silent | it says that it is there; its NAT stays open |
 //! | others carried packets | an idle link says that nothing is under way on it |
 //! | keys are old | fresh ones are made; dead ones are forgotten |
+//! | backups have helped for a while | they rest if they were not needed |
 //! | no packet came or went for a while | memory kept for packets is given back |
 
 use super::Tunnel;
@@ -46,6 +47,7 @@ impl Tunnel {
             self.keys.poll_timeout(),
             self.departed.poll_timeout(),
             self.release_at(),
+            self.poll_backups(),
         ];
         links.chain(parts).fold(None, earliest)
     }
@@ -66,6 +68,7 @@ impl Tunnel {
                 self.give_up(now, at, sink);
             }
         }
+        self.call_backups(now);
         self.repeat_leaves(now);
         self.rekey_timeout(now);
         self.keys.handle_timeout(now);

@@ -104,7 +104,7 @@ impl Tunnel {
         let link = &mut self.links[at];
         link.terms = self.config.terms_of(&link.name);
         link.sender.on_rate_told(link.terms.rate);
-        link.sensing.on_rate_told(link.terms.rate);
+        link.sensing.on_rate_told(link.told_rate());
         self.weigher.due = Instant::ZERO;
     }
 

@@ -72,6 +72,15 @@ pub enum Frame<'a> {
     /// What others receive on the sender's interface of this link, in units of 1,000 bit/s. The receiver of the frame,
     /// who sends on the link, cannot count it.
     Others(u32),
+    /// What the owner of this link wishes of it: the client says so with each `Join`.
+    Wish {
+        /// It is a backup.
+        backup: bool,
+        /// Most that the receiver of the frame shall send on it, in units of 1,000 bit/s; 0: no bound.
+        most_kbps: u32,
+    },
+    /// The sender keeps this link back: no packet is under way on it, and none will be until a datagram without this frame.
+    Resting,
     /// The answer after the silence.
     Echo {
         /// From the question.
@@ -229,6 +238,8 @@ mod kind {
     pub(super) const SKIPPABLE: u8 = 0x40;
     pub(super) const MTU_HINT: u8 = 0x40;
     pub(super) const OTHERS: u8 = 0x41;
+    pub(super) const WISH: u8 = 0x42;
+    pub(super) const RESTING: u8 = 0x43;
 }
 
 /// The frames of a datagram, in order. Ends after the first error.
@@ -250,6 +261,11 @@ impl<'a> Frames<'a> {
             match kind {
                 kind::MTU_HINT => return Ok(Frame::MtuHint(value.u16()?)),
                 kind::OTHERS => return Ok(Frame::Others(value.u32()?)),
+                kind::WISH => {
+                    let backup = value.u8()? & 1 != 0;
+                    return Ok(Frame::Wish { backup, most_kbps: value.u32()? });
+                }
+                kind::RESTING => return Ok(Frame::Resting),
                 _ => {}
             }
             if reader.rest().is_empty() {
@@ -391,6 +407,16 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u16(4)?;
             writer.u32(*kbps)
         }
+        Frame::Wish { backup, most_kbps } => {
+            writer.u8(kind::WISH)?;
+            writer.u16(5)?;
+            writer.u8(u8::from(*backup))?;
+            writer.u32(*most_kbps)
+        }
+        Frame::Resting => {
+            writer.u8(kind::RESTING)?;
+            writer.u16(0)
+        }
     }
 }
 
@@ -456,6 +482,8 @@ mod tests {
             Frame::Echo { token: 1 },
             Frame::MtuHint(1300),
             Frame::Others(u32::MAX),
+            Frame::Wish { backup: true, most_kbps: 20_000 },
+            Frame::Resting,
         ]
     }
 
@@ -485,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_hint_of_a_later_version_is_skipped_and_an_unknown_frame_is_not() {
-        let bytes = [0x7f, 0, 2, 9, 9, kind::PING, 0x42, 0, 0];
+        let bytes = [0x7f, 0, 2, 9, 9, kind::PING, 0x7e, 0, 0];
         let parsed: Vec<_> = Frames::new(&bytes).collect();
         assert_eq!(parsed, [Ok(Frame::Ping), Ok(Frame::Padding)]);
         let parsed: Vec<_> = Frames::new(&[0x3f, kind::PING]).collect();
@@ -501,6 +529,13 @@ mod tests {
         assert_eq!(parsed, [Ok(Frame::Others(5000)), Ok(Frame::Ping)]);
         let shorter: Vec<_> = Frames::new(&[0x41, 0, 3, 0, 0, 0, kind::PING]).collect();
         assert_eq!(shorter, [Err(Truncated)]);
+    }
+
+    #[test]
+    fn what_is_wished_of_a_link_is_laid_out_as_the_protocol_says() {
+        let wish = Frame::Wish { backup: true, most_kbps: 5000 };
+        assert_eq!(written(&wish), [0x42, 0, 5, 1, 0, 0, 0x13, 0x88]);
+        assert_eq!(written(&Frame::Resting), [0x43, 0, 0]);
     }
 
     fn report(ranges: &[(u64, u64)]) -> Report {

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 use ropewalk_proto::client::{Client, ClientConfig, ClientEvent, LinkKey};
-use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig};
+use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::InvitationToken;
 use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
@@ -516,6 +516,7 @@ pub(crate) fn link(at: usize) -> LinkConfig {
         keepalive: Keepalive::default(),
         metered: false,
         mtu: None,
+        wishes: Wishes::default(),
     }
 }
 

@@ -1,0 +1,216 @@
+//! Links that are kept back: a *backup* carries packets only when the others have failed or are full.
+//!
+//! | the others | a backup | and takes |
+//! | --- | --- | --- |
+//! | one of them carries packets, and has room now and then | rests | nothing |
+//! | none of them carries packets | carries | packets as any link, by the scheduler |
+//! | none had room for [`FULL_AFTER`] while packets waited | helps | what finds no room on the others |
+//!
+//! Helping ends when, over [`EASE_AFTER`], less than one packet in [`EASE_SHARE`] found no room on the others: a burst
+//! needs no backup, and a full link does not switch one on and off with each swing of its window. Others that come back
+//! are helped for as long, until they show that they manage alone.
+//!
+//! Each end decides for what it sends; the client tells the proxy which links are backups. A link that rests says so in
+//! each of its datagrams, so that the peer's resequencer does not wait for word from it.
+
+use super::Tunnel;
+use super::link::Link;
+use crate::time::{Duration, Instant};
+
+/// The others are full when none had room for this long while packets waited: a page comes in less, and who downloads
+/// for longer wants more than they carry.
+const FULL_AFTER: Duration = Duration::from_millis(500);
+/// Room that lasts no longer than this is only the swing of a window: a few round trips.
+const GAP: Duration = Duration::from_millis(250);
+/// How long a backup helps at least, and the time over which its help is judged.
+const EASE_AFTER: Duration = Duration::from_secs(5);
+/// It was not needed if it took less than one packet in so many.
+const EASE_SHARE: u64 = 20;
+
+/// What a link does for the packets that this end sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Duty {
+    /// It carries them, as the scheduler says.
+    #[default]
+    Carries,
+    /// A backup that takes what finds no room on the others.
+    Helps,
+    /// A backup that is not needed.
+    Rests,
+}
+
+/// Whether backups are needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backups {
+    /// Since when the others have no room, and when they last had none.
+    full: Option<(Instant, Instant)>,
+    help: Option<Help>,
+}
+
+/// What is judged at the end of a while of helping.
+#[derive(Clone, Copy, Debug)]
+struct Help {
+    since: Instant,
+    /// Packets that found no room on the others.
+    over: u64,
+    /// Packets in all.
+    all: u64,
+}
+
+impl Help {
+    const fn new(now: Instant) -> Self {
+        Self { since: now, over: 0, all: 0 }
+    }
+}
+
+impl Backups {
+    /// A packet waits and none of the others has room.
+    fn on_full(&mut self, now: Instant) {
+        let since = match self.full {
+            Some((since, last)) if now.since(last) <= GAP => since,
+            _ => now,
+        };
+        self.full = Some((since, now));
+        if now.since(since) >= FULL_AFTER {
+            self.help.get_or_insert(Help::new(now));
+        }
+    }
+
+    /// None of the others carries packets.
+    fn on_failed(&mut self, now: Instant) {
+        self.help = Some(Help::new(now));
+    }
+
+    /// A packet went, over a backup because the others had no room or not.
+    fn on_sent(&mut self, over: bool) {
+        if let Some(help) = &mut self.help {
+            help.all += 1;
+            help.over += u64::from(over);
+        }
+    }
+
+    /// Whether backups help, looked at again when it is time.
+    fn help(&mut self, now: Instant) -> bool {
+        if let Some(help) = self.help.filter(|help| now >= help.since + EASE_AFTER) {
+            let needed = help.over * EASE_SHARE > help.all;
+            self.help = needed.then(|| Help::new(now));
+            if !needed {
+                self.full = None;
+            }
+        }
+        self.help.is_some()
+    }
+
+    /// When that is.
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.help.map(|help| help.since + EASE_AFTER)
+    }
+}
+
+impl Tunnel {
+    fn has_backups(&self) -> bool {
+        self.links.iter().any(|link| link.is_backup())
+    }
+
+    /// Gives each link its duty.
+    pub(super) fn call_backups(&mut self, now: Instant) {
+        if !self.has_backups() {
+            return;
+        }
+        let others = self.links.iter().any(|link| !link.is_backup() && link.carries(now));
+        let duty = match others {
+            false => {
+                self.backups.on_failed(now);
+                Duty::Carries
+            }
+            true if self.backups.help(now) => Duty::Helps,
+            true => Duty::Rests,
+        };
+        for link in &mut self.links {
+            link.set_duty(if link.is_backup() { duty } else { Duty::Carries });
+        }
+    }
+
+    /// A packet of `len` bytes waits and no link that carries packets has room: the backup that takes it, if one helps.
+    pub(super) fn helper(&mut self, now: Instant, len: usize) -> Option<usize> {
+        if !self.has_backups() {
+            return None;
+        }
+        self.backups.on_full(now);
+        self.call_backups(now);
+        let links = self.links.iter().enumerate();
+        let fits = |link: &Link| usize::from(link.inner_mtu()) >= len && link.room(now) > 0;
+        let helping = links.filter(|(_, link)| link.helps(now) && fits(link));
+        helping.max_by_key(|(_, link)| link.room(now)).map(|(at, _)| at)
+    }
+
+    /// A packet went.
+    pub(super) fn note_helped(&mut self, over: bool) {
+        self.backups.on_sent(over);
+    }
+
+    /// When the duties are looked at again though nothing comes.
+    pub(super) fn poll_backups(&self) -> Option<Instant> {
+        let helps = self.links.iter().any(|link| link.duty == Duty::Helps);
+        self.backups.poll_timeout().filter(|_| helps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has packets find no room from one time to another, every 10 ms.
+    fn full(backups: &mut Backups, from_ms: u64, until_ms: u64) {
+        for at in (from_ms..until_ms).step_by(10) {
+            backups.on_full(Instant::from_millis(at));
+            backups.on_sent(true);
+        }
+    }
+
+    #[test]
+    fn a_burst_calls_no_backup_and_lasting_fullness_does() {
+        let at = Instant::from_millis;
+        let mut backups = Backups::default();
+        for start in [1000, 3000, 5000] {
+            full(&mut backups, start, start + 400);
+            assert!(!backups.help(at(start + 400)), "{start}");
+        }
+        // A window's swing leaves room for a moment.
+        full(&mut backups, 10_000, 10_300);
+        full(&mut backups, 10_500, 10_700);
+        assert!(backups.help(at(10_700)));
+    }
+
+    #[test]
+    fn help_goes_on_while_it_is_needed_and_ends_when_it_is_not() {
+        let at = Instant::from_millis;
+        let mut backups = Backups::default();
+        full(&mut backups, 0, 20_000);
+        assert!(backups.help(at(20_000)), "needed all the time");
+        // From here on one packet in a hundred.
+        let mut ended = None;
+        for step in 0..2000 {
+            let now = at(20_000 + step * 10);
+            if step % 100 == 0 {
+                backups.on_full(now);
+            }
+            backups.on_sent(step % 100 == 0);
+            if !backups.help(now) {
+                ended = Some(step * 10);
+                break;
+            }
+        }
+        assert!(ended.is_some_and(|ms| (1_000..=10_500).contains(&ms)), "{ended:?}");
+        assert_eq!(backups.poll_timeout(), None);
+    }
+
+    #[test]
+    fn those_that_come_back_are_helped_until_they_manage_alone() {
+        let at = Instant::from_millis;
+        let mut backups = Backups::default();
+        backups.on_failed(at(1000));
+        assert!(backups.help(at(5900)));
+        assert!(!backups.help(at(6000)));
+    }
+}
