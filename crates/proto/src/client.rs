@@ -162,6 +162,7 @@ impl Client {
             Some(config) => self.links.set(key, config)?,
             None => self.links.remove(key),
         };
+        self.note_links();
         self.join_links(now);
         if let (Some(id), Some(session)) = (before, &mut self.session) {
             self.totals.keep_link(key, &session.tunnel, id);
@@ -417,6 +418,13 @@ impl Client {
             session.tunnel.set_terms(terms.clone());
         }
         (self.tunnel.scheduler, self.tunnel.terms) = (scheduler, terms);
+        self.note_links();
+    }
+
+    /// What a question for a session depends on: how many links there are, and which are preferred.
+    fn note_links(&mut self) {
+        self.origin.announce(self.links.len());
+        self.links.note_reluctance(|name| self.tunnel.reluctance(name));
     }
 
     /// What others sent on a link's interface, in bytes since the last count, over `interval`.

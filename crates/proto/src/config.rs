@@ -57,6 +57,17 @@ impl TunnelConfig {
         let told = exact.or_else(|| meant().max_by_key(literals));
         told.map_or_else(Terms::default, |(_, terms)| *terms)
     }
+
+    /// How little the link of this name is preferred where one is enough, as to ask for a session: with BATCP by how
+    /// much its price matters, else all are alike. Below the paper's tenth for a preferred link nothing is told apart,
+    /// so that a link of which nothing is said is as good as the best.
+    #[must_use]
+    pub fn reluctance(&self, link: &str) -> f64 {
+        match self.scheduler {
+            SchedulerConfig::Batcp(_) => self.terms_of(link).importance.cost().max(0.1),
+            _ => 0.0,
+        }
+    }
 }
 
 impl Default for TunnelConfig {

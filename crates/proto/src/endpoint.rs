@@ -396,10 +396,10 @@ impl Endpoint {
 
     /// Makes a pending session of a peer; its oldest one goes if there are too many.
     fn start_session(&mut self, now: Instant, admitted: Admitted) {
-        let Admitted { client, client_index, accept, keys } = admitted;
+        let Admitted { client, client_index, accept, keys, links } = admitted;
         let Some(peer) = self.peers.get_mut(&client) else { return };
         let oldest = peer.grant(accept.index);
-        let info = SessionInfo::of_proxy(&accept);
+        let info = SessionInfo::of_proxy(&accept, links);
         let established = Established {
             side: Side::Proxy,
             keys: KeyRing::new(Role::Responder, &keys),

@@ -82,19 +82,21 @@ pub struct SessionInfo {
     pub cipher: Cipher,
     /// By which this end knows the session; it stands in clear in every datagram that comes in.
     pub index: SessionIndex,
+    /// How many links the client announced; only the proxy is told.
+    pub links: Option<u8>,
 }
 
 impl SessionInfo {
     /// As the client sees it.
     pub(crate) fn of_client(accept: &Accept, index: SessionIndex) -> Self {
         let (own, peer) = addresses(accept);
-        Self { own, peer, cipher: accept.cipher, index }
+        Self { own, peer, cipher: accept.cipher, index, links: None }
     }
 
     /// As the proxy sees it.
-    pub(crate) fn of_proxy(accept: &Accept) -> Self {
+    pub(crate) fn of_proxy(accept: &Accept, links: Option<u8>) -> Self {
         let (peer, own) = addresses(accept);
-        Self { own, peer, cipher: accept.cipher, index: accept.index }
+        Self { own, peer, cipher: accept.cipher, index: accept.index, links }
     }
 }
 

@@ -285,7 +285,8 @@ impl<H: Host> Role for Daemon<H> {
 fn log(peer: &str, event: &Event) {
     match event {
         Event::SessionEstablished(info) => {
-            tracing::info!(peer, cipher = info.cipher.as_str(), "connected");
+            let (cipher, links) = (info.cipher.as_str(), info.links);
+            tracing::info!(peer, cipher, links, "connected");
         }
         Event::SessionEnded(reason) => {
             tracing::info!(peer, "disconnected: {}", end_reason(*reason));

@@ -275,6 +275,7 @@ mod tests {
             peer: ArrayVec::new(),
             cipher: Cipher::Aes256Gcm,
             index: SessionIndex::new(7),
+            links: Some(2),
         });
         let (a, b) = (LinkId(1), LinkId(2));
         let ended = |reason| Event::SessionEnded(reason);

@@ -1,6 +1,7 @@
 //! Asking for a session (PROTOCOL §6.6): which first message is out, and when it goes out again.
 //!
-//! The same bytes go over every path of every link, by a ladder: after 250 ms, 500 ms, ten times 1 s, 2 s,
+//! The same bytes go over every path of the links that a person prefers, and from the second round on of every link, by
+//! a ladder: after 250 ms, 500 ms, ten times 1 s, 2 s,
 //! 4 s, 8 s, and every 15 s from then on, each a quarter more or less by chance so that many clients of
 //! one proxy do not ask in step. From [`FRESH_AFTER`] on the message is a new one, because the proxy
 //! repeats an answer only for so long. Two questions are open at a time: the newest, and the one before,
@@ -84,6 +85,11 @@ impl Origin {
         self.config.parameters.yields = yields;
     }
 
+    /// Questions to come tell of so many links.
+    pub(super) fn announce(&mut self, links: usize) {
+        self.config.parameters.links = u8::try_from(links).ok();
+    }
+
     /// What the rekeys of a session are made with.
     pub(super) fn credentials(&self, standing: Standing) -> Credentials {
         Credentials {
@@ -139,10 +145,13 @@ pub(super) struct Asking {
     next: Instant,
     /// How many paths have the round that goes out; `None`: all.
     sent: Option<usize>,
+    /// Whether all links are asked, not only those that a person prefers.
+    all_links: bool,
 }
 
 impl Asking {
-    /// Begins with a round at once. `taken` is the index of the session that is to be replaced.
+    /// Begins with a round at once. `taken` is the index of the session that is to be replaced: its links do not
+    /// answer, so that all are asked at once.
     pub(super) fn begin(
         now: Instant,
         origin: &Origin,
@@ -154,7 +163,15 @@ impl Asking {
             index = SessionIndex::new(index.get() ^ 1);
         }
         let newest = origin.ask(now, rng, index, None);
-        let mut asking = Self { index, newest, previous: None, round: 0, next: now, sent: None };
+        let mut asking = Self {
+            index,
+            newest,
+            previous: None,
+            round: 0,
+            next: now,
+            sent: None,
+            all_links: taken.is_some(),
+        };
         asking.start_round(now, rng);
         asking
     }
@@ -179,6 +196,8 @@ impl Asking {
         if self.newest.spent || now >= self.newest.made + FRESH_AFTER {
             self.replace(origin.ask(now, rng, self.index, None));
         }
+        // A preferred link that answers saves the others the question; one that does not holds nobody up for long.
+        self.all_links = true;
         self.start_round(now, rng);
     }
 
@@ -202,7 +221,7 @@ impl Asking {
     ) -> bool {
         let Some(sent) = &mut self.sent else { return true };
         let message = self.newest.initiator.message();
-        for path in links.paths().skip(*sent) {
+        for path in links.paths(self.all_links).skip(*sent) {
             let Some(place) = out.reserve(path, Ecn::NotEct, message.len()) else { return false };
             place.copy_from_slice(message);
             out.commit(message.len());

@@ -25,6 +25,8 @@ pub(super) struct ConfiguredLink {
     pub(super) config: LinkConfig,
     /// `None`: the tunnel does not have it (yet).
     pub(super) id: Option<LinkId>,
+    /// How little it is preferred ([`TunnelConfig::reluctance`](crate::config::TunnelConfig::reluctance)).
+    reluctance: f64,
 }
 
 /// All of them, by key.
@@ -48,7 +50,7 @@ impl LinkTable {
             }
             Err(_) if self.0.is_full() => Err(SetLinkError::TooMany),
             Err(at) => {
-                self.0.insert(at, ConfiguredLink { key, config, id: None });
+                self.0.insert(at, ConfiguredLink { key, config, id: None, reluctance: 0.0 });
                 Ok(None)
             }
         }
@@ -62,6 +64,15 @@ impl LinkTable {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How little links are preferred, by their names.
+    pub(super) fn note_reluctance(&mut self, of: impl Fn(&str) -> f64) {
+        self.0.iter_mut().for_each(|link| link.reluctance = of(&link.config.name));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &ConfiguredLink> {
@@ -95,9 +106,11 @@ impl LinkTable {
         Some(link.key)
     }
 
-    /// All paths of all links: where a first message goes.
-    pub(super) fn paths(&self) -> impl Iterator<Item = Path> {
-        self.0.iter().flat_map(|link| link.config.paths.iter().copied())
+    /// All paths of all links, or of those that are preferred most: where a first message goes.
+    pub(super) fn paths(&self, all: bool) -> impl Iterator<Item = Path> {
+        let least = self.0.iter().map(|link| link.reluctance).reduce(f64::min).unwrap_or_default();
+        let meant = self.0.iter().filter(move |link| all || link.reluctance <= least);
+        meant.flat_map(|link| link.config.paths.iter().copied())
     }
 
     /// The tunnel is gone.
@@ -154,7 +167,23 @@ mod tests {
         links.set(LinkKey(0), config(&[path(0, 1), path(0, 2), path(0, 3)])).unwrap();
         links.set(LinkKey(1), config(&[path(1, 1), path(1, 3)])).unwrap();
         links.prefer(&path(0, 3));
-        let order: Vec<_> = links.paths().map(|path| path.remote.port()).collect();
+        let order: Vec<_> = links.paths(true).map(|path| path.remote.port()).collect();
         assert_eq!(order, [3, 1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn links_preferred_alike_are_asked_first_and_the_others_with_them_later() {
+        let mut links = LinkTable::default();
+        for (key, name) in [(0, "lte"), (1, "wlan"), (2, "dsl")] {
+            let name = ArrayString::from(name).unwrap();
+            let config = LinkConfig { name, ..config(&[path(key, key + 1)]) };
+            links.set(LinkKey(key.into()), config).unwrap();
+        }
+        let ports = |links: &LinkTable, all| -> Vec<u16> {
+            links.paths(all).map(|path| path.remote.port()).collect()
+        };
+        assert_eq!(ports(&links, false), [1, 2, 3], "nothing is said of any");
+        links.note_reluctance(|name| if name == "lte" { 0.9 } else { 0.1 });
+        assert_eq!((ports(&links, false), ports(&links, true)), (vec![2, 3], vec![1, 2, 3]));
     }
 }

@@ -72,6 +72,8 @@ pub(super) struct Admitted {
     pub(super) client_index: SessionIndex,
     pub(super) accept: Accept,
     pub(super) keys: EpochKeys,
+    /// How many links the client announced.
+    pub(super) links: Option<u8>,
 }
 
 /// The proxy's gate.
@@ -255,8 +257,9 @@ impl Admission {
         };
         self.counters.grants += 1;
         let (client, client_index) = (first.client, first.index);
+        let links = first.hello.parameters.links;
         let (answer, keys) = first.accept(&config.psk, &accept);
-        Verdict::Admitted(answer, Box::new(Admitted { client, client_index, accept, keys }))
+        Verdict::Admitted(answer, Box::new(Admitted { client, client_index, accept, keys, links }))
     }
 }
 

@@ -76,6 +76,12 @@ impl Importance {
         }
         Err(NotShares { throughput, cost })
     }
+
+    /// How much the price matters.
+    #[must_use]
+    pub const fn cost(&self) -> f64 {
+        self.cost
+    }
 }
 
 impl Default for Importance {

@@ -8,5 +8,6 @@ mod handshake;
 mod hostile;
 mod invited;
 mod many;
+mod opening;
 mod pair;
 mod restart;

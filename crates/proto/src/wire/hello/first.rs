@@ -90,6 +90,7 @@ mod tests {
                 rekey_interval: Some(Duration::from_secs(120)),
                 invitation: Some(InvitationToken::from_bytes([9; 16])),
                 yields: true,
+                links: Some(16),
                 ..Parameters::default()
             },
         }

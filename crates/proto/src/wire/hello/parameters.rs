@@ -20,9 +20,10 @@ const REKEY_INTERVAL: u8 = 1;
 const INVITATION: u8 = 2;
 const YIELDS: u8 = 3;
 const DISPLACED: u8 = 4;
+const LINKS: u8 = 5;
 
 /// Bytes of the longest list that this version writes, with its end.
-pub const MAX_LEN: usize = (2 + 4) + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 4) + 1;
+pub const MAX_LEN: usize = (2 + 4) + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 4) + (2 + 1) + 1;
 
 /// In a first message: what the client would like. In the response: what holds. `None`: nothing said.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,6 +37,8 @@ pub struct Parameters {
     /// In a response: a session of the same key was in use until now, and was heard of so long ago; on the wire in
     /// milliseconds.
     pub displaced: Option<Duration>,
+    /// In a first message: how many links the client is about to open.
+    pub links: Option<u8>,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -61,6 +64,9 @@ impl Parameters {
             out.extend_from_slice(&[DISPLACED, 4]);
             out.extend_from_slice(&millis(ago).to_be_bytes());
         }
+        if let Some(links) = self.links {
+            out.extend_from_slice(&[LINKS, 1, links]);
+        }
         out.push(END);
     }
 
@@ -83,6 +89,10 @@ impl Parameters {
                 YIELDS if !value.is_empty() || parameters.yields => return Err(BadContent),
                 YIELDS => parameters.yields = true,
                 DISPLACED => once(&mut parameters.displaced, read_millis(value)?)?,
+                LINKS => {
+                    let &[links] = value else { return Err(BadContent) };
+                    once(&mut parameters.links, links)?;
+                }
                 _ => {}
             }
         }
@@ -118,6 +128,7 @@ mod tests {
             invitation: Some(InvitationToken::from_bytes([7; INVITATION_TOKEN_LEN])),
             yields: true,
             displaced: Some(Duration::from_millis(400)),
+            links: Some(3),
         }
     }
 
@@ -136,6 +147,14 @@ mod tests {
             assert_eq!(Parameters::parse(&bytes), Ok(parameters));
         }
         assert_eq!(written(&all()).len(), MAX_LEN);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_document() {
+        let (rekey, token) = ([1, 4, 0, 1, 0xd4, 0xc0], [7; INVITATION_TOKEN_LEN]);
+        let parts =
+            [&rekey[..], &[2, 16], &token, &[3, 0], &[4, 4, 0, 0, 1, 0x90], &[5, 1, 3], &[0]];
+        assert_eq!(written(&all()), parts.concat());
     }
 
     #[test]
@@ -159,6 +178,9 @@ mod tests {
             ("a word with a value", &[3, 1, 1]),
             ("a word twice", &[3, 0, 3, 0]),
             ("too short a time", &[4, 2, 1, 1]),
+            ("no number of links", &[5, 0, 0]),
+            ("a number of links in two bytes", &[5, 2, 0, 1, 0]),
+            ("links twice", &[5, 1, 3, 5, 1, 3, 0]),
         ] {
             assert_eq!(Parameters::parse(bytes), Err(BadContent), "{name}");
         }
