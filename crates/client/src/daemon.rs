@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Network(News),
     /// Where the proxy is.
     Resolved(Resolved),
-    /// Say goodbye and end.
+    /// Send what waits, say goodbye, and end.
     Stop,
 }
 
@@ -302,6 +302,11 @@ impl Daemon {
         })
     }
 
+    /// Whether it was told to stop, and the proxy knows or had its time.
+    fn has_ended(&self) -> bool {
+        self.stopping && self.client.is_closed()
+    }
+
     /// What somebody asked at the control socket.
     fn answer(
         &mut self,
@@ -402,7 +407,7 @@ impl Role for Daemon {
             Command::Network(news) => self.on_network(now, news, io),
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
             Command::Stop => {
-                self.client.close();
+                self.client.close(now);
                 self.stopping = true;
             }
         }
@@ -449,9 +454,10 @@ impl Role for Daemon {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let held = (!self.held.0.is_empty()).then_some(Instant::ZERO);
+        let at_once = !self.held.0.is_empty() || self.has_ended();
+        let at_once = at_once.then_some(Instant::ZERO);
         let own = earliest(self.reopen_at, self.patience.poll_timeout());
-        earliest(held, earliest(own, self.client.poll_timeout()))
+        earliest(at_once, earliest(own, self.client.poll_timeout()))
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
@@ -469,7 +475,7 @@ impl Role for Daemon {
             self.rates.sample(now, status::totals(&self.client.stats()));
         }
         self.others.count(now, &self.links, &mut self.client);
-        if self.stopping { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

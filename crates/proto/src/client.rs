@@ -239,7 +239,7 @@ impl Client {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
-        if let Some(session) = self.session.as_mut().filter(|_| !self.closed) {
+        if let Some(session) = &mut self.session {
             session.tunnel.handle_timeout(now, sink);
             self.take_events(now, None);
             // An old key may have died just now, and set link ids free.
@@ -260,9 +260,6 @@ impl Client {
     /// When [`handle_timeout`](Self::handle_timeout) is due. Early calls are harmless.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.closed {
-            return None;
-        }
         let seek = match &self.seek {
             Seek::At(at) if !self.links.is_empty() => Some(*at),
             Seek::Asking(asking) => Some(asking.poll_timeout()),
@@ -281,7 +278,9 @@ impl Client {
         }
         if let Some(session) = &mut self.session {
             session.tunnel.poll_transmit(now, out);
-            if self.closed && session.tunnel.is_closed() {
+            if session.tunnel.is_closed() {
+                // The proxy may have begun it.
+                self.take_events(now, None);
                 self.end_session(now, EndReason::Stopped);
             }
         }
@@ -292,16 +291,16 @@ impl Client {
         self.events.pop_front()
     }
 
-    /// Ends the session, says so to the proxy with the next [`poll_transmit`](Self::poll_transmit), and
-    /// asks for no other.
-    pub fn close(&mut self) {
+    /// Ends the session, within a second: what waits goes out, and the proxy is told and answers. Asks for no
+    /// other.
+    pub fn close(&mut self, now: Instant) {
         (self.closed, self.seek) = (true, Seek::Idle);
         if let Some(session) = &mut self.session {
-            session.tunnel.close(CloseReason::Shutdown);
+            session.tunnel.close(now);
         }
     }
 
-    /// Whether nothing is left to say after [`close`](Self::close).
+    /// Whether nothing is left to say or to hear after [`close`](Self::close).
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed && self.session.is_none()

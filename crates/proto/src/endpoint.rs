@@ -64,7 +64,7 @@ use crate::wire::hello::answer::Refusal;
 pub const PENDING_LIFETIME: Duration = Duration::from_secs(10);
 /// A session that nothing authentic came for is forgotten: a laptop that sleeps longer asks anew.
 pub const IDLE_LIFETIME: Duration = Duration::from_secs(30 * 60);
-/// Time to say goodbye on all links of a session that ends.
+/// Time to say goodbye on all links of a session that is reset.
 const ENDING_LIFETIME: Duration = Duration::from_secs(1);
 
 /// What a proxy needs to know.
@@ -310,16 +310,23 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Ends every session, says so to the clients with the next
-    /// [`poll_transmit`](Self::poll_transmit), and gives no other.
+    /// Ends every session, within a second: what waits goes out, and the clients are told and answer. No other is
+    /// given.
     pub fn close(&mut self, now: Instant) {
         self.closed = true;
         for index in self.sessions.indices() {
-            self.end(now, index, CloseReason::Shutdown, EndReason::Stopped);
+            match self.sessions.entry(index).map(|(_, session)| session) {
+                Some(session) if session.phase == Phase::Confirmed => session.tunnel.close(now),
+                Some(session) if session.phase == Phase::Pending => {
+                    self.forget(index, EndReason::Stopped);
+                }
+                _ => {}
+            }
+            self.sessions.touch(index);
         }
     }
 
-    /// Whether nothing is left to say after [`close`](Self::close).
+    /// Whether nothing is left to say or to hear after [`close`](Self::close).
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed && self.sessions.is_empty()
@@ -461,10 +468,10 @@ impl Endpoint {
         }
     }
 
-    /// Begins to say goodbye; the session goes when that is said.
+    /// Resets a session; it goes when the client was told.
     fn leave(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
         let Some((_, session)) = self.sessions.entry(index) else { return };
-        session.tunnel.close(said);
+        session.tunnel.reset(said);
         (session.phase, session.since) = (Phase::Ending, now);
         let key = session.peer;
         if let Some(peer) = self.peers.get_mut(&key) {
@@ -492,6 +499,13 @@ impl Endpoint {
         if let Some(peer) = self.peers.get_mut(&session.peer) {
             peer.detach(index);
         }
+    }
+
+    /// A session's tunnel has ended.
+    fn on_end(&mut self, index: SessionIndex) {
+        // The client may have begun it.
+        self.take_events(index);
+        self.forget(index, EndReason::Stopped);
     }
 
     /// Passes a session's events on. A goodbye of the client ends the session.

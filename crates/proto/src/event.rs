@@ -24,7 +24,7 @@ pub enum Event {
     InnerMtu(u16),
     /// Fresh keys are in use; the epoch.
     Rekeyed(u32),
-    /// The peer ended the session. Comes from a [`Tunnel`](crate::tunnel::Tunnel); the session owners
+    /// The peer ended the session, and was answered where it waits for that. Comes from a [`Tunnel`](crate::tunnel::Tunnel); the session owners
     /// turn it into [`SessionEnded`](Self::SessionEnded).
     Closed(CloseReason),
     /// A session is in use; its links are being opened.

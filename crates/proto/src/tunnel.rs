@@ -8,6 +8,7 @@
 //! batch, [`Tunnel::poll_event`] until it has none, and arm one timer with [`Tunnel::poll_timeout`].
 
 mod backup;
+mod close;
 mod control;
 mod departed;
 mod egress;
@@ -58,8 +59,8 @@ use crate::sched::AnyScheduler;
 use crate::sink::PacketSink;
 use crate::time::Instant;
 use crate::units::{LinkId, SessionIndex};
-use crate::wire::frame::CloseReason;
 use backup::Backups;
+use close::Ending;
 use departed::Departures;
 use flows::FlowTable;
 use link::{Link, NewLink, Usage};
@@ -121,7 +122,7 @@ pub struct Tunnel {
     /// ICMP answers that may be sent now.
     answers: TokenBucket,
     inner_mtu: Option<u16>,
-    closing: Option<Closing>,
+    ending: Ending,
     events: VecDeque<Event>,
     drops: DropCounters,
     /// Packets handed to the TUN.
@@ -141,17 +142,6 @@ pub struct Tunnel {
     scratch: Vec<u8>,
     rng: StdRng,
 }
-
-/// The last words: a `Close` on every link.
-#[derive(Clone, Copy, Debug)]
-struct Closing {
-    reason: CloseReason,
-    /// How often it was said.
-    said: usize,
-}
-
-/// How often each link says goodbye: one loss must not leave the peer guessing.
-const FAREWELLS: usize = 2;
 
 /// The tunnel has as many links as it may have, or the key has no free link id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -200,7 +190,7 @@ impl Tunnel {
             gateways: session.gateways,
             answers: TokenBucket::new(now, ANSWERS_PER_SECOND, ANSWERS_PER_SECOND),
             inner_mtu: None,
-            closing: None,
+            ending: Ending::default(),
             events: VecDeque::new(),
             drops: DropCounters::default(),
             delivered: Traffic::default(),
@@ -281,17 +271,6 @@ impl Tunnel {
 
     fn position(&self, id: LinkId) -> Result<usize, usize> {
         self.links.binary_search_by_key(&id, |link| link.id)
-    }
-
-    /// Says goodbye on every link with the next [`poll_transmit`](Self::poll_transmit).
-    pub fn close(&mut self, reason: CloseReason) {
-        self.closing.get_or_insert(Closing { reason, said: 0 });
-    }
-
-    /// Whether goodbye was said on every link.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.closing.is_some_and(|closing| closing.said >= FAREWELLS * self.links.len())
     }
 
     /// What happened, oldest first.

@@ -194,6 +194,11 @@ impl<H: Host> Daemon<H> {
         Ok(Response::Flows(Box::new(report)))
     }
 
+    /// Whether it was told to stop, and every client knows or had its time.
+    fn has_ended(&self) -> bool {
+        self.stopping && self.endpoint.is_closed()
+    }
+
     fn report(&self, now: Instant, io: &Io<'_>) -> Response {
         let mut driver_drops = self.send_errors.clone();
         driver_drops.insert("tun_refused", io.tun.counters().dropped_out);
@@ -266,7 +271,8 @@ impl<H: Host> Role for Daemon<H> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        earliest(self.endpoint.poll_timeout(), self.sample_at)
+        let ended = self.has_ended().then_some(Instant::ZERO);
+        earliest(ended, earliest(self.endpoint.poll_timeout(), self.sample_at))
     }
 
     fn handle_events(&mut self, now: Instant, _io: &mut Io<'_>) -> ControlFlow<()> {
@@ -277,7 +283,7 @@ impl<H: Host> Role for Daemon<H> {
                 self.sample(now);
             }
         }
-        if self.stopping { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

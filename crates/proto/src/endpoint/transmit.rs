@@ -70,10 +70,10 @@ impl Endpoint {
             if watch.full {
                 return self.sessions.rotate();
             }
-            if session.phase == Phase::Ending && session.tunnel.is_closed() {
-                self.sessions.remove(index);
-            } else {
-                self.sessions.settle();
+            match (session.tunnel.is_closed(), session.phase) {
+                (true, Phase::Ending) => drop(self.sessions.remove(index)),
+                (true, Phase::Pending | Phase::Confirmed) => self.on_end(index),
+                (false, _) => self.sessions.settle(),
             }
         }
     }

@@ -3,12 +3,13 @@
 //! Frames that wait for a link leave together in one datagram; a report rides along. None of it waits for
 //! the congestion window: it is little, and without it the window would never open.
 
-use arrayvec::ArrayString;
+use arrayvec::{ArrayString, ArrayVec};
 
+use super::close::FAREWELLS;
 use super::link::{Link, LinkState, Pending};
 use super::seal::{Cargo, Datagram, Made, Press};
-use super::{Closing, Side, Tunnel};
-use crate::config::Wishes;
+use super::{Side, Tunnel};
+use crate::config::{MAX_LINKS, Wishes};
 use crate::ecn::Ecn;
 use crate::link::received::Report;
 use crate::path::Path;
@@ -150,28 +151,36 @@ impl Tunnel {
         }
     }
 
-    /// The last words on each link, then silence.
+    /// The last words, on each link.
     pub(super) fn send_close(&mut self, now: Instant, out: &mut impl TransmitSink) {
-        while let Some(closing) = self.closing
-            && !self.is_closed()
-        {
-            self.closing = Some(Closing { said: closing.said + 1, ..closing });
-            let place = closing.said % self.links.len();
-            let (mut press, links, global) = self.press();
-            let link = &mut links[place];
-            if !link.validation.allows(CLOSE_LEN) {
-                continue;
+        while let Some((reason, said)) = self.ending.words() {
+            let order = self.by_preference();
+            if said >= FAREWELLS * order.len() {
+                return self.on_close_said(now);
             }
+            let (mut press, links, global) = self.press();
+            let link = &mut links[order[said % order.len()]];
             let mut datagram = frames(link.path(), global);
             datagram.eliciting = false;
-            let made = press.send(now, link, &datagram, out, |writer, _| {
-                emit(writer, &Frame::Close(closing.reason)).map(|()| Cargo::Plain)
-            });
-            if made == Made::Full {
-                self.closing = Some(closing);
-                return;
+            if link.validation.allows(CLOSE_LEN) {
+                let made = press.send(now, link, &datagram, out, |writer, _| {
+                    emit(writer, &Frame::Close(reason)).map(|()| Cargo::Plain)
+                });
+                if made == Made::Full {
+                    return;
+                }
             }
+            self.ending.on_said();
         }
+    }
+
+    /// The places of the links, those first that a person prefers.
+    fn by_preference(&self) -> ArrayVec<usize, MAX_LINKS> {
+        let mut places: ArrayVec<usize, MAX_LINKS> =
+            (0..self.links.len()).take(MAX_LINKS).collect();
+        let reluctance = |place: &usize| self.config.reluctance(&self.links[*place].name);
+        places.sort_by(|one, other| reluctance(one).total_cmp(&reluctance(other)));
+        places
     }
 }
 

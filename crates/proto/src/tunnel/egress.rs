@@ -47,6 +47,9 @@ impl Tunnel {
         let Ok(view) = PacketView::parse(packet) else {
             return self.drops.count(DropReason::PacketMalformed);
         };
+        if !self.ending.takes_packets() {
+            return self.drops.count(DropReason::NoSession);
+        }
         if let Some(limit) = self.too_big_for(now, packet.len())
             && !parts::may_split(&view)
         {
@@ -88,12 +91,15 @@ impl Tunnel {
     /// leaves room. While nothing can be sealed, all of it waits for fresh keys.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
         self.call_backups(now);
-        if self.closing.is_some() {
-            self.send_close(now, out);
-        } else if self.keys.can_seal() && self.send_control(now, out) && self.send_packets(now, out)
+        if self.keys.can_seal()
+            && self.ending.receives()
+            && self.send_control(now, out)
+            && (!self.ending.sends_packets() || self.send_packets(now, out))
         {
             self.send_probes(now, out);
         }
+        self.end_drain(now);
+        self.send_close(now, out);
         self.links.iter_mut().for_each(|link| link.note_room(now));
     }
 

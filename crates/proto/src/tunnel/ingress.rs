@@ -20,7 +20,6 @@ use super::{InnerFilter, Side, Tunnel};
 use crate::config::{MAX_LINKS, Wishes};
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
-use crate::event::Event;
 use crate::link::receiver::Arrival as LinkArrival;
 use crate::packet::PacketView;
 use crate::path::Path;
@@ -337,7 +336,7 @@ impl Tunnel {
                 Frame::Down(halt) => self.on_down(now, halt, sink),
                 Frame::PathChallenge(token) => self.links[at].pending.respond(token),
                 Frame::PathResponse(token) => self.on_path_response(now, at, received.path, token),
-                Frame::Close(reason) => self.events.push_back(Event::Closed(reason)),
+                Frame::Close(reason) => self.on_close(now, at, reason, sink),
                 Frame::RekeyFirst(message) => self.on_rekey_first(now, at, message),
                 Frame::RekeyResponse(message) => self.on_rekey_response(now, message),
                 Frame::RekeyRequest => self.on_rekey_request(),

@@ -11,6 +11,7 @@
 //! | others carried packets | an idle link says that nothing is under way on it |
 //! | keys are old | fresh ones are made; dead ones are forgotten |
 //! | backups have helped for a while | they rest if they were not needed |
+//! | this end or the peer stops | the next step of that is taken |
 //! | no packet came or went for a while | memory kept for packets is given back |
 
 use super::Tunnel;
@@ -32,6 +33,9 @@ impl Tunnel {
     /// When [`handle_timeout`](Self::handle_timeout) is due. Early calls are harmless.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_closed() {
+            return None;
+        }
         let can_seal = self.keys.can_seal();
         // What only a datagram ends would be due for ever.
         let links = self.links.iter().map(|link| match can_seal {
@@ -39,13 +43,13 @@ impl Tunnel {
             false => link.poll_silent(),
         });
         let parts = [
-            self.queue.poll_timeout(),
-            self.waiting.poll_timeout(),
+            self.late_at(),
             self.opens_at(),
             self.reseq.poll_timeout(),
             self.poll_rekey(),
             self.keys.poll_timeout(),
             self.departed.poll_timeout(),
+            self.ending.poll_timeout(),
             self.release_at(),
             self.poll_backups(),
         ];
@@ -54,8 +58,10 @@ impl Tunnel {
 
     /// Does all that is due.
     pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
-        let late = self.queue.handle_timeout(now) + self.waiting.handle_timeout(now);
-        self.drops.add(DropReason::QueueTimeout, late);
+        if self.late_at().is_some_and(|at| at <= now) {
+            let late = self.queue.handle_timeout(now) + self.waiting.handle_timeout(now);
+            self.drops.add(DropReason::QueueTimeout, late);
+        }
         self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
         for at in 0..self.links.len() {
             if let Some(moved) = self.links[at].handle_timeout(now, self.usage) {
@@ -74,6 +80,14 @@ impl Tunnel {
         self.keys.handle_timeout(now);
         self.update_inner_mtu(now);
         self.release_memory(now);
+        self.close_timeout(now, sink);
+    }
+
+    /// When the first packet will have waited too long. The last ones go out however old they are: nothing newer
+    /// comes behind them.
+    fn late_at(&self) -> Option<Instant> {
+        let late = earliest(self.queue.poll_timeout(), self.waiting.poll_timeout());
+        late.filter(|_| !self.ending.drains())
     }
 
     /// When a paced link has room for what waits.

@@ -43,7 +43,7 @@ fn the_first_key_that_shows_a_token_is_bound_and_gets_a_session_at_once() {
     world.ping(client, ms(200));
     // From now on its key is enough.
     world.book.over.clear();
-    world.clients[client].client.close();
+    world.clients[client].client.close(world.now);
     world.run_for(ms(2000));
     let ended = EndReason::Closed(CloseReason::Shutdown);
     assert_eq!(world.proxy_events.last().unwrap().event, Event::SessionEnded(ended));

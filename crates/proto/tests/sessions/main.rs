@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 #![expect(clippy::print_stdout, reason = "a failing seed is printed to be run again")]
 
+mod close;
 mod handshake;
 mod hostile;
 mod invited;

@@ -158,7 +158,7 @@ fn with_one_key_on_two_machines_the_newest_wins_and_both_are_told() {
     };
     assert_eq!(trouble, Trouble::Refused(Refusal::InUse));
     // It comes back by itself when the other stops, or vanishes.
-    world.clients[1].client.close();
+    world.clients[1].client.close(world.now);
     world.run_while(ms(70_000), |world| !is_connected(&world.clients[0].client));
     let displaced = |event: &Event| matches!(event, Event::Displaced(_));
     assert!(!world.events(0).iter().any(displaced), "the other had said goodbye");

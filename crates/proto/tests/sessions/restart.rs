@@ -139,9 +139,8 @@ fn a_proxy_that_stops_says_so_and_the_client_returns_when_it_is_back() {
     world.connect();
     world.run_for(ms(500));
     world.proxy.close(world.now);
-    world.flush();
+    world.run_for(ms(50));
     assert!(world.proxy.is_closed());
-    world.run_for(ms(30));
     let closed = CloseReason::Shutdown;
     assert!(world.events(0).contains(&Event::SessionEnded(EndReason::Closed(closed))));
     let ClientState::Waiting { trouble, .. } = world.clients[0].client.state() else {
