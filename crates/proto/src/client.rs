@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | no session | at once, then by the ladder of `asking` | it needs one |
 //! | a session | when a link went down and the others stay silent too, or nothing came up in time | the proxy may have forgotten it |
+//! | a session, and the answer | not yet: asks the session once more, on the path that answered | it may have been the network |
 //! | a session | no, and stops asking; for a while if no link is up | something authentic came |
 //!
 //! The first answer that counts makes a new tunnel, which takes the place of an old one; what the old one
@@ -35,6 +36,7 @@ pub use state::{ClientState, Trouble};
 
 use crate::config::{LinkConfig, TunnelConfig};
 use crate::crypto::aead::CipherSet;
+use crate::crypto::handshake::Established;
 use crate::crypto::secret::{InvitationToken, PresharedKey, PublicKey, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::DropReason;
@@ -44,7 +46,7 @@ use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
 use crate::tunnel::FlowTables;
-use crate::units::LinkId;
+use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{Clear, kind_of, steering_index};
 use crate::wire::hello::answer::Refusal;
@@ -106,6 +108,17 @@ enum Seek {
     At(Instant),
     /// Yes.
     Asking(Box<Asking>),
+    /// There is one, which takes the place of the present one then, unless that answers.
+    Answered(Instant, Box<Answered>),
+}
+
+/// A session that the proxy gave.
+struct Answered {
+    /// By which this end knows it.
+    index: SessionIndex,
+    /// Where the answer came.
+    path: Path,
+    established: Established,
 }
 
 /// The client's end.
@@ -253,7 +266,12 @@ impl Client {
                 self.seek = Seek::Asking(Box::new(asking));
             }
             Seek::Asking(asking) => asking.handle_timeout(now, &self.origin, &mut self.rng),
-            Seek::At(_) | Seek::Idle => {}
+            Seek::Answered(at, _) if *at <= now => {
+                if let Seek::Answered(_, answered) = std::mem::replace(&mut self.seek, Seek::Idle) {
+                    self.start_session(now, *answered);
+                }
+            }
+            Seek::At(_) | Seek::Answered(..) | Seek::Idle => {}
         }
     }
 
@@ -263,6 +281,7 @@ impl Client {
         let seek = match &self.seek {
             Seek::At(at) if !self.links.is_empty() => Some(*at),
             Seek::Asking(asking) => Some(asking.poll_timeout()),
+            Seek::Answered(at, _) => Some(*at),
             Seek::At(_) | Seek::Idle => None,
         };
         let tunnel = self.session.as_ref().and_then(|session| session.tunnel.poll_timeout());
@@ -344,9 +363,15 @@ impl Client {
         };
         match asking.handle_answer(now, &self.origin, &mut self.rng, datagram) {
             Ok(Outcome::Established(established)) => {
-                let index = asking.index();
+                let established = *established;
+                let answered = Answered { index: asking.index(), path, established };
                 self.counters.answers += 1;
-                self.start_session(now, index, path, *established);
+                let Some(session) = &mut self.session else {
+                    return self.start_session(now, answered);
+                };
+                let at = now + session.grace(&path);
+                session.tunnel.ask_over(now, path);
+                self.seek = Seek::Answered(at, Box::new(answered));
             }
             Ok(Outcome::Refused(refusal)) => self.on_refused(now, refusal),
             Ok(Outcome::Retry) => self.counters.retries += 1,

@@ -53,6 +53,7 @@ use crate::link::mtu::PathMtu;
 use crate::link::received::Report;
 use crate::link::receiver::LinkReceiver;
 use crate::link::sender::LinkSender;
+use crate::path::Path;
 use crate::queue::EgressQueue;
 use crate::reseq::Resequencer;
 use crate::sched::AnyScheduler;
@@ -230,6 +231,11 @@ impl Tunnel {
         self.departed.announce(&mut link.pending.leaves);
         self.insert(link);
         Ok(id)
+    }
+
+    /// The peer answers something else on `path` (client only): asks it on every link.
+    pub fn ask_over(&mut self, now: Instant, path: Path) {
+        self.links.iter_mut().for_each(|link| link.ask_over(now, path));
     }
 
     /// Takes a link out and tells the peer over the others.

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use ipnet::IpNet;
 
-use super::{Client, JOIN_PATIENCE, Seek};
+use super::{Answered, Client, JOIN_PATIENCE, Seek};
 use crate::config::MAX_LINKS;
 use crate::crypto::handshake;
 use crate::crypto::keys::{KeyRing, Role};
@@ -12,7 +12,7 @@ use crate::event::{EndReason, Event, SessionInfo};
 use crate::path::Path;
 use crate::time::{Duration, Instant};
 use crate::tunnel::{Established, InnerFilter, LinkState, Side, Tunnel};
-use crate::units::{LinkId, SessionIndex};
+use crate::units::LinkId;
 
 /// Least time that the other links have to show that the proxy still knows the session, after one link
 /// went down: a link that is cut is ordinary, a proxy that was restarted is not.
@@ -60,19 +60,22 @@ impl Session {
         let Some(patience) = patience else { return Duration::ZERO };
         patience.clamp(MIN_PATIENCE, MAX_PATIENCE)
     }
+
+    /// How long an answer that came on `path` waits for one of this session, which is asked there: two round trips.
+    pub(super) fn grace(&self, path: &Path) -> Duration {
+        let stats = self.tunnel.stats();
+        let link = stats.links.iter().find(|link| link.path.socket == path.socket);
+        let trip = link.and_then(|link| link.sender.srtt);
+        trip.map_or(MAX_PATIENCE, |trip| (trip * 2).clamp(MIN_PATIENCE, MAX_PATIENCE))
+    }
 }
 
 impl Client {
     /// The proxy gave a session. It takes the place of an old one.
-    pub(super) fn start_session(
-        &mut self,
-        now: Instant,
-        index: SessionIndex,
-        path: Path,
-        established: handshake::Established,
-    ) {
+    pub(super) fn start_session(&mut self, now: Instant, answered: Answered) {
         let had_one = self.session.is_some();
         self.end_session(now, EndReason::Replaced);
+        let Answered { index, path, established } = answered;
         let handshake::Established { keys, accept } = established;
         self.origin.forget_invitation();
         self.origin.set_yields(false);

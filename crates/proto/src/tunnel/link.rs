@@ -537,6 +537,17 @@ impl Link {
         }
     }
 
+    /// The peer answers on a path of this or another link: asks there at once, or where this one is.
+    pub(super) fn ask_over(&mut self, now: Instant, path: Path) {
+        if self.state != LinkState::Up {
+            self.settle_path(now, path);
+        }
+        match self.state {
+            LinkState::Joining => self.pending.join = true,
+            LinkState::Up | LinkState::Down => self.pending.ping = true,
+        }
+    }
+
     /// Uses one of the client's own paths.
     fn choose(&mut self, now: Instant, path: Path) {
         let before = self.path();
