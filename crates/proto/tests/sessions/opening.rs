@@ -86,11 +86,11 @@ fn the_proxy_is_told_how_many_links_there_are() {
         let mut world = World::with_client(56, &vec![10; links]);
         world.connect();
         let told = |world: &World| {
-            let sessions = world.proxy_events.iter().filter_map(|told| match &told.event {
+            let mut sessions = world.proxy_events.iter().filter_map(|told| match &told.event {
                 Event::SessionEstablished(info) => Some(info.links),
                 _ => None,
             });
-            sessions.last().unwrap()
+            sessions.next_back().unwrap()
         };
         assert_eq!(told(&world), u8::try_from(links).ok());
         // One that comes or goes is told of in the next question.
