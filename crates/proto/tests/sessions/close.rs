@@ -1,13 +1,14 @@
 //! How a session ends: in order, bounded, or at once.
 
 use ropewalk_proto::client::ClientState;
+use ropewalk_proto::endpoint::PeerConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::wire::frame::CloseReason;
 
 use super::opening::second_preferred;
-use super::pair::{SERVER, World, inner, ms, number_of, packet};
+use super::pair::{SERVER, World, inner, ms, number_of, packet, peer};
 
 /// The longest that an end which stops may take.
 const LONGEST: Duration = ms(1000);
@@ -263,17 +264,30 @@ fn an_end_that_stops_takes_no_more_packets() {
 
 #[test]
 fn a_session_that_is_reset_is_gone_at_once_and_brings_nothing_more() {
-    let mut world = settled(51, &[10, 30]);
-    burst(&mut world, End::Client, 5);
-    let key = world.clients[0].key;
-    world.proxy.remove_peer(world.now, key);
-    world.flush();
-    assert_eq!(
-        (world.proxy.stats().sessions, told(&world, End::Proxy)),
-        (0, Some(EndReason::Withdrawn))
-    );
-    world.run_for(ms(40));
-    assert_eq!((came_from(&world, End::Client), told(&world, End::Client)), (vec![], Some(CLOSED)));
+    let table = [
+        (false, EndReason::Withdrawn, CLOSED),
+        (true, EndReason::Removed, EndReason::Closed(CloseReason::Removed)),
+    ];
+    for (removed, here, there) in table {
+        let mut world = settled(51, &[10, 30]);
+        burst(&mut world, End::Client, 5);
+        burst(&mut world, End::Proxy, 60);
+        let key = world.clients[0].key;
+        match removed {
+            true => drop(world.proxy.remove_peer(world.now, key)),
+            false => world
+                .proxy
+                .set_peer(world.now, key, PeerConfig { inner_v4: None, ..peer(0) })
+                .unwrap(),
+        }
+        world.flush();
+        assert_eq!((world.proxy.stats().sessions, told(&world, End::Proxy)), (0, Some(here)));
+        world.run_for(ms(50));
+        assert_eq!(
+            (came_from(&world, End::Client), told(&world, End::Client)),
+            (vec![], Some(there))
+        );
+    }
 }
 
 #[test]
