@@ -448,7 +448,7 @@ impl Client {
     /// What a question for a session depends on: how many links there are, and which are preferred.
     fn note_links(&mut self) {
         self.origin.announce(self.links.len());
-        self.links.note_reluctance(|name| self.tunnel.reluctance(name));
+        self.links.note_reluctance(|link| self.tunnel.reluctance(&link.name, &link.wishes));
     }
 
     /// What others sent on a link's interface, in bytes since the last count, over `interval`.

@@ -58,12 +58,13 @@ impl TunnelConfig {
         told.map_or_else(Terms::default, |(_, terms)| *terms)
     }
 
-    /// How little the link of this name is preferred where one is enough, as to ask for a session: with BATCP by how
-    /// much its price matters, else all are alike. Below the paper's tenth for a preferred link nothing is told apart,
-    /// so that a link of which nothing is said is as good as the best.
+    /// How little a link is preferred where one is enough, as to ask for a session: a backup least, with BATCP the
+    /// others by how much their price matters, else all alike. Below the paper's tenth for a preferred link nothing is
+    /// told apart, so that a link of which nothing is said is as good as the best.
     #[must_use]
-    pub fn reluctance(&self, link: &str) -> f64 {
+    pub fn reluctance(&self, link: &str, wishes: &Wishes) -> f64 {
         match self.scheduler {
+            _ if wishes.backup => 2.0,
             SchedulerConfig::Batcp(_) => self.terms_of(link).importance.cost().max(0.1),
             _ => 0.0,
         }

@@ -70,9 +70,9 @@ impl LinkTable {
         self.0.len()
     }
 
-    /// How little links are preferred, by their names.
-    pub(super) fn note_reluctance(&mut self, of: impl Fn(&str) -> f64) {
-        self.0.iter_mut().for_each(|link| link.reluctance = of(&link.config.name));
+    /// How little each link is preferred.
+    pub(super) fn note_reluctance(&mut self, of: impl Fn(&LinkConfig) -> f64) {
+        self.0.iter_mut().for_each(|link| link.reluctance = of(&link.config));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &ConfiguredLink> {
@@ -183,7 +183,7 @@ mod tests {
             links.paths(all).map(|path| path.remote.port()).collect()
         };
         assert_eq!(ports(&links, false), [1, 2, 3], "nothing is said of any");
-        links.note_reluctance(|name| if name == "lte" { 0.9 } else { 0.1 });
+        links.note_reluctance(|link| if link.name.as_str() == "lte" { 0.9 } else { 0.1 });
         assert_eq!((ports(&links, false), ports(&links, true)), (vec![2, 3], vec![1, 2, 3]));
     }
 }

@@ -178,7 +178,10 @@ impl Tunnel {
     fn by_preference(&self) -> ArrayVec<usize, MAX_LINKS> {
         let mut places: ArrayVec<usize, MAX_LINKS> =
             (0..self.links.len()).take(MAX_LINKS).collect();
-        let reluctance = |place: &usize| self.config.reluctance(&self.links[*place].name);
+        let reluctance = |place: &usize| {
+            let link = &self.links[*place];
+            self.config.reluctance(&link.name, &link.wishes())
+        };
         places.sort_by(|one, other| reluctance(one).total_cmp(&reluctance(other)));
         places
     }

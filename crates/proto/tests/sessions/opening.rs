@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ropewalk_proto::client::ClientConfig;
-use ropewalk_proto::config::TunnelConfig;
+use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::event::Event;
 use ropewalk_proto::sched::batcp::Importance;
@@ -55,6 +55,21 @@ fn a_session_is_asked_for_over_the_preferred_link_and_the_others_join_it() {
     assert_eq!(asked(&world), [1, 2]);
     world.run_for(ms(1000));
     assert_eq!(world.proxy.stats().peers[0].session.clone().unwrap().tunnel.links.len(), 3);
+}
+
+#[test]
+fn a_backup_is_not_asked_unless_the_others_are_silent() {
+    for (silent, links) in [(false, &[1][..]), (true, &[1, 0, 1])] {
+        let mut world = World::with_client(57, &[10, 10]);
+        let wishes = Wishes { backup: true, ..Wishes::default() };
+        let end = &mut world.clients[0];
+        let backup = LinkConfig { wishes, ..link(0) };
+        end.client.set_link(world.now, key_of(0), Some(backup), &mut end.tun).unwrap();
+        end.wires[1].up = !silent;
+        world.record = Some(Vec::new());
+        world.connect();
+        assert_eq!(asked(&world), links);
+    }
 }
 
 #[test]
