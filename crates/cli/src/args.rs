@@ -262,7 +262,7 @@ pub(crate) struct SetLink {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) weight: Option<f64>,
 
-    /// What it carries in the direction in which this end sends, such as "20 Mbit/s"
+    /// What it carries in the direction in which this end sends, such as "20 Mbit/s": no more is sent
     #[arg(long, value_name = "RATE", value_parser = Rate::from_text)]
     pub(crate) rate: Option<Rate>,
 

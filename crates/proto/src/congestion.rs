@@ -50,7 +50,7 @@ pub struct DeliverySample {
     pub interval: Duration,
     /// Whether the window or the pacing, not a lack of packets, held the sender back: only then does the
     /// rate say what the path can carry.
-    pub window_limited: bool,
+    pub held_back: bool,
 }
 
 impl DeliverySample {

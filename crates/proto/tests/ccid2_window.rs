@@ -124,6 +124,7 @@ impl Scripted {
                 in_window: true,
                 eliciting: true,
                 window_limited,
+                paced: false,
                 tag: 0,
             };
             self.sender.on_sent(self.now, sent);

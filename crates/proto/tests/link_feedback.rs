@@ -273,8 +273,15 @@ impl End {
                 u64::from(self.receiver.report_sent(now, report).0)
             }
         };
-        let sent =
-            Sent { size: 1000, header: 28, in_window: data, eliciting, window_limited: data, tag };
+        let sent = Sent {
+            size: 1000,
+            header: 28,
+            in_window: data,
+            eliciting,
+            window_limited: data,
+            paced: false,
+            tag,
+        };
         let number = self.sender.on_sent(now, sent);
         self.model.datagrams.push((data, None));
         self.model.in_flight += u32::from(data);

@@ -88,6 +88,7 @@ fn saturate(link: &Bottleneck) -> Result {
                 in_window: true,
                 eliciting: true,
                 window_limited: true,
+                paced: false,
                 tag: 0,
             };
             let number = sender.on_sent(now, sent);

@@ -151,7 +151,7 @@ pub struct LinkTerms {
     /// Its share for `weights = "told"`; 1 if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
-    /// What it carries in the direction in which this end sends, such as `"20 Mbit/s"`.
+    /// What it carries in the direction in which this end sends, such as `"20 Mbit/s"`: no more is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// What a gigabyte costs on it, such as `"5 EUR/GB"`.

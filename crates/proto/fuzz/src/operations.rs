@@ -137,6 +137,7 @@ fn sender(input: &mut Input<'_>) {
                     in_window,
                     eliciting,
                     window_limited: choice & 16 == 0,
+                    paced: choice & 32 == 0,
                     tag: 0,
                 };
                 let number = sender.next_number();

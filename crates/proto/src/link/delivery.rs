@@ -33,7 +33,7 @@ struct Newest {
     number: u64,
     stamp: Stamp,
     sent_at: Instant,
-    window_limited: bool,
+    held_back: bool,
 }
 
 impl Delivery {
@@ -59,13 +59,13 @@ impl Delivery {
         sent_at: Instant,
         size: u32,
         stamp: Stamp,
-        window_limited: bool,
+        held_back: bool,
     ) {
         self.delivered += u64::from(size);
         self.delivered_at = now;
         if self.newest.is_none_or(|newest| number > newest.number) {
             self.first_sent_at = sent_at;
-            self.newest = Some(Newest { number, stamp, sent_at, window_limited });
+            self.newest = Some(Newest { number, stamp, sent_at, held_back });
         }
     }
 
@@ -80,7 +80,7 @@ impl Delivery {
             return None;
         }
         let bytes = self.delivered - newest.stamp.delivered;
-        Some(DeliverySample { bytes, interval, window_limited: newest.window_limited })
+        Some(DeliverySample { bytes, interval, held_back: newest.held_back })
     }
 
     /// Bytes confirmed so far.

@@ -406,7 +406,8 @@ impl LinkSender {
             if let Some(stamp) = stamp.filter(|_| settled.sent.in_window) {
                 let Settled { number, sent_at, sent, .. } = settled;
                 let size = sent.size + u32::from(sent.header);
-                delivery.on_confirmed(now, number, sent_at, size, stamp, sent.window_limited);
+                let held_back = sent.window_limited || sent.paced;
+                delivery.on_confirmed(now, number, sent_at, size, stamp, held_back);
                 news.datagrams += 1;
                 news.bytes += u64::from(sent.size);
                 news.largest = Some(number);

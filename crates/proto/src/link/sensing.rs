@@ -41,6 +41,13 @@ const QUEUED: Duration = Duration::from_millis(10);
 /// and a link that is full now and then swings little.
 const FORGET: Duration = Duration::from_secs(1);
 
+/// A told rate divided by this is ours whatever others send: enough to see what the link really delivers.
+const LEAST_LEFT: f64 = 20.0;
+
+/// What of our share goes while a queue stands that we and others have built. In order, packets of all links wait for
+/// it; NA7 holds its dips to a second with a quarter, and has two with a half.
+const DRAINING: f64 = 0.25;
+
 /// A value as last measured, and filtered; `None`: not measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading<T> {
@@ -93,6 +100,8 @@ pub struct Sensing {
     others: Reading<f64>,
     limit: Limit,
     loss: LastingLoss,
+    /// Whether something waits for the link, by the newest round-trip time.
+    queued: bool,
 }
 
 /// What the link delivers while it is full, bit/s.
@@ -145,12 +154,15 @@ impl Sensing {
     pub fn on_report(&mut self, now: Instant, outcome: &Outcome, shortest: Option<Duration>) {
         let trips = outcome.rtt.zip(shortest);
         let queued = trips.is_some_and(|(rtt, shortest)| rtt > shortest * 5 / 4 + QUEUED);
+        if trips.is_some() {
+            self.queued = queued;
+        }
         // What is lost behind a queue is what was too much, and no fault of the link.
         let faults = if queued { 0 } else { outcome.lost };
         self.loss.on_report(now, outcome.confirmed, outcome.late, faults);
         let Some(sample) = outcome.delivery else { return };
         let load = match queued {
-            _ if sample.window_limited && !outcome.opening => Load::Full,
+            _ if sample.held_back && !outcome.opening => Load::Full,
             true if outcome.lost > 0 => Load::Full,
             true => Load::Queued,
             false => Load::Free,
@@ -160,7 +172,7 @@ impl Sensing {
 
     /// A report gave a sample of the rate of delivery.
     fn on_delivery(&mut self, now: Instant, sample: &DeliverySample, load: Load) {
-        let (rate, limited) = (sample.rate(), sample.window_limited || load == Load::Full);
+        let (rate, limited) = (sample.rate(), sample.held_back || load == Load::Full);
         self.raw = Some(rate);
         self.turn(now);
         if limited {
@@ -172,8 +184,7 @@ impl Sensing {
         }
         self.limit.on_sample(now, as_f64(rate), load, self.capacity().map(as_f64));
         let kilobytes = kilobytes(rate);
-        if sample.window_limited || self.throughput.estimate().is_none_or(|known| kilobytes > known)
-        {
+        if sample.held_back || self.throughput.estimate().is_none_or(|known| kilobytes > known) {
             self.throughput.on_sample(now, kilobytes);
         }
     }
@@ -204,6 +215,18 @@ impl Sensing {
     pub fn available(&self) -> Option<Bitrate> {
         let left = left(self.capacity(), self.others.filtered);
         smaller(left, self.limit.filtered.map(bitrate))
+    }
+
+    /// How fast to send so that others have what they take of the rate that was told: what they leave, and [`DRAINING`]
+    /// of it while something waits for the link. A rise is believed at once. A little is ours in any case, so that the
+    /// link stays known.
+    #[must_use]
+    pub fn yielding_rate(&self) -> Option<Bitrate> {
+        let told = self.told?;
+        let others = self.others.raw.into_iter().chain(self.others.filtered).fold(0.0, f64::max);
+        let left = (as_f64(told) - others).max(0.0);
+        let rate = if self.queued { DRAINING * left } else { left };
+        Some(bitrate(rate.max(as_f64(told) / LEAST_LEFT)))
     }
 
     /// Filtered throughput, kB/s.
@@ -305,9 +328,9 @@ fn share(part: u64, whole: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn sample(mbit: u64, window_limited: bool) -> DeliverySample {
+    fn sample(mbit: u64, held_back: bool) -> DeliverySample {
         let interval = Duration::from_millis(100);
-        DeliverySample { bytes: mbit * 12_500, interval, window_limited }
+        DeliverySample { bytes: mbit * 12_500, interval, held_back }
     }
 
     fn rate(mbit: u64) -> Option<Bitrate> {
@@ -430,6 +453,27 @@ mod tests {
         assert_eq!(told.others, Reading { raw: rate(3), filtered: rate(3) });
         sensing.on_others(Bitrate::from_bps(u64::MAX));
         assert_eq!(sensing.available(), rate(0), "never less than nothing");
+    }
+
+    #[test]
+    fn who_yields_sends_what_others_leave_of_a_told_rate_and_less_behind_a_queue() {
+        let mut sensing = Sensing::default();
+        assert_eq!(sensing.yielding_rate(), None, "nothing was told");
+        sensing.on_rate_told(rate(20));
+        assert_eq!(sensing.yielding_rate(), rate(20));
+        // A rise is believed at once, a fall by halves.
+        for (others, expected) in [(4, 16), (12, 8), (4, 14), (50, 1)] {
+            sensing.on_others(Bitrate::from_mbps(others));
+            assert_eq!(sensing.yielding_rate(), rate(expected), "others {others}");
+        }
+        let mut sensing = Sensing::default();
+        sensing.on_rate_told(rate(20));
+        let ms = Duration::from_millis;
+        for (rtt, expected) in [(60, rate(5)), (34, rate(20))] {
+            let outcome = Outcome { confirmed: 1, rtt: Some(ms(rtt)), ..Default::default() };
+            sensing.on_report(Instant::ZERO, &outcome, Some(ms(20)));
+            assert_eq!(sensing.yielding_rate(), expected, "after {rtt} ms of 20");
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct Sent {
     pub eliciting: bool,
     /// Whether more packets were waiting than the window let out.
     pub window_limited: bool,
+    /// Whether its link had been kept as busy as its pacing lets it be.
+    pub paced: bool,
     /// The caller's note of what it carried.
     pub tag: u64,
 }

@@ -67,7 +67,8 @@ impl Tunnel {
         let link = &mut self.links[at];
         let report = link.receiver.poll_report(now);
         let mark = link.mark_at(self.next_global).is_some_and(|at| at <= now);
-        if !link.pending.any() && report.is_none() && !mark {
+        let others = link.pending.others.is_some() && self.usage.is_on(now);
+        if !link.pending.any() && report.is_none() && !mark && !others {
             return true;
         }
         if report.is_some()

@@ -90,6 +90,11 @@ impl Usage {
         }
         self.last_packet = now;
     }
+
+    /// Whether it carries packets now.
+    pub(super) fn is_on(self, now: Instant) -> bool {
+        now.since(self.last_packet) < SENSE_INTERVAL
+    }
 }
 
 /// The states of a link.
@@ -364,12 +369,18 @@ impl Link {
         self.duty = duty;
     }
 
-    /// How fast this end may send on it, if that is bounded: what the controller says, and the owner.
+    /// How fast this end may send on it, if that is bounded: what the path carries, and the owner allows.
     pub(super) fn pace(&self) -> Option<Bitrate> {
-        match (self.sender.pacing_rate(), self.most) {
+        match (self.path_rate(), self.most) {
             (Some(rate), Some(most)) => Some(rate.min(most)),
             (rate, most) => rate.or(most),
         }
+    }
+
+    /// As the controller says, else no faster than the link was told to carry, or than others leave of that where the
+    /// scheduler yields to them: a queue that never fills loses nothing.
+    fn path_rate(&self) -> Option<Bitrate> {
+        self.sender.pacing_rate().or(self.share.pace).or(self.terms.rate)
     }
 
     /// What it carries, if that is told, and no more than this end may send.
@@ -578,23 +589,31 @@ impl Link {
     /// Has the peer told what others receive here; of silence only as often as its filter needs to forget them.
     pub(super) fn tell_others(&mut self, rate: Bitrate) {
         let kbps = u32::try_from(rate.as_bps() / 1000).unwrap_or(u32::MAX);
-        self.silences = if kbps > 0 { SILENCES } else { self.silences.saturating_sub(1) };
+        self.silences = match self.pending.others {
+            _ if kbps > 0 => SILENCES,
+            None => self.silences.saturating_sub(1),
+            Some(_) => self.silences,
+        };
         self.pending.others = (self.silences > 0).then_some(kbps);
     }
 
-    /// Whether the window or the pacing limits this sender, for a datagram about to be sent: the window was full
-    /// within the last window of datagrams (RFC 7661 §4.1), or the pacing has not paused for a round trip.
-    pub(super) fn is_limited(&mut self, now: Instant) -> bool {
+    /// Whether the window limits this sender, for a datagram about to be sent: it was full within the last window of
+    /// datagrams (RFC 7661 §4.1).
+    pub(super) fn is_window_limited(&mut self) -> bool {
         let number = self.sender.next_number();
         if self.sender.room() <= 1 {
             self.limited_at = Some(number);
         }
         let window = u64::from(self.sender.window());
-        let full = self.limited_at.is_some_and(|at| number <= at + window);
+        self.limited_at.is_some_and(|at| number <= at + window)
+    }
+
+    /// Whether the pacing limits it: the link has been busy without a pause for a round trip.
+    pub(super) fn is_paced(&self, now: Instant) -> bool {
         let trip = self.sender.rtt().srtt().map(|srtt| srtt.max(LEAST_BUSY));
         // The owner's bound says nothing of the path.
-        let paced = self.sender.pacing_rate().is_some();
-        full || paced && trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip)
+        let paced = self.path_rate().is_some();
+        paced && trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip)
     }
 
     /// When it is asked how it does: the tunnel has been in use for as long, and nothing on this link shows it.

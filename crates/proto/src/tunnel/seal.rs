@@ -144,7 +144,8 @@ impl Press<'_> {
             header: u8::try_from(header).unwrap_or(u8::MAX),
             in_window: datagram.in_window,
             eliciting: datagram.eliciting,
-            window_limited: datagram.in_window && link.is_limited(now),
+            window_limited: datagram.in_window && link.is_window_limited(),
+            paced: datagram.in_window && link.is_paced(now),
             tag: cargo.tag(),
         };
         let on_wire = size + usize::from(header);

@@ -25,11 +25,13 @@ pub(super) struct Share {
     pub(super) weight: f64,
     pub(super) alpha: Option<f64>,
     pub(super) routes: u64,
+    /// How fast to send, where the scheduler yields to others.
+    pub(super) pace: Option<Bitrate>,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Self { weight: 1.0, alpha: None, routes: u64::MAX }
+        Self { weight: 1.0, alpha: None, routes: u64::MAX, pace: None }
     }
 }
 
@@ -137,6 +139,9 @@ impl Tunnel {
             SchedulerConfig::Natalie(config) => match config.weights {
                 Weights::Told => links.iter().map(|link| link.terms.weight).collect(),
                 Weights::Auto => {
+                    for link in &mut links {
+                        link.share.pace = link.sensing.yielding_rate();
+                    }
                     let standing: ArrayVec<_, MAX_LINKS> =
                         links.iter().map(|l| bandwidth(l)).collect();
                     self.weigher.auto.weigh(&standing)

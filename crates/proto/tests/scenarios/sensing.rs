@@ -159,6 +159,50 @@ fn what_others_receive_beside_the_client_is_told_to_the_proxy_and_left_to_them()
 }
 
 #[test]
+fn others_that_stop_are_forgotten_while_every_report_rides_on_packets() {
+    let config = two_links(natalie(Weights::Auto, WhenFull::Pass), [told(Some(10)); 2]);
+    let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
+    let (links, length) = (lab.client.stats().links, s(6));
+    let up = Stream::at_rate(Towards::Proxy, 2.0, 60, lab.now, length);
+    let mut streams = [filling(5.0, lab.now, length), up];
+    let left = |lab: &TunnelLab| [0, 1].map(|at| lab.proxy.stats().links[at].sensed.others);
+    for (mbit, most) in [(8, 8.0), (0, 0.5)] {
+        for _ in 0..8 {
+            links.iter().for_each(|link| lab.client.tell_others(link.id, mbit * 31_250, ms(250)));
+            let until = lab.now + ms(250);
+            run(&mut lab, &mut streams, until);
+        }
+        for others in left(&lab) {
+            let filtered = others.filtered.map_or(f64::NAN, ropewalk_proto::link::sensing::as_f64);
+            assert_eq!(others.raw, Some(Bitrate::from_mbps(mbit)));
+            assert!(filtered <= most * 1e6, "{mbit} Mbit/s: {others:?}");
+        }
+    }
+}
+
+/// A window that grew without limit behind the pacing would not hold back anything when the link becomes slower.
+#[test]
+fn a_told_rate_is_kept_to_loses_nothing_and_lets_no_window_outgrow_what_is_in_flight() {
+    for (rate, expected_mbit, loses) in [(Some(10), 10.0, false), (None, 10.0, true)] {
+        let config = two_links(SchedulerConfig::FreeWindow, [told(rate); 2]);
+        let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20)]);
+        let mut streams = [filling(15.0, lab.now, s(20))];
+        let from = lab.now;
+        run(&mut lab, &mut streams, from + s(20));
+        let link = &lab.proxy.stats().links[0];
+        #[expect(clippy::cast_precision_loss, reason = "few bytes")]
+        let mbit = link.on_wire.sent as f64 * 8e-6 / 20.0;
+        println!(
+            "told {rate:?}: {mbit:.2} Mbit/s, lost {}, window {}",
+            link.sender.lost, link.sender.window
+        );
+        assert!((mbit - expected_mbit).abs() < 0.4, "told {rate:?}: {mbit}");
+        assert_eq!(link.sender.lost > 0, loses, "told {rate:?}: {:?}", link.sender);
+        assert!(loses || link.sender.window < 60, "{:?}", link.sender);
+    }
+}
+
+#[test]
 fn what_others_receive_wakes_nobody() {
     let config = TunnelConfig::default();
     let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20)]);

@@ -6,10 +6,24 @@ use crate::link::rtt::MAX_REPORT_DELAY;
 use crate::units::LinkId;
 
 const MS: Duration = Duration::from_millis(1);
-const DATA: Sent =
-    Sent { size: 1000, header: 0, in_window: true, eliciting: true, window_limited: true, tag: 0 };
-const REPORT_ONLY: Sent =
-    Sent { size: 60, header: 0, in_window: false, eliciting: false, window_limited: false, tag: 0 };
+const DATA: Sent = Sent {
+    size: 1000,
+    header: 0,
+    in_window: true,
+    eliciting: true,
+    window_limited: true,
+    paced: false,
+    tag: 0,
+};
+const REPORT_ONLY: Sent = Sent {
+    size: 60,
+    header: 0,
+    in_window: false,
+    eliciting: false,
+    window_limited: false,
+    paced: false,
+    tag: 0,
+};
 
 fn at(millis: u64) -> Instant {
     Instant::from_millis(1_000 + millis)
