@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
-    FlowTableStatus, LinkStatus, PacketTraffic, ProxyStatus, Role, SensedStatus, ShareStatus,
-    SpendingStatus, StatusReport, TunnelState, TunnelStatus,
+    AllowanceStatus, FlowTableStatus, LinkStatus, PacketTraffic, ProxyStatus, Role, SensedStatus,
+    ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
 };
 use ropewalk_control::config::scheduler::LinkTerms;
 
@@ -327,6 +327,16 @@ fn path(page: &mut Page, link: &LinkStatus) {
         facts.push(format!("interface {interface}"));
     }
     facts.extend(link.backup.map(|duty| format!("backup, {duty}")));
+    if let Some(allowance) = &link.allowance {
+        let AllowanceStatus { bytes: all, used, until, stop, .. } = allowance;
+        let percent = u128::from(*used) * 100 / u128::from(*all).max(1);
+        facts.push(format!(
+            "{} ({percent} %) of its {} used until {until}{}",
+            bytes(*used),
+            bytes(*all),
+            if *stop { ", then not used" } else { "" }
+        ));
+    }
     for (most, way) in [(link.max_up_bps, "up"), (link.max_down_bps, "down")] {
         facts.extend(most.map(|most| format!("at most {} Mbit/s {way}", megabits(most))));
     }

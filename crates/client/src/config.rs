@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use ropewalk_control::config::scheduler::{Direction, Rate};
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
-use ropewalk_control::config::value::{OneOrMany, Parsed};
+use ropewalk_control::config::value::{DataSize, OneOrMany, Parsed, absolute};
 use ropewalk_control::config::{
     ConfigError, ConfigFile, ControlConfig, HostPort, InterfaceName, Keepalive, Mtu, NamePattern,
     Source, TunnelConfig,
@@ -51,7 +51,12 @@ pub struct Config {
     pub tunnel: TunnelConfig,
     /// The socket for `ropewalk status`.
     pub control: ControlConfig,
+    /// The file in which the counts of allowances survive a restart.
+    pub counters_file: PathBuf,
 }
+
+/// Where the counts are where nothing is said: beside nothing of the proxy's, which may run as another user.
+const COUNTERS_FILE: &str = "/var/lib/ropewalk-client/counters.json";
 
 /// The other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +159,28 @@ pub struct LinkConfig {
     pub max_up: Option<Rate>,
     /// Most that the proxy sends on it.
     pub max_down: Option<Rate>,
+    /// How much it may carry in a month.
+    pub allowance: Option<Allowance>,
+}
+
+/// How much a link may carry in a month, both ways, with IP and UDP headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Bytes; never zero.
+    pub bytes: u64,
+    /// The day of the month on which it begins anew, 1 to 31; in a shorter month its last.
+    pub reset_day: u8,
+    /// Whether the link is not used any more when it is used up.
+    pub stop: bool,
+}
+
+impl Allowance {
+    /// Of this many bytes the share, in percent, rounded down.
+    #[must_use]
+    pub fn used_percent(&self, bytes: u64) -> u64 {
+        let percent = u128::from(bytes) * 100 / u128::from(self.bytes.max(1));
+        u64::try_from(percent).unwrap_or(u64::MAX)
+    }
 }
 
 /// When a link carries packets.
@@ -168,8 +195,16 @@ pub enum Priority {
 }
 
 impl ConfigFile for Config {
-    const TOP_KEYS: &'static [&'static str] =
-        &["proxy", "tun", "links", "include_interfaces", "exclude_interfaces", "keepalive", "link"];
+    const TOP_KEYS: &'static [&'static str] = &[
+        "proxy",
+        "tun",
+        "links",
+        "include_interfaces",
+        "exclude_interfaces",
+        "keepalive",
+        "counters_file",
+        "link",
+    ];
 
     fn parse(source: &Source) -> Result<Self, ConfigError> {
         source.raw::<File>()?.resolve(source)
@@ -188,6 +223,7 @@ struct File {
     include_interfaces: Option<Spanned<OneOrMany<NamePattern>>>,
     exclude_interfaces: Option<Spanned<OneOrMany<NamePattern>>>,
     keepalive: Option<Parsed<Keepalive>>,
+    counters_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     link: Vec<Spanned<LinkFile>>,
     #[serde(default)]
@@ -228,6 +264,33 @@ struct LinkFile {
     priority: Priority,
     max_up: Option<Parsed<Rate>>,
     max_down: Option<Parsed<Rate>>,
+    allowance: Option<AllowanceFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AllowanceFile {
+    bytes: Parsed<DataSize>,
+    reset_day: Option<Spanned<i64>>,
+    #[serde(default)]
+    stop: bool,
+}
+
+impl AllowanceFile {
+    fn resolve(&self, source: &Source) -> Result<Allowance, ConfigError> {
+        let Parsed(DataSize(bytes)) = self.bytes;
+        let reset_day = match &self.reset_day {
+            None => 1,
+            Some(day) => match u8::try_from(*day.get_ref()) {
+                Ok(day @ 1..=31) => day,
+                _ => {
+                    let message = format!("{} is no day of a month: write 1 to 31", day.get_ref());
+                    return Err(source.error(day.span(), &message));
+                }
+            },
+        };
+        Ok(Allowance { bytes, reset_day, stop: self.stop })
+    }
 }
 
 impl File {
@@ -257,6 +320,14 @@ impl File {
             links,
             tunnel,
             control: self.control.resolve(source, ropewalk_control::CLIENT_SOCKET)?,
+            counters_file: match self.counters_file {
+                None => PathBuf::from(COUNTERS_FILE),
+                Some(path) => {
+                    absolute(path.get_ref())
+                        .map_err(|message| source.error(path.span(), &message))?;
+                    path.into_inner()
+                }
+            },
         })
     }
 }
@@ -385,6 +456,7 @@ fn resolve_links(
             priority: file.priority,
             max_up: file.max_up.map(|Parsed(rate)| rate),
             max_down: file.max_down.map(|Parsed(rate)| rate),
+            allowance: file.allowance.as_ref().map(|file| file.resolve(source)).transpose()?,
         });
     }
     if select == Select::Listed && listed.iter().all(|link| !link.enabled) {

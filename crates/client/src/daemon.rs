@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use ipnet::IpNet;
+use jiff::civil::Date;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport, TunnelState};
 use ropewalk_control::config::scheduler::Direction;
@@ -37,10 +38,11 @@ use ropewalk_proto::tunnel::PathRow;
 use ropewalk_proto::wire::frame::CloseReason;
 use tokio::sync::{mpsc, watch};
 
+use crate::allowance::{self, Allowances, Counts, Line};
 use crate::config::Config;
 use crate::core;
 use crate::host::TunDesired;
-use crate::links::{Hands, Links, decide};
+use crate::links::{Hands, Links, Obstacle, decide};
 use crate::network::{News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
@@ -54,6 +56,12 @@ pub(crate) const FIRST_MTU: u16 = Mtu::MIN;
 /// the reason is gone.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
+/// How often allowances are counted while packets go: a link that must stop carries at most a second too much.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// And while none go: an allowance that begins anew is noticed so late.
+const CALENDAR_INTERVAL: Duration = Duration::from_secs(60);
+
 /// What other tasks ask of the loop.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -63,6 +71,8 @@ pub(crate) enum Command {
     Network(News),
     /// Where the proxy is.
     Resolved(Resolved),
+    /// The counts of allowances were written, or why they could not be.
+    Counters(Option<String>),
     /// Send what waits, say goodbye, and end.
     Stop,
 }
@@ -83,6 +93,18 @@ pub(crate) struct Daemon {
     held: Held,
     rates: Rates<status::Key>,
     others: Others,
+    allowances: Allowances,
+    /// When they are counted next.
+    allowances_at: Instant,
+    /// What there is to be warned of, and which line each link had crossed at the last count.
+    allowance_warnings: Vec<String>,
+    warned: BTreeMap<String, Line>,
+    /// Links that may carry no more, until when.
+    stopped: BTreeMap<String, Date>,
+    /// Where the counts go to survive.
+    counts: watch::Sender<Counts>,
+    /// Why they may not.
+    counts_trouble: Option<String>,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -109,13 +131,18 @@ pub(crate) struct Setup {
     pub(crate) wanted: watch::Sender<Wanted>,
     /// Asks for another look-up.
     pub(crate) look_up: mpsc::Sender<()>,
+    /// What the links with an allowance carried before; gets what they carry.
+    pub(crate) counts: watch::Sender<Counts>,
+    /// Why that is not known.
+    pub(crate) counts_trouble: Option<String>,
 }
 
 impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { config, clock, seed, rng, wanted, look_up } = setup;
+        let Setup { config, clock, seed, rng, wanted, look_up, counts, counts_trouble } = setup;
         let now = clock.now();
+        let known = counts.borrow().clone();
         Self {
             client: Client::new(now, core::client_config(&config, clock), seed),
             config,
@@ -129,6 +156,13 @@ impl Daemon {
             held: Held::default(),
             rates: Rates::new(now),
             others: Others::new(now),
+            allowances: Allowances::new(known),
+            allowances_at: now,
+            allowance_warnings: Vec::new(),
+            warned: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            counts,
+            counts_trouble,
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -168,10 +202,50 @@ impl Daemon {
         self.relink(now, io);
     }
 
+    /// Counts what the links carried of their allowances, and stops those that may carry no more.
+    fn count_allowances(&mut self, now: Instant, io: &mut Io<'_>) {
+        self.allowances_at = now + COUNT_INTERVAL;
+        if self.allowances.is_empty() {
+            return;
+        }
+        let ledger = self.client.stats().ledger;
+        let today = allowance::today(io.clock.unix_time());
+        for link in self.allowances.count(today, |link| ledger.of(link).bytes()) {
+            tracing::info!(link, "the allowance begins anew");
+        }
+        let warnings = self.allowances.warnings();
+        self.allowance_warnings = warnings.values().map(|(_, text)| text.clone()).collect();
+        for (link, (line, text)) in &warnings {
+            if self.warned.get(link) != Some(line) {
+                tracing::warn!("{text}");
+            }
+        }
+        self.warned = warnings.into_iter().map(|(link, (line, _))| (link, line)).collect();
+        let counts = self.allowances.counts();
+        self.counts.send_if_modified(|kept| {
+            let changed = kept != counts;
+            kept.clone_from(counts);
+            changed
+        });
+        let stopped = self.allowances.stopped();
+        if stopped != self.stopped {
+            self.stopped = stopped;
+            self.relink(now, io);
+        }
+    }
+
     /// Makes the links what config, host and proxy say.
     fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
         let links = &self.config.links;
-        let decisions = decide(links, &self.news.seats, &self.resolved.addresses);
+        let mut decisions = decide(links, &self.news.seats, &self.resolved.addresses);
+        for decision in &mut decisions {
+            if let Some(allowance) = decision.allowance {
+                self.allowances.set(&decision.name, allowance);
+            }
+            if let (Ok(_), Some(until)) = (&decision.wish, self.stopped.get(&decision.name)) {
+                decision.wish = Err(Obstacle::UsedUp(*until));
+            }
+        }
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
         let mut hands = Hands { sockets, client, sink: &mut self.held };
         let done = self.links.reconcile(now, decisions, &mut hands);
@@ -360,6 +434,7 @@ impl Daemon {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
         warnings.extend(self.news.unknown_interfaces(|_| true));
+        warnings.extend(self.allowance_warnings.iter().chain(&self.counts_trouble).cloned());
         warnings.extend(self.displaced.clone());
         let is_there = |pattern: &NamePattern| {
             self.news.seats.iter().any(|seat| pattern.matches(&seat.interface))
@@ -381,6 +456,7 @@ impl Daemon {
             keys_since: self.keys_since,
             config: &self.config,
             links: &self.links,
+            allowances: &self.allowances,
             state: self.client.state(),
             routed: self.is_routed(),
             stats: &stats,
@@ -406,6 +482,12 @@ impl Role for Daemon {
             }
             Command::Network(news) => self.on_network(now, news, io),
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
+            Command::Counters(trouble) => {
+                if let Some(trouble) = &trouble {
+                    tracing::warn!("{trouble}");
+                }
+                self.counts_trouble = trouble;
+            }
             Command::Stop => {
                 self.client.close(now);
                 self.stopping = true;
@@ -457,7 +539,10 @@ impl Role for Daemon {
         let at_once = !self.held.0.is_empty() || self.has_ended();
         let at_once = at_once.then_some(Instant::ZERO);
         let own = earliest(self.reopen_at, self.patience.poll_timeout());
-        earliest(at_once, earliest(own, self.client.poll_timeout()))
+        // While nothing goes, only the calendar moves.
+        let calendar =
+            (!self.allowances.is_empty()).then(|| self.allowances_at + CALENDAR_INTERVAL);
+        earliest(at_once, earliest(earliest(own, calendar), self.client.poll_timeout()))
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
@@ -475,6 +560,9 @@ impl Role for Daemon {
             self.rates.sample(now, status::totals(&self.client.stats()));
         }
         self.others.count(now, &self.links, &mut self.client);
+        if self.allowances_at <= now || self.has_ended() {
+            self.count_allowances(now, io);
+        }
         if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

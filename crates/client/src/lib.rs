@@ -7,6 +7,7 @@
 //! | `daemon` | the role in the event loop: commands in, events out |
 //! | `links` | which interfaces are links now; their sockets |
 //! | `others` | what others send and receive on the links' interfaces |
+//! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
@@ -23,7 +24,11 @@ pub mod interfaces;
 pub mod routes;
 
 #[cfg(target_os = "linux")]
+mod allowance;
+#[cfg(target_os = "linux")]
 mod core;
+#[cfg(target_os = "linux")]
+mod counters;
 #[cfg(target_os = "linux")]
 mod daemon;
 #[cfg(target_os = "linux")]

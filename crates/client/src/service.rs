@@ -26,6 +26,7 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::Config;
+use crate::counters::{self, Keeper};
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
 use crate::network::{Network, Wanted};
 use crate::resolve::Resolver;
@@ -49,6 +50,9 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     result
 }
 
+/// How long the last counts of allowances may take to be written.
+const KEEPER_TIME: Duration = Duration::from_secs(2);
+
 async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> anyhow::Result<()> {
     // First, so that a signal during the start ends it cleanly too.
     let stop = StopSignals::listen(&[SignalKind::terminate(), SignalKind::interrupt()])?;
@@ -68,7 +72,20 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
         daemon: commands.clone(),
         rng: SmallRng::from_seed(service::seed()?),
     };
+    let (known, counts_trouble) = counters::load(&config.counters_file);
+    if let Some(trouble) = &counts_trouble {
+        tracing::warn!("{trouble}");
+    }
+    let (counts, to_keeper) = watch::channel(known);
+    let has_allowances = config.links.listed.iter().any(|link| link.allowance.is_some());
+    let keeper = has_allowances.then(|| Keeper {
+        path: config.counters_file.clone(),
+        counts: to_keeper,
+        daemon: commands.clone(),
+    });
     let setup = Setup {
+        counts,
+        counts_trouble,
         config,
         clock,
         seed: service::seed()?,
@@ -83,6 +100,8 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     // From here on nothing returns early: the network is to be left as it was.
     let (stop_network, stopped) = oneshot::channel();
     let network = tokio::spawn(network.run(stopped));
+    let (stop_keeper, keeper_stopped) = oneshot::channel();
+    let keeper = keeper.map(|keeper| tokio::spawn(keeper.run(keeper_stopped)));
     tokio::spawn(resolver.run());
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
     tokio::spawn(stop.forward(commands.clone(), Command::Stop));
@@ -94,6 +113,11 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     // The TUN first: packets have the host's own way again before the rules are gone one by one.
     drop(driver);
     drop(stop_network);
+    drop(stop_keeper);
+    if let Some(keeper) = keeper {
+        // A disk that hangs must not keep the network from being as before.
+        let _ = tokio::time::timeout(KEEPER_TIME, keeper).await;
+    }
     let removed = match tokio::time::timeout(END_TIME, network).await {
         Ok(Ok(removed)) => removed,
         Ok(Err(panicked)) => Err(panicked.into()),

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use ropewalk_control::api::{
-    LinkState, LinkStatus, Role, STATUS_VERSION, SessionStatus, StatusReport, TunnelState,
-    TunnelStatus,
+    AllowanceStatus, LinkState, LinkStatus, Role, STATUS_VERSION, SessionStatus, StatusReport,
+    TunnelState, TunnelStatus,
 };
 use ropewalk_daemon::rates::{Bytes, Span};
 use ropewalk_daemon::shown;
@@ -21,6 +21,7 @@ use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats, Traffic};
 
+use crate::allowance::Allowances;
 use crate::config::Config;
 use crate::links::{Link, Links, Obstacle};
 
@@ -39,6 +40,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) config: &'a Config,
     /// The interfaces.
     pub(crate) links: &'a Links,
+    /// What they may carry.
+    pub(crate) allowances: &'a Allowances,
     /// The core.
     pub(crate) state: ClientState,
     /// Whether packets find their way into the tunnel.
@@ -195,6 +198,13 @@ fn status_of(
     let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
     let (up_bps, down_bps) = facts.span.of(&link.key(), bytes(sent, received));
     let (name, scheduling) = (&link.decision.name, &facts.config.tunnel.scheduling);
+    let allowance = facts.allowances.of(name).map(|(allowance, count, until)| AllowanceStatus {
+        bytes: allowance.bytes,
+        used: count.bytes,
+        since: count.since.to_string(),
+        until: until.to_string(),
+        stop: allowance.stop,
+    });
     let all = facts.stats.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.links);
     let facts = LinkFacts {
         name: name.clone(),
@@ -206,6 +216,7 @@ fn status_of(
         up: status::datagrams(up_bps, sent),
         down: status::datagrams(down_bps, received),
         told: shown::told(scheduling, name),
+        allowance,
         share: core.and_then(|core| shown::share(scheduling.scheduler, core, all)),
     };
     status::link(facts, core)

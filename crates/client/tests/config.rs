@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropewalk_client::config::{Config, Priority, Select};
+use ropewalk_client::config::{Allowance, Config, Priority, Select};
 use ropewalk_control::config::scheduler::Rate;
 use ropewalk_control::config::{
     ConfigFile as _, Controller, Keepalive, KeyFiles, Mtu, Source, WhenClosed,
@@ -73,7 +73,8 @@ fn every_key_that_the_sample_only_mentions_exists() {
         .replace("# metered = false", "metered = true")
         .replace("# enabled", "enabled")
         .replace("# priority = \"always\"", "priority = \"backup\"")
-        .replace("# max_", "max_");
+        .replace("# max_", "max_")
+        .replace("# allowance", "allowance");
     let config = parse(&link).unwrap();
     assert_eq!(config.links.select, Select::Auto);
     assert_eq!(config.links.listed[0].name, "wlan");
@@ -82,6 +83,8 @@ fn every_key_that_the_sample_only_mentions_exists() {
     assert!(config.links.listed[0].metered);
     assert_eq!(config.links.listed[0].priority, Priority::Backup);
     assert_eq!(config.links.listed[0].max_down, Some(Rate(20_000_000)));
+    let allowance = Allowance { bytes: 50_000_000_000, reset_day: 1, stop: false };
+    assert_eq!(config.links.listed[0].allowance, Some(allowance));
 }
 
 #[test]
@@ -331,6 +334,26 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", ""),
         ("[[link]]\nname = \"a\"", "5:1: missing key `interface`", ""),
         ("[[link]]\ninterface = \"a\"\nenabled = false", "no link is enabled", ""),
+        (
+            "[[link]]\ninterface = \"a\"\nallowance = { bytes = \"50 gigs\" }",
+            "7:23: `gigs` is no unit of data here: write an amount of data with its unit",
+            "\"50 GB\"",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\nallowance = { bytes = \"50 Gbit\" }",
+            "7:23: `50 Gbit` means bits",
+            "",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\nallowance = { bytes = 50 }",
+            "7:23: invalid type: integer `50`",
+            "",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\nallowance = { bytes = \"5 GB\", reset_day = 32 }",
+            "7:43: 32 is no day of a month",
+            "",
+        ),
         (
             "[[link]]\ninterface = \"a\"\npriority = \"bakup\"",
             "7:12: unknown value `bakup`",

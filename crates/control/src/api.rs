@@ -352,6 +352,9 @@ pub struct LinkStatus {
     /// Whether it is kept back, and what it does now for what this end sends; absent for a link that is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupDuty>,
+    /// How much it may carry in a month, on a client whose config says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowance: Option<AllowanceStatus>,
     /// Most that the client sends on it, where that is bounded; on a proxy absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_up_bps: Option<f64>,
@@ -368,6 +371,21 @@ pub struct LinkStatus {
     /// What this end senses of it, in the direction in which it sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensed: Option<SensedStatus>,
+}
+
+/// A link's monthly allowance: bytes both ways, with IP and UDP headers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowanceStatus {
+    /// How much it is.
+    pub bytes: u64,
+    /// How much of it is used.
+    pub used: u64,
+    /// The first day of the count, such as `2026-11-01`.
+    pub since: String,
+    /// The day on which it begins anew.
+    pub until: String,
+    /// Whether the link is not used any more when it is used up.
+    pub stop: bool,
 }
 
 /// What a backup does for the packets that an end sends.

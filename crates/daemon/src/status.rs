@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ropewalk_control::api::{
-    BackupDuty, DaemonStatus, DatagramTraffic, LinkState, LinkStatus, PacketTraffic, PolicyStatus,
-    QueueStatus, ResequencerStatus, Role, SessionStatus, ShareStatus,
+    AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LinkState, LinkStatus,
+    PacketTraffic, PolicyStatus, QueueStatus, ResequencerStatus, Role, SessionStatus, ShareStatus,
 };
 use ropewalk_control::config::scheduler::LinkTerms;
 use ropewalk_control::config::{Scheduling, TunnelConfig};
@@ -118,6 +118,8 @@ pub struct LinkFacts {
     pub down: DatagramTraffic,
     /// What is said of it.
     pub told: Option<LinkTerms>,
+    /// How much it may carry in a month.
+    pub allowance: Option<AllowanceStatus>,
     /// What the scheduler makes of it.
     pub share: Option<ShareStatus>,
 }
@@ -158,6 +160,7 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         }),
         max_up_bps: core.and_then(|core| core.wishes.most_up).map(as_f64),
         max_down_bps: core.and_then(|core| core.wishes.most_down).map(as_f64),
+        allowance: facts.allowance,
         told: facts.told,
         share: facts.share,
         sensed: core.map(|core| shown::sensed(&core.sensed)),
@@ -212,6 +215,7 @@ mod tests {
             up: datagrams(8.0, Traffic { datagrams: 3, bytes: 300 }),
             down: DatagramTraffic::default(),
             told: None,
+            allowance: None,
             share: None,
         };
         let shown = link(facts, None);

@@ -11,14 +11,13 @@
 //! leases would give clients other addresses without a word.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{DirBuilder, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use ipnet::{IpNet, Ipv6Net};
 use ropewalk_control::keys::PublicKey;
+use ropewalk_daemon::file;
 use serde::{Deserialize, Serialize};
 
 use crate::config::PeerConfig;
@@ -240,7 +239,7 @@ impl Leases {
             .collect();
         let json = serde_json::to_vec_pretty(&LeasesFile { version: FILE_VERSION, leases })
             .map_err(io::Error::from);
-        json.and_then(|json| replace(&self.file, &json))
+        json.and_then(|json| file::replace(&self.file, &json))
             .map_err(|source| LeaseError::Write { file: self.file.clone(), source })
     }
 }
@@ -319,18 +318,6 @@ fn read(file: &Path) -> Result<BTreeMap<PublicKey, Lease>, LeaseError> {
         }
     }
     Ok(by_key)
-}
-
-/// Replaces a file as a whole: a crash leaves the old or the new one.
-fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut new = tempfile::NamedTempFile::new_in(folder)?;
-    new.write_all(content)?;
-    new.as_file().sync_all()?;
-    new.persist(file).map_err(|error| error.error)?;
-    // The rename itself is durable only with the folder.
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -174,6 +174,7 @@ fn link(
         local: link.path.local.map(|local| SocketAddr::new(local, facts.config.listen.port())),
         up: status::datagrams(rates.0, up),
         down: status::datagrams(rates.1, down),
+        allowance: None,
         told: shown::told(scheduling, &link.name),
         share: shown::share(scheduling.scheduler, link, &session.tunnel.links),
     };

@@ -54,6 +54,12 @@ fn client(config: &ropewalk_client::Config) -> String {
                 facts.extend(link.gateways.iter().map(|gateway| format!("gateway {gateway}")));
                 facts.extend(link.metered.then(|| "metered".to_owned()));
                 facts.extend((link.priority == Priority::Backup).then(|| "backup".to_owned()));
+                facts.extend(link.allowance.map(|allowance| {
+                    let all = bytesize::ByteSize::b(allowance.bytes).display().si();
+                    let day = allowance.reset_day;
+                    let stop = if allowance.stop { ", then stopped" } else { "" };
+                    format!("{all} a month from day {day}{stop}")
+                }));
                 facts.extend(link.max_up.map(|rate| format!("at most {rate} up")));
                 facts.extend(link.max_down.map(|rate| format!("at most {rate} down")));
             } else {

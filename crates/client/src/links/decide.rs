@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | is listed and has a way out | a link, whatever kind of device it is |
 //! | is listed with `enabled = false` | switched off |
+//! | would be a link, and its allowance is used up | down until that begins anew |
 //! | is listed and has no way out | down, with the reason; taken up when that changes |
 //! | is meant by a listed pattern, and not excluded | the same, once it is there |
 //! | is not listed, `links = "auto"`, has a default route, is no tunnel and not excluded | a link |
@@ -16,12 +17,13 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use jiff::civil::Date;
 use ropewalk_control::config::Keepalive;
 use ropewalk_control::config::scheduler::Rate;
 use ropewalk_proto::config::{MAX_PATHS, Wishes};
 use ropewalk_proto::units::Bitrate;
 
-use crate::config::{LinkConfig, LinksConfig, Priority, Select};
+use crate::config::{Allowance, LinkConfig, LinksConfig, Priority, Select};
 use crate::host::{Choice, Listed, NoWay, Ways};
 
 /// An interface that is, or could be, a link, with the number that stays with it.
@@ -47,6 +49,8 @@ pub(crate) struct Decision {
     pub(crate) metered: bool,
     /// When it carries packets, and how many at most.
     pub(crate) wishes: Wishes,
+    /// How much it may carry in a month.
+    pub(crate) allowance: Option<Allowance>,
     /// How it is used, or why not.
     pub(crate) wish: Result<Wish, Obstacle>,
 }
@@ -91,6 +95,8 @@ pub(crate) enum Obstacle {
     Unresolved,
     /// The proxy has no address of the families that this interface has.
     NoFamily,
+    /// Its allowance is used up, and begins anew on this day.
+    UsedUp(Date),
 }
 
 impl fmt::Display for Obstacle {
@@ -100,6 +106,7 @@ impl fmt::Display for Obstacle {
             Self::NotChosen => f.write_str("no default route by this interface"),
             Self::NoWay(why) => why.fmt(f),
             Self::Unresolved => f.write_str("the proxy's address is not known yet"),
+            Self::UsedUp(until) => write!(f, "its allowance is used up until {until}"),
             Self::NoFamily => {
                 f.write_str("the proxy has no address of the family (IPv4, IPv6) used here")
             }
@@ -136,6 +143,7 @@ pub(crate) fn decide(config: &LinksConfig, seats: &[Seat], proxy: &[SocketAddr])
             keepalive: said.map_or(config.keepalive, |said| said.keepalive),
             metered: said.is_some_and(|said| said.metered),
             wishes: said.map(wishes).unwrap_or_default(),
+            allowance: said.and_then(|said| said.allowance),
             wish: wish(seat, proxy),
         }
     });
@@ -156,6 +164,7 @@ fn decide_named(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Deci
         keepalive: link.keepalive,
         metered: link.metered,
         wishes: wishes(link),
+        allowance: link.allowance,
         wish,
     }
 }
@@ -217,6 +226,7 @@ mod tests {
             priority: Priority::Always,
             max_up: None,
             max_down: None,
+            allowance: None,
         }
     }
 

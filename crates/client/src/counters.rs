@@ -1,0 +1,173 @@
+//! The file in which the counts of allowances survive a restart, and the task that writes it.
+//!
+//! It is written at most once a minute, and at the end: a crash costs a minute of counting. What cannot be written is
+//! told and tried again; counting goes on, and so does the tunnel. A damaged file is put aside, not overwritten.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ropewalk_daemon::file;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::allowance::Counts;
+use crate::daemon::Command;
+
+/// The version of the file.
+const VERSION: u32 = 1;
+
+/// A file of the most links with the longest names is a tenth of this.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Shortest time between two writes.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+#[derive(Serialize, Deserialize)]
+struct CountersFile {
+    version: u32,
+    links: Counts,
+}
+
+/// The counts of the run before; where they cannot be read, none, and why, for people.
+pub(crate) fn load(path: &Path) -> (Counts, Option<String>) {
+    let trouble = match read(path) {
+        Ok(counts) => return (counts, None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return (Counts::new(), None),
+        Err(error) => error,
+    };
+    let aside = path.with_extension("damaged");
+    let path = path.display();
+    let begins = "the allowances of this month are counted from zero";
+    let text = match std::fs::rename(path.to_string(), &aside) {
+        Ok(()) => {
+            format!(
+                "cannot read {path}: {trouble}; {begins}. It was put aside as {}",
+                aside.display()
+            )
+        }
+        Err(_) => format!("cannot read {path}: {trouble}; {begins}"),
+    };
+    (Counts::new(), Some(text))
+}
+
+fn read(path: &Path) -> io::Result<Counts> {
+    if std::fs::metadata(path)?.len() > MAX_BYTES {
+        return Err(io::Error::other(format!("it is longer than {MAX_BYTES} bytes")));
+    }
+    let file: CountersFile = serde_json::from_slice(&std::fs::read(path)?)?;
+    if file.version != VERSION {
+        return Err(io::Error::other(format!("version {} is not {VERSION}", file.version)));
+    }
+    Ok(file.links)
+}
+
+fn write(path: &Path, links: Counts) -> anyhow::Result<()> {
+    let json = serde_json::to_vec_pretty(&CountersFile { version: VERSION, links })?;
+    let what = || format!("cannot write the counts of allowances to {}", path.display());
+    file::replace(path, &json).with_context(what)
+}
+
+/// Writes the counts whenever they changed.
+pub(crate) struct Keeper {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The counts as they are now; closed at the end.
+    pub(crate) counts: watch::Receiver<Counts>,
+    /// Told of trouble, and of its end.
+    pub(crate) daemon: mpsc::Sender<Command>,
+}
+
+impl Keeper {
+    /// Runs until told to stop (or forgotten), then writes a last time.
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut kept = None;
+        let mut known = None;
+        loop {
+            let ends = stop.try_recv() != Err(oneshot::error::TryRecvError::Empty);
+            let counts = self.counts.borrow_and_update().clone();
+            if kept.as_ref() != Some(&counts) {
+                let trouble = self.write(counts.clone()).await;
+                kept = trouble.is_none().then_some(counts);
+                if known != trouble && !ends {
+                    // A daemon that is ending does not listen.
+                    let _ = self.daemon.send(Command::Counters(trouble.clone())).await;
+                }
+                known = trouble;
+            }
+            if ends {
+                return;
+            }
+            // What failed is tried again then, too.
+            let _ = tokio::time::timeout(INTERVAL, &mut stop).await;
+        }
+    }
+
+    /// Returns why it was not possible.
+    async fn write(&self, counts: Counts) -> Option<String> {
+        let path = self.path.clone();
+        match tokio::task::spawn_blocking(move || write(&path, counts)).await {
+            Ok(written) => written.err().map(|error| format!("{error:#}; counting goes on")),
+            Err(panicked) => Some(panicked.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allowance::Count;
+    use jiff::civil::date;
+
+    fn counts(bytes: u64) -> Counts {
+        [("lte".to_owned(), Count { since: date(2026, 11, 1), bytes })].into()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_what_is_damaged_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/counters.json");
+        assert_eq!(load(&path), (Counts::new(), None));
+        write(&path, counts(7)).unwrap();
+        assert_eq!(load(&path), (counts(7), None));
+        let whole = std::fs::read(&path).unwrap();
+        let other =
+            String::from_utf8(whole.clone()).unwrap().replace("\"version\": 1", "\"version\": 9");
+        for damaged in [&whole[..whole.len() / 2], &[][..], &[0xff; 64], other.as_bytes()] {
+            std::fs::write(&path, damaged).unwrap();
+            let (read, trouble) = load(&path);
+            let trouble = trouble.unwrap();
+            assert!(read.is_empty() && trouble.contains("counted from zero"), "{trouble}");
+            assert!(!path.exists() && path.with_extension("damaged").exists());
+        }
+    }
+
+    #[test]
+    fn the_last_counts_are_written_at_the_end_and_trouble_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |path: PathBuf| {
+            let runtime = ropewalk_daemon::service::runtime().unwrap();
+            runtime.block_on(async {
+                let (sender, receiver) = watch::channel(counts(1));
+                let (daemon, mut commands) = mpsc::channel(4);
+                let (stop, stopped) = oneshot::channel::<()>();
+                let keeper = Keeper { path, counts: receiver, daemon };
+                let task = tokio::spawn(keeper.run(stopped));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                sender.send_replace(counts(2));
+                drop(stop);
+                task.await.unwrap();
+                match commands.try_recv() {
+                    Ok(Command::Counters(trouble)) => trouble,
+                    _ => None,
+                }
+            })
+        };
+        let path = folder.path().join("counters.json");
+        assert_eq!(run(path.clone()), None);
+        assert_eq!(load(&path).0, counts(2));
+        let blocked = folder.path().join("counters.json/below-a-file");
+        assert!(run(blocked).unwrap().contains("counting goes on"));
+    }
+}
