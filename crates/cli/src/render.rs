@@ -60,7 +60,11 @@ pub(crate) fn status(report: &StatusReport, full: bool) -> String {
 }
 
 fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
-    page.fact("listens", &format!("{}/udp, uplinks {}", proxy.listen, proxy.uplinks.join(", ")));
+    let ports = std::iter::once(proxy.listen.to_string())
+        .chain(proxy.more_ports.iter().map(ToString::to_string));
+    let ports: Vec<_> = ports.collect();
+    let (ports, uplinks) = (ports.join(", "), proxy.uplinks.join(", "));
+    page.fact("listens", &format!("{ports}/udp, uplinks {uplinks}"));
     for pool in &proxy.pools {
         page.fact(
             "pool",

@@ -602,6 +602,9 @@ pub enum LinkState {
 pub struct ProxyStatus {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Other UDP ports of that address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_ports: Vec<u16>,
     /// The address pools.
     pub pools: Vec<PoolStatus>,
     /// Interfaces to the Internet.

@@ -40,6 +40,8 @@ pub struct Config {
     pub private_key: PrivateKey,
     /// The UDP socket for all clients.
     pub listen: SocketAddr,
+    /// Other UDP ports of that address at which the same is served, for networks that let few ports through.
+    pub more_ports: Vec<u16>,
     /// The name of the TUN.
     pub tun_name: InterfaceName,
     /// Where the clients' inner addresses come from.
@@ -102,6 +104,7 @@ pub struct PeerConfig {
 impl ConfigFile for Config {
     const TOP_KEYS: &'static [&'static str] = &[
         "listen",
+        "more_ports",
         "pool_v4",
         "pool_v6",
         "ipv6",
@@ -146,6 +149,7 @@ struct File {
     private_key: Option<Spanned<Parsed<PrivateKey>>>,
     private_key_file: Option<Spanned<PathBuf>>,
     listen: Option<Spanned<Parsed<SocketAddr>>>,
+    more_ports: Option<Spanned<Vec<u16>>>,
     #[serde(default)]
     tun: TunFile,
     pool_v4: Option<Spanned<Parsed<Ipv4Net>>>,
@@ -216,9 +220,11 @@ impl File {
             Some(Parsed(name)) => name,
             None => InterfaceName::new("ropewalk-proxy0").expect("a valid name"),
         };
+        let listen = listen(source, self.listen.as_ref())?;
         Ok(Config {
             private_key,
-            listen: listen(source, self.listen.as_ref())?,
+            listen,
+            more_ports: more_ports(source, self.more_ports.as_ref(), listen.port())?,
             tun_name,
             pools,
             ipv6: self.ipv6,
@@ -292,6 +298,29 @@ fn listen(
             .with_help(format!("write a port the clients know, such as {DEFAULT_PORT}"))),
         Some(address) => Ok(address.get_ref().0),
     }
+}
+
+/// Most ports: a client tries eight addresses of a proxy on each link.
+const MAX_MORE_PORTS: usize = 7;
+
+fn more_ports(
+    source: &Source,
+    ports: Option<&Spanned<Vec<u16>>>,
+    first: u16,
+) -> Result<Vec<u16>, ConfigError> {
+    let Some(ports) = ports else { return Ok(Vec::new()) };
+    let list = ports.get_ref();
+    let twice = |(at, port): (usize, &u16)| *port == first || list[..at].contains(port);
+    let message = if list.len() > MAX_MORE_PORTS {
+        format!("{} ports; at most {MAX_MORE_PORTS} are possible beside `listen`", list.len())
+    } else if list.contains(&0) {
+        "port 0 would be another port at each start".to_owned()
+    } else if list.iter().enumerate().any(twice) {
+        "a port stands twice, or is that of `listen` already".to_owned()
+    } else {
+        return Ok(list.clone());
+    };
+    Err(source.error(ports.span(), &message))
 }
 
 fn list<T>(source: &Source, list: Option<Spanned<OneOrMany<T>>>) -> Result<Vec<T>, ConfigError> {

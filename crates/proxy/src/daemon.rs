@@ -60,14 +60,15 @@ pub struct Daemon<H> {
     rates: Rates<status::Key>,
     /// When the next sample for the rates is due; none without sessions.
     sample_at: Option<Instant>,
-    socket: SocketId,
+    /// Those that clients send to, with their ports.
+    sockets: Vec<(SocketId, u16)>,
     send_errors: BTreeMap<&'static str, u64>,
     stopping: bool,
 }
 
 impl<H: Host> Daemon<H> {
     /// A proxy for the clients of `config`, which are given IPv6 addresses if `ipv6` says so. `seed` must
-    /// be unpredictable; `socket` is the one that clients send to.
+    /// be unpredictable; `sockets` are those that clients send to, with their ports.
     pub fn new(
         now: Instant,
         config: Config,
@@ -75,7 +76,7 @@ impl<H: Host> Daemon<H> {
         core: EndpointConfig,
         seed: [u8; 32],
         (host, ipv6): (H, bool),
-        socket: SocketId,
+        sockets: Vec<(SocketId, u16)>,
     ) -> Self {
         let peers = PeerBook::new(now, &config.peers, &leases, ipv6);
         let mut daemon = Self {
@@ -87,7 +88,7 @@ impl<H: Host> Daemon<H> {
             started: now,
             rates: Rates::new(now),
             sample_at: None,
-            socket,
+            sockets,
             send_errors: BTreeMap::new(),
             stopping: false,
         };
@@ -202,13 +203,13 @@ impl<H: Host> Daemon<H> {
     fn report(&self, now: Instant, io: &Io<'_>) -> Response {
         let mut driver_drops = self.send_errors.clone();
         driver_drops.insert("tun_refused", io.tun.counters().dropped_out);
-        if let Some(socket) = io.sockets.counters(self.socket) {
-            driver_drops.insert("receive_error", socket.errors_in);
-        }
+        let counters = self.sockets.iter().filter_map(|(id, _)| io.sockets.counters(*id));
+        driver_drops.insert("receive_error", counters.map(|socket| socket.errors_in).sum());
         Response::Status(Box::new(status::report(&Facts {
             now,
             started: self.started,
             config: &self.config,
+            sockets: &self.sockets,
             peers: &self.peers,
             leases: &self.leases,
             stats: &self.endpoint.stats(),

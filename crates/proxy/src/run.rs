@@ -70,7 +70,11 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let seed = service::seed()?;
 
     let mut sockets = Sockets::new(clock);
-    let socket = open_socket(&mut sockets, &config)?;
+    let socket = open_socket(&mut sockets, &config, config.listen.port())?;
+    let mut at_ports = vec![(socket, config.listen.port())];
+    for port in &config.more_ports {
+        at_ports.push((open_socket(&mut sockets, &config, *port)?, *port));
+    }
     let _only_one = mark::hold(Role::Proxy)?;
     // Reading them may rewrite their file: not while it is another proxy's.
     let leases = Leases::open(config.leases_file(), config.pools, &config.peers)?;
@@ -90,8 +94,12 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let now = clock.sample();
     let core = core::endpoint(&config, wall_clock(now), cpu::has_aes());
     let ipv6 = keeper.has_ipv6();
-    let ready = format!("{} on {}", peers_of(&config), config.listen);
-    let daemon = Daemon::new(now.now, config, leases, core, seed, (Rc::clone(&desk), ipv6), socket);
+    let mut ready = format!("{} on {}", peers_of(&config), config.listen);
+    for port in &config.more_ports {
+        ready.push_str(&format!(", {port}"));
+    }
+    let daemon =
+        Daemon::new(now.now, config, leases, core, seed, (Rc::clone(&desk), ipv6), at_ports);
     let mut driver = match Driver::new(daemon, tun, sockets, queue, clock) {
         Ok(driver) => driver,
         Err(error) => return take_back(keeper.release(), Err(error.into())).await,
@@ -132,8 +140,8 @@ async fn take_back(
     }
 }
 
-fn open_socket(sockets: &mut Sockets, config: &Config) -> anyhow::Result<SocketId> {
-    let (address, port) = (config.listen.ip(), config.listen.port());
+fn open_socket(sockets: &mut Sockets, config: &Config, port: u16) -> anyhow::Result<SocketId> {
+    let address = config.listen.ip();
     // The unspecified IPv6 address means both families, whatever the host's settings are.
     let every = address.is_unspecified() && address.is_ipv6();
     let options = ProxySocket { address: (!every).then_some(address), port };

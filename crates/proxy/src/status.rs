@@ -17,6 +17,7 @@ use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{EndpointStats, PeerStats, SessionStats};
 use ropewalk_proto::error::DropReason;
+use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats, Traffic};
 use ropewalk_proto::units::{LinkId, SessionIndex};
@@ -48,6 +49,8 @@ pub struct Facts<'a> {
     pub started: Instant,
     /// What the file says.
     pub config: &'a Config,
+    /// The sockets that clients send to, with their ports.
+    pub sockets: &'a [(SocketId, u16)],
     /// The clients.
     pub peers: &'a PeerBook,
     /// Their addresses.
@@ -60,6 +63,14 @@ pub struct Facts<'a> {
     pub host: &'a HostFacts,
     /// Drops that the core did not see, by reason.
     pub driver_drops: &'a BTreeMap<&'static str, u64>,
+}
+
+impl Facts<'_> {
+    /// The port that datagrams of this socket come to.
+    fn port_of(&self, socket: SocketId) -> u16 {
+        let known = self.sockets.iter().find(|(id, _)| *id == socket);
+        known.map_or(self.config.listen.port(), |(_, port)| *port)
+    }
 }
 
 /// The document.
@@ -81,6 +92,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
         drops: drops(facts),
         proxy: Some(ProxyStatus {
             listen: facts.config.listen,
+            more_ports: facts.config.more_ports.clone(),
             pools: pools(facts),
             uplinks: facts.host.uplinks.clone(),
             handshakes: handshakes(facts.stats),
@@ -171,7 +183,7 @@ fn link(
         state,
         reason: reason.map(str::to_owned),
         state_age_s: seconds(facts, link.since),
-        local: link.path.local.map(|local| SocketAddr::new(local, facts.config.listen.port())),
+        local: link.path.local.map(|local| SocketAddr::new(local, facts.port_of(link.path.socket))),
         up: status::datagrams(rates.0, up),
         down: status::datagrams(rates.1, down),
         allowance: None,

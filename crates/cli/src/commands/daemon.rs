@@ -18,7 +18,9 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
 /// Runs the proxy daemon.
 pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
     let config = ropewalk_proxy::Config::load(config)?;
-    privilege::require("proxy", privilege::proxy(config.listen.port()))?;
+    let ports = config.more_ports.iter().copied();
+    let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
+    privilege::require("proxy", privilege::proxy(lowest))?;
     Ok(ropewalk_proxy::run(config)?)
 }
 

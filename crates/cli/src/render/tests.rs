@@ -50,7 +50,7 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     let report = proxy();
     let list = status(&report, false);
     for text in [
-        "listens    [::]:51900/udp, uplinks eth0",
+        "listens    [::]:51900, 443/udp, uplinks eth0",
         "pool       10.77.0.0/16: 2 of 65533 addresses leased",
         "pool       fd00::/64: 2 of 1.8e19 addresses leased",
         "conntrack  100 of 262144 entries",
@@ -346,6 +346,7 @@ fn proxy() -> StatusReport {
         daemon: DaemonStatus { role: Role::Proxy, warnings: Vec::new(), ..client().daemon },
         tunnels: vec![one_tunnel("laptop"), one_tunnel("van")],
         proxy: Some(ProxyStatus {
+            more_ports: vec![443],
             listen: "[::]:51900".parse().unwrap(),
             pools: vec![
                 pool("10.77.0.0/16", "10.77.0.1", 65_533),
