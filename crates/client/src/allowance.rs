@@ -102,10 +102,11 @@ impl Allowances {
         self.meters.is_empty()
     }
 
-    /// A link has this allowance.
-    pub(crate) fn set(&mut self, link: &str, allowance: Allowance) {
-        let new = Meter { allowance, seen: 0 };
-        self.meters.entry(link.to_owned()).or_insert(new).allowance = allowance;
+    /// A link has this allowance. Returns whether that is news.
+    pub(crate) fn set(&mut self, link: &str, allowance: Allowance) -> bool {
+        let seen = self.meters.get(link).map_or(0, |meter| meter.seen);
+        let before = self.meters.insert(link.to_owned(), Meter { allowance, seen });
+        before.is_none_or(|before| before.allowance != allowance)
     }
 
     /// Counts what the links carried since the last time; `carried` are a link's bytes since the daemon's start. Returns

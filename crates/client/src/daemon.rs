@@ -9,6 +9,7 @@
 //! | a session | the TUN gets its inner addresses, and the routes into the tunnel |
 //! | an inner MTU | the TUN gets it |
 //! | silence of the proxy | its name is looked up again |
+//! | a gap in time (sleep) | all links are asked at once |
 //!
 //! The routes stay while a session is sought anew: packets then wait or are dropped, but never go out
 //! beside the tunnel because it is away for a moment.
@@ -41,6 +42,7 @@ use tokio::sync::{mpsc, watch};
 use crate::allowance::{self, Allowances, Counts, Line};
 use crate::config::Config;
 use crate::core;
+use crate::gaps::Gaps;
 use crate::host::TunDesired;
 use crate::links::{Hands, Links, Obstacle, decide};
 use crate::network::{News, Wanted};
@@ -93,6 +95,8 @@ pub(crate) struct Daemon {
     held: Held,
     rates: Rates<status::Key>,
     others: Others,
+    clock: Clock,
+    gaps: Gaps,
     allowances: Allowances,
     /// When they are counted next.
     allowances_at: Instant,
@@ -156,6 +160,8 @@ impl Daemon {
             held: Held::default(),
             rates: Rates::new(now),
             others: Others::new(now),
+            clock,
+            gaps: Gaps::new(clock.asleep()),
             allowances: Allowances::new(known),
             allowances_at: now,
             allowance_warnings: Vec::new(),
@@ -234,14 +240,35 @@ impl Daemon {
         }
     }
 
+    /// Asks all links at once if the machine stood still.
+    fn notice_gap(&mut self, now: Instant, due: Option<Instant>) {
+        let Some(gap) = self.gaps.notice(now, self.clock.asleep(), due) else { return };
+        let seconds = gap.as_secs();
+        tracing::info!("this machine or process stood still for {seconds} s: asking all links");
+        self.client.on_resume(now);
+        // Another look at the host's network, whose timers slept too.
+        self.wanted.send_modify(|_| ());
+    }
+
     /// Makes the links what config, host and proxy say.
     fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
         let links = &self.config.links;
         let mut decisions = decide(links, &self.news.seats, &self.resolved.addresses);
-        for decision in &mut decisions {
+        let mut is_new = false;
+        for decision in &decisions {
             if let Some(allowance) = decision.allowance {
-                self.allowances.set(&decision.name, allowance);
+                is_new |= self.allowances.set(&decision.name, allowance);
             }
+        }
+        if is_new {
+            // What was used up before this start must not be used at all.
+            let ledger = self.client.stats().ledger;
+            let today = allowance::today(io.clock.unix_time());
+            self.allowances.count(today, |link| ledger.of(link).bytes());
+            self.stopped = self.allowances.stopped();
+            self.allowances_at = now;
+        }
+        for decision in &mut decisions {
             if let (Ok(_), Some(until)) = (&decision.wish, self.stopped.get(&decision.name)) {
                 decision.wish = Err(Obstacle::UsedUp(*until));
             }
@@ -480,7 +507,10 @@ impl Role for Daemon {
                 let answer = self.answer(now, asked.request.clone(), io);
                 asked.answer(answer);
             }
-            Command::Network(news) => self.on_network(now, news, io),
+            Command::Network(news) => {
+                self.notice_gap(now, None);
+                self.on_network(now, news, io);
+            }
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
             Command::Counters(trouble) => {
                 if let Some(trouble) = &trouble {
@@ -513,7 +543,9 @@ impl Role for Daemon {
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
         self.held.release(sink);
+        let due = self.client.poll_timeout();
         self.client.handle_timeout(now, sink);
+        self.notice_gap(now, due);
     }
 
     fn handle_send_error(&mut self, _now: Instant, path: Path, error: SendError) {

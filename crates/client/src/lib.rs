@@ -8,6 +8,7 @@
 //! | `links` | which interfaces are links now; their sockets |
 //! | `others` | what others send and receive on the links' interfaces |
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
+//! | `gaps` | times in which this machine stood still |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
@@ -31,6 +32,8 @@ mod core;
 mod counters;
 #[cfg(target_os = "linux")]
 mod daemon;
+#[cfg(target_os = "linux")]
+mod gaps;
 #[cfg(target_os = "linux")]
 mod links;
 #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@
 //! interface of the config is shown, with the reason where it carries nothing.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use ropewalk_control::api::{
@@ -194,7 +194,8 @@ fn status_of(
     local: impl Fn(SocketId) -> Option<SocketAddr>,
 ) -> LinkStatus {
     let core = stats.and_then(|stats| stats.link.as_ref());
-    let (state, reason) = state_of(link, core);
+    let since = core.map_or(link.since, |core| core.since.max(link.since));
+    let (state, reason) = state_of(link, core, facts.seconds(since));
     let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
     let (up_bps, down_bps) = facts.span.of(&link.key(), bytes(sent, received));
     let (name, scheduling) = (&link.decision.name, &facts.config.tunnel.scheduling);
@@ -211,7 +212,7 @@ fn status_of(
         interface: Some(link.decision.interface.clone()),
         state,
         reason,
-        state_age_s: facts.seconds(core.map_or(link.since, |core| core.since.max(link.since))),
+        state_age_s: facts.seconds(since),
         local: core.map(|core| core.path.socket).or_else(|| link.socket()).and_then(local),
         up: status::datagrams(up_bps, sent),
         down: status::datagrams(down_bps, received),
@@ -222,8 +223,34 @@ fn status_of(
     status::link(facts, core)
 }
 
+/// A link has an address and no answer: what was asked, and since when.
+fn no_answer(link: &Link, seconds: f64) -> String {
+    let remotes = link.decision.wish.as_ref().map_or(&[][..], |wish| &wish.remotes);
+    let mut ports: Vec<(IpAddr, Vec<String>)> = Vec::new();
+    for remote in remotes {
+        let port = remote.port().to_string();
+        match ports.iter_mut().find(|(address, _)| *address == remote.ip()) {
+            Some((_, known)) => known.push(port),
+            None => ports.push((remote.ip(), vec![port])),
+        }
+    }
+    let asked: Vec<String> = ports
+        .into_iter()
+        .map(|(address, ports)| format!("{address} at UDP {}", ports.join(", ")))
+        .collect();
+    let hint = match seconds {
+        // Most networks that hold one back do so for good; a slow one has answered by now.
+        PATIENCE.. => "; UDP may be blocked here, or this network wants a sign-in first",
+        _ => "",
+    };
+    format!("no answer from the proxy for {seconds:.0} s: asked {}{hint}", asked.join(" and "))
+}
+
+/// Seconds without an answer after which a person is told what may be wrong.
+const PATIENCE: f64 = 5.0;
+
 /// The state of a link and its reason: config and host first, then the socket, then the core.
-fn state_of(link: &Link, core: Option<&LinkStats>) -> (LinkState, Option<String>) {
+fn state_of(link: &Link, core: Option<&LinkStats>, seconds: f64) -> (LinkState, Option<String>) {
     if let Some(obstacle) = link.obstacle() {
         let disabled = obstacle == Obstacle::Disabled;
         let state = if disabled { LinkState::Disabled } else { LinkState::Down };
@@ -233,7 +260,7 @@ fn state_of(link: &Link, core: Option<&LinkStats>) -> (LinkState, Option<String>
         return (LinkState::Down, link.trouble.clone());
     }
     let refusal = || link.refusal().map(str::to_owned);
-    let no_answer = || Some(refusal().unwrap_or_else(|| "no answer from the proxy".to_owned()));
+    let no_answer = || Some(refusal().unwrap_or_else(|| no_answer(link, seconds)));
     match core.map(|core| core.state) {
         // One family of two may have no socket; that is worth a word even then.
         Some(CoreLinkState::Up) => (LinkState::Up, link.trouble.clone()),

@@ -38,6 +38,15 @@ impl Clock {
         Duration::from_nanos(nanos(clock_gettime(ClockId::Realtime)))
     }
 
+    /// How long the machine has slept since it was started; grows while it sleeps, and only then.
+    #[must_use]
+    pub fn asleep(&self) -> Duration {
+        // In this order: what passes between the two readings makes it smaller, never larger.
+        let boot = nanos(clock_gettime(ClockId::Boottime));
+        let awake = nanos(clock_gettime(ClockId::Monotonic));
+        Duration::from_nanos(boot.saturating_sub(awake))
+    }
+
     /// Both clocks, read together.
     #[must_use]
     pub fn sample(&self) -> Sample {

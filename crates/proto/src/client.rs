@@ -66,6 +66,10 @@ const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
 /// over a satellite.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
+/// After the machine stood still the links have this long to show that the proxy knows the session: two round trips of most
+/// links, and short against a person's patience.
+const RESUME_PATIENCE: Duration = Duration::from_millis(300);
+
 /// A link as the owner of the client names it, for instance by the interface's index. It stays the same
 /// over sessions and changes of address, unlike a [`LinkId`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -417,6 +421,27 @@ impl Client {
         }
         if !self.closed {
             self.seek = Seek::At(now + pause);
+        }
+    }
+
+    /// The machine stood still for a while (it slept, say): nothing that is known of links or session need be true any
+    /// more. All links are asked at once, and another session is asked for unless one of them answers soon.
+    pub fn on_resume(&mut self, now: Instant) {
+        if self.closed {
+            return;
+        }
+        if let Some(session) = &mut self.session {
+            session.tunnel.ask_all(now);
+        }
+        match (&mut self.seek, &self.session) {
+            (Seek::Asking(asking), _) => asking.restart(now),
+            (Seek::Idle, Some(session)) => {
+                self.seek = Seek::At(now + session.patience().max(RESUME_PATIENCE));
+            }
+            (Seek::At(at), Some(_)) => *at = (*at).min(now + RESUME_PATIENCE),
+            // What the proxy asked us to wait for is waited for.
+            (Seek::At(at), None) if self.trouble.is_none() => *at = now,
+            (Seek::At(_) | Seek::Idle, None) | (Seek::Answered(..), _) => {}
         }
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct Wish {
     pub(crate) mtu: u16,
     /// One of our addresses for each family in use.
     pub(crate) sources: Vec<IpAddr>,
+    /// The router for each of them, if there is one: behind another one is another network.
+    pub(crate) gateways: Vec<Option<IpAddr>>,
     /// The proxy's addresses in those families, in order of preference; 1 to [`MAX_PATHS`].
     pub(crate) remotes: Vec<SocketAddr>,
 }
@@ -77,7 +79,8 @@ impl Wish {
             remotes.sort();
             remotes
         };
-        (self.index, self.mtu, &self.sources) == (other.index, other.mtu, &other.sources)
+        (self.index, self.mtu, &self.sources, &self.gateways)
+            == (other.index, other.mtu, &other.sources, &other.gateways)
             && sorted(self) == sorted(other)
     }
 }
@@ -186,13 +189,13 @@ fn wish(seat: &Seat, proxy: &[SocketAddr]) -> Result<Wish, Obstacle> {
     let reachable = proxy.iter().filter(|remote| ways.to(remote.ip()).is_some());
     let remotes: Vec<SocketAddr> = reachable.copied().take(MAX_PATHS).collect();
     let in_use = |source: &IpAddr| remotes.iter().any(|to| to.is_ipv4() == source.is_ipv4());
-    let sources = [&ways.v4, &ways.v6].into_iter().flatten().map(|way| way.source);
-    let sources: Vec<IpAddr> = sources.filter(in_use).collect();
+    let used = [&ways.v4, &ways.v6].into_iter().flatten().filter(|way| in_use(&way.source));
+    let (sources, gateways): (Vec<_>, Vec<_>) = used.map(|way| (way.source, way.gateway)).unzip();
     if sources.is_empty() {
         return Err(Obstacle::NoFamily);
     }
     let mtu = u16::try_from(ways.mtu).unwrap_or(u16::MAX);
-    Ok(Wish { index: ways.index, mtu, sources, remotes })
+    Ok(Wish { index: ways.index, mtu, sources, gateways, remotes })
 }
 
 #[cfg(test)]
@@ -377,6 +380,7 @@ mod tests {
             Wish { index: 8, ..base.clone() },
             Wish { mtu: 1400, ..base.clone() },
             Wish { sources: vec!["192.0.2.8".parse().unwrap()], ..base.clone() },
+            Wish { gateways: vec![Some("192.0.2.1".parse().unwrap())], ..base.clone() },
         ] {
             assert!(!base.is_like(&other), "{other:?}");
         }

@@ -45,6 +45,8 @@ pub(super) struct Backups {
     /// Since when the others have no room, and when they last had none.
     full: Option<(Instant, Instant)>,
     help: Option<Help>,
+    /// The others have carried packets: before that they have not failed, they only come up later.
+    proven: bool,
 }
 
 /// What is judged at the end of a while of helping.
@@ -78,7 +80,7 @@ impl Backups {
 
     /// None of the others carries packets.
     fn on_failed(&mut self, now: Instant) {
-        self.help = Some(Help::new(now));
+        self.help = self.proven.then(|| Help::new(now));
     }
 
     /// A packet went, over a backup because the others had no room or not.
@@ -123,8 +125,10 @@ impl Tunnel {
                 self.backups.on_failed(now);
                 Duty::Carries
             }
-            true if self.backups.help(now) => Duty::Helps,
-            true => Duty::Rests,
+            true => {
+                self.backups.proven = true;
+                if self.backups.help(now) { Duty::Helps } else { Duty::Rests }
+            }
         };
         for link in &mut self.links {
             link.set_duty(if link.is_backup() { duty } else { Duty::Carries });
@@ -208,9 +212,12 @@ mod tests {
     #[test]
     fn those_that_come_back_are_helped_until_they_manage_alone() {
         let at = Instant::from_millis;
-        let mut backups = Backups::default();
+        let mut backups = Backups { proven: true, ..Backups::default() };
         backups.on_failed(at(1000));
         assert!(backups.help(at(5900)));
         assert!(!backups.help(at(6000)));
+        let mut coming_up = Backups::default();
+        coming_up.on_failed(at(1000));
+        assert!(!coming_up.help(at(1100)), "they only came up later");
     }
 }

@@ -536,6 +536,14 @@ impl Link {
         self.paths.is_empty()
     }
 
+    /// Nobody knows how it does: it is asked without waiting for its time.
+    pub(super) fn ask_now(&mut self, now: Instant) {
+        match self.state {
+            LinkState::Up => self.pending.ping = true,
+            LinkState::Joining | LinkState::Down => self.retry_at = Some(now),
+        }
+    }
+
     /// Something came although the link is down: one question shows whether the other direction works too.
     pub(super) fn ask_if_down(&mut self) {
         self.pending.ping |= self.state == LinkState::Down;

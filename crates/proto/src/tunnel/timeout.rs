@@ -90,6 +90,11 @@ impl Tunnel {
         late.filter(|_| !self.ending.drains())
     }
 
+    /// The machine stood still for a while: every link is asked at once whether it lives.
+    pub fn ask_all(&mut self, now: Instant) {
+        self.links.iter_mut().for_each(|link| link.ask_now(now));
+    }
+
     /// When a paced link has room for what waits.
     fn opens_at(&self) -> Option<Instant> {
         let waits = !self.queue.is_empty() || self.waiting.held().0 > 0;
