@@ -57,7 +57,8 @@ fn each_link_says_why_it_carries_nothing_and_so_does_the_tunnel() {
         ("lan0", "disabled", "switched off in the config"),
     ] {
         let link = link(&status, name);
-        assert_eq!((&link["state"], &link["reason"]), (&state.into(), &reason.into()), "{name}");
+        assert_eq!(link["state"], state, "{name}");
+        assert!(link["reason"].as_str().unwrap().starts_with(reason), "{link:#}");
     }
     let warnings = status["daemon"]["warnings"].to_string();
     assert!(warnings.contains("there is no interface usb7"), "{warnings}");

@@ -115,7 +115,10 @@ fn proxy(config: &ropewalk_proxy::Config) -> String {
     let mut lines = Lines::default();
     lines.add("role", "proxy");
     lines.add("public key", &config.private_key.public_key().to_string());
-    lines.add("listen", &format!("{}/udp", config.listen));
+    let ports: Vec<_> = std::iter::once(config.listen.to_string())
+        .chain(config.more_ports.iter().map(ToString::to_string))
+        .collect();
+    lines.add("listen", &format!("{}/udp", ports.join(", ")));
     lines.add("TUN", config.tun_name.as_str());
     lines.add("IPv4 pool", &format!("{}, NAT", config.pools.v4()));
     lines.add("IPv6 pool", &v6);
