@@ -144,6 +144,39 @@ that was probably meant. Key files named by the file are read, too.
 EXAMPLE
   ropewalk check-config /etc/ropewalk/client.toml")]
     CheckConfig(CheckConfig),
+
+    /// Print what a shell needs to complete this program's command lines
+    #[command(after_long_help = "\
+The packages install it for bash, zsh and fish.
+
+EXAMPLES
+  ropewalk completions bash > /etc/bash_completion.d/ropewalk
+  ropewalk completions zsh > ~/.zfunc/_ropewalk             a folder named in fpath
+  ropewalk completions fish > ~/.config/fish/completions/ropewalk.fish")]
+    Completions(Completions),
+
+    /// Write the manual pages, one for each subcommand
+    #[command(after_long_help = "\
+They say what `--help` says. The packages install them.
+
+EXAMPLES
+  ropewalk man /usr/local/share/man/man1
+  ropewalk man . && man ./ropewalk-status.1")]
+    Man(Man),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Which shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The folder; it must exist
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Args)]

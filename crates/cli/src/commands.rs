@@ -2,8 +2,10 @@
 
 pub(crate) mod ask;
 pub(crate) mod check_config;
+pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod flows;
 pub(crate) mod keygen;
+pub(crate) mod man;
 pub(crate) mod set;
 pub(crate) mod status;

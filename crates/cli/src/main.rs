@@ -46,5 +46,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Flows(flows) => commands::flows::run(&flows),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
+        Command::Completions(completions) => commands::completions::run(completions.shell),
+        Command::Man(man) => commands::man::run(&man.folder),
     }
 }

@@ -46,6 +46,27 @@ fn help_teaches_and_wrong_use_is_told() {
 }
 
 #[test]
+fn shells_complete_every_subcommand_and_manual_pages_say_what_the_help_says() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]);
+        assert_eq!(code(&script), 0, "{}", stderr(&script));
+        for command in ["check-config", "keygen", "flows"] {
+            assert!(stdout(&script).contains(command), "{shell}: {command} is missing");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    assert_eq!(code(&run(&["man", path])), 0);
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page("ropewalk.1").contains("EXIT CODES"));
+    assert!(page("ropewalk-status.1").contains("\\-\\-json"));
+    let missing = run(&["man", "/nonexistent/folder"]);
+    assert_eq!(code(&missing), 1);
+    assert!(stderr(&missing).contains("/nonexistent/folder"), "{}", stderr(&missing));
+    assert_eq!(code(&run(&["completions", "bsh"])), 2);
+}
+
+#[test]
 fn keys_are_made_for_their_owner_only_and_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("client.key");
