@@ -49,6 +49,29 @@ fn a_ping_passes_within_three_seconds_after_the_proxy_was_restarted_in_mid_downl
     }
 }
 
+/// What a client finds when the lid is opened again, and the time until a ping passes.
+#[test]
+fn a_client_that_slept_asks_at_once_and_has_another_session_within_a_second_if_it_needs_one() {
+    for (seed, delays) in (0..).zip([&[5][..], &[50, 5], &[30, 30, 30], &[150, 20]]) {
+        for forgotten in [false, true] {
+            let mut world = World::with_client(seed, delays);
+            world.connect();
+            world.run_for(ms(5000));
+            if forgotten {
+                world.restart_proxy();
+            }
+            let now = world.now;
+            world.clients[0].client.on_resume(now);
+            world.flush();
+            let gap = busy(&mut world, ms(4000));
+            println!("links {delays:?}, forgotten: {forgotten}: no ping passed for {gap:?}");
+            // A ping goes every 100 ms and has a round trip to make.
+            assert!(gap <= ms(1300), "links {delays:?}, {forgotten}: {gap:?}");
+            assert_eq!(world.sessions_of(0), 1 + usize::from(forgotten), "links {delays:?}");
+        }
+    }
+}
+
 #[test]
 fn one_link_that_is_cut_does_not_cost_the_session() {
     for seed in 0..10 {
