@@ -111,7 +111,7 @@ impl Backups {
 
 impl Tunnel {
     fn has_backups(&self) -> bool {
-        self.links.iter().any(|link| link.is_backup())
+        self.links.iter().any(Link::is_backup)
     }
 
     /// Gives each link its duty.
