@@ -283,11 +283,28 @@ pub fn check(planned: &[PlannedCase], cases: &mut [Case]) {
     let checked: Vec<Vec<Checked>> = planned
         .iter()
         .zip(cases.iter())
-        .map(|(plan, case)| plan.checks.iter().map(|check| outcome(check, case, cases)).collect())
+        .map(|(plan, case)| {
+            let held = plan.checks.iter().filter(|check| can_be_held(check, case, cases));
+            held.map(|check| outcome(check, case, cases)).collect()
+        })
         .collect();
     for (case, checked) in cases.iter_mut().zip(checked) {
         case.checks = checked;
     }
+}
+
+/// Not every mode runs every series: a check against one that was not to be run says nothing.
+fn can_be_held(check: &CheckSection, case: &Case, cases: &[Case]) -> bool {
+    check.at_least_series.as_ref().is_none_or(|series| beside(case, series, cases).is_some())
+}
+
+/// The case of another series under the same conditions.
+fn beside<'a>(case: &Case, series: &str, cases: &'a [Case]) -> Option<&'a Case> {
+    cases.iter().find(|other| {
+        other.series == series
+            && other.point.label == case.point.label
+            && other.traffic == case.traffic
+    })
 }
 
 fn outcome(check: &CheckSection, case: &Case, cases: &[Case]) -> Checked {
@@ -298,12 +315,7 @@ fn outcome(check: &CheckSection, case: &Case, cases: &[Case]) -> Checked {
         (true, Some(_)) => spread.highest,
     });
     let other = check.at_least_series.as_ref().and_then(|series| {
-        let same = |other: &&Case| {
-            &other.series == series
-                && other.point.label == case.point.label
-                && other.traffic == case.traffic
-        };
-        let other = cases.iter().find(same)?.summary.get(&check.value)?;
+        let other = beside(case, series, cases)?.summary.get(&check.value)?;
         Some(rounded(check.share.unwrap_or(1.0) * other.median))
     });
     let at_least = check.at_least.into_iter().chain(other).reduce(f64::max);
@@ -457,6 +469,9 @@ mod tests {
         assert_eq!(held(&part, 0), (Some(6.0), Some(6.05), false));
         let unknown = CheckSection { at_least_series: Some("void".into()), ..base };
         assert_eq!(held(&unknown, 0), (Some(6.0), None, false));
+        let not_run = CheckSection { at_least_series: Some("paper".into()), ..unknown.clone() };
+        assert!(can_be_held(&unknown, &cases[0], &cases), "run, and all its runs are void");
+        assert!(!can_be_held(&not_run, &cases[0], &cases));
         assert_eq!(held(&median, 2), (None, Some(6.0), false));
     }
 
