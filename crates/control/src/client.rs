@@ -132,6 +132,15 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let values = [("peer", peer.clone()), ("limit", Some(limit.to_string()))];
             (Method::GET, query::written("/v1/flows", &values), Vec::new())
         }
+        Request::Peers => (Method::GET, "/v1/peers".to_owned(), Vec::new()),
+        Request::Invite(wish) => {
+            let body = serde_json::to_vec(wish).map_err(|error| error.to_string())?;
+            (Method::POST, "/v1/peers".to_owned(), body)
+        }
+        Request::RemovePeer { name } => {
+            let path = query::written("/v1/peers", &[("name", Some(name.clone()))]);
+            (Method::DELETE, path, Vec::new())
+        }
     };
     let request = hyper::Request::builder().method(method).uri(path).header(HOST, "ropewalk");
     request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
@@ -147,19 +156,21 @@ type Reader = fn(&Path, &[u8]) -> Result<Response, ClientError>;
 const fn reader(request: &Request) -> Reader {
     match request {
         Request::Status => report,
-        Request::Scheduling { .. } | Request::SetScheduling { .. } => scheduling,
-        Request::Flows { .. } => flows,
+        Request::Scheduling { .. } | Request::SetScheduling { .. } => {
+            |socket, body| Ok(Response::Scheduling(document(socket, body)?))
+        }
+        Request::Flows { .. } => |socket, body| Ok(Response::Flows(document(socket, body)?)),
+        Request::Peers => |socket, body| Ok(Response::Peers(document(socket, body)?)),
+        Request::Invite(_) => |socket, body| Ok(Response::Invited(document(socket, body)?)),
+        Request::RemovePeer { .. } => |socket, body| Ok(Response::Removed(document(socket, body)?)),
     }
 }
 
-fn flows(socket: &Path, body: &[u8]) -> Result<Response, ClientError> {
-    let flows = serde_json::from_slice(body).map_err(|error| protocol(socket, &error))?;
-    Ok(Response::Flows(Box::new(flows)))
-}
-
-fn scheduling(socket: &Path, body: &[u8]) -> Result<Response, ClientError> {
-    let scheduling = serde_json::from_slice(body).map_err(|error| protocol(socket, &error))?;
-    Ok(Response::Scheduling(Box::new(scheduling)))
+fn document<T: serde::de::DeserializeOwned>(
+    socket: &Path,
+    body: &[u8],
+) -> Result<Box<T>, ClientError> {
+    serde_json::from_slice(body).map(Box::new).map_err(|error| protocol(socket, &error))
 }
 
 /// Reads the document; the version first, since another one may have other fields.

@@ -9,6 +9,9 @@
 //! `GET` and `PUT /v1/scheduling` read and change how the daemon sends, `GET /v1/flows` gives the flow table of a
 //! scheduler that has one.
 //!
+//! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
+//! there.
+//!
 //! This crate knows nothing of packets and depends on no other crate of the workspace.
 
 pub mod api;
@@ -21,6 +24,15 @@ pub mod server;
 
 /// The folder for what ends with the machine. Only its owner makes files in it.
 pub const RUNTIME_FOLDER: &str = "/run/ropewalk";
+
+/// The folder of the config files and keys.
+pub const CONFIG_FOLDER: &str = "/etc/ropewalk";
+
+/// The config file of the client daemon where no other is said.
+pub const CLIENT_CONFIG: &str = "/etc/ropewalk/client.toml";
+
+/// The config file of the proxy daemon where no other is said.
+pub const PROXY_CONFIG: &str = "/etc/ropewalk/proxy.toml";
 
 /// The control socket of the client daemon where nothing else is configured.
 pub const CLIENT_SOCKET: &str = "/run/ropewalk/client.sock";

@@ -2,12 +2,13 @@
 
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::config::{Cipher, Controller, Release, TunnelConfig, WhenClosed};
+use ropewalk_control::invitation::Token;
 use ropewalk_control::keys;
 use ropewalk_link_io::clock::Sample;
 use ropewalk_proto::config::TunnelConfig as CoreConfig;
 use ropewalk_proto::congestion::ControllerKind;
 use ropewalk_proto::crypto::{
-    self, Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret,
+    self, Capabilities, CipherSet, InvitationToken, PresharedKey, PublicKey, StaticSecret,
 };
 use ropewalk_proto::queue::QueueLimits;
 use ropewalk_proto::reseq;
@@ -70,6 +71,12 @@ pub fn secret(key: &keys::PrivateKey) -> StaticSecret {
 #[must_use]
 pub fn public_key(key: &keys::PublicKey) -> PublicKey {
     PublicKey(*key.as_bytes())
+}
+
+/// What lets a client in, once.
+#[must_use]
+pub fn invitation_token(token: &Token) -> InvitationToken {
+    InvitationToken::from_bytes(*token.as_bytes())
 }
 
 /// The secret shared besides the keys, where there is one.

@@ -165,6 +165,12 @@ fn flow_status(flow: &Flow, tuple: &FiveTuple, link: String) -> FlowStatus {
     }
 }
 
+/// A client was asked for its peers.
+#[must_use]
+pub fn has_no_peers() -> ApiError {
+    ApiError::new(ErrorCode::BadRequest, "this is a client: only a proxy has peers")
+}
+
 /// A client was asked for one of its peers.
 #[must_use]
 pub fn no_peers(peer: &str) -> ApiError {

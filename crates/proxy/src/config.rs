@@ -1,7 +1,7 @@
 //! `proxy.toml`: the raw file, and what it means.
 //!
-//! Only two things must be said: the proxy's key, and a `[[peer]]` for each client (none is allowed:
-//! the proxy then waits for peers to be added to the file). The sample `configs/proxy.toml` shows every
+//! Only the proxy's key must be said. Clients are a `[[peer]]` each, or join by an invitation
+//! ([`register`](crate::register)). The sample `configs/proxy.toml` shows every
 //! key with its default.
 
 use std::collections::BTreeMap;
@@ -10,11 +10,14 @@ use std::path::PathBuf;
 
 use blake2::digest::Digest as _;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ropewalk_control::api::PeerOrigin;
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
 use ropewalk_control::config::value::{OneOrMany, Parsed, Text};
 use ropewalk_control::config::{
-    ConfigError, ConfigFile, ControlConfig, DEFAULT_PORT, InterfaceName, Source, TunnelConfig,
+    ConfigError, ConfigFile, ControlConfig, DEFAULT_PORT, HostPort, InterfaceName, Source,
+    TunnelConfig,
 };
+use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use serde::Deserialize;
 use toml::Spanned;
@@ -42,6 +45,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Other UDP ports of that address at which the same is served, for networks that let few ports through.
     pub more_ports: Vec<u16>,
+    /// Where clients find this proxy, for invitations; empty: at the addresses of this host.
+    pub public_addresses: Vec<HostPort>,
     /// The name of the TUN.
     pub tun_name: InterfaceName,
     /// Where the clients' inner addresses come from.
@@ -99,6 +104,8 @@ pub struct PeerConfig {
     pub address_v4: Option<Ipv4Addr>,
     /// The same for IPv6.
     pub address_v6: Option<Ipv6Addr>,
+    /// The key that it had before, whose leased addresses are its own now.
+    pub formerly: Option<PublicKey>,
 }
 
 impl ConfigFile for Config {
@@ -113,6 +120,7 @@ impl ConfigFile for Config {
         "client_to_client",
         "max_peers",
         "state_dir",
+        "public_addresses",
         "peer",
     ];
 
@@ -122,6 +130,21 @@ impl ConfigFile for Config {
 }
 
 impl Config {
+    /// Where a client is known from.
+    #[must_use]
+    pub fn origin(&self, peer: &PeerConfig) -> PeerOrigin {
+        match self.peers.iter().any(|of_file| of_file.public_key == peer.public_key) {
+            true => PeerOrigin::Config,
+            false => PeerOrigin::Invitation,
+        }
+    }
+
+    /// The file of the clients that joined by an invitation, and of the invitations.
+    #[must_use]
+    pub fn register_file(&self) -> PathBuf {
+        self.state_dir.join("peers.json")
+    }
+
     /// The file of the address leases.
     #[must_use]
     pub fn leases_file(&self) -> PathBuf {
@@ -162,6 +185,7 @@ struct File {
     client_to_client: bool,
     max_peers: Option<Spanned<i64>>,
     state_dir: Option<Spanned<PathBuf>>,
+    public_addresses: Option<Spanned<OneOrMany<HostPort>>>,
     #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
     #[serde(default)]
@@ -225,6 +249,7 @@ impl File {
             private_key,
             listen,
             more_ports: more_ports(source, self.more_ports.as_ref(), listen.port())?,
+            public_addresses: public_addresses(source, self.public_addresses)?,
             tun_name,
             pools,
             ipv6: self.ipv6,
@@ -323,6 +348,20 @@ fn more_ports(
     Err(source.error(ports.span(), &message))
 }
 
+fn public_addresses(
+    source: &Source,
+    addresses: Option<Spanned<OneOrMany<HostPort>>>,
+) -> Result<Vec<HostPort>, ConfigError> {
+    let Some(addresses) = addresses else { return Ok(Vec::new()) };
+    let (span, addresses) = (addresses.span(), addresses.into_inner().0);
+    if addresses.len() > MAX_ADDRESSES {
+        let message =
+            format!("{} addresses; at most {MAX_ADDRESSES} fit an invitation", addresses.len());
+        return Err(source.error(span, &message));
+    }
+    Ok(addresses)
+}
+
 fn list<T>(source: &Source, list: Option<Spanned<OneOrMany<T>>>) -> Result<Vec<T>, ConfigError> {
     let Some(list) = list else { return Ok(Vec::new()) };
     let span = list.span();
@@ -403,19 +442,34 @@ fn resolve_peers(
         seen.note(source, file, &name)?;
         let preshared_key =
             file.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
-        peers.push(PeerConfig { name, public_key: key, preshared_key, address_v4, address_v6 });
+        peers.push(PeerConfig {
+            name,
+            public_key: key,
+            preshared_key,
+            address_v4,
+            address_v6,
+            formerly: None,
+        });
     }
     Ok(peers)
 }
 
 fn peer_name(source: &Source, name: &Spanned<String>) -> Result<String, ConfigError> {
-    let text = name.get_ref();
-    let long = text.chars().count() > MAX_PEER_NAME;
-    if long || text.trim().is_empty() || text.chars().any(char::is_control) {
-        let message = format!("a peer's name has 1 to {MAX_PEER_NAME} printable characters");
-        return Err(source.error(name.span(), &message));
+    let checked = check_peer_name(name.get_ref());
+    checked.map_err(|message| source.error(name.span(), &message))?;
+    Ok(name.get_ref().clone())
+}
+
+/// Whether a peer may be called so.
+///
+/// # Errors
+/// What a name must be.
+pub fn check_peer_name(name: &str) -> Result<(), String> {
+    let long = name.chars().count() > MAX_PEER_NAME;
+    if long || name.trim().is_empty() || name.chars().any(char::is_control) {
+        return Err(format!("a peer's name has 1 to {MAX_PEER_NAME} printable characters"));
     }
-    Ok(text.clone())
+    Ok(())
 }
 
 /// What must be different for each peer, and whose it is.

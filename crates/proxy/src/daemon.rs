@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-use ropewalk_control::api::{ApiError, Request, Response};
+use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
 use ropewalk_control::config::Scheduling;
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::server;
@@ -24,8 +24,11 @@ use ropewalk_proto::time::{Instant, earliest};
 use ropewalk_proto::tunnel::PathRow;
 
 use crate::config::Config;
+use crate::gate::Gate;
+use crate::inviting;
 use crate::leases::Leases;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
+use crate::register::Register;
 use crate::status::{self, Facts, HostFacts};
 
 /// The host's network, as the daemon sees it. Calls return at once.
@@ -53,6 +56,7 @@ pub enum Command {
 pub struct Daemon<H> {
     endpoint: Endpoint,
     config: Config,
+    register: Register,
     leases: Leases,
     peers: PeerBook,
     host: H,
@@ -72,16 +76,19 @@ impl<H: Host> Daemon<H> {
     pub fn new(
         now: Instant,
         config: Config,
-        leases: Leases,
+        (register, leases): (Register, Leases),
         core: EndpointConfig,
         seed: [u8; 32],
         (host, ipv6): (H, bool),
         sockets: Vec<(SocketId, u16)>,
     ) -> Self {
-        let peers = PeerBook::new(now, &config.peers, &leases, ipv6);
+        let (known, passed_over) = register.peers(&config.peers);
+        passed_over.iter().for_each(|why| tracing::warn!("{why}"));
+        let peers = PeerBook::new(now, &known, &leases, ipv6);
         let mut daemon = Self {
             endpoint: Endpoint::new(now, core, seed),
             config,
+            register,
             leases,
             peers,
             host,
@@ -144,6 +151,40 @@ impl<H: Host> Daemon<H> {
                 self.scheduling(peer.as_deref())
             }
             Request::Flows { peer, limit } => self.flows(peer.as_deref(), limit),
+            Request::Peers => Ok(Response::Peers(Box::new(self.peers_report(now)))),
+            Request::Invite(wish) => {
+                let invited = inviting::invite(&self.config, &mut self.register, &wish)?;
+                tracing::info!(peer = invited.name, again = wish.again, "invited");
+                Ok(Response::Invited(Box::new(invited)))
+            }
+            Request::RemovePeer { name } => self.remove_peer(now, &name),
+        }
+    }
+
+    /// Takes a client out at once: out of the book, then its session, then what is shown of it.
+    fn remove_peer(&mut self, now: Instant, name: &str) -> Result<Response, ApiError> {
+        let removed = inviting::remove(&self.config, &mut self.register, name)?;
+        if let Some(key) = &removed.public_key {
+            let core_key = public_key(key);
+            self.endpoint.remove_peer(now, core_key);
+            while let Some(event) = self.endpoint.poll_event() {
+                self.handle_event(now, &event);
+            }
+            self.peers.remove(&core_key);
+            if let Err(error) = self.leases.forget(key) {
+                tracing::warn!("its addresses stay leased until the next start: {error}");
+            }
+        }
+        tracing::info!(peer = name, "removed");
+        Ok(Response::Removed(Box::new(removed)))
+    }
+
+    fn peers_report(&self, now: Instant) -> PeersReport {
+        let stats = self.endpoint.stats();
+        PeersReport {
+            running: true,
+            peers: status::peers(now, &self.config, &self.peers, &stats),
+            invitations: inviting::invitations(&self.register),
         }
     }
 
@@ -251,7 +292,10 @@ impl<H: Host> Role for Daemon<H> {
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        self.endpoint.handle_datagram(now, arrival.path, arrival.ecn, datagram, sink);
+        let Self { config, register, leases, peers, .. } = self;
+        let mut gate = Gate { now, config, register, leases, peers };
+        let (path, ecn) = (arrival.path, arrival.ecn);
+        self.endpoint.handle_datagram_inviting(now, path, ecn, datagram, sink, &mut gate);
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {

@@ -139,6 +139,27 @@ impl Leases {
         Ok(leases)
     }
 
+    /// Gives addresses to whoever of `peers` has none, and passes on those of keys that were replaced; what changed is
+    /// on disk on return.
+    ///
+    /// # Errors
+    /// The file cannot be written; the addresses are given until the end of the process.
+    pub fn admit(&mut self, peers: &[PeerConfig]) -> Result<(), LeaseError> {
+        let before = self.by_key.clone();
+        self.exhausted.clear();
+        self.assign(peers);
+        if self.by_key == before { Ok(()) } else { self.write() }
+    }
+
+    /// A key is no peer's any more, for good: its addresses are free.
+    ///
+    /// # Errors
+    /// The file cannot be written; the addresses are free until the end of the process.
+    pub fn forget(&mut self, key: &PublicKey) -> Result<(), LeaseError> {
+        self.exhausted.remove(key);
+        if self.by_key.remove(key).is_none() { Ok(()) } else { self.write() }
+    }
+
     /// The addresses of a peer.
     #[must_use]
     pub fn get(&self, key: &PublicKey) -> Option<Lease> {
@@ -170,6 +191,14 @@ impl Leases {
     }
 
     fn assign(&mut self, peers: &[PeerConfig]) {
+        for peer in peers {
+            if !self.by_key.contains_key(&peer.public_key)
+                && let Some(old) = &peer.formerly
+                && let Some(lease) = self.by_key.remove(old)
+            {
+                self.by_key.insert(peer.public_key, lease);
+            }
+        }
         let mut fixed = BTreeMap::new();
         for peer in peers {
             let addresses = [peer.address_v4.map(IpAddr::V4), peer.address_v6.map(IpAddr::V6)];
@@ -395,6 +424,25 @@ mod tests {
     }
 
     #[test]
+    fn a_new_key_inherits_the_addresses_of_the_one_before_also_after_a_crash_in_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.json");
+        let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
+        let mut leases = Leases::open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
+        let second = leases.get(&key(2));
+        let rotated = PeerConfig { formerly: Some(key(2)), ..peer(3) };
+        // The process ended before the leases were asked: the next start does it.
+        let after = Leases::open(file.clone(), pools, &[peer(1), rotated.clone()]).unwrap();
+        assert_eq!((after.get(&key(3)), after.get(&key(2))), (second, None));
+        leases.admit(&[peer(1), rotated.clone()]).unwrap();
+        assert_eq!((leases.get(&key(3)), leases.len()), (second, 2));
+        leases.forget(&key(3)).unwrap();
+        leases.admit(&[peer(1), peer(4)]).unwrap();
+        assert_eq!(leases.get(&key(4)), second, "what was forgotten is free");
+        assert_eq!(Leases::open(file, pools, &[]).unwrap().get(&key(4)), second);
+    }
+
+    #[test]
     fn a_damaged_file_is_an_error_and_stays_as_it_is() {
         let line =
             |n: u8, v4: &str| format!("{{\"public_key\":\"{}\",\"address_v4\":\"{v4}\"}}", key(n));
@@ -444,6 +492,7 @@ mod tests {
             preshared_key: None,
             address_v4: None,
             address_v6: None,
+            formerly: None,
         }
     }
 

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`config`] | `proxy.toml`, and what it means |
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
+//! | [`register`], [`inviting`], [`gate`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
+//! | [`first_start`] | keys and a config, where there are none |
 //! | [`core`] | the config in the words of the protocol core |
 //! | [`daemon`] | the role in the event loop: datagrams and packets to the core, its events to the others |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
@@ -16,18 +18,23 @@
 pub mod config;
 pub mod core;
 pub mod daemon;
+pub mod first_start;
+pub mod gate;
 #[cfg(target_os = "linux")]
 pub mod guard;
 pub mod host;
+pub mod inviting;
 pub mod leases;
 #[cfg(target_os = "linux")]
 pub mod nat;
 #[cfg(target_os = "linux")]
 pub mod network;
+pub mod offline;
 pub mod peers;
 pub mod pool;
 #[cfg(target_os = "linux")]
 pub mod port;
+pub mod register;
 #[cfg(target_os = "linux")]
 pub mod run;
 pub mod status;

@@ -16,7 +16,7 @@ use ropewalk_control::config::Scheduling;
 use ropewalk_control::config::error::nearest;
 use ropewalk_daemon::core::public_key;
 use ropewalk_proto::crypto::PublicKey;
-use ropewalk_proto::endpoint::PeerConfig as CorePeer;
+use ropewalk_proto::endpoint::{IDLE_LIFETIME, PeerConfig as CorePeer};
 use ropewalk_proto::event::{DownReason, EndReason, Event};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::LinkId;
@@ -26,11 +26,13 @@ use crate::config::{Config, PeerConfig};
 use crate::core;
 use crate::leases::{Lease, Leases};
 
-/// All clients of the config, in the order of the file.
+/// All clients: those of the config in the order of the file, then those that joined.
 #[derive(Debug)]
 pub struct PeerBook {
     peers: Vec<Peer>,
     places: BTreeMap<PublicKey, usize>,
+    /// Whether clients are given IPv6 addresses.
+    ipv6: bool,
 }
 
 /// One client.
@@ -50,6 +52,8 @@ pub struct Peer {
     pub keys_since: Instant,
     /// Since when the session is.
     pub session_since: Instant,
+    /// When it was last heard of before the present session; none since the proxy's start.
+    pub seen: Option<Instant>,
     /// How the proxy sends to it, if otherwise than to all.
     pub scheduling: Option<Scheduling>,
     up: BTreeSet<LinkId>,
@@ -73,7 +77,35 @@ impl PeerBook {
         let places = (0..).zip(peers).map(|(place, peer)| (public_key(&peer.public_key), place));
         let places = places.collect();
         let peers = peers.iter().map(|peer| Peer::new(now, peer, leases, ipv6)).collect();
-        Self { peers, places }
+        Self { peers, places, ipv6 }
+    }
+
+    /// A client joined, or has another key: the same name then keeps its place.
+    pub fn admit(&mut self, now: Instant, config: &PeerConfig, leases: &Leases) -> &Peer {
+        let peer = Peer::new(now, config, leases, self.ipv6);
+        let place = match self.peers.iter().position(|peer| peer.config.name == config.name) {
+            Some(place) => {
+                self.peers[place] = peer;
+                place
+            }
+            None => {
+                self.peers.push(peer);
+                self.peers.len() - 1
+            }
+        };
+        self.index();
+        &self.peers[place]
+    }
+
+    /// A client is none any more.
+    pub fn remove(&mut self, key: &PublicKey) {
+        self.peers.retain(|peer| public_key(&peer.config.public_key) != *key);
+        self.index();
+    }
+
+    fn index(&mut self) {
+        let keys = self.peers.iter().map(|peer| public_key(&peer.config.public_key));
+        self.places = keys.zip(0..).collect();
     }
 
     /// All of them, in the order of the file.
@@ -127,14 +159,12 @@ impl PeerBook {
 
     /// What the endpoint is told of them.
     pub fn for_core(&self, config: &Config) -> impl Iterator<Item = (PublicKey, CorePeer)> {
-        self.peers.iter().map(|peer| {
-            let core = core::peer(&peer.config, peer.lease, &config.pools, config.client_to_client);
-            (public_key(&peer.config.public_key), core)
-        })
+        self.peers.iter().map(|peer| (public_key(&peer.config.public_key), peer.for_core(config)))
     }
 
     /// From now on the clients have IPv6 addresses.
     pub fn hand_out_ipv6(&mut self, leases: &Leases) {
+        self.ipv6 = true;
         for peer in &mut self.peers {
             peer.lease = leases.get(&peer.config.public_key);
         }
@@ -171,9 +201,16 @@ impl Peer {
             )),
             keys_since: now,
             session_since: now,
+            seen: None,
             scheduling: None,
             up: BTreeSet::new(),
         }
+    }
+
+    /// What the endpoint is told of it.
+    #[must_use]
+    pub fn for_core(&self, config: &Config) -> CorePeer {
+        core::peer(&self.config, self.lease, &config.pools, config.client_to_client)
     }
 
     /// Its inner addresses.
@@ -206,6 +243,13 @@ impl Peer {
             Event::SessionEnded(EndReason::Replaced) => {}
             Event::SessionEnded(reason) => {
                 self.up.clear();
+                self.seen = Some(match reason {
+                    EndReason::Idle => {
+                        let ago = u64::try_from(IDLE_LIFETIME.as_nanos()).unwrap_or(u64::MAX);
+                        Instant::from_nanos(now.as_nanos().saturating_sub(ago))
+                    }
+                    _ => now,
+                });
                 let state = match reason {
                     EndReason::Idle => TunnelState::Idle,
                     _ => TunnelState::Closed,
@@ -368,6 +412,7 @@ mod tests {
             preshared_key: None,
             address_v4: None,
             address_v6: None,
+            formerly: None,
         };
         vec![peer(1), peer(2)]
     }

@@ -33,6 +33,7 @@ use crate::host::linux::LinuxNetwork;
 use crate::leases::Leases;
 use crate::network::{Desk, Keeper, TUN_MTU};
 use crate::port;
+use crate::register::Register;
 
 /// Commands that may wait for the loop. They come from the control server, which bounds its own, and from
 /// two tasks that send one at a time.
@@ -77,7 +78,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     }
     let _only_one = mark::hold(Role::Proxy)?;
     // Reading them may rewrite their file: not while it is another proxy's.
-    let leases = Leases::open(config.leases_file(), config.pools, &config.peers)?;
+    let register = Register::open(config.register_file())?;
+    let (peers, _) = register.peers(&config.peers);
+    let leases = Leases::open(config.leases_file(), config.pools, &peers)?;
     let network = LinuxNetwork::open().await?;
     let tun =
         LinuxTun::open(&TunOptions { name: config.tun_name.as_str().to_owned(), mtu: TUN_MTU })?;
@@ -94,12 +97,12 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let now = clock.sample();
     let core = core::endpoint(&config, wall_clock(now), cpu::has_aes());
     let ipv6 = keeper.has_ipv6();
-    let mut ready = format!("{} on {}", peers_of(&config), config.listen);
+    let mut ready = format!("{} on {}", count_of(peers.len()), config.listen);
     for port in &config.more_ports {
         ready.push_str(&format!(", {port}"));
     }
-    let daemon =
-        Daemon::new(now.now, config, leases, core, seed, (Rc::clone(&desk), ipv6), at_ports);
+    let (books, host) = ((register, leases), (Rc::clone(&desk), ipv6));
+    let daemon = Daemon::new(now.now, config, books, core, seed, host, at_ports);
     let mut driver = match Driver::new(daemon, tun, sockets, queue, clock) {
         Ok(driver) => driver,
         Err(error) => return take_back(keeper.release(), Err(error.into())).await,
@@ -157,8 +160,9 @@ fn open_socket(sockets: &mut Sockets, config: &Config, port: u16) -> anyhow::Res
     })
 }
 
-fn peers_of(config: &Config) -> String {
-    match config.peers.len() {
+fn count_of(peers: usize) -> String {
+    match peers {
+        0 => "its first peer (`ropewalk peer add NAME` invites one)".to_owned(),
         1 => "1 peer".to_owned(),
         count => format!("{count} peers"),
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, PacketTraffic, PoolStatus,
-    ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
+    ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, PacketTraffic, PeerStatus,
+    PoolStatus, ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
 };
 use ropewalk_control::config::Scheduling;
 use ropewalk_daemon::core::public_key;
@@ -146,6 +146,39 @@ fn traffic(facts: &Facts<'_>, peer: &PeerStats) -> (PacketTraffic, PacketTraffic
     (status::packets(rates.0, up), status::packets(rates.1, down))
 }
 
+/// Every client, in brief.
+#[must_use]
+pub fn peers(
+    now: Instant,
+    config: &Config,
+    peers: &PeerBook,
+    stats: &EndpointStats,
+) -> Vec<PeerStatus> {
+    let known: BTreeMap<_, _> = stats.peers.iter().map(|peer| (peer.key, peer)).collect();
+    let shown = peers.iter().map(|peer| {
+        let stats = known.get(&public_key(&peer.config.public_key));
+        let session = stats.and_then(|stats| stats.session.as_ref());
+        let seen = session.map(|session| session.last_heard).or(peer.seen);
+        let links = session.map(|session| session.tunnel.links.as_slice()).unwrap_or_default();
+        let mut remotes: Vec<_> = links.iter().map(|link| link.path.remote).collect();
+        remotes.sort_unstable();
+        remotes.dedup();
+        PeerStatus {
+            name: peer.config.name.clone(),
+            public_key: peer.config.public_key,
+            origin: config.origin(&peer.config),
+            state: Some(peer.state),
+            last_seen_s: seen.map(|seen| status::seconds(now, seen)),
+            up_bytes: stats.map_or(0, |stats| stats.delivered.bytes),
+            down_bytes: stats.map_or(0, |stats| stats.accepted.bytes),
+            inner_v4: peer.lease.map(|lease| lease.v4),
+            inner_v6: peer.lease.and_then(|lease| lease.v6),
+            remotes,
+        }
+    });
+    shown.collect()
+}
+
 /// How the proxy sends to a client.
 #[must_use]
 pub fn scheduling<'a>(config: &'a Config, peer: &'a Peer) -> &'a Scheduling {
@@ -233,7 +266,7 @@ fn handshakes(stats: &EndpointStats) -> HandshakeCounters {
             DropReason::HandshakeNotAuthentic,
             DropReason::HandshakeBadContent,
         ]),
-        unknown_key: drops.get(DropReason::UnknownClient),
+        unknown_key: sum(&[DropReason::UnknownClient, DropReason::UnknownInvitation]),
         replayed: sum(&[DropReason::FirstMessageStale, DropReason::FirstMessageRepeated]),
         other_version: sum(&[DropReason::OtherVersion, DropReason::HandshakeDowngrade]),
         rate_limited: drops.get(DropReason::HandshakeRateLimited),

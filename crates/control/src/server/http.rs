@@ -110,6 +110,7 @@ fn router(desk: Desk) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
+        .route("/v1/peers", get(peers).post(invite).delete(remove_peer))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(desk.clone(), authorize))
@@ -176,6 +177,27 @@ async fn flows(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse
     answer(&desk, read()).await
 }
 
+/// `GET /v1/peers`.
+async fn peers(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
+    answer(&desk, Ok(Request::Peers)).await
+}
+
+/// `POST /v1/peers`.
+async fn invite(State(desk): State<Desk>, body: Bytes) -> HttpResponse {
+    let wish = serde_json::from_slice(&body).map_err(|error| error.to_string());
+    answer(&desk, wish.map(Request::Invite)).await
+}
+
+/// `DELETE /v1/peers?name=NAME`.
+async fn remove_peer(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse {
+    let read = query::read(uri.query(), ["name"]);
+    let request = read.and_then(|[name]| match name {
+        Some(name) => Ok(Request::RemovePeer { name }),
+        None => Err("say which: ?name=NAME".to_owned()),
+    });
+    answer(&desk, request).await
+}
+
 /// What the daemon says to a request, or what is wrong with it.
 async fn answer(desk: &Desk, request: Result<Request, String>) -> HttpResponse {
     let answer = match request {
@@ -193,6 +215,9 @@ fn document(answer: Response) -> HttpResponse {
         Response::Status(report) => Json(*report).into_response(),
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
         Response::Flows(flows) => Json(*flows).into_response(),
+        Response::Peers(report) => Json(*report).into_response(),
+        Response::Invited(invited) => Json(*invited).into_response(),
+        Response::Removed(removed) => Json(*removed).into_response(),
     }
 }
 
@@ -204,7 +229,7 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
-        "this path is not used so: read with GET; /v1/scheduling is written with PUT",
+        "this path is not used so: read with GET; /v1/scheduling is written with PUT, /v1/peers with POST and DELETE",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }
@@ -214,6 +239,7 @@ fn refusal(error: &ApiError) -> HttpResponse {
         ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::BadRequest => StatusCode::BAD_REQUEST,
+        ErrorCode::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorCode::Busy => StatusCode::SERVICE_UNAVAILABLE,
     };
     (status, Json(error)).into_response()

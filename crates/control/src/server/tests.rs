@@ -10,10 +10,12 @@ use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{
-    DEFAULT_FLOWS, DaemonStatus, ErrorCode, MAX_FLOWS, Role, STATUS_VERSION, StatusReport,
+    DEFAULT_FLOWS, DaemonStatus, ErrorCode, InviteWish, Invited, MAX_FLOWS, RemovedPeer, Role,
+    STATUS_VERSION, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
 use crate::config::{Scheduler, Scheduling};
+use crate::keys::PublicKey;
 
 #[test]
 fn a_status_goes_from_the_daemon_to_the_tool() {
@@ -217,6 +219,8 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
             "400",
             "sum to 1",
         ),
+        ("DELETE /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "?name=NAME"),
+        ("POST /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "EOF"),
         ("DELETE /v1/scheduling HTTP/1.1\r\nhost: x\r\n\r\n", "405", "PUT"),
     ];
     for (request, status, text) in cases {
@@ -244,6 +248,13 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 Request::Scheduling { .. } => Response::Scheduling(Box::default()),
                 Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
                 Request::Flows { .. } => Response::Flows(Box::default()),
+                Request::Peers => Response::Peers(Box::default()),
+                Request::Invite(wish) => Response::Invited(Box::new(invited(&wish.name))),
+                Request::RemovePeer { name } => Response::Removed(Box::new(RemovedPeer {
+                    name,
+                    public_key: None,
+                    invitations: 1,
+                })),
             }));
         }
         asked
@@ -256,12 +267,21 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
         Request::SetScheduling { peer: peer(), scheduling: scheduling.clone() },
         Request::Flows { peer: None, limit: 0 },
         Request::Flows { peer: peer(), limit: MAX_FLOWS },
+        Request::Peers,
+        Request::Invite(InviteWish {
+            name: "Käthes Bus".to_owned(),
+            again: true,
+            lifetime_s: 60,
+            addresses: vec!["vps.example.org".to_owned()],
+        }),
+        Request::RemovePeer { name: "a b&c=d/?".to_owned() },
     ];
     let answers: Vec<_> =
         requests.iter().map(|request| call_blocking(&socket, request).unwrap()).collect();
     assert_eq!(answers[1], Response::Scheduling(Box::default()));
     assert_eq!(answers[3], Response::Scheduling(scheduling));
     assert_eq!(answers[5], Response::Flows(Box::default()));
+    assert_eq!(answers[7], Response::Invited(Box::new(invited("Käthes Bus"))));
     let plain = raw(&socket, b"GET /v1/flows HTTP/1.1\r\nhost: x\r\n\r\n");
     assert!(plain.starts_with("HTTP/1.1 200"), "{plain}");
     drop(server);
@@ -320,6 +340,18 @@ fn raw(socket: &Path, request: &[u8]) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn invited(name: &str) -> Invited {
+    Invited {
+        name: name.to_owned(),
+        invitation: "ropewalk:a".to_owned(),
+        expires: 1,
+        addresses: Vec::new(),
+        proxy_public_key: PublicKey::from_bytes([7; 32]),
+        replaces: None,
+        notes: Vec::new(),
+    }
 }
 
 fn status() -> StatusReport {

@@ -1,0 +1,74 @@
+//! The book of a proxy that does not run: `ropewalk peer` beside it.
+//!
+//! The mark of a running proxy is held for as long, so that one that starts meanwhile does not write the same file.
+
+use ropewalk_control::api::{InviteWish, Invited, PeerStatus, PeersReport, RemovedPeer, Role};
+use ropewalk_daemon::mark::{self, Mark};
+
+use crate::config::Config;
+use crate::inviting;
+use crate::leases::Leases;
+use crate::register::Register;
+
+/// The book, while no proxy runs.
+#[derive(Debug)]
+pub struct Offline {
+    config: Config,
+    register: Register,
+    _none_runs: Mark,
+}
+
+impl Offline {
+    /// Opens the book of this proxy.
+    ///
+    /// # Errors
+    /// A proxy runs (whose control socket is another than was asked), or the book cannot be read.
+    pub fn open(config: Config) -> anyhow::Result<Self> {
+        let none_runs = mark::hold(Role::Proxy)?;
+        let register = Register::open(config.register_file())?;
+        Ok(Self { config, register, _none_runs: none_runs })
+    }
+
+    /// See [`inviting::invite`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn invite(&mut self, wish: &InviteWish) -> anyhow::Result<Invited> {
+        Ok(inviting::invite(&self.config, &mut self.register, wish)?)
+    }
+
+    /// See [`inviting::remove`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove(&mut self, name: &str) -> anyhow::Result<RemovedPeer> {
+        let removed = inviting::remove(&self.config, &mut self.register, name)?;
+        if let Some(key) = &removed.public_key {
+            Leases::open(self.config.leases_file(), self.config.pools, &[])?.forget(key)?;
+        }
+        Ok(removed)
+    }
+
+    /// Who may connect, and who is invited.
+    #[must_use]
+    pub fn report(&self) -> PeersReport {
+        let (peers, _) = self.register.peers(&self.config.peers);
+        let shown = peers.iter().map(|peer| PeerStatus {
+            name: peer.name.clone(),
+            public_key: peer.public_key,
+            origin: self.config.origin(peer),
+            state: None,
+            last_seen_s: None,
+            up_bytes: 0,
+            down_bytes: 0,
+            inner_v4: peer.address_v4,
+            inner_v6: peer.address_v6,
+            remotes: Vec::new(),
+        });
+        PeersReport {
+            running: false,
+            peers: shown.collect(),
+            invitations: inviting::invitations(&self.register),
+        }
+    }
+}

@@ -1,0 +1,644 @@
+//! Who joined by an invitation, and who is invited: the owner's book, beside the config file.
+//!
+//! The file is JSON, mode 600, replaced as a whole and on disk before anything is answered, so that a crash at any moment
+//! leaves a token either good or used up, never both. Of a token only a hash is kept: who reads the file cannot come in
+//! with it. A damaged file is an error and is never overwritten.
+//!
+//! Where the config file and this one name the same client or the same key, the config file wins.
+//!
+//! | an invitation is | until | who shows it then |
+//! | --- | --- | --- |
+//! | open | the first key that shows it | is bound to the name |
+//! | used | 1,024 later ones are over | is told so |
+//! | expired, or taken back | the same, or 30 days after it expired | is told so |
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ropewalk_control::keys::PublicKey;
+use ropewalk_daemon::file;
+use ropewalk_proto::crypto::InvitationToken;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{PeerConfig, check_peer_name};
+
+/// The version of the file.
+const FILE_VERSION: u32 = 1;
+
+/// Bytes of the longest file that is read: 65,000 clients take about 12 MiB.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Most open invitations.
+const MAX_OPEN: usize = 1024;
+
+/// Most invitations that are remembered when they are over.
+const MAX_OVER: usize = 1024;
+
+/// How long an invitation that nobody used is remembered after it expired.
+const REMEMBERED_S: u64 = 30 * 24 * 60 * 60;
+
+/// The book of one proxy.
+#[derive(Debug)]
+pub struct Register {
+    file: PathBuf,
+    content: Content,
+}
+
+/// A client that joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// How it is called.
+    pub name: String,
+    /// Its key.
+    pub public_key: PublicKey,
+    /// When the key was bound, in seconds since 1970.
+    pub since: u64,
+    /// The key that it had before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formerly: Option<PublicKey>,
+}
+
+/// An invitation that nobody used yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// How the client will be called.
+    pub name: String,
+    /// When it counts no more, in seconds since 1970.
+    pub expires: u64,
+    token_hash: String,
+}
+
+/// An invitation that counts no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Over {
+    name: String,
+    token_hash: String,
+    /// Who used it; else it was taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    used_by: Option<PublicKey>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    version: u32,
+    peers: Vec<Member>,
+    invitations: Vec<Open>,
+    over: Vec<Over>,
+}
+
+/// What becomes of a token that somebody shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// It was never given.
+    Unknown,
+    /// It let another key in before.
+    Used {
+        /// As whom.
+        name: String,
+    },
+    /// It is out of date, or was taken back.
+    Over {
+        /// For whom it was.
+        name: String,
+    },
+    /// There are as many clients as may be; the invitation stays open.
+    Full {
+        /// For whom it is.
+        name: String,
+    },
+    /// The key is bound.
+    Bound(Member),
+}
+
+/// Why the book cannot be read or written, or a wish not be met.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// The file exists and cannot be read.
+    #[error("cannot read the clients that joined, {}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the clients that joined, {}: {source}; nothing was changed", file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not what was written.
+    #[error(
+        "the file of the clients that joined, {}, is damaged: {what}; put back a copy of it, or move it away: all \
+         clients but those of the config file then need new invitations",
+        file.display()
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where and how.
+        what: String,
+    },
+    /// The name cannot be used so; what to do.
+    #[error("{0}")]
+    Name(String),
+    /// There is no such client.
+    #[error("{0}")]
+    NoPeer(String),
+    /// There are too many.
+    #[error("{0}")]
+    Full(String),
+}
+
+/// What an invitation will do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// The key that goes out when the new one comes.
+    pub replaces: Option<PublicKey>,
+    /// Invitations for the same name that are void by this one.
+    pub voided: usize,
+}
+
+impl Register {
+    /// Reads the book; one that does not exist is empty.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub fn open(file: PathBuf) -> Result<Self, RegisterError> {
+        let content = read(&file)?;
+        Ok(Self { file, content })
+    }
+
+    /// The clients that joined, in the order in which they did.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.content.peers
+    }
+
+    /// The invitations that nobody used, expired ones included.
+    #[must_use]
+    pub fn invitations(&self) -> &[Open] {
+        &self.content.invitations
+    }
+
+    /// The clients of the config file, then those that joined; and those that are passed over, with the reason.
+    #[must_use]
+    pub fn peers(&self, of_file: &[PeerConfig]) -> (Vec<PeerConfig>, Vec<String>) {
+        let (mut peers, mut passed_over) = (of_file.to_vec(), Vec::new());
+        for member in &self.content.peers {
+            let same = |peer: &&PeerConfig| {
+                peer.name == member.name || peer.public_key == member.public_key
+            };
+            match of_file.iter().find(same) {
+                None => peers.push(member.config()),
+                Some(peer) => passed_over.push(format!(
+                    "`{}` joined by an invitation, and the config file has a peer `{}` with the same name or key, which \
+                     counts: remove one of the two",
+                    member.name, peer.name
+                )),
+            }
+        }
+        (peers, passed_over)
+    }
+
+    /// Notes an invitation for `name`, with `token`, until `expires`. With `again` it is a new key for a client that has
+    /// one, else the name must be free.
+    ///
+    /// # Errors
+    /// The name cannot be used so, there are too many, or the file cannot be written. Nothing changes then.
+    pub fn invite(
+        &mut self,
+        name: &str,
+        again: bool,
+        (token, expires): (&InvitationToken, u64),
+        (of_file, max_peers, now): (&[PeerConfig], usize, u64),
+    ) -> Result<Noted, RegisterError> {
+        check_peer_name(name).map_err(RegisterError::Name)?;
+        let shown = name.escape_debug();
+        if of_file.iter().any(|peer| peer.name == name) {
+            return Err(RegisterError::Name(format!(
+                "`{shown}` is a [[peer]] of the config file: change its key there, or take it out there first"
+            )));
+        }
+        let known = self.content.peers.iter().find(|member| member.name == name);
+        match (known, again) {
+            (Some(_), false) => {
+                return Err(RegisterError::Name(format!(
+                    "`{shown}` has joined already: `ropewalk peer rotate {shown}` invites it anew, `ropewalk peer \
+                     remove {shown}` takes it out"
+                )));
+            }
+            (None, true) => return Err(self.no_peer(name, of_file)),
+            _ => {}
+        }
+        if known.is_none() && of_file.len() + self.content.peers.len() >= max_peers {
+            return Err(RegisterError::Full(format!(
+                "there are {max_peers} clients, as many as `max_peers` of the config allows"
+            )));
+        }
+        let replaces = known.map(|member| member.public_key);
+        let mut content = self.content.clone();
+        content.prune(now);
+        let voided = content.take_back(name);
+        if content.invitations.len() >= MAX_OPEN {
+            return Err(RegisterError::Full(format!(
+                "{MAX_OPEN} invitations are open: take some back with `ropewalk peer remove NAME`"
+            )));
+        }
+        let token_hash = hash(token);
+        content.invitations.push(Open { name: name.to_owned(), expires, token_hash });
+        self.write(content)?;
+        Ok(Noted { replaces, voided })
+    }
+
+    /// Takes a client and its invitations out. Returns its key, if it had one, and how many invitations are void.
+    ///
+    /// # Errors
+    /// There is nothing of this name here, or the file cannot be written. Nothing changes then.
+    pub fn remove(
+        &mut self,
+        name: &str,
+        of_file: &[PeerConfig],
+    ) -> Result<(Option<PublicKey>, usize), RegisterError> {
+        let mut content = self.content.clone();
+        let voided = content.take_back(name);
+        let place = content.peers.iter().position(|member| member.name == name);
+        let key = place.map(|place| content.peers.remove(place).public_key);
+        if key.is_none() && voided == 0 {
+            return Err(self.no_peer(name, of_file));
+        }
+        self.write(content)?;
+        Ok((key, voided))
+    }
+
+    /// A key that is no client's shows a token. If it is bound, that is on disk on return.
+    ///
+    /// # Errors
+    /// The file cannot be written. Nothing changes then.
+    pub fn show(
+        &mut self,
+        token: &InvitationToken,
+        key: PublicKey,
+        (others, max_peers, now): (usize, usize, u64),
+    ) -> Result<Shown, RegisterError> {
+        let token_hash = hash(token);
+        let place = self.content.invitations.iter().position(|open| open.token_hash == token_hash);
+        let Some(place) = place else {
+            let over = self.content.over.iter().find(|over| over.token_hash == token_hash);
+            return Ok(match over {
+                None => Shown::Unknown,
+                Some(Over { name, used_by: Some(_), .. }) => Shown::Used { name: name.clone() },
+                Some(Over { name, used_by: None, .. }) => Shown::Over { name: name.clone() },
+            });
+        };
+        let mut content = self.content.clone();
+        let Open { name, expires, token_hash } = content.invitations.remove(place);
+        if expires <= now {
+            return Ok(Shown::Over { name });
+        }
+        let known = content.peers.iter_mut().find(|member| member.name == name);
+        if known.is_none() && others + self.content.peers.len() >= max_peers {
+            return Ok(Shown::Full { name });
+        }
+        let bound = Member {
+            name: name.clone(),
+            public_key: key,
+            since: now,
+            formerly: known.as_ref().map(|member| member.public_key),
+        };
+        match known {
+            Some(member) => *member = bound.clone(),
+            None => content.peers.push(bound.clone()),
+        }
+        content.remember(Over { name, token_hash, used_by: Some(key) });
+        self.write(content)?;
+        Ok(Shown::Bound(bound))
+    }
+
+    fn no_peer(&self, name: &str, of_file: &[PeerConfig]) -> RegisterError {
+        use ropewalk_control::config::error::nearest;
+        let shown = name.escape_debug();
+        if of_file.iter().any(|peer| peer.name == name) {
+            return RegisterError::Name(format!(
+                "`{shown}` is a [[peer]] of the config file: take it out there, and start the proxy again"
+            ));
+        }
+        let members = self.content.peers.iter().map(|member| member.name.as_str());
+        let invited = self.content.invitations.iter().map(|open| open.name.as_str());
+        let help = match nearest(name, members.chain(invited)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`ropewalk peer list` names them".to_owned(),
+        };
+        RegisterError::NoPeer(format!("no client `{shown}` has joined: {help}"))
+    }
+
+    fn write(&mut self, content: Content) -> Result<(), RegisterError> {
+        let content = Content { version: FILE_VERSION, ..content };
+        let json = serde_json::to_vec_pretty(&content).map_err(io::Error::from);
+        let written = json.and_then(|json| file::replace(&self.file, &json));
+        written.map_err(|source| RegisterError::Write { file: self.file.clone(), source })?;
+        self.content = content;
+        Ok(())
+    }
+}
+
+impl Member {
+    /// What the proxy is told of it.
+    #[must_use]
+    pub fn config(&self) -> PeerConfig {
+        PeerConfig {
+            name: self.name.clone(),
+            public_key: self.public_key,
+            preshared_key: None,
+            address_v4: None,
+            address_v6: None,
+            formerly: self.formerly,
+        }
+    }
+}
+
+impl Content {
+    /// Open invitations for this name are over. Returns how many there were.
+    fn take_back(&mut self, name: &str) -> usize {
+        let (gone, open): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.invitations).into_iter().partition(|open| open.name == name);
+        self.invitations = open;
+        let voided = gone.len();
+        for Open { name, token_hash, .. } in gone {
+            self.remember(Over { name, token_hash, used_by: None });
+        }
+        voided
+    }
+
+    fn remember(&mut self, over: Over) {
+        self.over.push(over);
+        let beyond = self.over.len().saturating_sub(MAX_OVER);
+        self.over.drain(..beyond);
+    }
+
+    /// Forgets invitations that expired long ago.
+    fn prune(&mut self, now: u64) {
+        self.invitations.retain(|open| open.expires.saturating_add(REMEMBERED_S) > now);
+    }
+}
+
+/// What is kept of a token.
+fn hash(token: &InvitationToken) -> String {
+    token.digest().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read(file: &Path) -> Result<Content, RegisterError> {
+    let failed = |source| RegisterError::Read { file: file.to_path_buf(), source };
+    let damaged = |what: String| RegisterError::Damaged { file: file.to_path_buf(), what };
+    let text = match std::fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
+            return Err(damaged(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+        }
+        Ok(_) => std::fs::read(file).map_err(failed)?,
+    };
+    let content: Content =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if content.version != FILE_VERSION {
+        return Err(damaged(format!("version {} is not {FILE_VERSION}", content.version)));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for member in &content.peers {
+        check_peer_name(&member.name).map_err(damaged)?;
+        let key = member.public_key.to_string();
+        if !seen.insert(key.clone()) || !seen.insert(format!("name {}", member.name)) {
+            return Err(damaged(format!("{key} or its name stands twice")));
+        }
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const NOW: u64 = 1_900_000_000;
+    const LATER: u64 = NOW + 3600;
+
+    struct Bed {
+        folder: tempfile::TempDir,
+        register: Register,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let register = Register::open(folder.path().join("state/peers.json")).unwrap();
+            Self { folder, register }
+        }
+
+        /// What the next start of the process reads.
+        fn reopened(&self) -> Register {
+            Register::open(self.register.file.clone()).unwrap()
+        }
+
+        fn invite(&mut self, name: &str, n: u8) -> Result<Noted, RegisterError> {
+            self.register.invite(name, false, (&token(n), LATER), (&file(), 4, NOW))
+        }
+
+        fn rotate(&mut self, name: &str, n: u8) -> Result<Noted, RegisterError> {
+            self.register.invite(name, true, (&token(n), LATER), (&file(), 4, NOW))
+        }
+
+        fn show(&mut self, n: u8, by: u8) -> Shown {
+            self.register.show(&token(n), key(by), (1, 4, NOW + 1)).unwrap()
+        }
+    }
+
+    fn token(n: u8) -> InvitationToken {
+        InvitationToken::from_bytes([n; 16])
+    }
+
+    fn key(n: u8) -> PublicKey {
+        PublicKey::from_bytes([n; 32])
+    }
+
+    fn member(name: &str, n: u8, formerly: Option<u8>) -> Member {
+        Member {
+            name: name.into(),
+            public_key: key(n),
+            since: NOW + 1,
+            formerly: formerly.map(key),
+        }
+    }
+
+    /// The peers of the config file.
+    fn file() -> Vec<PeerConfig> {
+        vec![PeerConfig { formerly: None, ..member("van", 99, None).config() }]
+    }
+
+    #[test]
+    fn the_first_key_is_bound_on_disk_and_the_second_is_told() {
+        let mut bed = Bed::new();
+        assert_eq!(bed.invite("laptop", 1).unwrap(), Noted::default());
+        assert_eq!(bed.reopened().invitations().len(), 1);
+        assert_eq!(bed.show(1, 10), Shown::Bound(member("laptop", 10, None)));
+        let after = bed.reopened();
+        assert_eq!(after.members(), [member("laptop", 10, None)]);
+        assert!(after.invitations().is_empty());
+        let used = Shown::Used { name: "laptop".into() };
+        assert_eq!(bed.show(1, 11), used);
+        assert_eq!(bed.show(9, 11), Shown::Unknown);
+        bed.register = after;
+        assert_eq!(bed.show(1, 11), used, "also after a restart");
+        assert_eq!(bed.register.members().len(), 1);
+    }
+
+    #[test]
+    fn the_file_is_its_owners_and_holds_no_token() {
+        let mut bed = Bed::new();
+        bed.invite("laptop", 0xab).unwrap();
+        let file = bed.folder.path().join("state/peers.json");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains("abababab") && text.contains("token_hash"), "{text}");
+    }
+
+    #[test]
+    fn an_expired_or_withdrawn_invitation_binds_nobody() {
+        let mut bed = Bed::new();
+        bed.invite("laptop", 1).unwrap();
+        let late = bed.register.show(&token(1), key(10), (1, 4, LATER)).unwrap();
+        let over = Shown::Over { name: "laptop".into() };
+        assert_eq!(late, over);
+        assert_eq!(bed.invite("laptop", 2).unwrap().voided, 1, "a newer one takes its place");
+        assert_eq!(bed.show(1, 10), over);
+        assert_eq!(bed.register.remove("laptop", &file()).unwrap(), (None, 1));
+        assert_eq!(bed.show(2, 10), over);
+        assert!(bed.register.members().is_empty());
+        // What nobody used is forgotten a month after it expired.
+        bed.invite("phone", 3).unwrap();
+        let month = LATER + REMEMBERED_S;
+        bed.register.invite("x", false, (&token(4), month + 60), (&[], 4, month)).unwrap();
+        assert_eq!(bed.register.invitations().len(), 1);
+    }
+
+    #[test]
+    fn a_rotation_keeps_the_old_key_until_the_new_one_is_bound() {
+        let mut bed = Bed::new();
+        bed.invite("laptop", 1).unwrap();
+        bed.show(1, 10);
+        assert_eq!(bed.rotate("laptop", 2).unwrap().replaces, Some(key(10)));
+        assert_eq!(bed.register.members(), [member("laptop", 10, None)]);
+        assert_eq!(bed.show(2, 20), Shown::Bound(member("laptop", 20, Some(10))));
+        assert_eq!(bed.reopened().members(), [member("laptop", 20, Some(10))]);
+        let (peers, _) = bed.register.peers(&file());
+        assert_eq!(peers[1].formerly, Some(key(10)));
+        assert_eq!(bed.register.remove("laptop", &file()).unwrap(), (Some(key(20)), 0));
+    }
+
+    #[test]
+    fn names_that_cannot_be_used_say_what_to_do() {
+        let mut bed = Bed::new();
+        bed.invite("laptop", 1).unwrap();
+        bed.show(1, 10);
+        let long = "x".repeat(65);
+        let table = [
+            ("laptop", false, "`ropewalk peer rotate laptop`"),
+            ("van", false, "is a [[peer]] of the config file"),
+            ("van", true, "is a [[peer]] of the config file"),
+            ("labtop", true, "did you mean `laptop`?"),
+            ("zzzzzzzz", true, "`ropewalk peer list`"),
+            ("", false, "1 to 64 printable"),
+            ("a\nb", false, "1 to 64 printable"),
+            (&*long, false, "1 to 64 printable"),
+        ];
+        for (name, again, expected) in table {
+            let wish = (&token(7), LATER);
+            let error = bed.register.invite(name, again, wish, (&file(), 4, NOW)).unwrap_err();
+            assert!(error.to_string().contains(expected), "{name}: {error}");
+        }
+        for (name, expected) in
+            [("van", "of the config file"), ("labtop", "did you mean `laptop`?")]
+        {
+            let error = bed.register.remove(name, &file()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_is_full_keeps_the_invitation_open() {
+        let mut bed = Bed::new();
+        for n in 1..=4 {
+            bed.invite(&format!("c{n}"), n).unwrap();
+        }
+        for n in 1..=3 {
+            assert!(matches!(bed.show(n, n), Shown::Bound(_)));
+        }
+        assert_eq!(bed.show(4, 4), Shown::Full { name: "c4".into() });
+        let error = bed.invite("c5", 5).unwrap_err().to_string();
+        assert!(error.contains("`max_peers`"), "{error}");
+        bed.register.remove("c1", &[]).unwrap();
+        assert!(matches!(bed.show(4, 4), Shown::Bound(_)));
+    }
+
+    #[test]
+    fn where_the_config_file_names_the_same_it_counts() {
+        let mut bed = Bed::new();
+        bed.invite("laptop", 1).unwrap();
+        bed.show(1, 10);
+        for of_file in [member("laptop", 77, None), member("other", 10, None)] {
+            let of_file = [of_file.config()];
+            let (peers, passed_over) = bed.register.peers(&of_file);
+            assert_eq!(peers, of_file);
+            assert!(passed_over[0].contains("`laptop` joined by an invitation"), "{passed_over:?}");
+        }
+        assert_eq!(bed.register.peers(&file()).0.len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_written_has_not_happened() {
+        let mut bed = Bed::new();
+        bed.invite("laptop", 1).unwrap();
+        // The folder is a file now: nothing can be written into it, whoever runs this.
+        let folder = bed.folder.path().join("state");
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::write(&folder, "").unwrap();
+        let error = bed.register.show(&token(1), key(10), (1, 4, NOW)).unwrap_err().to_string();
+        assert!(error.contains("nothing was changed"), "{error}");
+        assert!(bed.register.members().is_empty());
+        std::fs::remove_file(&folder).unwrap();
+        assert!(matches!(bed.show(1, 11), Shown::Bound(_)), "the token is still good");
+    }
+
+    #[test]
+    fn a_damaged_file_says_what_to_do_and_stays_as_it_is() {
+        let one = format!("{{\"name\":\"a\",\"public_key\":\"{}\",\"since\":1}}", key(1));
+        let with = |peers: &str| {
+            format!("{{\"version\":1,\"peers\":[{peers}],\"invitations\":[],\"over\":[]}}")
+        };
+        let table = [
+            (String::new(), "EOF"),
+            ("{\"version\":1".to_owned(), "line 1 column"),
+            (with("").replace(":1,", ":2,"), "version 2 is not 1"),
+            (with("").replace("over", "ofer"), "unknown field `ofer`"),
+            (with(&format!("{one},{one}")), "stands twice"),
+            (with(&one.replace("\"a\"", "\"\"")), "printable"),
+            ("\0\0\0".to_owned(), "line 1 column"),
+        ];
+        for (text, expected) in table {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("peers.json");
+            std::fs::write(&file, &text).unwrap();
+            let error = Register::open(file.clone()).unwrap_err().to_string();
+            assert!(error.contains("is damaged") && error.contains("move it away"), "{error}");
+            assert!(error.contains(expected), "{text:?}: {error}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+    }
+}
