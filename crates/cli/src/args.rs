@@ -1,12 +1,15 @@
 //! Every subcommand and flag, with the help that `--help` shows; nothing else.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ropewalk_control::config::NamePattern;
 use ropewalk_control::config::scheduler::{
     Cost, Count, Direction, Formula, Importance, Preference, Rate, Scheduler, Weights, WhenFull,
 };
 use ropewalk_control::config::value::Text as _;
+use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
 use serde::de::value::Error as ConfigNameError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
@@ -18,13 +21,12 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
     after_long_help = "\
 EXAMPLES
   On the server:
-    sudo ropewalk keygen /etc/ropewalk/proxy.key       prints the proxy's public key
-    sudo ropewalk check-config /etc/ropewalk/proxy.toml
-    sudo ropewalk proxy --config /etc/ropewalk/proxy.toml
+    sudo ropewalk proxy                the first start makes its key and its config
+    sudo ropewalk peer add laptop      prints an invitation: one line, and a QR code
   On the laptop:
-    sudo ropewalk keygen /etc/ropewalk/client.key      prints the client's public key
-    sudo ropewalk client --config /etc/ropewalk/client.toml
-    sudo ropewalk status                               each link, and what it carries
+    sudo ropewalk join                 asks for that line; makes this machine's key and config
+    sudo ropewalk client
+    sudo ropewalk status               each link, and what it carries
 
 EXIT CODES
   0  it worked
@@ -71,19 +73,45 @@ The client needs the capabilities CAP_NET_ADMIN and CAP_NET_RAW: run it with sud
 Everything it sets up in the system is removed when it ends; after a crash, at its next start.
 
 EXAMPLE
-  sudo ropewalk client --config /etc/ropewalk/client.toml --log debug")]
+  sudo ropewalk client --log debug")]
     Client(Daemon),
 
     /// Run the proxy: the other end of the tunnels, and the way to the Internet
     #[command(after_long_help = "\
 The proxy needs the capability CAP_NET_ADMIN: run it with sudo or as the systemd unit.
+If there is no config, the first start makes one, and a key beside it, and says so.
 What it sets up in the system is removed when it ends, but for a guard: while no proxy runs, packets for
 clients are unreachable and never leave by this machine's own routes. --purge removes that, too.
 
 EXAMPLES
-  sudo ropewalk proxy --config /etc/ropewalk/proxy.toml
+  sudo ropewalk proxy
   sudo ropewalk proxy --purge")]
     Proxy(Proxy),
+
+    /// Join a proxy by an invitation: make this machine's key and config
+    #[command(after_long_help = "\
+The private key is made here and never leaves this machine. The invitation is used up by the first connection of
+`ropewalk client`. Without LINE, or with -, it is read from standard input, and does not get into your shell's history.
+
+EXAMPLES
+  sudo ropewalk join                                  asks for the line
+  sudo ropewalk join ropewalk:aeag5...
+  sudo ropewalk join --link wlan0 --link wwan0 -      only these interfaces
+  ssh vps sudo ropewalk peer add laptop | sudo ropewalk join -
+  sudo ropewalk join --config /etc/ropewalk/work.toml another proxy, beside the first")]
+    Join(Join),
+
+    /// Invite, list and remove the clients of this proxy
+    #[command(after_long_help = "\
+Each command acts on the running proxy at once. While none runs, it changes what the next start reads.
+
+EXAMPLES
+  sudo ropewalk peer add laptop                       an invitation that holds for a day
+  sudo ropewalk peer add phone --expires 10m --address vps.example.org
+  sudo ropewalk peer list
+  sudo ropewalk peer rotate laptop                    a new key for laptop; the old one works until the new one came
+  sudo ropewalk peer remove laptop                    its session ends, its key is refused")]
+    Peer(Peer),
 
     /// Show the tunnel and each of its links
     #[command(after_long_help = "\
@@ -181,20 +209,96 @@ pub(crate) struct Man {
 
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// The config file; the sample in configs/ shows every key with its default
-    #[arg(long, value_name = "FILE")]
+    /// The config file, as `ropewalk join` writes it; the sample in configs/ shows every key with its default
+    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG)]
     pub(crate) config: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Proxy {
     /// The config file; the sample in configs/ shows every key with its default
-    #[arg(long, value_name = "FILE", required_unless_present = "purge")]
-    pub(crate) config: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", default_value = PROXY_CONFIG)]
+    pub(crate) config: PathBuf,
 
     /// Remove everything that a stopped proxy has left on this machine, and end
     #[arg(long)]
     pub(crate) purge: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Join {
+    /// The invitation that `ropewalk peer add` printed; - reads it from standard input [default: -]
+    #[arg(value_name = "LINE", num_args = 0..)]
+    pub(crate) line: Vec<String>,
+
+    /// The config file to write; key and invitation are put beside it
+    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG)]
+    pub(crate) config: PathBuf,
+
+    /// An interface to use as a link, or a pattern such as "wlan*"; can be repeated [default: each one with a default
+    /// route, now and later]
+    #[arg(long, value_name = "INTERFACE", value_parser = NamePattern::from_text)]
+    pub(crate) link: Vec<NamePattern>,
+
+    /// Replace an existing config and key; the old ones are kept as FILE.old
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Peer {
+    /// The proxy's control socket [default: that of --config, else /run/ropewalk/proxy.sock]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// The proxy's config file, for when it does not run [default: /etc/ropewalk/proxy.toml]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print what was done as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) what: PeerWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PeerWhat {
+    /// Invite a client: prints one line for `ropewalk join`, and a QR code
+    Add(Invite),
+
+    /// Who may connect, when they were last heard of, and who is invited
+    List,
+
+    /// Take a client out: its session ends and its key is refused from now on
+    Remove {
+        /// The client, as `ropewalk peer list` names it
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+
+    /// Invite a client again, for a new key; the old one works until the new one is there, then it is refused
+    Rotate(Invite),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Invite {
+    /// How the client is called in `status` and in logs
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// How long the invitation holds, such as 10m or 2days
+    #[arg(long, value_name = "TIME", default_value = "1day", value_parser = humantime::parse_duration)]
+    pub(crate) expires: Duration,
+
+    /// Where the client finds this proxy, if otherwise than the config or this host says; can be repeated
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) address: Vec<String>,
+
+    /// Draw the QR code wherever standard error goes [default: only on a terminal]
+    #[arg(long)]
+    pub(crate) qr: bool,
 }
 
 #[derive(Debug, Args)]

@@ -43,6 +43,7 @@ impl Failure {
             Self::Daemon(ClientError::Refused(error)) => match error.code {
                 ropewalk_control::api::ErrorCode::Forbidden => 4,
                 ropewalk_control::api::ErrorCode::Busy => 3,
+                ropewalk_control::api::ErrorCode::Failed => 1,
                 // What was asked for does not exist or makes no sense.
                 ropewalk_control::api::ErrorCode::NotFound
                 | ropewalk_control::api::ErrorCode::BadRequest => 2,

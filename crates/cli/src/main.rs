@@ -1,6 +1,6 @@
 //! The `ropewalk` program: runs a daemon, or asks one.
 //!
-//! `args` holds every flag, `commands` what they do, `render` how a status looks, `exit` what the
+//! `args` holds every flag, `commands` what they do, `render` how a status looks, `qr` how a QR code does, `exit` what the
 //! program's exit code says.
 
 mod args;
@@ -8,6 +8,7 @@ mod commands;
 mod exit;
 mod logging;
 mod privilege;
+mod qr;
 mod render;
 
 use std::io::Write as _;
@@ -35,12 +36,9 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Client(daemon) => commands::daemon::client(&daemon.config),
         Command::Proxy(args::Proxy { purge: true, .. }) => commands::daemon::purge(),
-        Command::Proxy(args::Proxy { config: Some(config), .. }) => {
-            commands::daemon::proxy(&config)
-        }
-        Command::Proxy(args::Proxy { config: None, .. }) => {
-            Err(Failure::Usage("`ropewalk proxy` needs --config FILE".to_owned()))
-        }
+        Command::Proxy(args::Proxy { config, .. }) => commands::daemon::proxy(&config),
+        Command::Join(join) => commands::join::run(&join),
+        Command::Peer(peer) => commands::peer::run(&peer),
         Command::Status(status) => commands::status::run(&status),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),

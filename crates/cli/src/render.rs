@@ -4,6 +4,7 @@
 //! so that they cannot steer the terminal.
 
 mod flows;
+mod peers;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,6 +19,7 @@ use ropewalk_control::api::{
 use ropewalk_control::config::scheduler::LinkTerms;
 
 pub(crate) use flows::flows;
+pub(crate) use peers::{invited, moment, peers, removed};
 
 /// Columns of the narrowest terminal that is catered for.
 const WIDTH: usize = 80;
@@ -49,7 +51,7 @@ pub(crate) fn status(report: &StatusReport, full: bool) -> String {
         }
     } else {
         page.gap();
-        page.table(&peers(&report.tunnels));
+        page.table(&tunnels(&report.tunnels));
         if !report.tunnels.is_empty() {
             page.gap();
             page.line(0, "All about one of them: ropewalk status --peer NAME");
@@ -90,7 +92,7 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
     }
 }
 
-fn peers(tunnels: &[TunnelStatus]) -> Table {
+fn tunnels(tunnels: &[TunnelStatus]) -> Table {
     let mut table =
         table(&["peer", "state", "inner address", "links up", "up Mbit/s", "down Mbit/s"], 3);
     for tunnel in tunnels {

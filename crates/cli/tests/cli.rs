@@ -9,6 +9,9 @@ use std::process::{Command, Output, Stdio};
 
 use nix::unistd::geteuid;
 use ropewalk_control::api::{DaemonStatus, Response, Role, STATUS_VERSION, StatusReport};
+use ropewalk_control::config::HostPort;
+use ropewalk_control::invitation::{Invitation, Token};
+use ropewalk_control::keys::PublicKey;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::privilege::skipped;
 
@@ -22,18 +25,20 @@ const PLACEHOLDER: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 fn help_teaches_and_wrong_use_is_told() {
     let help = run(&["--help"]);
     assert_eq!(code(&help), 0);
-    for text in ["EXAMPLES", "EXIT CODES", "sudo ropewalk client --config", "check-config"] {
+    for text in ["EXAMPLES", "EXIT CODES", "sudo ropewalk client", "sudo ropewalk join"] {
         assert!(stdout(&help).contains(text), "{text} is missing in\n{}", stdout(&help));
     }
-    for command in ["client", "proxy", "status", "keygen", "check-config"] {
+    for command in ["client", "proxy", "join", "peer", "status", "keygen", "check-config"] {
         let help = run(&[command, "--help"]);
         assert_eq!(code(&help), 0);
         assert!(stdout(&help).contains("EXAMPLE"), "{command}: {}", stdout(&help));
     }
-    let wrong: [(&[&str], &str); 6] = [
+    let wrong: [(&[&str], &str); 8] = [
         (&[], "Usage"),
         (&["stauts"], "similar subcommand exists: 'status'"),
-        (&["client"], "--config"),
+        (&["peer"], "Usage"),
+        (&["peer", "add"], "NAME"),
+        (&["peer", "add", "laptop", "--expires", "2"], "time unit"),
         (&["keygen"], "FILE"),
         (&["keygen", "--public", "x"], "cannot be used with"),
         (&["--log", "loud", "status"], "`loud`: this is no level"),
@@ -43,6 +48,102 @@ fn help_teaches_and_wrong_use_is_told() {
         assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
     }
+}
+
+/// An invitation of a proxy with this key, good until `expires`.
+fn invitation(proxy: u8, expires: u64) -> String {
+    let invitation = Invitation {
+        addresses: vec![HostPort { host: "203.0.113.7".to_owned(), port: 51900 }],
+        public_key: PublicKey::from_bytes([proxy; 32]),
+        token: Token::from_bytes([proxy; 16]),
+        expires,
+    };
+    invitation.to_line().to_string()
+}
+
+/// A moment that no test lives to see.
+const LATER: u64 = 100_000_000_000;
+
+#[test]
+fn an_invitation_that_is_damaged_or_out_of_date_writes_nothing_and_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("client.toml");
+    let good = invitation(7, LATER);
+    let table = [
+        (good[..good.len() - 9].to_owned(), "cut off"),
+        (good.replace("ropewalk:a", "ropewalk:b"), "invitation"),
+        (good.replacen(&good[40..44], "aaaa", 1), "checksum is wrong"),
+        ("hello".to_owned(), "begins with `ropewalk:`"),
+        ("zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=".to_owned(), "this is a key"),
+        (String::new(), "there is no invitation"),
+        (invitation(7, 1_000_000_000), "expired"),
+    ];
+    for (line, expected) in table {
+        for by_argument in [true, false] {
+            let args = ["join", "--config", config.to_str().unwrap()];
+            let done = match by_argument && !line.is_empty() {
+                true => run(&[args.as_slice(), &[&*line]].concat()),
+                false => run_with(&args, line.as_bytes()),
+            };
+            assert_eq!(code(&done), 2, "{line}: {}", stderr(&done));
+            assert!(stderr(&done).contains(expected), "{line}: {}", stderr(&done));
+            let secret = line.len() > 60 && stderr(&done).contains(&line[20..]);
+            assert!(!secret, "a secret stays out of errors and logs");
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn two_proxies_are_joined_in_turn_beside_each_other_or_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let join = |config: &str, more: &[&str], proxy| {
+        let config = at(config);
+        let args = [&["join", "--config", &*config], more].concat();
+        run_with(&args, invitation(proxy, LATER).as_bytes())
+    };
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let proxy_of = |name: &str, proxy: u8| {
+        text(name).contains(&PublicKey::from_bytes([proxy; 32]).to_string())
+    };
+    assert_eq!(code(&join("client.toml", &[], 7)), 0);
+    let (config, key) = (text("client.toml"), text("client.key"));
+    for file in ["client.toml", "client.key", "client.invitation"] {
+        assert_eq!(mode(&folder.path().join(file)), 0o600, "{file}");
+    }
+
+    // The first stays, whatever is tried.
+    let refused = join("client.toml", &[], 9);
+    assert_eq!(code(&refused), 1);
+    assert!(stderr(&refused).contains("--replace"), "{}", stderr(&refused));
+    assert_eq!((text("client.toml"), text("client.key")), (config.clone(), key.clone()));
+
+    // Beside it.
+    let beside = join("work.toml", &[], 9);
+    assert_eq!(code(&beside), 0, "{}", stderr(&beside));
+    assert!(stdout(&beside).contains(&format!("--config {}", at("work.toml"))));
+    assert!(proxy_of("work.toml", 9) && proxy_of("client.toml", 7));
+    assert_ne!(text("work.key"), text("client.key"), "no proxy can tell that it is one machine");
+
+    // In its place, and it is kept.
+    assert_eq!(code(&join("client.toml", &["--replace", "--link", "wlan0"], 9)), 0);
+    assert!(proxy_of("client.toml", 9));
+    assert_eq!((text("client.toml.old"), text("client.key.old")), (config, key));
+    for file in ["client.toml", "work.toml"] {
+        let checked = run(&["check-config", &at(file)]);
+        assert_eq!(code(&checked), 0, "{file}: {}", stderr(&checked));
+    }
+    // The invitation is gone when it is used up; the config is as good without it.
+    std::fs::remove_file(folder.path().join("client.invitation")).unwrap();
+    assert_eq!(code(&run(&["check-config", &at("client.toml")])), 0);
+    // One that was put there for another proxy is found out.
+    std::fs::write(folder.path().join("client.invitation"), invitation(7, LATER)).unwrap();
+    let closed = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(folder.path().join("client.invitation"), closed).unwrap();
+    let mixed = run(&["check-config", &at("client.toml")]);
+    assert_eq!(code(&mixed), 2);
+    assert!(stderr(&mixed).contains("another proxy's"), "{}", stderr(&mixed));
 }
 
 #[test]

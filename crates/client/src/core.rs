@@ -5,7 +5,6 @@ use ropewalk_daemon::core;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_proto::client::ClientConfig;
-use ropewalk_proto::crypto::InvitationToken;
 
 use crate::config::Config;
 
@@ -20,7 +19,7 @@ pub(crate) fn client_config(config: &Config, clock: Clock) -> ClientConfig {
             .proxy
             .invitation
             .as_ref()
-            .map(|pending| InvitationToken::from_bytes(*pending.token.as_bytes())),
+            .map(|pending| core::invitation_token(&pending.token)),
         ciphers: core::ciphers(config.tunnel.cipher, cpu::has_aes()),
         wall_clock: core::wall_clock(clock.sample()),
     }

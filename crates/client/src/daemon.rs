@@ -419,6 +419,9 @@ impl Daemon {
             Request::Scheduling { peer: Some(peer) }
             | Request::SetScheduling { peer: Some(peer), .. }
             | Request::Flows { peer: Some(peer), .. } => Err(shown::no_peers(&peer)),
+            Request::RemovePeer { name } => Err(shown::no_peers(&name)),
+            Request::Invite(wish) => Err(shown::no_peers(&wish.name)),
+            Request::Peers => Err(shown::has_no_peers()),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
             Request::Scheduling { peer: None } => Ok(self.scheduling()),
             Request::SetScheduling { peer: None, scheduling } => {

@@ -3,6 +3,7 @@
 //! | part | its one concern |
 //! | --- | --- |
 //! | [`config`] | what `client.toml` means |
+//! | [`joining`] | the config that `ropewalk join` writes |
 //! | `service` | the daemon from start to clean end |
 //! | `daemon` | the role in the event loop: commands in, events out |
 //! | `links` | which interfaces are links now; their sockets |
@@ -21,6 +22,7 @@ pub mod config;
 pub mod host;
 #[cfg(target_os = "linux")]
 pub mod interfaces;
+pub mod joining;
 #[cfg(target_os = "linux")]
 pub mod routes;
 

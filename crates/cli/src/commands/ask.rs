@@ -69,6 +69,6 @@ fn call(socket: Option<&Path>, request: &Request) -> Result<Response, Failure> {
     }
 }
 
-fn unasked(answer: &Response) -> Failure {
+pub(crate) fn unasked(answer: &Response) -> Failure {
     Failure::Failed(anyhow::anyhow!("the daemon answered something else: {answer:?}"))
 }

@@ -3,20 +3,37 @@
 
 use std::path::Path;
 
+use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_control::config::ConfigFile as _;
+use ropewalk_proxy::first_start::{self, Made};
 
 use crate::exit::Failure;
 use crate::privilege;
 
 /// Runs the client daemon.
 pub(crate) fn client(config: &Path) -> Result<(), Failure> {
+    if config == Path::new(CLIENT_CONFIG) && matches!(config.try_exists(), Ok(false)) {
+        return Err(Failure::Usage(format!(
+            "there is no config {CLIENT_CONFIG} yet: join a proxy with `ropewalk join`, or name another with --config"
+        )));
+    }
     let config = ropewalk_client::Config::load(config)?;
     privilege::require("client", privilege::CLIENT)?;
     Ok(ropewalk_client::run(config)?)
 }
 
-/// Runs the proxy daemon.
+/// Runs the proxy daemon; the first time with a key and a config that are made here.
 pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
+    if let Some(made) = first_start::make(config)? {
+        let Made { config, key_file, key_was_there, public_key } = made;
+        let kept = if key_was_there { "was there and is kept" } else { "is new" };
+        tracing::info!("first start: the config {} is new, with defaults", config.display());
+        tracing::info!(
+            "first start: the key {} {kept}; its public key is {public_key}",
+            key_file.display()
+        );
+        tracing::info!("first start: next, invite a client with `ropewalk peer add NAME`");
+    }
     let config = ropewalk_proxy::Config::load(config)?;
     let ports = config.more_ports.iter().copied();
     let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
