@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::thread;
@@ -19,9 +20,9 @@ use serde_json::Value;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A network of four WANs, and a proxy that listens at two ports for both families.
-fn stage() -> Stage {
-    let config = TopologyConfig::new(vec![WanConfig::default(); 4]);
+/// A network of so many WANs, and a proxy that listens at two ports for both families.
+fn stage(wans: usize) -> Stage {
+    let config = TopologyConfig::new(vec![WanConfig::default(); wans]);
     let mut stage = Stage::build(Path::new(env!("CARGO_BIN_EXE_ropewalk")), &config).unwrap();
     let deployment = stage.deployment();
     deployment.proxy_config().insert("more_ports".into(), vec![443].into());
@@ -63,7 +64,7 @@ fn block(stage: &Stage, wan: usize, ports: &str) {
 #[test]
 fn each_link_uses_the_family_and_the_port_that_it_has_and_says_what_it_tried() {
     lab_test("each_link_uses_the_family_and_the_port_that_it_has_and_says_what_it_tried", || {
-        let mut stage = stage();
+        let mut stage = stage(4);
         // The first as it is; the second lets only the other port through; the third has IPv6 only; the fourth no UDP.
         block(&stage, 1, "51900");
         stage.topology().client().ip("addr flush dev wan2 scope global\nlink set wan2 up").unwrap();
@@ -121,5 +122,43 @@ fn each_link_uses_the_family_and_the_port_that_it_has_and_says_what_it_tried() {
         let proxy = stage.proxy_status().unwrap();
         let at = |link: &str| proxy.link(link).unwrap()["local"].to_string();
         assert!(at("wan1").contains(":443"), "{}", at("wan1"));
+    });
+}
+
+#[test]
+fn a_network_that_wants_a_sign_in_is_told_with_its_page_and_used_after_it() {
+    lab_test("a_network_that_wants_a_sign_in_is_told_with_its_page_and_used_after_it", || {
+        let mut stage = stage(2);
+        block(&stage, 1, "0-65535");
+        // Whoever asks for any page is led to that of the network.
+        let router = stage.topology().routers()[1].namespace();
+        let script = "table ip portal { chain prerouting { type nat hook prerouting priority -100;\n\
+                      iifname \"lan0\" ip daddr != 192.168.11.1 tcp dport 80 redirect to :8080\n}\n}";
+        router.nft(script).unwrap();
+        let listener = router.run(|| TcpListener::bind("0.0.0.0:8080")).unwrap().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let _ = stream.read(&mut [0; 1024]);
+                let _ = stream.write_all(
+                    b"HTTP/1.1 302 Found\r\nLocation: http://192.168.11.1/login\r\nContent-Length: 0\r\n\r\n",
+                );
+            }
+        });
+        let (deployment, topology) = stage.split();
+        deployment.start_client(topology, 0).unwrap();
+        let told = wait_for(&stage, "the page", |status| {
+            let reason = status.link("wan1").map(|link| link["reason"].to_string());
+            reason.is_some_and(|reason| reason.contains("http://192.168.11.1/login"))
+        });
+        assert!(told.is_up("wan0"), "the other link carries the tunnel");
+        // Signed in.
+        let router = stage.topology().routers()[1].namespace();
+        router.nft("delete table inet block").unwrap();
+        let signed_in = Instant::now();
+        let up = wait_for(&stage, "the link", |status| status.is_up("wan1"));
+        let took = signed_in.elapsed();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+        assert!(up.link("wan1").unwrap()["reason"].is_null());
     });
 }

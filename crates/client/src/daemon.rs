@@ -35,11 +35,12 @@ use ropewalk_proto::event::{DownReason, EndReason, Event, SessionInfo};
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
-use ropewalk_proto::tunnel::PathRow;
+use ropewalk_proto::tunnel::{LinkState, PathRow};
 use ropewalk_proto::wire::frame::CloseReason;
 use tokio::sync::{mpsc, watch};
 
 use crate::allowance::{self, Allowances, Counts, Line};
+use crate::captive::Question;
 use crate::config::Config;
 use crate::core;
 use crate::gaps::Gaps;
@@ -58,6 +59,9 @@ pub(crate) const FIRST_MTU: u16 = Mtu::MIN;
 /// the reason is gone.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
+/// How often links without an answer are looked at, for networks that want a sign-in.
+const PORTALS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How often allowances are counted while packets go: a link that must stop carries at most a second too much.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -73,6 +77,8 @@ pub(crate) enum Command {
     Network(News),
     /// Where the proxy is.
     Resolved(Resolved),
+    /// Where the network of the link in this slot leads those who ask for a page.
+    Portal(u16, Option<String>),
     /// The counts of allowances were written, or why they could not be.
     Counters(Option<String>),
     /// Send what waits, say goodbye, and end.
@@ -97,6 +103,10 @@ pub(crate) struct Daemon {
     others: Others,
     clock: Clock,
     gaps: Gaps,
+    /// Asks whether a network wants a sign-in.
+    portals: mpsc::Sender<Question>,
+    /// When links are looked at for that.
+    portals_at: Instant,
     allowances: Allowances,
     /// When they are counted next.
     allowances_at: Instant,
@@ -135,6 +145,8 @@ pub(crate) struct Setup {
     pub(crate) wanted: watch::Sender<Wanted>,
     /// Asks for another look-up.
     pub(crate) look_up: mpsc::Sender<()>,
+    /// Asks whether a network wants a sign-in.
+    pub(crate) portals: mpsc::Sender<Question>,
     /// What the links with an allowance carried before; gets what they carry.
     pub(crate) counts: watch::Sender<Counts>,
     /// Why that is not known.
@@ -144,7 +156,8 @@ pub(crate) struct Setup {
 impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { config, clock, seed, rng, wanted, look_up, counts, counts_trouble } = setup;
+        let Setup { config, clock, seed, rng, wanted, look_up, portals, counts, counts_trouble } =
+            setup;
         let now = clock.now();
         let known = counts.borrow().clone();
         Self {
@@ -162,6 +175,8 @@ impl Daemon {
             others: Others::new(now),
             clock,
             gaps: Gaps::new(clock.asleep()),
+            portals,
+            portals_at: now,
             allowances: Allowances::new(known),
             allowances_at: now,
             allowance_warnings: Vec::new(),
@@ -237,6 +252,23 @@ impl Daemon {
         if stopped != self.stopped {
             self.stopped = stopped;
             self.relink(now, io);
+        }
+    }
+
+    /// Has somebody look whether the network of a link without an answer wants a sign-in first.
+    fn look_for_portals(&mut self, now: Instant) {
+        if now < self.portals_at {
+            return;
+        }
+        self.portals_at = now + PORTALS_INTERVAL;
+        let stats = self.client.stats();
+        let is_up = |key| {
+            let mut links = stats.links.iter().filter(|link| link.key == key);
+            links.any(|link| link.link.as_ref().is_some_and(|link| link.state == LinkState::Up))
+        };
+        if let Some(question) = self.links.poll_portal(now, is_up) {
+            // Full: another link is being asked; this one has its turn next time.
+            let _ = self.portals.try_send(question);
         }
     }
 
@@ -515,6 +547,7 @@ impl Role for Daemon {
                 self.on_network(now, news, io);
             }
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
+            Command::Portal(slot, page) => self.links.note_portal(slot, page),
             Command::Counters(trouble) => {
                 if let Some(trouble) = &trouble {
                     tracing::warn!("{trouble}");
@@ -595,6 +628,7 @@ impl Role for Daemon {
             self.rates.sample(now, status::totals(&self.client.stats()));
         }
         self.others.count(now, &self.links, &mut self.client);
+        self.look_for_portals(now);
         if self.allowances_at <= now || self.has_ended() {
             self.count_allowances(now, io);
         }

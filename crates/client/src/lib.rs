@@ -10,6 +10,7 @@
 //! | `others` | what others send and receive on the links' interfaces |
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
 //! | `gaps` | times in which this machine stood still |
+//! | `captive` | whether a network wants a sign-in first |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
@@ -28,6 +29,8 @@ pub mod routes;
 
 #[cfg(target_os = "linux")]
 mod allowance;
+#[cfg(target_os = "linux")]
+mod captive;
 #[cfg(target_os = "linux")]
 mod core;
 #[cfg(target_os = "linux")]

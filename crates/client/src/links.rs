@@ -15,12 +15,19 @@ use ropewalk_proto::client::{Client, LinkKey};
 use ropewalk_proto::config::{Keepalive as CoreKeepalive, LinkConfig, Wishes};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
-use ropewalk_proto::time::Instant;
+use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::wire::frame::shortened;
 
+use crate::captive::Question;
 use crate::routes::Numbers;
 
 pub(crate) use decide::{Decision, Obstacle, Seat, Wish, choice, decide};
+
+/// A link without an answer for this long may be in a network that wants a sign-in.
+const PORTAL_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Between two questions whether it does: a person who signs in is not waited for, the link comes up by itself.
+const PORTAL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Every interface that is or could be a link.
 #[derive(Debug, Default)]
@@ -35,6 +42,10 @@ pub(crate) struct Link {
     open: Option<Open>,
     /// Why a socket could not be opened.
     pub(crate) trouble: Option<String>,
+    /// Where this network leads those who ask for a page: perhaps to its sign-in.
+    pub(crate) portal: Option<String>,
+    /// When that was last asked.
+    portal_asked: Option<Instant>,
     /// What the kernel last said to a datagram, since the link was last up.
     refused: Option<SendErrorKind>,
 }
@@ -132,13 +143,54 @@ impl Links {
     pub(crate) fn note_up(&mut self, key: LinkKey) {
         if let Some(link) = self.0.iter_mut().find(|link| link.key() == Some(key)) {
             link.refused = None;
+            (link.portal, link.portal_asked) = (None, None);
         }
+    }
+
+    /// A network leads those who ask for a page there, or nowhere.
+    pub(crate) fn note_portal(&mut self, slot: u16, page: Option<String>) {
+        if let Some(link) = self.0.iter_mut().find(|link| link.decision.slot == Some(slot)) {
+            if let Some(page) = page.as_ref().filter(|page| link.portal.as_ref() != Some(page)) {
+                tracing::info!(link = %link.decision.name, "this network may want a sign-in at {page}");
+            }
+            link.portal = page;
+        }
+    }
+
+    /// The next link without an answer of which is to be asked whether its network wants a sign-in; `is_up` tells those
+    /// that have one.
+    pub(crate) fn poll_portal(
+        &mut self,
+        now: Instant,
+        is_up: impl Fn(LinkKey) -> bool,
+    ) -> Option<Question> {
+        self.0.iter_mut().find_map(|link| {
+            let key = link.key().filter(|key| !is_up(*key))?;
+            let waited = now.since(link.since) >= PORTAL_PATIENCE;
+            let due = link.portal_asked.is_none_or(|asked| now.since(asked) >= PORTAL_INTERVAL);
+            let wish = link.decision.wish.as_ref().ok().filter(|_| waited && due)?;
+            let (source, proxy) = wish.sources.iter().find_map(|source| {
+                let same = |remote: &&SocketAddr| remote.is_ipv4() == source.is_ipv4();
+                Some((*source, wish.remotes.iter().find(same)?.ip()))
+            })?;
+            link.portal_asked = Some(now);
+            let slot = u16::try_from(key.0).ok()?;
+            Some(Question { slot, interface: link.decision.interface.clone(), source, proxy })
+        })
     }
 }
 
 impl Link {
     fn new(now: Instant, decision: Decision) -> Self {
-        Self { decision, since: now, open: None, trouble: None, refused: None }
+        Self {
+            decision,
+            since: now,
+            open: None,
+            trouble: None,
+            portal: None,
+            portal_asked: None,
+            refused: None,
+        }
     }
 
     /// The name that the core has for it, while it has it.

@@ -25,6 +25,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::captive::Scout;
 use crate::config::Config;
 use crate::counters::{self, Keeper};
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
@@ -83,7 +84,10 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
         counts: to_keeper,
         daemon: commands.clone(),
     });
+    let (portals, questions) = mpsc::channel(1);
+    let scout = Scout { questions, daemon: commands.clone() };
     let setup = Setup {
+        portals,
         counts,
         counts_trouble,
         config,
@@ -103,6 +107,7 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     let (stop_keeper, keeper_stopped) = oneshot::channel();
     let keeper = keeper.map(|keeper| tokio::spawn(keeper.run(keeper_stopped)));
     tokio::spawn(resolver.run());
+    tokio::spawn(scout.run());
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
     tokio::spawn(stop.forward(commands.clone(), Command::Stop));
     tracing::info!("the client runs");

@@ -238,10 +238,13 @@ fn no_answer(link: &Link, seconds: f64) -> String {
         .into_iter()
         .map(|(address, ports)| format!("{address} at UDP {}", ports.join(", ")))
         .collect();
-    let hint = match seconds {
+    let hint = match (&link.portal, seconds) {
+        (Some(page), _) => format!("; this network wants a sign-in first, perhaps at {page}"),
         // Most networks that hold one back do so for good; a slow one has answered by now.
-        PATIENCE.. => "; UDP may be blocked here, or this network wants a sign-in first",
-        _ => "",
+        (None, PATIENCE..) => {
+            "; UDP may be blocked here, or this network wants a sign-in first".to_owned()
+        }
+        (None, _) => String::new(),
     };
     format!("no answer from the proxy for {seconds:.0} s: asked {}{hint}", asked.join(" and "))
 }
