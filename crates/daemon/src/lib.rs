@@ -9,7 +9,7 @@
 //! | [`status`] | what the core counts, in the words of the status document |
 //! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`rates`] | bits per second from the totals |
-//! | [`file`] | files that survive a crash |
+//! | [`mod@file`] | files that survive a crash |
 //! | [`service`] | a daemon's runtime, signals, supervisor |
 //! | [`mark`] | its being the only one in a network namespace |
 

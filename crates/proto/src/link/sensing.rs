@@ -217,7 +217,7 @@ impl Sensing {
         smaller(left, self.limit.filtered.map(bitrate))
     }
 
-    /// How fast to send so that others have what they take of the rate that was told: what they leave, and [`DRAINING`]
+    /// How fast to send so that others have what they take of the rate that was told: what they leave, and `DRAINING`
     /// of it while something waits for the link. A rise is believed at once. A little is ours in any case, so that the
     /// link stays known.
     #[must_use]
