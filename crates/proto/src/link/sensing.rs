@@ -219,11 +219,15 @@ impl Sensing {
 
     /// How fast to send so that others have what they take of the rate that was told: what they leave, and `DRAINING`
     /// of it while something waits for the link. A rise is believed at once. A little is ours in any case, so that the
-    /// link stays known.
+    /// link stays known. `None` where nothing was told or nobody else was counted: what an unseen host behind the same
+    /// bottleneck takes is the window's to find out.
     #[must_use]
     pub fn yielding_rate(&self) -> Option<Bitrate> {
         let told = self.told?;
         let others = self.others.raw.into_iter().chain(self.others.filtered).fold(0.0, f64::max);
+        if others <= 0.0 {
+            return None;
+        }
         let left = (as_f64(told) - others).max(0.0);
         let rate = if self.queued { DRAINING * left } else { left };
         Some(bitrate(rate.max(as_f64(told) / LEAST_LEFT)))
@@ -458,20 +462,20 @@ mod tests {
     #[test]
     fn who_yields_sends_what_others_leave_of_a_told_rate_and_less_behind_a_queue() {
         let mut sensing = Sensing::default();
-        assert_eq!(sensing.yielding_rate(), None, "nothing was told");
         sensing.on_rate_told(rate(20));
-        assert_eq!(sensing.yielding_rate(), rate(20));
         // A rise is believed at once, a fall by halves.
         for (others, expected) in [(4, 16), (12, 8), (4, 14), (50, 1)] {
             sensing.on_others(Bitrate::from_mbps(others));
             assert_eq!(sensing.yielding_rate(), rate(expected), "others {others}");
         }
-        let mut sensing = Sensing::default();
-        sensing.on_rate_told(rate(20));
         let ms = Duration::from_millis;
-        for (rtt, expected) in [(60, rate(5)), (34, rate(20))] {
+        for (others, rtt, expected) in [(0, 60, None), (4, 34, rate(16)), (4, 60, rate(4))] {
+            let mut sensing = Sensing::default();
+            sensing.on_others(Bitrate::from_mbps(others));
             let outcome = Outcome { confirmed: 1, rtt: Some(ms(rtt)), ..Default::default() };
             sensing.on_report(Instant::ZERO, &outcome, Some(ms(20)));
+            assert_eq!(sensing.yielding_rate(), None, "nothing was told");
+            sensing.on_rate_told(rate(20));
             assert_eq!(sensing.yielding_rate(), expected, "after {rtt} ms of 20");
         }
     }
