@@ -68,7 +68,11 @@ fn picture(
         .iter()
         .enumerate()
         .filter_map(|(place, case)| {
+            // An upload on the kernel is only known by its end.
             let seconds = case.runs.first()?.per_second.get(IN_ORDER)?;
+            if seconds.is_empty() {
+                return None;
+            }
             Some(Line { name: &case.series, colour: of_series(&case.series, place).0, seconds })
         })
         .collect();
@@ -91,9 +95,8 @@ fn picture(
     let most = top.chain(came).chain(limit).fold(0.1, f64::max) * 1.05;
     #[expect(clippy::cast_precision_loss, reason = "a run has few seconds")]
     let length = longest as f64;
-    let every = if longest > 40 { 10 } else { 5 };
     let marks: Vec<_> = (0..=u32::try_from(longest)?)
-        .step_by(every)
+        .step_by(mark_distance(longest))
         .map(|at| (f64::from(at), at.to_string()))
         .collect();
     let title = format!("{}: {}, {}", heading(experiment, traffic), point.label, mode.as_str());
@@ -115,6 +118,17 @@ fn picture(
         Ok(())
     })?;
     Ok(Some(Picture { traffic, title, file, svg }))
+}
+
+/// Seconds between two marks, so that there are at most a dozen of them and an end.
+const fn mark_distance(seconds: usize) -> usize {
+    match seconds {
+        0..=40 => 5,
+        41..=120 => 10,
+        121..=240 => 20,
+        241..=600 => 50,
+        _ => 100,
+    }
 }
 
 /// What the links could carry, of the case that used most of them.
@@ -146,4 +160,17 @@ fn outline(edges: &[(f64, f64)]) -> Vec<(f64, f64)> {
         steps.flat_map(|(at, edge)| [(at, edge.0), (at + 1.0, edge.0)]).collect();
     lower.reverse();
     upper.chain(lower).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_marks_of_an_axis_do_not_crowd() {
+        for seconds in 1..=1200 {
+            let marks = seconds / mark_distance(seconds);
+            assert!(marks <= 12, "{seconds} s have {marks} marks");
+        }
+    }
 }
