@@ -319,7 +319,7 @@ fn each_group_and_each_series_that_tried_weights_has_a_picture() {
         let curves = bed.read(&format!("results/groups/udp-{group}.svg"));
         assert!(curves.contains("best, simulated") && curves.contains("\n0.1\n"), "{curves}");
         let tried = bed.read(&format!("results/groups/udp-{group}-best-tried-simulated.svg"));
-        assert!(tried.contains("a 1 : b 5"), "{tried}");
+        assert!(tried.contains("\n1:5\n") && tried.contains("weights a:b"), "{tried}");
     }
     let page = bed.read("results/groups/README.md");
     let row = "| slow, 0.1 | best | simulated | a 1 : b 3 | a 1 : b 0: , a 1 : b 1: 6.00, a 1 : b 2: 7.00";

@@ -30,7 +30,7 @@ const NAMED: [(&str, RGBColor); 9] = [
     ("default-3-flows", SKY),
 ];
 /// For other series, in their order.
-const OTHERS: [RGBColor; 3] = [ORANGE, SKY, BLACK];
+const OTHERS: [RGBColor; 5] = [ORANGE, SKY, BLACK, VERMILION, PURPLE];
 /// Of ours beside peers: simulated, real.
 pub(super) const OURS: [RGBColor; 2] = [SKY, BLUE];
 /// Of ours with other settings, in their order: simulated, real.

@@ -43,6 +43,12 @@ pub fn pictures(experiment: &Both, traffic: Traffic, group: Option<&str>) -> Res
     Ok(pictures)
 }
 
+/// Of weights such as `a 100 : b 20`, the links (0) or their numbers (1), short enough for an axis.
+fn words(weights: &str, place: usize) -> String {
+    let links = weights.split(" : ").map(|link| link.split(' ').nth(place).unwrap_or(link));
+    links.collect::<Vec<_>>().join(":")
+}
+
 /// `None` where nothing was tried.
 fn picture(
     traffic: Traffic,
@@ -51,7 +57,11 @@ fn picture(
     file: String,
 ) -> Result<Option<Picture>> {
     let Some(first) = cases.first() else { return Ok(None) };
-    let marks = categories(first.tried.iter().map(|tried| tried.name.as_str()));
+    let names = || first.tried.iter().map(|tried| tried.name.as_str());
+    let short: Vec<String> = names().map(|name| words(name, 1)).collect();
+    let marks = categories(short.iter().map(String::as_str));
+    let title_of_axis = names().next().map(|name| format!("weights {}", words(name, 0)));
+    let title_of_axis = title_of_axis.unwrap_or_default();
     let curves: Vec<Curve> = cases
         .iter()
         .enumerate()
@@ -76,7 +86,7 @@ fn picture(
     let most = highest.fold(0.1, f64::max) * 1.05;
     let end = marks.last().map_or(0.0, |last| last.0) + 0.5;
     let svg = svg((900, 420), &title, &legend, |canvas| {
-        let mut chart = axes(canvas, -0.5..end, &marks, ("weights", "Mbit/s"), most)?;
+        let mut chart = axes(canvas, -0.5..end, &marks, (&title_of_axis, "Mbit/s"), most)?;
         for curve in &curves {
             let line = curve.mbit.iter().copied();
             chart.draw_series(LineSeries::new(line, curve.look.0.stroke_width(2)))?;
@@ -91,4 +101,17 @@ fn picture(
         Ok(())
     })?;
     Ok(Some(Picture { traffic, title, file, svg }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_fit_an_axis() {
+        let table = [("a 100 : b 20.5", "a:b", "100:20.5"), ("wan", "wan", "wan")];
+        for (weights, links, numbers) in table {
+            assert_eq!((words(weights, 0), words(weights, 1)), (links.into(), numbers.into()));
+        }
+    }
 }
