@@ -6,6 +6,9 @@
 //! called recent is over about the last thousand datagrams. A field whose value is not known yet is
 //! absent, never zero.
 
+mod flows;
+mod peers;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,6 +18,11 @@ use serde::{Deserialize, Serialize};
 use crate::config::Scheduling;
 use crate::config::scheduler::LinkTerms;
 use crate::keys::PublicKey;
+
+pub use flows::{FlowStatus, FlowsReport, PathStatus};
+pub use peers::{
+    InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
+};
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may
 /// come at any time.
@@ -55,121 +63,6 @@ pub enum Request {
         /// Its name.
         name: String,
     },
-}
-
-/// Whom to invite, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct InviteWish {
-    /// How the client is called on the proxy.
-    pub name: String,
-    /// Whether it is a new key for a client that has one; else one of that name is an error.
-    #[serde(default)]
-    pub again: bool,
-    /// How long the invitation holds.
-    pub lifetime_s: u64,
-    /// Where the proxy is for that client, in place of what the proxy's config or host says; empty: that.
-    #[serde(default)]
-    pub addresses: Vec<String>,
-}
-
-/// An invitation that was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Invited {
-    /// How the client will be called.
-    pub name: String,
-    /// The line for `ropewalk join`: a secret until it was used.
-    pub invitation: String,
-    /// When it counts no more, in seconds since 1970.
-    pub expires: u64,
-    /// The addresses of the proxy in it.
-    pub addresses: Vec<String>,
-    /// The proxy's public key in it.
-    pub proxy_public_key: PublicKey,
-    /// The key that goes out when the new one comes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaces: Option<PublicKey>,
-    /// What the owner should know: an older invitation that is void, an address that may not be reached.
-    #[serde(default)]
-    pub notes: Vec<String>,
-}
-
-/// What was taken out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemovedPeer {
-    /// Its name.
-    pub name: String,
-    /// Its key, if it had one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub public_key: Option<PublicKey>,
-    /// Open invitations that are void now.
-    pub invitations: usize,
-}
-
-/// Who may connect to a proxy, and who is invited.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PeersReport {
-    /// Whether the proxy runs; if not, what only a running one knows is absent.
-    pub running: bool,
-    /// The clients, those of the config file first.
-    pub peers: Vec<PeerStatus>,
-    /// The invitations that nobody used yet.
-    pub invitations: Vec<OpenInvitation>,
-}
-
-/// A client of a proxy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PeerStatus {
-    /// Its name.
-    pub name: String,
-    /// Its public key.
-    pub public_key: PublicKey,
-    /// Where it is known from.
-    pub origin: PeerOrigin,
-    /// Whether packets pass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<TunnelState>,
-    /// How long ago something authentic came; absent: not since the proxy's start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_seen_s: Option<f64>,
-    /// Bytes of inner packets from it since the proxy's start.
-    #[serde(default)]
-    pub up_bytes: u64,
-    /// Bytes of inner packets to it since the proxy's start.
-    #[serde(default)]
-    pub down_bytes: u64,
-    /// Its address inside the tunnel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inner_v4: Option<Ipv4Addr>,
-    /// The same for IPv6.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inner_v6: Option<Ipv6Addr>,
-    /// Where its links come from at present.
-    #[serde(default)]
-    pub remotes: Vec<SocketAddr>,
-}
-
-/// Where a client is known from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PeerOrigin {
-    /// A `[[peer]]` of the config file.
-    Config,
-    /// It joined by an invitation.
-    Invitation,
-}
-
-/// An invitation that nobody used yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenInvitation {
-    /// How the client will be called.
-    pub name: String,
-    /// When it counts no more, in seconds since 1970.
-    pub expires: u64,
-    /// Whether it has expired.
-    pub expired: bool,
-    /// Whether a client of this name has a key already, which will go out.
-    pub replaces: bool,
 }
 
 /// Most flows of one answer: a page of some hundred kilobytes, made in about a millisecond.
@@ -644,73 +537,6 @@ pub struct LinkSpending {
     pub bytes: u64,
     /// What they cost.
     pub amount: f64,
-}
-
-/// Which flow is on which link, for what this end sends: the tables of `safire` (seed 002).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FlowsReport {
-    /// The other end, as in [`TunnelStatus::peer`].
-    pub peer: String,
-    /// The scheduler in force.
-    pub scheduler: String,
-    /// The path table, by link id; empty where another scheduler than `safire` decides, or there is no session.
-    pub paths: Vec<PathStatus>,
-    /// The most active flows, at most as many as were asked for.
-    pub flows: Vec<FlowStatus>,
-    /// Active flows that are not in this answer.
-    pub left_out: u64,
-    /// How full the flow table is; absent where there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub table: Option<FlowTableStatus>,
-}
-
-/// A row of the path table.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PathStatus {
-    /// The link.
-    pub link: String,
-    /// The client's interface; absent on a proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<String>,
-    /// Active flows on it, N.
-    pub flows: u32,
-    /// What it carries at most: as told, else as measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity_bps: Option<f64>,
-    /// Smoothed round-trip time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rtt_ms: Option<f64>,
-    /// Share of recent datagrams lost, 0 to 1.
-    pub loss_recent: f64,
-    /// What one TCP flow can expect of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alpha_bps: Option<f64>,
-}
-
-/// A row of the flow table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlowStatus {
-    /// Hash of what names the flow, 16 hexadecimal digits.
-    pub hash: String,
-    /// Where it comes from.
-    pub source: IpAddr,
-    /// Where it goes.
-    pub destination: IpAddr,
-    /// Protocol number; absent for fragments, which have a flow by addresses alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<u8>,
-    /// Where the protocol has ports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source_port: Option<u16>,
-    /// Where the protocol has ports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub destination_port: Option<u16>,
-    /// Name of its link.
-    pub link: String,
-    /// Activity counter, 1 to 64: 8 at the first packet, one more for each, halved every second.
-    pub activity: u8,
-    /// Whether it counts among its link's active flows: not after FIN or RST.
-    pub counted: bool,
 }
 
 /// Whether a link carries packets.
