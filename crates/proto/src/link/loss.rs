@@ -25,8 +25,11 @@ const RECENT: u32 = 512;
 /// to share the link, falls into one or two of them.
 const SECONDS: usize = 5;
 
+/// Before so many seconds are known nothing is said: the first may be a burst.
+const LEAST_SECONDS: usize = 2;
+
 /// Fewer resolved datagrams say too little of a second; it goes on.
-const LEAST_RESOLVED: u32 = 20;
+const LEAST_RESOLVED: u64 = 20;
 
 /// How many later datagrams must be confirmed before one is lost.
 #[derive(Clone, Debug)]
@@ -101,38 +104,62 @@ impl RecentLoss {
     }
 }
 
+/// How many datagrams were confirmed, and how many count as lost: one that is confirmed late does no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fates {
+    /// Confirmed, early or late.
+    pub confirmed: u64,
+    /// Lost, as far as is known.
+    pub lost: u64,
+}
+
 /// The share of lost datagrams that lasts: the median of the last five seconds in which enough was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LastingLoss {
     seconds: [f64; SECONDS],
-    next: usize,
-    current: Tally,
+    /// How many seconds were noted so far.
+    noted: usize,
     began: Instant,
+    /// As of the beginning of the present second, and as last heard.
+    before: Fates,
+    newest: Fates,
+    /// Of the losses of the present second, those that are no fault of the link.
+    excused: u64,
 }
 
 impl LastingLoss {
-    /// A report confirmed so many, of which `late` had counted as lost, and proved so many lost.
-    pub fn on_report(&mut self, now: Instant, confirmed: u32, late: u32, lost: u32) {
-        let Tally { resolved, lost: before } = self.current;
-        if now.since(self.began) >= Duration::from_secs(1) && resolved >= LEAST_RESOLVED {
-            self.seconds[self.next] = f64::from(before) / f64::from(resolved);
-            self.next = (self.next + 1) % SECONDS;
-            (self.current, self.began) = (Tally::default(), now);
+    /// The fates of all datagrams so far; what is `excused` was lost for another reason than the link.
+    pub fn on_fates(&mut self, now: Instant, fates: Fates, excused: bool) {
+        if excused {
+            self.excused += fates.lost.saturating_sub(self.newest.lost);
         }
-        let Tally { resolved, lost: before } = self.current;
-        self.current = Tally {
-            resolved: resolved.saturating_add(confirmed.saturating_sub(late)).saturating_add(lost),
-            lost: before.saturating_add(lost).saturating_sub(late),
-        };
+        self.newest = fates;
+        let lost = fates.lost.saturating_sub(self.before.lost);
+        let resolved = lost + fates.confirmed.saturating_sub(self.before.confirmed);
+        if now.since(self.began) < Duration::from_secs(1) || resolved < LEAST_RESOLVED {
+            return;
+        }
+        self.seconds[self.noted % SECONDS] = share(lost.saturating_sub(self.excused), resolved);
+        self.noted += 1;
+        (self.began, self.before, self.excused) = (now, fates, 0);
     }
 
     /// The share, from 0 to 1; 0 when little is known.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         let mut seconds = self.seconds;
-        seconds.sort_by(f64::total_cmp);
-        seconds[SECONDS / 2]
+        let known = &mut seconds[..self.noted.min(SECONDS)];
+        if known.len() < LEAST_SECONDS {
+            return 0.0;
+        }
+        known.sort_by(f64::total_cmp);
+        known[(known.len() - 1) / 2]
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no 53 bits of precision")]
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
 }
 
 #[cfg(test)]
@@ -172,33 +199,58 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_losses_does_not_last_and_a_lossy_link_is_found_out_in_three_seconds() {
-        let mut loss = LastingLoss::default();
+    fn a_burst_of_losses_does_not_last_and_a_lossy_link_is_found_out_within_three_seconds() {
+        let (mut loss, mut fates) = (LastingLoss::default(), Fates::default());
         let mut at = (0..).map(|tenth| Instant::from_millis(tenth * 100));
-        let mut second = |loss: &mut LastingLoss, confirmed: u32, lost: u32| {
-            at.by_ref().take(10).for_each(|now| loss.on_report(now, confirmed, 0, lost));
+        let mut second = |loss: &mut LastingLoss, confirmed: u64, lost: u64| {
+            at.by_ref().take(10).for_each(|now| {
+                fates.confirmed += confirmed;
+                fates.lost += lost;
+                loss.on_fates(now, fates, false);
+            });
             loss.ratio()
         };
         let burst = [second(&mut loss, 43, 40), second(&mut loss, 83, 0), second(&mut loss, 83, 0)];
         assert!(burst.iter().all(|ratio| *ratio < 1e-9), "{burst:?}");
         let lossy: Vec<_> = (0..5).map(|_| second(&mut loss, 76, 4)).collect();
-        assert!(lossy[1] < 1e-9 && (lossy[4] - 0.05).abs() < 0.005, "{lossy:?}");
+        assert!(lossy[0] < 0.005 && (lossy[3] - 0.05).abs() < 0.005, "{lossy:?}");
         let clean: Vec<_> = (0..5).map(|_| second(&mut loss, 83, 0)).collect();
-        assert!(clean[1] > 0.04 && clean[4] < 1e-9, "{clean:?}");
+        assert!(clean[1] > 0.04 && clean[3] < 1e-9, "{clean:?}");
+        let (mut fresh, mut fates) = (LastingLoss::default(), Fates::default());
+        let first: Vec<_> = (0..4)
+            .map(|second| {
+                fates = Fates { confirmed: fates.confirmed + 80, lost: fates.lost + 20 };
+                fresh.on_fates(Instant::from_millis(second * 1000), fates, false);
+                fresh.ratio()
+            })
+            .collect();
+        assert!(first[1] < 1e-9 && (first[2] - 0.2).abs() < 0.005, "{first:?}");
     }
 
     #[test]
-    fn what_was_late_was_not_lost_and_few_datagrams_are_no_second() {
+    fn what_was_late_or_too_much_was_not_lost_and_few_datagrams_are_no_second() {
         let mut loss = LastingLoss::default();
-        for second in 0..20 {
-            let now = Instant::from_millis(second * 1000);
-            loss.on_report(now, 30, 0, 10);
-            loss.on_report(now, 10, 10, 0);
+        let mut fates = Fates::default();
+        let mut after =
+            |seconds: std::ops::Range<u64>, confirmed: [u64; 2], lost: [u64; 2], excused| {
+                for second in seconds {
+                    for (half, at) in [(0, 0), (1, 500)] {
+                        fates.confirmed += confirmed[half];
+                        fates.lost = if lost[half] > 0 { fates.lost + lost[half] } else { 0 };
+                        let now = Instant::from_millis(second * 1000 + at);
+                        loss.on_fates(now, fates, excused);
+                    }
+                }
+                loss.ratio()
+            };
+        for (seconds, confirmed, lost, excused, expected) in [
+            (0..20, [30, 10], [10, 0], false, 0.0),
+            (20..40, [20, 20], [5, 5], true, 0.0),
+            (40..50, [0, 0], [1, 1], false, 0.0),
+            (50..70, [20, 20], [5, 5], false, 0.2),
+        ] {
+            let ratio = after(seconds.clone(), confirmed, lost, excused);
+            assert!((ratio - expected).abs() < 1e-9, "by {seconds:?}: {ratio}");
         }
-        assert!(loss.ratio() < 1e-9, "{}", loss.ratio());
-        for second in 20..30 {
-            loss.on_report(Instant::from_millis(second * 1000), 0, 0, 1);
-        }
-        assert!(loss.ratio() < 1e-9, "{}", loss.ratio());
     }
 }

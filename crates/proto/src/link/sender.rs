@@ -10,7 +10,7 @@
 //! The timeout runs while datagrams in the window are in flight, and restarts with every confirmation.
 
 use super::delivery::Delivery;
-use super::loss::{LossThreshold, RecentLoss};
+use super::loss::{Fates, LossThreshold, RecentLoss};
 use super::received::Report;
 use super::rtt::Rtt;
 use super::sent::{Confirmed, Fate, MAX_UNCONFIRMED, ReportError, Sent, SentDatagrams, Settled};
@@ -350,6 +350,12 @@ impl LinkSender {
             recent.on_resolved(true);
             settle(settled);
         });
+    }
+
+    /// How many datagrams had which fate so far.
+    #[must_use]
+    pub fn fates(&self) -> Fates {
+        Fates { confirmed: self.totals.confirmed, lost: self.totals.lost }
     }
 
     /// Totals and the present state.

@@ -16,7 +16,7 @@
 //! counter of ours. A sample of a link that is not full says only that the link carries at least so much: it counts where it is above what is
 //! known. Else a link that is given little would seem to carry little, and be given less.
 
-use super::loss::LastingLoss;
+use super::loss::{Fates, LastingLoss};
 use super::sender::{Outcome, SenderStats};
 use crate::congestion::DeliverySample;
 use crate::sched::kalman::Kalman;
@@ -150,16 +150,21 @@ impl Sensing {
         self.told = rate;
     }
 
-    /// A report was applied; `shortest` is the smallest round-trip time so far.
-    pub fn on_report(&mut self, now: Instant, outcome: &Outcome, shortest: Option<Duration>) {
+    /// A report was applied, after which the datagrams' `fates` are these; `shortest` is the smallest round-trip time so
+    /// far.
+    pub fn on_report(
+        &mut self,
+        now: Instant,
+        outcome: &Outcome,
+        fates: Fates,
+        shortest: Option<Duration>,
+    ) {
         let trips = outcome.rtt.zip(shortest);
         let queued = trips.is_some_and(|(rtt, shortest)| rtt > shortest * 5 / 4 + QUEUED);
         if trips.is_some() {
             self.queued = queued;
         }
-        // What is lost behind a queue is what was too much, and no fault of the link.
-        let faults = if queued { 0 } else { outcome.lost };
-        self.loss.on_report(now, outcome.confirmed, outcome.late, faults);
+        self.on_fates(now, fates);
         let Some(sample) = outcome.delivery else { return };
         let load = match queued {
             _ if sample.held_back && !outcome.opening => Load::Full,
@@ -168,6 +173,13 @@ impl Sensing {
             false => Load::Free,
         };
         self.on_delivery(now, &sample, load);
+    }
+
+    /// The fates of datagrams were decided, by a report or a timeout: a window of one or two has no later datagrams by
+    /// which a report could prove a loss.
+    pub fn on_fates(&mut self, now: Instant, fates: Fates) {
+        // What is lost behind a queue is what was too much, and no fault of the link.
+        self.loss.on_fates(now, fates, self.queued);
     }
 
     /// A report gave a sample of the rate of delivery.
@@ -406,7 +418,7 @@ mod tests {
             let delivery = Some(sample(4, false));
             let lossy =
                 Outcome { lost: 1, confirmed: 9, rtt: Some(rtt), delivery, ..Default::default() };
-            sensing.on_report(Instant::from_millis(100), &lossy, Some(ms(20)));
+            sensing.on_report(Instant::from_millis(100), &lossy, Fates::default(), Some(ms(20)));
             assert_eq!(sensing.available(), expected, "after {rtt:?}");
         }
     }
@@ -418,7 +430,7 @@ mod tests {
             sensing.on_rate_told(rate(10));
             let delivery = Some(sample(4, true));
             let outcome = Outcome { confirmed: 9, delivery, opening, ..Default::default() };
-            sensing.on_report(Instant::from_millis(100), &outcome, None);
+            sensing.on_report(Instant::from_millis(100), &outcome, Fates::default(), None);
             assert_eq!((sensing.available(), all(&sensing).capacity.raw), (expected, rate(4)));
         }
     }
@@ -473,7 +485,7 @@ mod tests {
             let mut sensing = Sensing::default();
             sensing.on_others(Bitrate::from_mbps(others));
             let outcome = Outcome { confirmed: 1, rtt: Some(ms(rtt)), ..Default::default() };
-            sensing.on_report(Instant::ZERO, &outcome, Some(ms(20)));
+            sensing.on_report(Instant::ZERO, &outcome, Fates::default(), Some(ms(20)));
             assert_eq!(sensing.yielding_rate(), None, "nothing was told");
             sensing.on_rate_told(rate(20));
             assert_eq!(sensing.yielding_rate(), expected, "after {rtt} ms of 20");

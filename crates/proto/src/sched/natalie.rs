@@ -9,12 +9,17 @@
 //! *Guideline 2*: as the disparity of the impairments increases, overweight the link of the highest bandwidth:
 //! between two thresholds a link's weight falls from all to none as its loss exceeds the best link's. *Guideline 3*: as
 //! it grows large, all packets go to the link of the highest bandwidth: at the upper threshold a link has no
-//! weight. The thresholds are those of the paper's figures 5 and 6, which depend on the bandwidth:
+//! weight. The thresholds are those of the paper's figures 5 and 6, which depend on the bandwidth. What decides here is
+//! the fastest link's: one stream goes over all, and the larger its window is the less loss it bears; and a lossy
+//! link's own rate is hard to know, for its window is small.
 //!
-//! | links of | in proportion up to | one link beyond | from |
+//! | fastest link of | in proportion up to | one link beyond | from |
 //! | --- | --- | --- | --- |
 //! | 1 Mbit/s | a loss of 0.1 | 0.1 | Fig. 5 (a), 6 (a), (c) |
 //! | 10 Mbit/s | 0.01 | 0.04 | Fig. 5 (c), 6 (b), (d) |
+//!
+//! Between the figures' points 0.01 and 0.04 the change is put into their geometric mean, from 0.015 to 0.025: what is
+//! sensed swings around what is so, and a link on either point is meant to be on its side.
 //!
 //! A link that was left out comes back when its loss is below [`HYSTERESIS`] of the threshold, so that one near
 //! it does not flap. Delay, the guidelines' other impairment, does no harm behind a resequencer and has no threshold.
@@ -24,12 +29,12 @@ use arrayvec::ArrayVec;
 use crate::config::MAX_LINKS;
 use crate::units::LinkId;
 
-/// Between the paper's 1 and 10 Mbit/s in the geometric mean, bit/s: which of its figures a link is like.
+/// Between the paper's 1 and 10 Mbit/s in the geometric mean, bit/s: which of its figures the links are like.
 const FAST: f64 = 3.16e6;
 
-/// Losses of a slow and of a fast link: in proportion up to the first, not at all from the second.
+/// Losses where all links are slow and where one is fast: in proportion up to the first, not at all from the second.
 const SLOW_LOSS: (f64, f64) = (0.1, 0.1);
-const FAST_LOSS: (f64, f64) = (0.01, 0.04);
+const FAST_LOSS: (f64, f64) = (0.015, 0.025);
 
 /// A link left out is taken in again below this share of the upper threshold.
 pub const HYSTERESIS: f64 = 0.7;
@@ -81,8 +86,12 @@ impl AutoWeights {
             if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
         let weight = |link: &Standing| link.bandwidth().unwrap_or(mean);
         let least_loss = links.iter().map(|link| link.loss).reduce(f64::min).unwrap_or(0.0);
-        let mut weights: ArrayVec<f64, MAX_LINKS> =
-            links.iter().map(|link| weight(link) * self.factor(link, least_loss)).collect();
+        let fast = links.iter().any(|link| link.capacity.is_some_and(|capacity| capacity > FAST));
+        let thresholds = if fast { FAST_LOSS } else { SLOW_LOSS };
+        let mut weights: ArrayVec<f64, MAX_LINKS> = links
+            .iter()
+            .map(|link| weight(link) * self.factor(link, least_loss, thresholds))
+            .collect();
         // All may be left out only by mistake: then the highest bandwidth, as guideline 3 has it.
         if weights.iter().all(|weight| *weight <= 0.0)
             && let Some(best) = best(links, weight)
@@ -94,9 +103,7 @@ impl AutoWeights {
     }
 
     /// What guidelines 2 and 3 leave of a link's weight, 0 to 1.
-    fn factor(&mut self, link: &Standing, least_loss: f64) -> f64 {
-        let fast = link.capacity.is_some_and(|capacity| capacity > FAST);
-        let (mild, severe) = if fast { FAST_LOSS } else { SLOW_LOSS };
+    fn factor(&mut self, link: &Standing, least_loss: f64, (mild, severe): (f64, f64)) -> f64 {
         let was_out = self.left_out.contains(&link.id);
         // A burst leaves no link out; one that was left out sends little and has to show that it is well.
         let loss = if was_out { link.loss } else { link.loss.min(link.lasting_loss) };
@@ -169,12 +176,14 @@ mod tests {
             (1.0, 0.05, [50, 50]),
             (1.0, 0.1, [100, 0]),
             (10.0, 0.01, [50, 50]),
-            (10.0, 0.025, [67, 33]),
+            (10.0, 0.02, [67, 33]),
             (10.0, 0.04, [100, 0]),
         ];
         for (mbit, loss, expected) in table {
             assert_eq!(shares(&pair(mbit, loss)), expected, "{mbit} Mbit/s, loss {loss}");
         }
+        let slow_and_fast = [(Some(10.0), 0.0, 0.0), (Some(0.9), 0.0, 0.05)];
+        assert_eq!(shares(&slow_and_fast), [100, 0], "the fastest link decides");
         let both = [(Some(10.0), 0.0, 0.2), (Some(10.0), 0.0, 0.2)];
         assert_eq!(shares(&both), [50, 50], "there is no disparity between equals");
     }

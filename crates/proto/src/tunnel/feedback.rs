@@ -33,7 +33,8 @@ impl Tunnel {
         };
         match link.sender.on_report(now, &report, via, settle) {
             Ok(outcome) if outcome.confirmed > 0 => {
-                link.sensing.on_report(now, &outcome, link.sender.rtt().min());
+                let (fates, shortest) = (link.sender.fates(), link.sender.rtt().min());
+                link.sensing.on_report(now, &outcome, fates, shortest);
                 self.on_confirmed(now, about, (via == Via::Own).then_some(path));
             }
             Ok(_) => {}

@@ -20,6 +20,7 @@ use super::keepalive::Due;
 use super::link::{Link, LinkState, Usage};
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
+use crate::link::sent::Settled;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
 use crate::wire::frame::{Halt, low32};
@@ -141,7 +142,10 @@ impl Link {
             self.moved(now, before);
         }
         let (mtu, receiver) = (&mut self.mtu, &mut self.receiver);
-        self.sender.handle_timeout(now, |settled| settle(now, &settled, Some(&mut *mtu), receiver));
+        let settle = |settled: Settled| settle(now, &settled, Some(&mut *mtu), receiver);
+        if self.sender.handle_timeout(now, settle) {
+            self.sensing.on_fates(now, self.sender.fates());
+        }
         self.mtu.handle_timeout(now);
         self.settle_by_time(now);
         self.retry(now);
