@@ -63,6 +63,8 @@ pub struct Link {
     pub downstream: Course,
     /// After how long without a packet its NAT forgets a UDP flow; `None` is the router's default.
     pub nat_udp_timeout: Option<Duration>,
+    /// Whether others that send on it are on no counter of the client's interface.
+    pub others_unseen: bool,
 }
 
 /// What one direction of a link is like, from the beginning of the scenario to its end.
@@ -242,6 +244,7 @@ impl Reader<'_> {
             upstream: self.course(&place, link, file::Direction::Up)?,
             downstream: self.course(&place, link, file::Direction::Down)?,
             nat_udp_timeout: timeout.transpose()?,
+            others_unseen: link.others_unseen.unwrap_or_default(),
         })
     }
 

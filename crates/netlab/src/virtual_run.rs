@@ -84,7 +84,7 @@ fn plan<T>(netem: &mut Netem<T>, course: &Course, start: Instant) {
 fn play(lab: &mut TunnelLab, scenario: &Scenario) -> ScenarioReport {
     let start = lab.now;
     let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
-    let mut traffic = Traffic::default();
+    let mut traffic = Traffic::over(&scenario.links);
     for section in &scenario.traffic {
         traffic.add(section, scenario, mtu, start);
     }
@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn what_others_send_is_counted_and_weighs() {
-        let file = |weights: &str| {
+        let file = |weights: &str, unseen: bool| {
             format!(
                 "name = 'shared'\n\
-                 links = [{{ name = 'a', rtt_ms = 20, both = {{ rate_mbit = 5, queue_ms = 100 }},\
+                 links = [{{ name = 'a', rtt_ms = 20, others_unseen = {unseen}, both = {{ rate_mbit = 5, queue_ms = 100 }},\
                     changes = [{{ at_s = 0, down = {{ background_mbit = 4 }} }}] }},\
                  {{ name = 'b', rtt_ms = 20, both = {{ rate_mbit = 5, queue_ms = 100 }} }}]\n\
                  traffic = [{{ kind = 'udp', rate_mbit = 5, duration_s = 20 }}]\n\
@@ -288,9 +288,12 @@ mod tests {
                  natalie = {{ weights = '{weights}', when_full = 'wait' }}"
             )
         };
-        let lost = |weights| run(&scenario(&file(weights))).unwrap().value("udp_lost_percent");
-        let (auto, told) = (lost("auto"), lost("told"));
+        let lost = |weights, unseen| {
+            run(&scenario(&file(weights, unseen))).unwrap().value("udp_lost_percent")
+        };
+        let (auto, told) = (lost("auto", false), lost("told", false));
         assert!(auto < 5.0 && told > 20.0, "{auto} {told}");
+        assert!(lost("auto", true) > auto + 1.0, "an unseen host is found out by losses only");
     }
 
     #[test]

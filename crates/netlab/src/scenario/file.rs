@@ -61,6 +61,9 @@ pub struct LinkSection {
     pub down: Option<SettingsSection>,
     /// After how long without a packet its NAT forgets a UDP flow.
     pub nat_udp_timeout_s: Option<f64>,
+    /// Whether others that send on it do so behind the bottleneck, as another host does: then no counter of the client's
+    /// interface knows of them. On the kernel it is always so; they are counted if absent.
+    pub others_unseen: Option<bool>,
     /// When it is cut.
     #[serde(default)]
     pub outages: Vec<OutageSection>,
@@ -88,6 +91,7 @@ impl LinkSection {
             up: settings(&self.up, &other.up),
             down: settings(&self.down, &other.down),
             nat_udp_timeout_s: other.nat_udp_timeout_s.or(self.nat_udp_timeout_s),
+            others_unseen: other.others_unseen.or(self.others_unseen),
             outages: if other.outages.is_empty() { &self.outages } else { &other.outages }.clone(),
             changes: if other.changes.is_empty() { &self.changes } else { &other.changes }.clone(),
         }

@@ -13,8 +13,8 @@ use crate::lab::Towards;
 use crate::limit::UDP_HEADERS;
 use crate::pair::TunnelLab;
 use crate::profile::bitrate;
-use crate::scenario::Scenario;
 use crate::scenario::file::{Direction, TrafficKind, TrafficSection};
+use crate::scenario::{Link, Scenario};
 use crate::stream::{Stream, run_all};
 use crate::tcp::{Load, TcpFlow};
 
@@ -32,7 +32,6 @@ const ECHOES: u32 = 10;
 const ECHO_LEN: usize = 84;
 
 /// What runs, with the sections of the file that asked for it.
-#[derive(Default)]
 pub(super) struct Traffic<'a> {
     pub(super) sections: Vec<&'a TrafficSection>,
     pub(super) streams: Vec<Stream>,
@@ -43,6 +42,12 @@ pub(super) struct Traffic<'a> {
 }
 
 impl<'a> Traffic<'a> {
+    /// None yet, over the scenario's links.
+    pub(super) fn over(links: &[Link]) -> Self {
+        let (sections, streams, tcp_sections, flows) = Default::default();
+        Self { sections, streams, tcp_sections, flows, others: Others::on(links) }
+    }
+
     /// Adds what the section asks for, if virtual time has it.
     pub(super) fn add(
         &mut self,
