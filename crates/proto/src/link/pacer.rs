@@ -9,9 +9,6 @@ use crate::units::Bitrate;
 /// How far sending may run ahead of the rate: a timer's lateness and a full datagram at 10 Mbit/s.
 const BURST: Duration = Duration::from_millis(2);
 
-/// What room is counted in, bytes at IP level.
-const FULL: u64 = 1500;
-
 /// The pacer of one link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
@@ -21,18 +18,13 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Full datagrams that may leave now; one less than full counts too.
+    /// Whether a datagram may leave now.
     #[must_use]
-    pub fn room(&self, now: Instant, rate: Bitrate) -> u32 {
-        let ahead = self.free_at.since(now);
-        if ahead > BURST || rate == Bitrate::default() {
-            return 0;
-        }
-        let left = (BURST - ahead).as_nanos() / rate.time_for(FULL).as_nanos().max(1);
-        u32::try_from(left).unwrap_or(u32::MAX).saturating_add(1)
+    pub fn is_open(&self, now: Instant, rate: Bitrate) -> bool {
+        self.free_at.since(now) <= BURST && rate != Bitrate::default()
     }
 
-    /// When there is room again; `None`: at this rate never.
+    /// When it is open again; `None`: at this rate never.
     #[must_use]
     pub fn opens_at(&self, rate: Bitrate) -> Option<Instant> {
         (rate != Bitrate::default()).then(|| self.free_at - BURST)
@@ -66,7 +58,7 @@ mod tests {
             let (mut now, mut bytes) = (Instant::from_millis(5), 0_u32);
             let end = now + Duration::from_secs(1);
             while now < end {
-                while pacer.room(now, rate) > 0 {
+                while pacer.is_open(now, rate) {
                     pacer.on_sent(now, 1500, rate);
                     bytes += 1500;
                 }
@@ -85,13 +77,17 @@ mod tests {
     fn a_closed_pacer_opens_when_it_says() {
         let (mut pacer, rate) = (Pacer::default(), Bitrate::from_mbps(1));
         let now = Instant::from_millis(100);
-        assert_eq!(pacer.room(now, rate), 1);
+        assert!(pacer.is_open(now, rate));
         pacer.on_sent(now, 1500, rate);
-        assert_eq!(pacer.room(now, rate), 0);
+        assert!(!pacer.is_open(now, rate));
         let opens = pacer.opens_at(rate).expect("it opens");
         assert_eq!(opens, Instant::from_millis(110), "12 ms a packet, 2 ahead");
-        assert_eq!(pacer.room(opens, rate), 1);
-        assert_eq!(pacer.room(Instant::from_millis(5000), rate), 1, "no credit for a pause");
+        assert!(
+            pacer.is_open(opens, rate) && !pacer.is_open(opens - Duration::from_millis(1), rate)
+        );
+        let later = Instant::from_millis(5000);
+        pacer.on_sent(later, 1500, rate);
+        assert!(!pacer.is_open(later, rate), "no credit for a pause");
     }
 
     #[test]
@@ -112,9 +108,7 @@ mod tests {
     fn a_rate_of_nothing_never_opens() {
         let mut pacer = Pacer::default();
         pacer.on_sent(Instant::ZERO, 1500, Bitrate::default());
-        assert_eq!(
-            (pacer.room(Instant::ZERO, Bitrate::default()), pacer.opens_at(Bitrate::default())),
-            (0, None)
-        );
+        let never = Bitrate::default();
+        assert_eq!((pacer.is_open(Instant::ZERO, never), pacer.opens_at(never)), (false, None));
     }
 }

@@ -377,10 +377,10 @@ impl Link {
         }
     }
 
-    /// As the controller says, else no faster than the link was told to carry, or than others leave of that where the
-    /// scheduler yields to them: a queue that never fills loses nothing.
+    /// As the controller says, else what others leave of the rate that was told, where they are counted and the scheduler
+    /// yields to them. With nobody counted a window is not paced at the told rate: an unseen host may have most of it.
     fn path_rate(&self) -> Option<Bitrate> {
-        self.sender.pacing_rate().or(self.share.pace).or(self.terms.rate)
+        self.sender.pacing_rate().or(self.share.pace)
     }
 
     /// What it carries, if that is told, and no more than this end may send.
@@ -393,8 +393,8 @@ impl Link {
 
     /// Datagrams that may leave now.
     pub(super) fn room(&self, now: Instant) -> u32 {
-        let paced = self.pace().map(|rate| self.pacer.room(now, rate));
-        self.sender.room().min(paced.unwrap_or(u32::MAX))
+        let shut = self.pace().is_some_and(|rate| !self.pacer.is_open(now, rate));
+        if shut { 0 } else { self.sender.room() }
     }
 
     /// All that could be sent now was: notes whether there is more room.
