@@ -44,6 +44,10 @@ const FORGET: Duration = Duration::from_secs(1);
 /// A told rate divided by this is ours whatever others send: enough to see what the link really delivers.
 const LEAST_LEFT: f64 = 20.0;
 
+/// A told rate divided by this is nobody: a kernel counts a little later than we do, and a neighbour's questions are no
+/// traffic to yield to.
+const LEAST_OTHERS: f64 = 20.0;
+
 /// What of our share goes while a queue stands that we and others have built. In order, packets of all links wait for
 /// it; NA7 holds its dips to a second with a quarter, and has two with a half.
 const DRAINING: f64 = 0.25;
@@ -237,7 +241,7 @@ impl Sensing {
     pub fn yielding_rate(&self) -> Option<Bitrate> {
         let told = self.told?;
         let others = self.others.raw.into_iter().chain(self.others.filtered).fold(0.0, f64::max);
-        if others <= 0.0 {
+        if others < as_f64(told) / LEAST_OTHERS {
             return None;
         }
         let left = (as_f64(told) - others).max(0.0);
@@ -481,9 +485,11 @@ mod tests {
             assert_eq!(sensing.yielding_rate(), rate(expected), "others {others}");
         }
         let ms = Duration::from_millis;
-        for (others, rtt, expected) in [(0, 60, None), (4, 34, rate(16)), (4, 60, rate(4))] {
+        for (others, rtt, expected) in
+            [(0, 60, None), (900, 60, None), (4000, 34, rate(16)), (4000, 60, rate(4))]
+        {
             let mut sensing = Sensing::default();
-            sensing.on_others(Bitrate::from_mbps(others));
+            sensing.on_others(Bitrate::from_kbps(others));
             let outcome = Outcome { confirmed: 1, rtt: Some(ms(rtt)), ..Default::default() };
             sensing.on_report(Instant::ZERO, &outcome, Fates::default(), Some(ms(20)));
             assert_eq!(sensing.yielding_rate(), None, "nothing was told");
