@@ -294,10 +294,8 @@ mod tests {
         let (auto, told) = (lost("auto", false), lost("told", false));
         assert!(auto < 5.0 && told > 20.0, "{auto} {told}");
         let unseen = lost("auto", true);
-        assert!(
-            (unseen - auto).abs() > 0.01,
-            "of an unseen host no counter tells: {unseen} {auto}"
-        );
+        println!("lost: counted {auto} %, told {told} %, unseen {unseen} %");
+        assert!(unseen > 1.5 * auto, "an unseen host is found out by losses only");
     }
 
     #[test]
