@@ -9,7 +9,7 @@
 //! * [`counters`]: what the kernel counts on each interface (Linux);
 //! * [`timer`]: one deadline, exact to about 0.1 ms;
 //! * [`driver`]: the loop that carries bytes between those and a [`Role`](driver::Role);
-//! * [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
+//! * [`forwarding`], [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
 //!
 //! Linux runs today. What a kernel lacks (segmentation offload, large buffers) is found at run time
 //! and worked around.
@@ -19,6 +19,8 @@ pub mod clock;
 pub mod counters;
 pub mod cpu;
 pub mod driver;
+#[cfg(target_os = "linux")]
+pub mod forwarding;
 #[cfg(target_os = "linux")]
 pub mod host;
 #[cfg(target_os = "linux")]

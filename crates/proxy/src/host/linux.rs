@@ -3,22 +3,15 @@
 //! The order of `apply` keeps every moment safe: first the guard, then the firewall table, then forwarding, last the TUN and
 //! the clients' routes.
 //!
-//! Three kernel settings may be switched, and what was switched is remembered *before* in sets of the firewall table, so
-//! that a crashed run's switches are found too:
-//!
-//! * `net.ipv4.ip_forward` and, where clients have IPv6, `net.ipv6.conf.all.forwarding`;
-//! * `accept_ra` of interfaces whose IPv6 default route comes from router advertisements: a forwarding host ignores these
-//!   unless the value is 2, and would lose its own IPv6 within minutes.
+//! Forwarding is switched on where it is off ([`Forwarding`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::Context;
-use ropewalk_link_io::netlink::{
-    AddressScope, Family, Gateway, Interface, Netlink, PROXY_PROTOCOL,
-};
+use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
+use ropewalk_link_io::netlink::{AddressScope, Family, Interface, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
-use ropewalk_link_io::sysctl;
 
 use super::{Desired, HostNetwork, Ipv6, Outcome};
 use crate::{guard, nat};
@@ -31,28 +24,10 @@ pub const TABLE: &str = "ropewalk_proxy";
 pub struct LinuxNetwork {
     netlink: Netlink,
     table: Table,
-    switched: Switched,
+    switched: Forwarding,
     tun: Option<u32>,
     clients: BTreeMap<IpAddr, u32>,
 }
-
-/// The settings that we changed, each from the value that it goes back to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Switched {
-    /// Forwarding, from 0 to 1: `ipv4`, `ipv6`.
-    forwarding: BTreeSet<String>,
-    /// Interfaces whose `accept_ra` went from 1 to 2.
-    accept_ra: BTreeSet<String>,
-}
-
-const FORWARDING: &str = "forwarding_switched_on";
-const ACCEPT_RA: &str = "accept_ra_switched_to_2";
-
-/// More names than these are remembered only of interfaces that are there: names may come without end (usb0, usb1, ...).
-const MAX_REMEMBERED: usize = 64;
-
-/// The protocol number of routes from router advertisements.
-const RTPROT_RA: u8 = 9;
 
 impl LinuxNetwork {
     /// Takes hold. What an earlier proxy left behind is taken over, not torn down: open connections go on.
@@ -69,73 +44,15 @@ impl LinuxNetwork {
     /// As [`LinuxNetwork::open`].
     pub async fn open_with(table: Table) -> anyhow::Result<Self> {
         let netlink = Netlink::open()?;
-        let switched = Switched {
-            forwarding: table.set_elements(FORWARDING).await?.into_iter().collect(),
-            accept_ra: table.set_elements(ACCEPT_RA).await?.into_iter().collect(),
-        };
+        let switched = Forwarding::recall(&table).await?;
         Ok(Self { netlink, table, switched, tun: None, clients: BTreeMap::new() })
     }
 
-    /// Settings that must be switched, or already are by us.
-    fn wanted(&self, desired: &Desired, uplinks: &[String]) -> Switched {
-        let mut wanted = Switched::default();
-        for (family, key, needed) in forwarding_keys(desired.ipv6) {
-            if needed && (self.switched.forwarding.contains(family) || is(key, 0)) {
-                wanted.forwarding.insert(family.to_owned());
-            }
-        }
-        if wanted.forwarding.contains("ipv6") {
-            // An uplink whose route is lost for a while, or that is gone and returns, is still one: with 1 it would never
-            // learn its route again.
-            wanted.accept_ra.clone_from(&self.switched.accept_ra);
-            wanted.accept_ra.extend(uplinks.iter().filter(|name| is(&accept_ra(name), 1)).cloned());
-            if wanted.accept_ra.len() > MAX_REMEMBERED {
-                wanted.accept_ra.retain(|name| is_there(&accept_ra(name)));
-            }
-        }
-        wanted
-    }
-
-    /// Names of interfaces that have their IPv6 default route from router advertisements.
-    async fn advertised_uplinks(&self) -> anyhow::Result<Vec<String>> {
-        let gateways = self.netlink.gateways(PROXY_PROTOCOL).await?;
-        let learned =
-            |gateway: &&Gateway| gateway.family == Family::V6 && gateway.protocol == RTPROT_RA;
-        let learned: BTreeSet<u32> =
-            gateways.iter().filter(learned).map(|gateway| gateway.index).collect();
-        let interfaces = self.netlink.interfaces().await?;
-        let named = interfaces.into_iter().filter(|found| learned.contains(&found.index));
-        Ok(named.map(|found| found.name).filter(|name| is_plain_name(name)).collect())
-    }
-
     /// Puts the table with `chains` in place and switches the settings to `wanted`, remembering first.
-    async fn apply_table(&mut self, chains: &str, wanted: Switched) -> anyhow::Result<bool> {
+    async fn apply_table(&mut self, chains: &str, wanted: Forwarding) -> anyhow::Result<bool> {
         let known = self.switched.union(&wanted);
         let mut changed = self.table.apply(&body(&known, chains)).await?;
-        // Before forwarding: at that moment the kernel forgets what advertisements taught it.
-        for key in wanted.accept_ra.iter().map(|name| accept_ra(name)).filter(|key| is(key, 1)) {
-            sysctl::write(&key, "2")?;
-            changed = true;
-        }
-        for family in &wanted.forwarding {
-            if let Some(key) = forwarding_key(family).filter(|key| is(key, 0)) {
-                sysctl::write(key, "1")?;
-                changed = true;
-            }
-        }
-        for family in self.switched.forwarding.difference(&wanted.forwarding) {
-            if let Some(key) = forwarding_key(family) {
-                sysctl::write(key, "0")?;
-                changed = true;
-            }
-        }
-        for name in self.switched.accept_ra.difference(&wanted.accept_ra) {
-            // An interface that is gone took its setting with it.
-            if is_plain_name(name) && is(&accept_ra(name), 2) {
-                sysctl::write(&accept_ra(name), "1")?;
-                changed = true;
-            }
-        }
+        changed |= self.switched.switch_to(&wanted)?;
         if known != wanted {
             changed |= self.table.apply(&body(&wanted, chains)).await?;
         }
@@ -234,7 +151,8 @@ impl HostNetwork for LinuxNetwork {
         for guard in &guards {
             self.netlink.replace_route(guard).await.context("cannot guard the inner prefixes")?;
         }
-        let wanted = self.wanted(desired, &self.advertised_uplinks().await?);
+        let uplinks = advertised_uplinks(&self.netlink, PROXY_PROTOCOL).await?;
+        let wanted = self.switched.wanted([true, desired.ipv6 != Ipv6::None], &uplinks);
         let mut changed = self.apply_table(&nat::chains(desired), wanted).await?;
         let (tun, tun_changed) = self.apply_tun(desired).await?;
         self.tun = Some(tun);
@@ -267,12 +185,12 @@ impl HostNetwork for LinuxNetwork {
             }
         }
         self.clients.clear();
-        self.apply_table(&nat::chains_at_rest(), Switched::default()).await?;
+        self.apply_table(&nat::chains_at_rest(), Forwarding::default()).await?;
         Ok(())
     }
 
     async fn purge(&mut self) -> anyhow::Result<()> {
-        self.apply_table(&nat::chains_at_rest(), Switched::default()).await?;
+        self.apply_table(&nat::chains_at_rest(), Forwarding::default()).await?;
         self.clients.clear();
         match self.table.remove().await {
             Ok(_) | Err(NftError::Missing { .. }) => {}
@@ -283,55 +201,7 @@ impl HostNetwork for LinuxNetwork {
     }
 }
 
-impl Switched {
-    fn union(&self, other: &Self) -> Self {
-        Self {
-            forwarding: self.forwarding.union(&other.forwarding).cloned().collect(),
-            accept_ra: self.accept_ra.union(&other.accept_ra).cloned().collect(),
-        }
-    }
-}
-
 /// The whole firewall table: what must be remembered, and the chains.
-fn body(switched: &Switched, chains: &str) -> String {
-    let elements = |names: &BTreeSet<String>, quote: &str| {
-        let names: Vec<_> = names.iter().map(|name| format!("{quote}{name}{quote}")).collect();
-        match names.as_slice() {
-            [] => String::new(),
-            names => format!("elements = {{ {} }}", names.join(", ")),
-        }
-    };
-    format!(
-        "    set {FORWARDING} {{ type nf_proto; {} }}\n    set {ACCEPT_RA} {{ type ifname; {} }}\n{chains}",
-        elements(&switched.forwarding, ""),
-        elements(&switched.accept_ra, "\"")
-    )
-}
-
-const FORWARD_V4: &str = "net/ipv4/ip_forward";
-const FORWARD_V6: &str = "net/ipv6/conf/all/forwarding";
-
-/// The forwarding settings: nft's word for the family, the setting, whether it is needed.
-fn forwarding_keys(ipv6: Ipv6) -> [(&'static str, &'static str, bool); 2] {
-    [("ipv4", FORWARD_V4, true), ("ipv6", FORWARD_V6, ipv6 != Ipv6::None)]
-}
-
-fn forwarding_key(family: &str) -> Option<&'static str> {
-    match family {
-        "ipv4" => Some(FORWARD_V4),
-        "ipv6" => Some(FORWARD_V6),
-        _ => None,
-    }
-}
-
-fn accept_ra(interface: &str) -> String {
-    format!("net/ipv6/conf/{interface}/accept_ra")
-}
-
-fn is_there(key: &str) -> bool {
-    sysctl::read(key).is_ok_and(|value| value.is_some())
-}
-
-fn is(key: &str, value: u64) -> bool {
-    sysctl::read_number(key).ok().flatten() == Some(value)
+fn body(switched: &Forwarding, chains: &str) -> String {
+    format!("{}{chains}", switched.sets())
 }
