@@ -19,6 +19,7 @@ use ropewalk_proto::path::Path;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
 use ropewalk_proto::units::SessionIndex;
+use ropewalk_proto::wire::hello::parameters::NameServers;
 
 use crate::inner::CLIENT;
 use crate::lab::{Lab, Towards};
@@ -110,6 +111,7 @@ pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
         ciphers,
         inner_v4: Some([10, 77, 0, 1].into()),
         inner_v6: None,
+        name_servers: NameServers::default(),
         max_sessions: 1 << 10,
         // It began a second before the client: what it is asked is newer than its start.
         wall_clock: wall_clock.saturating_sub(Duration::from_secs(1)),

@@ -58,6 +58,7 @@ use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
 use crate::wire::hello::HelloKind;
 use crate::wire::hello::answer::Refusal;
+use crate::wire::hello::parameters::NameServers;
 
 /// A pending session that was not used in this time is forgotten: longer than a copy of its answer is
 /// repeated, and than the round trip of any link.
@@ -80,6 +81,8 @@ pub struct EndpointConfig {
     pub inner_v4: Option<std::net::Ipv4Addr>,
     /// The proxy's own inner IPv6 address.
     pub inner_v6: Option<std::net::Ipv6Addr>,
+    /// Where clients may look up names; each hears of those of the families that it has an inner address of.
+    pub name_servers: NameServers,
     /// Most sessions at a time, pending ones included; at most 2^20, so that a free index is found
     /// quickly.
     pub max_sessions: usize,

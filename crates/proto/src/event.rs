@@ -1,5 +1,7 @@
 //! What the core tells its driver.
 
+use std::net::IpAddr;
+
 use arrayvec::ArrayVec;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -10,6 +12,7 @@ use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use crate::wire::hello::MAX_VERSIONS;
 use crate::wire::hello::answer::{Accept, Refusal};
+use crate::wire::hello::parameters::MAX_NAME_SERVERS;
 
 /// Something the user, the log, or the host's network wants to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,20 +87,34 @@ pub struct SessionInfo {
     pub index: SessionIndex,
     /// How many links the client announced; only the proxy is told.
     pub links: Option<u8>,
+    /// Where the client may look up names.
+    pub name_servers: ArrayVec<IpAddr, { 2 * MAX_NAME_SERVERS }>,
 }
 
 impl SessionInfo {
     /// As the client sees it.
     pub(crate) fn of_client(accept: &Accept, index: SessionIndex) -> Self {
         let (own, peer) = addresses(accept);
-        Self { own, peer, cipher: accept.cipher, index, links: None }
+        Self {
+            own,
+            peer,
+            cipher: accept.cipher,
+            index,
+            links: None,
+            name_servers: name_servers(accept),
+        }
     }
 
     /// As the proxy sees it.
     pub(crate) fn of_proxy(accept: &Accept, links: Option<u8>) -> Self {
         let (peer, own) = addresses(accept);
-        Self { own, peer, cipher: accept.cipher, index: accept.index, links }
+        let name_servers = name_servers(accept);
+        Self { own, peer, cipher: accept.cipher, index: accept.index, links, name_servers }
     }
+}
+
+fn name_servers(accept: &Accept) -> ArrayVec<IpAddr, { 2 * MAX_NAME_SERVERS }> {
+    accept.parameters.name_servers.iter().collect()
 }
 
 /// The client's addresses and the proxy's, both with the prefix of the network they share.

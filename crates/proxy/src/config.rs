@@ -5,20 +5,21 @@
 //! key with its default.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use blake2::digest::Digest as _;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_control::api::PeerOrigin;
 use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
-use ropewalk_control::config::value::{OneOrMany, Parsed, Text};
+use ropewalk_control::config::value::{OneOrMany, Parsed, Text, is_name_server};
 use ropewalk_control::config::{
     ConfigError, ConfigFile, ControlConfig, DEFAULT_PORT, HostPort, InterfaceName, Source,
     TunnelConfig,
 };
 use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
+use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -51,6 +52,8 @@ pub struct Config {
     pub tun_name: InterfaceName,
     /// Where the clients' inner addresses come from.
     pub pools: Pools,
+    /// Where clients may look up names; at most two of each family.
+    pub dns: Vec<IpAddr>,
     /// How the clients' IPv6 packets reach the Internet, where there is an IPv6 pool.
     pub ipv6: Ipv6Mode,
     /// Destinations and inner prefixes whose packets keep their address.
@@ -114,6 +117,7 @@ impl ConfigFile for Config {
         "more_ports",
         "pool_v4",
         "pool_v6",
+        "dns",
         "ipv6",
         "no_nat",
         "uplinks",
@@ -177,6 +181,7 @@ struct File {
     tun: TunFile,
     pool_v4: Option<Spanned<Parsed<Ipv4Net>>>,
     pool_v6: Option<Spanned<Parsed<PoolV6>>>,
+    dns: Option<Spanned<OneOrMany<IpAddr>>>,
     #[serde(default)]
     ipv6: Ipv6Mode,
     no_nat: Option<Spanned<OneOrMany<IpNet>>>,
@@ -252,6 +257,7 @@ impl File {
             public_addresses: public_addresses(source, self.public_addresses)?,
             tun_name,
             pools,
+            dns: dns(source, self.dns)?,
             ipv6: self.ipv6,
             no_nat: list(source, self.no_nat)?,
             uplinks: uplinks(source, self.uplinks)?,
@@ -360,6 +366,34 @@ fn public_addresses(
         return Err(source.error(span, &message));
     }
     Ok(addresses)
+}
+
+/// Name servers, at most as many as are handed out, that a client could ask through the tunnel.
+fn dns(
+    source: &Source,
+    servers: Option<Spanned<OneOrMany<IpAddr>>>,
+) -> Result<Vec<IpAddr>, ConfigError> {
+    let Some(servers) = servers else { return Ok(Vec::new()) };
+    let (span, servers) = (servers.span(), servers.into_inner().0);
+    for is_v4 in [true, false] {
+        let count = servers.iter().filter(|server| server.is_ipv4() == is_v4).count();
+        if count > MAX_NAME_SERVERS {
+            let message = format!(
+                "{count} name servers with an IPv{} address; at most {MAX_NAME_SERVERS} are handed out",
+                if is_v4 { 4 } else { 6 }
+            );
+            return Err(source.error(span, &message));
+        }
+    }
+    match servers.iter().find(|server| !is_name_server(**server)) {
+        Some(server) => {
+            let message = format!("{server} is no address at which a client could ask for names");
+            Err(source
+                .error(span, &message)
+                .with_help("write a public resolver, or one that the proxy reaches"))
+        }
+        None => Ok(servers),
+    }
 }
 
 fn list<T>(source: &Source, list: Option<Spanned<OneOrMany<T>>>) -> Result<Vec<T>, ConfigError> {

@@ -8,6 +8,7 @@ use ropewalk_daemon::core;
 use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
+use ropewalk_proto::wire::hello::parameters::NameServers;
 
 use crate::config::{Config, PeerConfig};
 use crate::leases::Lease;
@@ -26,6 +27,7 @@ pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool) -> EndpointCon
         ciphers: core::ciphers(config.tunnel.cipher, aes),
         inner_v4: Some(config.pools.gateway_v4()),
         inner_v6: config.pools.gateway_v6(),
+        name_servers: NameServers::of(config.dns.iter().copied()),
         max_sessions: config.max_peers.saturating_mul(SESSIONS_PER_PEER),
         wall_clock,
     }

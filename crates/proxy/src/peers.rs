@@ -320,6 +320,7 @@ mod tests {
             cipher: Cipher::Aes256Gcm,
             index: SessionIndex::new(7),
             links: Some(2),
+            name_servers: ArrayVec::new(),
         });
         let (a, b) = (LinkId(1), LinkId(2));
         let ended = |reason| Event::SessionEnded(reason);

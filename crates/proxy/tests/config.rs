@@ -1,5 +1,6 @@
 //! `proxy.toml`: the sample is the default, and every mistake is told with its place.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -39,6 +40,24 @@ fn the_automatic_ipv6_pool_is_unique_local_and_belongs_to_the_key() {
     let other =
         parse(&format!("private_key = \"{}\"", "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="));
     assert_ne!(other.unwrap().pools.v6().unwrap(), pool);
+}
+
+#[test]
+fn name_servers_are_addresses_that_a_client_could_ask_and_few() {
+    let file = |dns: &str| parse(&format!("private_key = \"{PRIVATE}\"\ndns = {dns}\n"));
+    let two = file("[\"9.9.9.9\", \"2620:fe::fe\"]").unwrap().dns;
+    assert_eq!(two, ["9.9.9.9", "2620:fe::fe"].map(|ip| ip.parse::<IpAddr>().unwrap()));
+    assert_eq!(file("\"10.77.0.1\"").unwrap().dns.len(), 1);
+    for (dns, expected) in [
+        ("\"127.0.0.53\"", "no address at which a client could ask"),
+        ("\"fe80::1\"", "no address at which a client could ask"),
+        ("\"0.0.0.0\"", "no address at which a client could ask"),
+        ("\"dns.example.org\"", "an address"),
+        ("[\"1.1.1.1\", \"8.8.8.8\", \"9.9.9.9\"]", "at most 2 are handed out"),
+    ] {
+        let error = file(dns).unwrap_err();
+        assert!(error.contains(expected), "{dns}: {error}");
+    }
 }
 
 #[test]

@@ -345,6 +345,12 @@ pub fn unusable(address: IpAddr) -> Option<&'static str> {
     }
 }
 
+/// Whether a client could ask for names at this address through a tunnel: it is that of one other machine.
+#[must_use]
+pub fn is_name_server(address: IpAddr) -> bool {
+    unusable(address).is_none() && !address.to_canonical().is_loopback()
+}
+
 /// RFC 1123 section 2.1 with underscores, which some resolvers' names have.
 fn is_dns_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);

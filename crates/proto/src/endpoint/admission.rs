@@ -31,7 +31,7 @@ use crate::time::{Duration, Instant};
 use crate::units::SessionIndex;
 use crate::wire::hello::MAC_LEN;
 use crate::wire::hello::answer::{Accept, Refusal};
-use crate::wire::hello::parameters::Parameters;
+use crate::wire::hello::parameters::{NameServers, Parameters};
 
 /// First messages decrypted a second, for all clients together: with some 0.2 ms each, at most a tenth of
 /// one core. The burst lets a thousand clients return at once after a restart.
@@ -86,6 +86,7 @@ pub(super) struct Admission {
     tokens: RetryTokens,
     inner_v4: Option<std::net::Ipv4Addr>,
     inner_v6: Option<std::net::Ipv6Addr>,
+    name_servers: NameServers,
     max_sessions: usize,
     rekey_interval: Duration,
     pub(super) counters: AdmissionCounters,
@@ -107,6 +108,7 @@ impl Admission {
             tokens: RetryTokens::new(now, rng),
             inner_v4: config.inner_v4,
             inner_v6: config.inner_v6,
+            name_servers: config.name_servers.clone(),
             max_sessions: config.max_sessions.min(MAX_SESSIONS),
             rekey_interval: config.tunnel.rekey_after,
             counters: AdmissionCounters::default(),
@@ -242,6 +244,13 @@ impl Admission {
                 return Verdict::Answer(first.refuse(&config.psk, refusal), reason);
             }
         };
+        let mut name_servers = self.name_servers.clone();
+        if config.inner_v4.is_none() {
+            name_servers.v4.clear();
+        }
+        if config.inner_v6.is_none() {
+            name_servers.v6.clear();
+        }
         let accept = Accept {
             index,
             cipher,
@@ -252,6 +261,7 @@ impl Admission {
             parameters: Parameters {
                 rekey_interval: Some(self.rekey_interval),
                 displaced,
+                name_servers,
                 ..Parameters::default()
             },
         };

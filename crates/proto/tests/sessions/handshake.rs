@@ -14,7 +14,8 @@ use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_proto::wire::hello::{FIRST_LEN, Hello, HelloKind, envelope, set_mac};
 
 use super::pair::{
-    LISTEN, NOWHERE, PROXY, SERVER, To, World, inner, is_connected, key_of, link, ms, packet, peer,
+    LISTEN, NAME_SERVERS, NOWHERE, PROXY, SERVER, To, World, inner, is_connected, key_of, link, ms,
+    packet, peer,
 };
 
 /// First messages on their way up.
@@ -68,6 +69,8 @@ fn both_ends_know_the_same_addresses_and_cipher() {
     let proxy = format!("{PROXY}/16").parse().unwrap();
     assert_eq!((mine.own.as_slice(), mine.peer.as_slice()), (&[client][..], &[proxy][..]));
     assert_eq!((theirs.own, theirs.peer), (mine.peer, mine.own));
+    // The client has no inner IPv6 address with which to ask the other one.
+    assert_eq!(mine.name_servers.as_slice(), &NAME_SERVERS[..1]);
     assert_eq!((mine.cipher, theirs.cipher), (Cipher::Aes256Gcm, Cipher::Aes256Gcm));
 }
 

@@ -4,7 +4,7 @@
 //! Batches are small, so that every machine meets full ones.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -23,6 +23,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::answer::Refusal;
+use ropewalk_proto::wire::hello::parameters::NameServers;
 
 /// The proxy's inner address.
 pub(crate) const PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -520,6 +521,10 @@ pub(crate) fn link(at: usize) -> LinkConfig {
     }
 }
 
+/// Where names are looked up.
+pub(crate) const NAME_SERVERS: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(9, 9, 9, 9)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
 /// What the proxy says of a client.
 pub(crate) fn peer(client: usize) -> PeerConfig {
     PeerConfig {
@@ -543,6 +548,7 @@ fn proxy(now: Instant, secret: &StaticSecret, number: u64, max_sessions: usize) 
         ciphers: CipherSet::offered(Capabilities { aes: true }),
         inner_v4: Some(PROXY),
         inner_v6: None,
+        name_servers: NameServers::of(NAME_SERVERS),
         max_sessions,
         wall_clock: WALL,
     };

@@ -18,8 +18,8 @@ use super::{ENVELOPE_LEN, FIRST_LEN, index_bytes, index_from_bytes};
 use crate::crypto::aead::Cipher;
 use crate::units::SessionIndex;
 
-/// Bytes of the payload, padded; the room beyond today's parameters is for those to come.
-pub const PAYLOAD_LEN: usize = 96;
+/// Bytes of the payload, padded; as long as all parameters together.
+pub const PAYLOAD_LEN: usize = 128;
 
 /// Bytes of a whole response: envelope, ephemeral key, tag, payload.
 pub const RESPONSE_LEN: usize = ENVELOPE_LEN + 32 + 16 + PAYLOAD_LEN;
@@ -182,6 +182,7 @@ pub fn parse(payload: &[u8]) -> Result<Result<Accept, Refusal>, BadContent> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::parameters::NameServers;
     use super::*;
     use std::time::Duration;
 
@@ -196,6 +197,7 @@ mod tests {
             parameters: Parameters {
                 rekey_interval: Some(Duration::from_secs(120)),
                 displaced: Some(Duration::from_secs(3)),
+                name_servers: NameServers::of([[9, 9, 9, 9].into()]),
                 ..Parameters::default()
             },
         }

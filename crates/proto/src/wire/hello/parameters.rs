@@ -10,7 +10,10 @@
 //! a wrong length, or twice, breaks the format. So a new parameter needs no new version, as long as
 //! an end that does not know it may ignore it.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+
+use arrayvec::ArrayVec;
 
 use crate::crypto::secret::{INVITATION_TOKEN_LEN, InvitationToken};
 
@@ -21,9 +24,51 @@ const INVITATION: u8 = 2;
 const YIELDS: u8 = 3;
 const DISPLACED: u8 = 4;
 const LINKS: u8 = 5;
+const NAME_SERVERS_V4: u8 = 6;
+const NAME_SERVERS_V6: u8 = 7;
+
+/// Most name servers of each family: resolvers ask no more than three altogether.
+pub const MAX_NAME_SERVERS: usize = 2;
 
 /// Bytes of the longest list that this version writes, with its end.
-pub const MAX_LEN: usize = (2 + 4) + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 4) + (2 + 1) + 1;
+pub const MAX_LEN: usize = (2 + 4)
+    + (2 + INVITATION_TOKEN_LEN)
+    + 2
+    + (2 + 4)
+    + (2 + 1)
+    + (2 + MAX_NAME_SERVERS * 4)
+    + (2 + MAX_NAME_SERVERS * 16)
+    + 1;
+
+/// Where names are to be looked up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NameServers {
+    /// IPv4 addresses, the first one first.
+    pub v4: ArrayVec<Ipv4Addr, MAX_NAME_SERVERS>,
+    /// IPv6 addresses, the first one first.
+    pub v6: ArrayVec<Ipv6Addr, MAX_NAME_SERVERS>,
+}
+
+impl NameServers {
+    /// The first of these addresses, as many as can be handed out.
+    pub fn of(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let mut servers = Self::default();
+        for address in addresses {
+            // Those beyond the bound are left out.
+            let _ = match address {
+                IpAddr::V4(v4) => servers.v4.try_push(v4).is_ok(),
+                IpAddr::V6(v6) => servers.v6.try_push(v6).is_ok(),
+            };
+        }
+        servers
+    }
+
+    /// All, those of IPv4 first.
+    pub fn iter(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = self.v4.iter().copied().map(IpAddr::V4);
+        v4.chain(self.v6.iter().copied().map(IpAddr::V6))
+    }
+}
 
 /// In a first message: what the client would like. In the response: what holds. `None`: nothing said.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -39,6 +84,8 @@ pub struct Parameters {
     pub displaced: Option<Duration>,
     /// In a first message: how many links the client is about to open.
     pub links: Option<u8>,
+    /// In a response: where the client may look up names.
+    pub name_servers: NameServers,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -67,6 +114,15 @@ impl Parameters {
         if let Some(links) = self.links {
             out.extend_from_slice(&[LINKS, 1, links]);
         }
+        let NameServers { v4, v6 } = &self.name_servers;
+        if !v4.is_empty() {
+            out.extend_from_slice(&[NAME_SERVERS_V4, (v4.len() * 4) as u8]);
+            v4.iter().for_each(|address| out.extend_from_slice(&address.octets()));
+        }
+        if !v6.is_empty() {
+            out.extend_from_slice(&[NAME_SERVERS_V6, (v6.len() * 16) as u8]);
+            v6.iter().for_each(|address| out.extend_from_slice(&address.octets()));
+        }
         out.push(END);
     }
 
@@ -93,6 +149,8 @@ impl Parameters {
                     let &[links] = value else { return Err(BadContent) };
                     once(&mut parameters.links, links)?;
                 }
+                NAME_SERVERS_V4 => read_servers(&mut parameters.name_servers.v4, value)?,
+                NAME_SERVERS_V6 => read_servers(&mut parameters.name_servers.v6, value)?,
                 _ => {}
             }
         }
@@ -102,6 +160,21 @@ impl Parameters {
 
 fn once<T>(place: &mut Option<T>, value: T) -> Result<(), BadContent> {
     if place.replace(value).is_some() { Err(BadContent) } else { Ok(()) }
+}
+
+/// Reads one or more addresses of `N` bytes each into a list that is empty yet.
+fn read_servers<A: From<[u8; N]>, const N: usize>(
+    list: &mut ArrayVec<A, MAX_NAME_SERVERS>,
+    value: &[u8],
+) -> Result<(), BadContent> {
+    let (addresses, rest) = value.as_chunks::<N>();
+    if !list.is_empty() || addresses.is_empty() || !rest.is_empty() {
+        return Err(BadContent);
+    }
+    for address in addresses {
+        list.try_push((*address).into()).map_err(|_| BadContent)?;
+    }
+    Ok(())
 }
 
 fn millis(duration: Duration) -> u32 {
@@ -129,6 +202,10 @@ mod tests {
             yields: true,
             displaced: Some(Duration::from_millis(400)),
             links: Some(3),
+            name_servers: NameServers::of(
+                ["192.0.2.53", "2001:db8::53", "9.9.9.9", "1.1.1.1", "2620:fe::fe"]
+                    .map(|address| address.parse().unwrap()),
+            ),
         }
     }
 
@@ -152,8 +229,23 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let (rekey, token) = ([1, 4, 0, 1, 0xd4, 0xc0], [7; INVITATION_TOKEN_LEN]);
-        let parts =
-            [&rekey[..], &[2, 16], &token, &[3, 0], &[4, 4, 0, 0, 1, 0x90], &[5, 1, 3], &[0]];
+        let displaced = [4, 4, 0, 0, 1, 0x90];
+        let v4 = [6, 8, 192, 0, 2, 53, 9, 9, 9, 9];
+        let [first, second] = ["2001:db8::53", "2620:fe::fe"]
+            .map(|address| address.parse::<Ipv6Addr>().unwrap().octets());
+        let parts = [
+            &rekey[..],
+            &[2, 16],
+            &token,
+            &[3, 0],
+            &displaced,
+            &[5, 1, 3],
+            &v4,
+            &[7, 32],
+            &first,
+            &second,
+            &[0],
+        ];
         assert_eq!(written(&all()), parts.concat());
     }
 
@@ -181,6 +273,11 @@ mod tests {
             ("no number of links", &[5, 0, 0]),
             ("a number of links in two bytes", &[5, 2, 0, 1, 0]),
             ("links twice", &[5, 1, 3, 5, 1, 3, 0]),
+            ("no name server", &[6, 0, 0]),
+            ("a name server and a half", &[6, 6, 1, 1, 1, 1, 8, 8]),
+            ("three name servers", &[6, 12, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]),
+            ("name servers twice", &[6, 4, 1, 1, 1, 1, 6, 4, 1, 1, 1, 1]),
+            ("an IPv4 address for IPv6", &[7, 4, 1, 1, 1, 1]),
         ] {
             assert_eq!(Parameters::parse(bytes), Err(BadContent), "{name}");
         }
