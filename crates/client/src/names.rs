@@ -1,0 +1,140 @@
+//! Which name servers this machine asks: the tunnel's while it is up, the user's own otherwise.
+//!
+//! There are two ways. Where `/etc/resolv.conf` leads to systemd-resolved's own address, the TUN gets the servers and
+//! all names ([`Resolved`]); that ends with the TUN, so a crash leaves nothing. Everywhere else the file itself is
+//! replaced, and what stood there is kept on disk until it is back ([`ResolvConf`]).
+
+mod resolv_conf;
+mod resolved;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+pub use resolv_conf::{Left, ResolvConf, ResolvConfError};
+pub use resolved::{Resolved, ResolvedError};
+
+/// The file that every program reads.
+pub const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Addresses at which systemd-resolved answers on this machine (`systemd-resolved.service(8)`).
+const STUBS: [&str; 2] = ["127.0.0.53", "127.0.0.54"];
+
+/// The hold on the choice of name servers.
+#[derive(Debug)]
+pub struct Names {
+    resolv_conf: ResolvConf,
+    resolved: Resolved,
+    way: Option<Way>,
+}
+
+/// How the servers were set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Resolved,
+    File,
+}
+
+impl Names {
+    /// A hold with `state_dir` for what must survive. Nothing is changed yet.
+    #[must_use]
+    pub fn new(state_dir: &Path) -> Self {
+        let resolv_conf = ResolvConf::new(RESOLV_CONF.into(), record_in(state_dir));
+        Self::with(resolv_conf, Resolved::new("resolvectl"))
+    }
+
+    /// The same with these two in the place of the system's.
+    #[must_use]
+    pub fn with(resolv_conf: ResolvConf, resolved: Resolved) -> Self {
+        Self { resolv_conf, resolved, way: None }
+    }
+
+    /// Has names looked up at these servers, by way of `tun`. What stands so already is left alone.
+    ///
+    /// # Errors
+    /// When that is not to be had, for people.
+    pub async fn set(&mut self, tun: &str, servers: &[IpAddr]) -> anyhow::Result<()> {
+        let way = match self.way {
+            Some(way) => way,
+            None => self.choose(),
+        };
+        self.way = Some(way);
+        match way {
+            Way::Resolved => Ok(self.resolved.set(tun, servers).await?),
+            Way::File => {
+                let servers = servers.to_vec();
+                Ok(self.on_disk(move |conf| conf.set(&servers)).await??)
+            }
+        }
+    }
+
+    /// Has names looked up as before this client, or a crashed one before it.
+    ///
+    /// # Errors
+    /// When that is not to be had, for people.
+    pub async fn restore(&mut self, tun: &str) -> anyhow::Result<()> {
+        if self.way.take() == Some(Way::Resolved) {
+            self.resolved.revert(tun).await?;
+        }
+        // A crashed client may have gone the other way.
+        match self.on_disk(ResolvConf::restore).await?? {
+            Left::Nothing => {}
+            Left::Restored => tracing::info!("{RESOLV_CONF} is as it was before"),
+            Left::Foreign => tracing::info!(
+                "{RESOLV_CONF} was changed by another program while the client ran; it stays as it is"
+            ),
+        }
+        Ok(())
+    }
+
+    fn choose(&self) -> Way {
+        let text = std::fs::read_to_string(self.resolv_conf.file()).unwrap_or_default();
+        if leads_to_resolved(&text) { Way::Resolved } else { Way::File }
+    }
+
+    /// Waits for the disk on another thread: packets do not.
+    async fn on_disk<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut ResolvConf) -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let mut conf = self.resolv_conf.clone();
+        let (conf, result) = tokio::task::spawn_blocking(move || {
+            let result = work(&mut conf);
+            (conf, result)
+        })
+        .await?;
+        self.resolv_conf = conf;
+        Ok(result)
+    }
+}
+
+/// Where the state folder keeps what stood in the file.
+#[must_use]
+pub fn record_in(state_dir: &Path) -> PathBuf {
+    state_dir.join("resolv.conf.json")
+}
+
+/// Whether this `resolv.conf` has every name looked up by systemd-resolved.
+fn leads_to_resolved(text: &str) -> bool {
+    let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    let mut servers = servers.map(str::trim).peekable();
+    servers.peek().is_some() && servers.all(|server| STUBS.contains(&server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_names_nothing_but_the_stub_leads_to_resolved() {
+        for (text, expected) in [
+            ("# managed\nnameserver 127.0.0.53\noptions edns0 trust-ad\nsearch lan\n", true),
+            ("nameserver 127.0.0.54\n", true),
+            ("nameserver 127.0.0.53\nnameserver 192.168.1.1\n", false),
+            ("nameserver 127.0.0.1\n", false),
+            ("# nameserver 127.0.0.53\n", false),
+            ("", false),
+        ] {
+            assert_eq!(leads_to_resolved(text), expected, "{text}");
+        }
+    }
+}
