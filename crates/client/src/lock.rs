@@ -1,0 +1,151 @@
+//! The kill switch: a firewall table of its own, in which nothing leaves this machine outside the tunnel.
+//!
+//! It outlives the client on purpose: while none runs, because it crashed or was killed, everything that would leave is
+//! refused. The next start takes it over in one transaction; an orderly end removes it.
+//!
+//! | what may leave | why |
+//! | --- | --- |
+//! | into the TUN, and to this machine itself | |
+//! | our own datagrams (UDP with our mark) | the tunnel |
+//! | to near prefixes: those of this machine's interfaces, if private | the LAN, and a network's sign-in page on its router |
+//! | to `exclude` | as told |
+//! | link-local multicast, neighbour discovery, DHCP | addresses, routers, printers |
+//! | to the user's name servers, port 53 and 853, while the proxy's name is looked up | reaching the proxy |
+//! | to the proxy, TCP port 80 | whether a network wants a sign-in |
+//!
+//! Only private prefixes are near: a network that hands out a public one as its own would else have everything sent to it.
+//! What is forwarded for others is held to the same list, but for what only this machine itself has to say.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+/// Prefixes that no network on the Internet has: RFC 1918, RFC 3927, RFC 6598, RFC 4193, RFC 4291.
+const PRIVATE: [&str; 7] = [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "169.254.0.0/16",
+    "100.64.0.0/10",
+    "fc00::/7",
+    "fe80::/10",
+];
+
+/// What is let out.
+#[derive(Clone, Debug)]
+pub struct Lock<'a> {
+    /// The TUN's name.
+    pub tun: &'a str,
+    /// The mark of our own datagrams, and the bits of it that count.
+    pub mark: (u32, u32),
+    /// The prefixes of this machine's interfaces.
+    pub connected: &'a [IpNet],
+    /// Prefixes that are reached outside the tunnel.
+    pub excluded: &'a [IpNet],
+    /// Name servers that are asked outside the tunnel.
+    pub asked: &'a [IpAddr],
+    /// Where the proxy is.
+    pub proxy: &'a [SocketAddr],
+}
+
+/// The chains of the table.
+#[must_use]
+pub fn chains(lock: &Lock<'_>) -> String {
+    let mut text = String::from("    chain leave {\n");
+    let mut line = |rule: &str| writeln!(text, "        {rule}").expect("writing to a string");
+    line(&format!("oifname {{ \"lo\", \"{}\" }} accept", lock.tun));
+    let private: Vec<IpNet> = PRIVATE.iter().filter_map(|net| net.parse().ok()).collect();
+    let near = lock.connected.iter().filter(|net| private.iter().any(|all| all.contains(*net)));
+    let always = ["169.254.0.0/16", "fe80::/10"].iter().filter_map(|net| net.parse().ok());
+    let near: Vec<IpNet> = near.chain(lock.excluded).map(IpNet::trunc).chain(always).collect();
+    for (word, near) in by_family(&near) {
+        line(&format!("{word} daddr {near} accept"));
+    }
+    let asked: Vec<IpNet> = lock.asked.iter().copied().map(IpNet::from).collect();
+    for (word, asked) in by_family(&asked) {
+        line(&format!(
+            "{word} daddr {asked} meta l4proto {{ tcp, udp }} th dport {{ 53, 853 }} accept"
+        ));
+    }
+    text.push_str("    }\n    chain output {\n        type filter hook output priority filter; policy drop;\n");
+    let mut line = |rule: &str| writeln!(text, "        {rule}").expect("writing to a string");
+    line("jump leave");
+    let (mark, mask) = lock.mark;
+    line(&format!("meta l4proto udp meta mark & {mask:#x} == {mark:#x} accept"));
+    line("ip daddr { 224.0.0.0/24, 239.255.255.250, 255.255.255.255 } accept");
+    line("ip6 daddr ff02::/16 accept");
+    line("icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } accept");
+    line("udp sport 68 udp dport 67 accept");
+    line("udp sport 546 udp dport 547 accept");
+    let proxy: BTreeSet<IpAddr> = lock.proxy.iter().map(SocketAddr::ip).collect();
+    let proxy: Vec<IpNet> = proxy.into_iter().map(IpNet::from).collect();
+    for (word, proxy) in by_family(&proxy) {
+        line(&format!("{word} daddr {proxy} tcp dport 80 accept"));
+    }
+    line(REFUSE);
+    text.push_str(
+        "    }\n    chain forward {\n        type filter hook forward priority filter; policy drop;\n        jump leave\n",
+    );
+    writeln!(text, "        {REFUSE}\n    }}").expect("writing to a string");
+    text
+}
+
+/// At once, so that programs do not wait; the count shows what was held back.
+const REFUSE: &str = "counter reject with icmpx type admin-prohibited";
+
+/// nft's word for each family that has prefixes here, and they as a set. Overlapping ones are merged: a set of nft must
+/// not hold an address twice.
+fn by_family(nets: &[IpNet]) -> impl Iterator<Item = (&'static str, String)> {
+    let of = |word, v4: bool| {
+        let own: Vec<IpNet> =
+            nets.iter().copied().filter(|net| net.addr().is_ipv4() == v4).collect();
+        let words: Vec<_> = IpNet::aggregate(&own).iter().map(ToString::to_string).collect();
+        (!words.is_empty()).then(|| (word, format!("{{ {} }}", words.join(", "))))
+    };
+    [of("ip", true), of("ip6", false)].into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nets(list: &[&str]) -> Vec<IpNet> {
+        list.iter().map(|net| net.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_private_networks_are_near_and_what_is_excluded_is_let_out() {
+        let connected = nets(&[
+            "192.168.7.1/24",
+            "192.168.7.9/25",
+            "1.2.3.4/1",
+            "203.0.113.4/24",
+            "fd07::1/64",
+            "2001:db8::7/64",
+        ]);
+        let text = chains(&Lock {
+            tun: "rope0",
+            mark: (0x5257_0000, 0xffff_0000),
+            connected: &connected,
+            excluded: &nets(&["198.51.100.9/24", "2001:db8:99::/48"]),
+            asked: &["9.9.9.9".parse().unwrap()],
+            proxy: &["203.0.113.5:51900", "203.0.113.5:443", "[2001:db8:f::5]:443"]
+                .map(|address| address.parse().unwrap()),
+        });
+        for rule in [
+            "oifname { \"lo\", \"rope0\" } accept",
+            "ip daddr { 169.254.0.0/16, 192.168.7.0/24, 198.51.100.0/24 } accept",
+            "ip6 daddr { 2001:db8:99::/48, fd07::/64, fe80::/10 } accept",
+            "ip daddr { 9.9.9.9/32 } meta l4proto { tcp, udp } th dport { 53, 853 } accept",
+            "meta l4proto udp meta mark & 0xffff0000 == 0x52570000 accept",
+            "ip daddr { 203.0.113.5/32 } tcp dport 80 accept",
+            "ip6 daddr { 2001:db8:f::5/128 } tcp dport 80 accept",
+        ] {
+            assert!(text.contains(rule), "{rule} in\n{text}");
+        }
+        assert_eq!(text.matches("policy drop").count(), 2, "{text}");
+        assert_eq!(text.matches(REFUSE).count(), 2, "{text}");
+    }
+}
