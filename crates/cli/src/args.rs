@@ -70,11 +70,13 @@ pub(crate) enum Command {
     /// Run the client: bond this machine's links into one tunnel
     #[command(after_long_help = "\
 The client needs the capabilities CAP_NET_ADMIN and CAP_NET_RAW: run it with sudo or as the systemd unit.
-Everything it sets up in the system is removed when it ends; after a crash, at its next start.
+Everything it sets up in the system is removed when it ends; after a crash, at its next start. A kill switch
+(kill_switch = true in the config) stays after a crash, on purpose. --purge removes all that a crash left, that too.
 
-EXAMPLE
-  sudo ropewalk client --log debug")]
-    Client(Daemon),
+EXAMPLES
+  sudo ropewalk client --log debug
+  sudo ropewalk client --purge")]
+    Client(Client),
 
     /// Run the proxy: the other end of the tunnels, and the way to the Internet
     #[command(after_long_help = "\
@@ -208,10 +210,14 @@ pub(crate) struct Man {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Daemon {
+pub(crate) struct Client {
     /// The config file, as `ropewalk join` writes it; the sample in configs/ shows every key with its default
     #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG)]
     pub(crate) config: PathBuf,
+
+    /// Remove everything that a crashed client has left on this machine, its kill switch too, and end
+    #[arg(long)]
+    pub(crate) purge: bool,
 }
 
 #[derive(Debug, Args)]

@@ -34,7 +34,10 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<(), Failure> {
     logging::start(&arguments.log, arguments.log_format)?;
     match arguments.command {
-        Command::Client(daemon) => commands::daemon::client(&daemon.config),
+        Command::Client(args::Client { purge: true, config }) => {
+            commands::daemon::purge_client(&config)
+        }
+        Command::Client(args::Client { config, .. }) => commands::daemon::client(&config),
         Command::Proxy(args::Proxy { purge: true, .. }) => commands::daemon::purge(),
         Command::Proxy(args::Proxy { config, .. }) => commands::daemon::proxy(&config),
         Command::Join(join) => commands::join::run(&join),

@@ -3,6 +3,8 @@
 //! Only three things must be said: the client's key, where the proxy is, and the proxy's key. The
 //! sample `configs/client.toml` shows every key with its default.
 
+mod dns;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,6 +22,8 @@ use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use dns::Dns;
+
 /// Most links a client may list: a link id is one byte, and rejoining links need new ones.
 pub const MAX_LINKS: usize = 64;
 
@@ -27,11 +31,14 @@ pub const MAX_LINKS: usize = 64;
 const MAX_ADDRESSES: usize = 16;
 
 /// Most prefixes in `routes` and `exclude` together: the kernel asks its rules one after the other for each packet that
-/// it routes, so there is room for 256, of which name servers take up to 8 for the time of a look-up.
+/// it routes, so there is room for 260, of which name servers take up to 12.
 pub const MAX_PREFIXES: usize = 248;
 
 /// Most patterns in `include_interfaces`, and in `exclude_interfaces`.
 const MAX_PATTERNS: usize = 64;
+
+/// Most interfaces in `share`.
+const MAX_SHARED: usize = 16;
 
 /// Characters of the longest name of a link.
 const MAX_LINK_NAME: usize = 32;
@@ -53,7 +60,18 @@ pub struct Config {
     pub control: ControlConfig,
     /// The file in which the counts of allowances survive a restart.
     pub counters_file: PathBuf,
+    /// Where names are looked up while the tunnel is up.
+    pub dns: Dns,
+    /// Whether nothing leaves this machine outside the tunnel, also after a crash of the client.
+    pub kill_switch: bool,
+    /// Interfaces whose hosts use the tunnel too.
+    pub share: Vec<InterfaceName>,
+    /// The folder for what must survive a power cut: what stood in a file that was replaced.
+    pub state_dir: PathBuf,
 }
+
+/// The state folder where nothing is said.
+const STATE_DIR: &str = "/var/lib/ropewalk-client";
 
 /// Where the counts are where nothing is said: beside nothing of the proxy's, which may run as another user.
 const COUNTERS_FILE: &str = "/var/lib/ropewalk-client/counters.json";
@@ -203,6 +221,10 @@ impl ConfigFile for Config {
         "exclude_interfaces",
         "keepalive",
         "counters_file",
+        "dns",
+        "kill_switch",
+        "share",
+        "state_dir",
         "link",
     ];
 
@@ -224,6 +246,11 @@ struct File {
     exclude_interfaces: Option<Spanned<OneOrMany<NamePattern>>>,
     keepalive: Option<Parsed<Keepalive>>,
     counters_file: Option<Spanned<PathBuf>>,
+    dns: Option<Spanned<OneOrMany<dns::Word>>>,
+    #[serde(default)]
+    kill_switch: bool,
+    share: Option<Spanned<OneOrMany<InterfaceName>>>,
+    state_dir: Option<Spanned<PathBuf>>,
     #[serde(default)]
     link: Vec<Spanned<LinkFile>>,
     #[serde(default)]
@@ -307,6 +334,7 @@ impl File {
         }
         let patterns = [&self.include_interfaces, &self.exclude_interfaces];
         let links = resolve_links(source, self.links, patterns, self.keepalive, &self.link)?;
+        let share = resolve_share(source, self.share.as_ref(), &links)?;
         let tunnel = self.tunnel.resolve(source)?;
         let all_named = links.listed.iter().all(|link| link.interface.is_exact());
         if links.select == Select::Listed && all_named {
@@ -320,16 +348,47 @@ impl File {
             links,
             tunnel,
             control: self.control.resolve(source, ropewalk_control::CLIENT_SOCKET)?,
-            counters_file: match self.counters_file {
-                None => PathBuf::from(COUNTERS_FILE),
-                Some(path) => {
-                    absolute(path.get_ref())
-                        .map_err(|message| source.error(path.span(), &message))?;
-                    path.into_inner()
-                }
-            },
+            counters_file: absolute_path(source, self.counters_file, COUNTERS_FILE)?,
+            dns: dns::resolve(source, self.dns.as_ref())?,
+            kill_switch: self.kill_switch,
+            share,
+            state_dir: absolute_path(source, self.state_dir, STATE_DIR)?,
         })
     }
+}
+
+/// Interfaces to share with: no links.
+fn resolve_share(
+    source: &Source,
+    names: Option<&Spanned<OneOrMany<InterfaceName>>>,
+    links: &LinksConfig,
+) -> Result<Vec<InterfaceName>, ConfigError> {
+    let Some(names) = names else { return Ok(Vec::new()) };
+    let list = &names.get_ref().0;
+    if list.len() > MAX_SHARED {
+        let message = format!("{} interfaces; at most {MAX_SHARED} are possible", list.len());
+        return Err(source.error(names.span(), &message));
+    }
+    let is_link = |name: &&InterfaceName| {
+        links.listed.iter().any(|link| link.enabled && link.interface.as_str() == name.as_str())
+    };
+    match list.iter().find(is_link) {
+        Some(name) => {
+            Err(source
+                .error(names.span(), &format!("`{name}` is a link: it cannot be shared with")))
+        }
+        None => Ok(list.clone()),
+    }
+}
+
+fn absolute_path(
+    source: &Source,
+    path: Option<Spanned<PathBuf>>,
+    default: &str,
+) -> Result<PathBuf, ConfigError> {
+    let Some(path) = path else { return Ok(PathBuf::from(default)) };
+    absolute(path.get_ref()).map_err(|message| source.error(path.span(), &message))?;
+    Ok(path.into_inner())
 }
 
 impl ProxyFile {

@@ -23,6 +23,7 @@ use jiff::civil::Date;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport, TunnelState};
 use ropewalk_control::config::scheduler::Direction;
+use ropewalk_control::config::value::is_name_server;
 use ropewalk_control::config::{Mtu, NamePattern, Scheduling};
 use ropewalk_control::server;
 use ropewalk_daemon::rates::Rates;
@@ -41,7 +42,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::allowance::{self, Allowances, Counts, Line};
 use crate::captive::Question;
-use crate::config::Config;
+use crate::config::{Config, Dns};
 use crate::core;
 use crate::gaps::Gaps;
 use crate::host::TunDesired;
@@ -395,10 +396,26 @@ impl Daemon {
             let mtu = tun_mtu(self.inner_mtu, self.config.tun.mtu, has_v6);
             let name = self.config.tun.name.to_string();
             let tun = Some(TunDesired { name, inner, mtu: mtu.into() });
-            let changed = wanted.tun != tun;
+            let before = wanted.clone();
             wanted.tun = tun;
-            changed
+            if let Some(session) = session {
+                self.want_dns(session, wanted);
+            }
+            *wanted != before
         });
+    }
+
+    /// Tells where names are to be looked up under this session.
+    fn want_dns(&self, session: &SessionInfo, wanted: &mut Wanted) {
+        wanted.dns_inside = self.config.dns == Dns::Proxy;
+        wanted.dns = match &self.config.dns {
+            Dns::Untouched => Vec::new(),
+            Dns::Servers(servers) => servers.clone(),
+            Dns::Proxy => {
+                let handed_out = session.name_servers.iter().copied();
+                handed_out.filter(|server| is_name_server(*server)).collect()
+            }
+        };
     }
 
     /// Follows the state, and looks for the proxy again while it is silent.

@@ -166,6 +166,10 @@ pub struct Desired {
     pub routed: Vec<IpNet>,
     /// Prefixes within these that take the host's own way all the same.
     pub excluded: Vec<IpNet>,
+    /// Name servers that take it too, for the time of a look-up.
+    pub asked: Vec<IpAddr>,
+    /// Interfaces whose hosts use the tunnel too.
+    pub shared: Vec<String>,
 }
 
 /// All of IPv4 and IPv6.

@@ -13,6 +13,8 @@
 //! | `captive` | whether a network wants a sign-in first |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
+//! | [`names`] | which name servers this machine asks while the tunnel is up |
+//! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
 //! | `status` | the status document |
 //! | `core` | what the config means to the protocol core |
@@ -25,7 +27,13 @@ pub mod host;
 pub mod interfaces;
 pub mod joining;
 #[cfg(target_os = "linux")]
+pub mod lock;
+#[cfg(target_os = "linux")]
+pub mod names;
+#[cfg(target_os = "linux")]
 pub mod routes;
+#[cfg(target_os = "linux")]
+pub mod share;
 
 #[cfg(target_os = "linux")]
 mod allowance;
@@ -66,6 +74,16 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     service::run(config)
 }
 
+/// Takes everything back that a client has changed on this host and that did not end with it: after a crash, its kill
+/// switch too.
+///
+/// # Errors
+/// A client runs, or the system refuses.
+#[cfg(target_os = "linux")]
+pub fn purge(config: &Config) -> anyhow::Result<()> {
+    service::purge(config)
+}
+
 /// Runs the daemon until it is told to stop.
 ///
 /// # Errors
@@ -73,5 +91,14 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub fn run(config: Config) -> anyhow::Result<()> {
     drop(config);
+    anyhow::bail!("the client runs on Linux only, so far")
+}
+
+/// Takes everything back that a client has changed.
+///
+/// # Errors
+/// Always: this system is not supported yet.
+#[cfg(not(target_os = "linux"))]
+pub fn purge(_config: &Config) -> anyhow::Result<()> {
     anyhow::bail!("the client runs on Linux only, so far")
 }

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use ipnet::IpNet;
 use ropewalk_link_io::netlink::Events;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,6 +26,8 @@ use crate::daemon::Command;
 use crate::host::linux::LinuxNetwork;
 use crate::host::{Candidate, Choice, Desired, HostNetwork, LinkDesired, NoWay, TunDesired};
 use crate::links::{Seat, choice};
+use crate::names::Names;
+use crate::resolve::{RESOLV_CONF, name_servers};
 use crate::routes::MAX_LINKS;
 
 /// How long to wait after the first news: an interface that comes up makes a dozen within some
@@ -45,6 +48,10 @@ pub(crate) struct Wanted {
     pub(crate) tun: Option<TunDesired>,
     /// Where the proxy is.
     pub(crate) proxy: Vec<SocketAddr>,
+    /// Name servers of the tunnel; none: names are looked up as without it.
+    pub(crate) dns: Vec<IpAddr>,
+    /// Those of them that stand beyond the proxy, whatever is routed.
+    pub(crate) dns_inside: bool,
 }
 
 /// What the daemon hears.
@@ -74,13 +81,22 @@ impl News {
     }
 }
 
-/// Addresses that are to be reached outside the tunnel for a while, instead of those before.
+/// Whether names are to be looked up beside the tunnel for a while, at the user's own name servers.
 #[derive(Debug)]
 pub(crate) struct Bypass {
-    /// The addresses; none: everything as configured.
-    pub(crate) addresses: Vec<IpAddr>,
+    /// Whether; else everything as configured.
+    pub(crate) on: bool,
     /// Told when it is so, or was tried.
     pub(crate) done: oneshot::Sender<()>,
+}
+
+/// How the client ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was told to stop.
+    InOrder,
+    /// Something took its ground away.
+    Failed,
 }
 
 /// The task.
@@ -89,12 +105,15 @@ pub(crate) struct Network {
     events: Events,
     choice: Choice,
     tun: String,
+    shared: Vec<String>,
     routed: Vec<IpNet>,
     excluded: Vec<IpNet>,
     slots: Slots,
     wanted: watch::Receiver<Wanted>,
     bypass: mpsc::Receiver<Bypass>,
+    bypassing: bool,
     bypassed: Vec<IpAddr>,
+    names: Names,
     daemon: mpsc::Sender<Command>,
     told: Option<News>,
 }
@@ -112,30 +131,46 @@ impl Network {
     ) -> anyhow::Result<Self> {
         // Before the first look at the state, so that no change falls between.
         let events = Events::open()?;
-        let host = LinuxNetwork::open(crate::routes::Numbers::default()).await?;
+        let mut host = LinuxNetwork::open(crate::routes::Numbers::default()).await?;
+        if config.kill_switch {
+            let done = host.lock(config.tun.name.as_str()).await;
+            done.context("the kill switch (kill_switch = true) cannot be set")?;
+            tracing::info!("the kill switch is set: nothing leaves outside the tunnel");
+        } else {
+            host.unlock().await?;
+        }
+        let mut names = Names::new(&config.state_dir);
+        // Trouble is told again, and tried again, when the tunnel's servers are to be set.
+        if let Err(error) = names.restore(config.tun.name.as_str()).await {
+            tracing::warn!("{error:#}");
+        }
         Ok(Self {
             host,
             events,
             choice: choice(&config.links),
             tun: config.tun.name.to_string(),
+            shared: config.share.iter().map(ToString::to_string).collect(),
             routed: config.tun.routes.clone(),
             excluded: config.tun.exclude.clone(),
             slots: Slots::default(),
             wanted,
             bypass,
+            bypassing: false,
             bypassed: Vec::new(),
+            names,
             daemon,
             told: None,
         })
     }
 
-    /// Runs until told to stop (or forgotten), then takes everything back.
+    /// Runs until told to stop, then takes everything back; the kill switch not if the end is none in order (or this task
+    /// is forgotten).
     ///
     /// # Errors
     /// When something could not be taken back.
-    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> anyhow::Result<()> {
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<End>) -> anyhow::Result<()> {
         let mut retry = RETRY;
-        loop {
+        let end = loop {
             let mut pause = LOOK_INTERVAL;
             if self.update().await {
                 retry = RETRY;
@@ -145,19 +180,43 @@ impl Network {
             }
             tokio::select! {
                 biased;
-                _ = &mut stop => break,
-                changed = self.wanted.changed() => if changed.is_err() { break },
+                end = &mut stop => break end.unwrap_or(End::Failed),
+                changed = self.wanted.changed() => if changed.is_err() { break End::Failed },
                 Some(bypass) = self.bypass.recv() => {
-                    self.bypassed = bypass.addresses;
-                    self.update().await;
+                    self.set_bypass(bypass.on).await;
                     // An asker who is gone needs no answer.
                     let _ = bypass.done.send(());
                 }
                 _ = self.events.changed(SETTLE) => {}
                 () = tokio::time::sleep(pause) => {}
             }
+        };
+        let restored = self.names.restore(&self.tun).await;
+        self.host.remove().await?;
+        if end == End::InOrder {
+            self.host.unlock().await?;
         }
-        self.host.remove().await
+        restored
+    }
+
+    /// Has names looked up beside the tunnel, or no more.
+    async fn set_bypass(&mut self, on: bool) {
+        self.bypassing = on;
+        if on && let Err(error) = self.names.restore(&self.tun).await {
+            tracing::warn!("{error:#}");
+        }
+        self.bypassed = if on { name_servers(&RESOLV_CONF) } else { Vec::new() };
+        self.update().await;
+    }
+
+    /// Has names looked up as wanted. What failed, for people.
+    async fn apply_names(&mut self, servers: &[IpAddr]) -> Option<String> {
+        let done = match (self.bypassing, servers) {
+            (true, _) => return None,
+            (false, []) => self.names.restore(&self.tun).await,
+            (false, servers) => self.names.set(&self.tun, servers).await,
+        };
+        done.err().map(|error| format!("{error:#}"))
     }
 
     /// Looks at the host, makes it as wanted, and tells the daemon what is new. Returns whether all of it
@@ -198,15 +257,19 @@ impl Network {
             let ways = seat.state.as_ref().ok()?.clone();
             Some(LinkDesired { name: seat.interface.clone(), slot: seat.slot, ways })
         });
-        let Wanted { tun, proxy } = self.wanted.borrow_and_update().clone();
+        let Wanted { tun, proxy, dns, dns_inside } = self.wanted.borrow_and_update().clone();
         let inner = tun.as_ref().map(|tun| tun.inner.clone()).unwrap_or_default();
-        let bypassed = self.bypassed.iter().copied().map(IpNet::from);
+        let inside = dns.iter().copied().filter(|_| dns_inside).map(IpNet::from);
+        // Of two alike the excluded counts.
+        let routed = self.routed.iter().copied().chain(inside).collect();
         let desired = Desired {
             tun,
             links: links.collect(),
             proxy,
-            routed: self.routed.clone(),
-            excluded: self.excluded.iter().copied().chain(bypassed).collect(),
+            routed,
+            excluded: self.excluded.clone(),
+            asked: self.bypassed.clone(),
+            shared: self.shared.clone(),
         };
         let outcome = self.host.apply(&desired).await?;
         let problems = outcome.problems.into_iter().map(|problem| match problem.link {
@@ -214,7 +277,9 @@ impl Network {
             None => problem.what,
         });
         // The same trouble with several routes of one link is one trouble.
-        let problems: BTreeSet<String> = problems.collect();
+        let mut problems: BTreeSet<String> = problems.collect();
+        // After the routes: the first question finds its way.
+        problems.extend(self.apply_names(&dns).await);
         Ok(News { seats, known, inner, problems: problems.into_iter().collect() })
     }
 }

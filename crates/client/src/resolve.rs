@@ -4,7 +4,7 @@
 //! the tunnel, and tried again with growing pauses until it has an address. When no address answers for
 //! a while, the daemon asks for another look: the proxy may have moved. By then packets may be routed
 //! into a tunnel that is dead, the questions to the name servers among them; so for the time of the
-//! look-up, and for these servers alone, the host's own routes count ([`Bypass`]).
+//! look-up the user's own name servers are asked, and for these alone the host's own routes count ([`Bypass`]).
 //!
 //! A look-up that fails changes nothing: the addresses of that name known before are still tried.
 
@@ -17,6 +17,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::config::HostPort;
 use ropewalk_control::config::value::unusable;
 use ropewalk_proto::time::Instant;
+use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::MAX_PREFIXES;
@@ -40,11 +41,11 @@ const MAX_ADDRESSES: usize = 32;
 /// Name servers that a look-up can need; the system's resolver asks at most three.
 const MAX_SERVERS: usize = 8;
 
-// Otherwise a look-up could ask for more prefixes than there can be.
-const _: () = assert!(MAX_PREFIXES + MAX_SERVERS <= MAX_ROUTED);
+// Otherwise a look-up, or the tunnel's own name servers, could ask for more prefixes than there can be.
+const _: () = assert!(MAX_PREFIXES + MAX_SERVERS + 2 * MAX_NAME_SERVERS <= MAX_ROUTED);
 
 /// Files that name the name servers: the usual one, and the one that tells whom systemd-resolved asks.
-const RESOLV_CONF: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+pub(crate) const RESOLV_CONF: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
 /// What came of a look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,23 +97,23 @@ impl Resolver {
     async fn look_up(&self) -> Vec<Answer> {
         let named = self.endpoints.iter().any(|endpoint| endpoint.address().is_none());
         if named {
-            self.set_bypass(name_servers(&RESOLV_CONF)).await;
+            self.set_bypass(true).await;
         }
         let mut answers = Vec::new();
         for endpoint in &self.endpoints {
             answers.push(look_up(endpoint).await);
         }
         if named {
-            self.set_bypass(Vec::new()).await;
+            self.set_bypass(false).await;
         }
         answers
     }
 
-    /// Waits until these addresses are reached outside the tunnel.
-    async fn set_bypass(&self, addresses: Vec<IpAddr>) {
+    /// Waits until names are looked up outside the tunnel, or no more.
+    async fn set_bypass(&self, on: bool) {
         let (done, is_done) = oneshot::channel();
         // Both fail only while the daemon ends.
-        if self.bypass.send(Bypass { addresses, done }).await.is_ok() {
+        if self.bypass.send(Bypass { on, done }).await.is_ok() {
             let _ = is_done.await;
         }
     }
@@ -171,7 +172,7 @@ fn usable(found: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// The name servers of these files that are not this machine itself.
-fn name_servers(files: &[impl AsRef<Path>]) -> Vec<IpAddr> {
+pub(crate) fn name_servers(files: &[impl AsRef<Path>]) -> Vec<IpAddr> {
     let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     let mut servers = Vec::new();
     for text in texts {

@@ -45,6 +45,7 @@ use ropewalk_link_io::netlink::{
 };
 
 use crate::host::{Desired, LinkDesired, TunDesired, Way};
+use crate::share;
 
 /// The numbers under which a client's changes are found. A second client in the same network namespace needs others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Numbers {
     pub protocol: u8,
     /// The name of the nftables table.
     pub firewall: String,
+    /// The name of the one that outlives a crash: the kill switch.
+    pub lock: String,
 }
 
 impl Default for Numbers {
@@ -72,18 +75,19 @@ impl Default for Numbers {
             priority: 5300,
             protocol: CLIENT_PROTOCOL,
             firewall: "ropewalk_client".into(),
+            lock: "ropewalk_lock".into(),
         }
     }
 }
 
 /// The bits of a mark that say that a datagram is ours.
-const MARK_MASK: u32 = 0xffff_0000;
+pub(crate) const MARK_MASK: u32 = 0xffff_0000;
 
 /// No host has this many ways out; bounds tables and rules.
 pub const MAX_LINKS: u16 = 64;
 
 /// Rules are asked one after the other for each packet that is routed, so their number is bounded.
-pub const MAX_ROUTED: usize = 256;
+pub const MAX_ROUTED: usize = 260;
 
 impl Numbers {
     /// The mark for the sockets of the link in this slot.
@@ -129,7 +133,9 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
     if let Some(link) = desired.links.iter().find(|link| link.slot >= MAX_LINKS) {
         return Err(PlanError::TooManyLinks(link.name.clone()));
     }
-    let prefixes = desired.routed.len() + desired.excluded.len();
+    let asked = desired.asked.iter().copied().map(IpNet::from);
+    let excluded: Vec<IpNet> = desired.excluded.iter().copied().chain(asked).collect();
+    let prefixes = desired.routed.len() + excluded.len();
     if prefixes > MAX_ROUTED {
         return Err(PlanError::TooManyRouted(prefixes));
     }
@@ -149,9 +155,9 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
     }
     if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
         plan.add_tunnel(numbers, wanted, index);
-        plan.add_routed(numbers, &desired.routed, &desired.excluded);
+        plan.add_routed(numbers, &desired.routed, &excluded);
     }
-    plan.firewall = firewall(numbers, desired);
+    plan.firewall = firewall(numbers, desired) + &share::chains(desired);
     Ok(plan)
 }
 
@@ -364,6 +370,7 @@ mod tests {
             proxy: vec!["203.0.113.5:4600".parse().unwrap()],
             routed: everything(),
             excluded: Vec::new(),
+            ..Desired::default()
         }
     }
 
@@ -415,8 +422,8 @@ mod tests {
                 "5303: from 2001:db8::7/128 to 2001:db8:5::5/128 lookup 7702",
                 "5312: lookup 254 longer than /0",
                 "5313: lookup 7700",
-                "5822: from 2001:db8::7/128 lookup 254 longer than /0",
-                "5823: from 2001:db8::7/128 lookup 7702",
+                "5830: from 2001:db8::7/128 lookup 254 longer than /0",
+                "5831: from 2001:db8::7/128 lookup 7702",
             ]
         );
         assert!(rules(&plan, Family::V4).iter().any(|rule| rule.starts_with("5304: from")));

@@ -29,8 +29,12 @@ use crate::captive::Scout;
 use crate::config::Config;
 use crate::counters::{self, Keeper};
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
-use crate::network::{Network, Wanted};
+use crate::host::HostNetwork as _;
+use crate::host::linux::LinuxNetwork;
+use crate::names::Names;
+use crate::network::{End, Network, Wanted};
 use crate::resolve::Resolver;
+use crate::routes::Numbers;
 
 /// Commands that may wait for the loop; who sends more waits too.
 const WAITING_COMMANDS: usize = 64;
@@ -49,6 +53,17 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     runtime.shutdown_background();
     drop(server);
     result
+}
+
+/// See [`crate::purge`].
+pub(crate) fn purge(config: &Config) -> anyhow::Result<()> {
+    let _only_one = mark::hold(Role::Client)?;
+    service::runtime()?.block_on(async {
+        let mut network = LinuxNetwork::open(Numbers::default()).await?;
+        network.remove().await?;
+        network.unlock().await?;
+        Names::new(&config.state_dir).restore(config.tun.name.as_str()).await
+    })
 }
 
 /// How long the last counts of allowances may take to be written.
@@ -117,7 +132,9 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     service::notify(&[NotifyState::Stopping]);
     // The TUN first: packets have the host's own way again before the rules are gone one by one.
     drop(driver);
-    drop(stop_network);
+    // An end that nobody wished for is no reason to let packets out.
+    let end = if result.is_ok() { End::InOrder } else { End::Failed };
+    let _ = stop_network.send(end);
     drop(stop_keeper);
     if let Some(keeper) = keeper {
         // A disk that hangs must not keep the network from being as before.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropewalk_client::config::{Allowance, Config, Priority, Select};
+use ropewalk_client::config::{Allowance, Config, Dns, Priority, Select};
 use ropewalk_control::config::scheduler::Rate;
 use ropewalk_control::config::{
     ConfigFile as _, Controller, Keepalive, KeyFiles, Mtu, Source, WhenClosed,
@@ -85,6 +85,34 @@ fn every_key_that_the_sample_only_mentions_exists() {
     assert_eq!(config.links.listed[0].max_down, Some(Rate(20_000_000)));
     let allowance = Allowance { bytes: 50_000_000_000, reset_day: 1, stop: false };
     assert_eq!(config.links.listed[0].allowance, Some(allowance));
+}
+
+#[test]
+fn name_servers_are_the_proxys_none_or_a_few() {
+    let file = |dns: &str| {
+        parse(&format!(
+            "private_key = \"{PRIVATE}\"\ndns = {dns}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n"
+        ))
+    };
+    let servers = ["9.9.9.9", "2620:fe::fe"].map(|ip| ip.parse().unwrap());
+    for (dns, expected) in [
+        ("\"proxy\"", Dns::Proxy),
+        ("\"none\"", Dns::Untouched),
+        ("[]", Dns::Untouched),
+        ("\"9.9.9.9\"", Dns::Servers(servers[..1].to_vec())),
+        ("[\"9.9.9.9\", \"2620:fe::fe\"]", Dns::Servers(servers.to_vec())),
+    ] {
+        assert_eq!(file(dns).unwrap().dns, expected, "{dns}");
+    }
+    for (dns, expected) in [
+        ("\"auto\"", "`auto` is not \"proxy\", \"none\""),
+        ("\"127.0.0.53\"", "no address that can be asked"),
+        ("[\"proxy\", \"9.9.9.9\"]", "stand alone"),
+        ("[\"1.1.1.1\", \"1.0.0.1\", \"9.9.9.9\", \"8.8.8.8\"]", "at most 3 are asked"),
+    ] {
+        let error = file(dns).unwrap_err();
+        assert!(error.contains(expected), "{dns}: {error}");
+    }
 }
 
 #[test]

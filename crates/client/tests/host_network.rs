@@ -102,6 +102,7 @@ async fn wanted(network: &LinuxNetwork, inner: &[&str]) -> Desired {
         proxy: [PROXY, PROXY_V6].map(|address| address.parse().unwrap()).into(),
         routed: everything(),
         excluded: Vec::new(),
+        ..Desired::default()
     }
 }
 

@@ -1,5 +1,5 @@
 //! `ropewalk client` and `ropewalk proxy`: read the config, check the capabilities, run the daemon; or
-//! remove what a proxy left.
+//! remove what one left.
 
 use std::path::Path;
 
@@ -39,6 +39,13 @@ pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
     let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
     privilege::require("proxy", privilege::proxy(lowest))?;
     Ok(ropewalk_proxy::run(config)?)
+}
+
+/// Removes what a crashed client has left on this machine.
+pub(crate) fn purge_client(config: &Path) -> Result<(), Failure> {
+    let config = ropewalk_client::Config::load(config)?;
+    privilege::require("client --purge", privilege::CLIENT)?;
+    Ok(ropewalk_client::purge(&config)?)
 }
 
 /// Removes what a proxy has set up on this machine.

@@ -8,15 +8,19 @@
 //! in the set `src_valid_mark_switched_on` of the firewall table, so that a crashed run's switches are found too.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use anyhow::Context;
+use ipnet::IpNet;
+use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Netlink, NetlinkError, Target};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 use ropewalk_link_io::sysctl::{self, SysctlError};
 
 use super::{Candidate, Choice, Desired, HostNetwork, LinkDesired, Outcome, Problem, TunDesired};
 use crate::interfaces;
-use crate::routes::{Numbers, Plan, plan};
+use crate::lock::{self, Lock};
+use crate::routes::{MARK_MASK, Numbers, Plan, plan};
 
 /// The client's hold on the network of a Linux host.
 #[derive(Debug)]
@@ -26,7 +30,11 @@ pub struct LinuxNetwork {
     table: Table,
     /// Interfaces whose `src_valid_mark` we switched from 0 to 1.
     switched: BTreeSet<String>,
-    /// Whether `switched` holds what the table remembers of an earlier client.
+    /// Forwarding that we switched on.
+    forwarding: Forwarding,
+    /// The kill switch, where there is one.
+    lock: Option<Locked>,
+    /// Whether `switched` and `forwarding` hold what the table remembers of an earlier client.
     recalled: bool,
 }
 
@@ -49,8 +57,15 @@ impl LinuxNetwork {
     /// As [`LinuxNetwork::open`].
     pub async fn open_with(numbers: Numbers, table: Table) -> anyhow::Result<Self> {
         let netlink = Netlink::open()?;
-        let mut network =
-            Self { netlink, numbers, table, switched: BTreeSet::new(), recalled: false };
+        let mut network = Self {
+            netlink,
+            numbers,
+            table,
+            switched: BTreeSet::new(),
+            forwarding: Forwarding::default(),
+            lock: None,
+            recalled: false,
+        };
         let what = "cannot clean up what an earlier client left behind";
         network.remove_routing().await.context(what)?;
         match network.remove_filter().await {
@@ -62,6 +77,34 @@ impl LinuxNetwork {
             Err(error) => tracing::warn!("{what}: {error:#}"),
         }
         Ok(network)
+    }
+
+    /// From now on nothing leaves outside the tunnel; what a crashed client locked is taken over.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or `nft` refuses: then it is as it was.
+    pub async fn lock(&mut self, tun: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            is_plain_name(tun),
+            "the interface name {tun:?} cannot be used in firewall rules"
+        );
+        let table = Table::new(&self.numbers.lock);
+        let lock = self.lock.insert(Locked { table, tun: tun.to_owned() });
+        lock.apply(&self.netlink, &self.numbers, &Desired::default()).await?;
+        Ok(())
+    }
+
+    /// Packets leave as they do without a client; also after a crashed one.
+    ///
+    /// # Errors
+    /// When the right is missing or `nft` refuses.
+    pub async fn unlock(&mut self) -> anyhow::Result<()> {
+        self.lock = None;
+        match Table::new(&self.numbers.lock).remove().await {
+            // Where nft is missing there is no table of ours either.
+            Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Removes all rules and routes under our numbers.
@@ -86,6 +129,8 @@ impl LinuxNetwork {
             switch_back(name)?;
             self.switched.pop_first();
         }
+        self.forwarding.switch_to(&Forwarding::default())?;
+        self.forwarding = Forwarding::default();
         match self.table.remove().await {
             Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -96,6 +141,7 @@ impl LinuxNetwork {
     async fn recall(&mut self) -> Result<(), NftError> {
         if !self.recalled {
             self.switched.extend(self.table.set_elements(SWITCHED).await?);
+            self.forwarding = self.forwarding.union(&Forwarding::recall(&self.table).await?);
             self.recalled = true;
         }
         Ok(())
@@ -165,27 +211,40 @@ impl LinuxNetwork {
         Ok(())
     }
 
+    /// Forwarding as it is to be: on while the tunnel is shared.
+    async fn wanted_forwarding(&self, desired: &Desired) -> anyhow::Result<Forwarding> {
+        let Some(tun) = desired.tun.as_ref().filter(|_| !desired.shared.is_empty()) else {
+            return Ok(Forwarding::default());
+        };
+        let uplinks = advertised_uplinks(&self.netlink, self.numbers.protocol).await?;
+        let needed = [true, tun.inner.iter().any(IpAddr::is_ipv6)];
+        Ok(self.forwarding.wanted(needed, &uplinks))
+    }
+
     /// Puts the firewall table in place and switches `src_valid_mark` where it is needed.
     async fn apply_filter(
         &mut self,
         plan: &Plan,
-        links: &[LinkDesired],
+        desired: &Desired,
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
+        let links = &desired.links;
         let strict: BTreeSet<&str> = links
             .iter()
             .filter(|link| link.ways.v4.is_some() && is_strict(&link.name))
             .map(|link| link.name.as_str())
             .collect();
         let recalled = self.recall().await;
+        let wanted_forwarding = self.wanted_forwarding(desired).await?;
         let wanted: BTreeSet<String> = strict
             .iter()
             .filter(|name| self.switched.contains(**name) || !marks_count(name))
             .map(|name| (*name).to_owned())
             .collect();
         let remembered = self.switched.union(&wanted).cloned().collect();
+        let forwarding = self.forwarding.union(&wanted_forwarding);
         let applied = match recalled {
-            Ok(()) => self.table.apply(&body(plan, &remembered)).await,
+            Ok(()) => self.table.apply(&body(plan, &remembered, &forwarding)).await,
             Err(error) => Err(error),
         };
         match applied {
@@ -217,12 +276,56 @@ impl LinuxNetwork {
             }
         }
         self.switched = switched;
-        if self.switched != remembered
-            && let Err(error) = self.table.apply(&body(plan, &self.switched)).await
+        match self.forwarding.switch_to(&wanted_forwarding) {
+            Ok(switched) => {
+                outcome.changed |= switched;
+                self.forwarding = wanted_forwarding;
+            }
+            // What was switched until then stays remembered.
+            Err(error) => {
+                self.forwarding = forwarding.clone();
+                outcome
+                    .problems
+                    .push(Problem { link: None, what: format!("cannot share: {error}") });
+            }
+        }
+        if (self.switched != remembered || self.forwarding != forwarding)
+            && let Err(error) =
+                self.table.apply(&body(plan, &self.switched, &self.forwarding)).await
         {
             outcome.problems.push(unfiltered(None, &error));
         }
         Ok(())
+    }
+}
+
+/// The kill switch.
+#[derive(Debug)]
+struct Locked {
+    table: Table,
+    tun: String,
+}
+
+impl Locked {
+    async fn apply(
+        &mut self,
+        netlink: &Netlink,
+        numbers: &Numbers,
+        desired: &Desired,
+    ) -> anyhow::Result<bool> {
+        let interfaces = netlink.interfaces().await?;
+        let others = interfaces.iter().filter(|one| one.name != self.tun && !one.loopback);
+        let connected: Vec<IpNet> =
+            others.flat_map(|one| &one.addresses).map(|address| address.net).collect();
+        let chains = lock::chains(&Lock {
+            tun: &self.tun,
+            mark: (numbers.mark, MARK_MASK),
+            connected: &connected,
+            excluded: &desired.excluded,
+            asked: &desired.asked,
+            proxy: &desired.proxy,
+        });
+        Ok(self.table.apply(&chains).await?)
     }
 }
 
@@ -245,7 +348,16 @@ impl HostNetwork for LinuxNetwork {
             None => None,
         };
         let plan = plan(&self.numbers, desired, tun)?;
-        self.apply_filter(&plan, &desired.links, &mut outcome).await?;
+        if let Some(lock) = &mut self.lock {
+            match lock.apply(&self.netlink, &self.numbers, desired).await {
+                Ok(changed) => outcome.changed |= changed,
+                // The old one stands.
+                Err(error) => outcome
+                    .problems
+                    .push(Problem { link: None, what: format!("the kill switch: {error:#}") }),
+            }
+        }
+        self.apply_filter(&plan, desired, &mut outcome).await?;
         self.apply_plan(&plan, &desired.links, &mut outcome).await?;
         Ok(outcome)
     }
@@ -257,13 +369,14 @@ impl HostNetwork for LinuxNetwork {
 }
 
 /// The whole firewall table: the plan's chains, and what must be remembered.
-fn body(plan: &Plan, remembered: &BTreeSet<String>) -> String {
+fn body(plan: &Plan, remembered: &BTreeSet<String>, forwarding: &Forwarding) -> String {
     let names: Vec<_> = remembered.iter().map(|name| format!("\"{name}\"")).collect();
     let elements = match names.as_slice() {
         [] => String::new(),
         names => format!("elements = {{ {} }}", names.join(", ")),
     };
-    format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{}", plan.firewall)
+    let (forwarding, chains) = (forwarding.sets(), &plan.firewall);
+    format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{forwarding}{chains}")
 }
 
 /// What is wrong where the mark does not take part in reverse path filtering.

@@ -1,0 +1,122 @@
+//! The kill switch: whatever becomes of the client, nothing leaves outside the tunnel; and after an orderly end everything
+//! is as before.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use ropewalk_netlab::address::{SERVER_V4, gateway_v4};
+use ropewalk_netlab::error::LabError;
+use ropewalk_netlab::namespace::Namespace;
+use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::process::bound_to_parent;
+use ropewalk_netlab::stage::Stage;
+use ropewalk_netlab::tool;
+
+use super::machine::{download, guest, leaks, stage, start, state, try_to_leave, urls, watch};
+
+const BYTES: u64 = 300_000;
+
+/// Whether a TCP port of the router on the first link answers, be it by a refusal.
+fn reaches_router(laptop: &Namespace) -> bool {
+    let connect = || std::net::TcpStream::connect((gateway_v4(0, 0), 81));
+    let refused = laptop.run(connect).unwrap().unwrap_err();
+    refused.kind() == std::io::ErrorKind::ConnectionRefused
+}
+
+#[test]
+fn nothing_leaves_outside_the_tunnel_until_an_orderly_end_and_then_all_is_as_before() {
+    lab_test(
+        "lock::nothing_leaves_outside_the_tunnel_until_an_orderly_end_and_then_all_is_as_before",
+        || {
+            let mut stage = stage(20, "kill_switch = true\nshare = [\"ap\"]");
+            let guest = guest(stage.topology().client());
+            let before = state(stage.topology().client());
+            let urls = urls(&stage, BYTES);
+            for url in &urls {
+                download(stage.topology().client(), url, BYTES).unwrap();
+            }
+            // What these have said last is still under way.
+            thread::sleep(Duration::from_millis(500));
+            watch(&stage);
+            stage.start_proxy().unwrap();
+            start(&mut stage);
+            for namespace in [stage.topology().client(), &guest] {
+                for url in &urls {
+                    download(namespace, url, BYTES).unwrap();
+                }
+            }
+            assert!(reaches_router(stage.topology().client()));
+            assert_eq!(leaks(&stage), 0, "while the tunnel is up");
+
+            // The proxy falls silent: still nothing.
+            stage.deployment().stop_proxy().unwrap();
+            try_to_leave(&stage, stage.topology().client(), Some("wan0"));
+            stage.start_proxy().unwrap();
+            stage.deployment().wait_up(0, 2).unwrap();
+
+            stage.deployment().client(0).unwrap().kill();
+            assert!(!state(stage.topology().client()).contains("ropewalk0:"), "the TUN stayed");
+            for (namespace, interface) in
+                [(stage.topology().client(), Some("wan0")), (&guest, None)]
+            {
+                try_to_leave(&stage, namespace, interface);
+            }
+            assert!(reaches_router(stage.topology().client()), "the LAN is out of reach");
+            assert_eq!(leaks(&stage), 0, "after kill -9");
+
+            // While the next one starts, too.
+            let mut sending = stage.topology().client().spawn(send_without_end()).unwrap();
+            start(&mut stage);
+            thread::sleep(Duration::from_millis(500));
+            for url in &urls {
+                download(&guest, url, BYTES).unwrap();
+            }
+            assert_eq!(leaks(&stage), 0, "while the next client starts");
+            sending.kill().unwrap();
+            sending.wait().unwrap();
+
+            stage.deployment().stop_client(0).unwrap();
+            assert_eq!(state(stage.topology().client()), before);
+            for url in &urls {
+                download(stage.topology().client(), url, BYTES).unwrap();
+            }
+            assert!(leaks(&stage) > 0, "the watch sees nothing at all");
+
+            // By hand after a crash, without another start.
+            start(&mut stage);
+            let refused = purge(&mut stage);
+            assert!(refused.unwrap_err().to_string().contains("another ropewalk client runs"));
+            stage.deployment().client(0).unwrap().kill();
+            assert!(download(stage.topology().client(), &urls[0], BYTES).is_err());
+            purge(&mut stage).unwrap();
+            assert_eq!(state(stage.topology().client()), before);
+            download(stage.topology().client(), &urls[0], BYTES).unwrap();
+
+            // And where the kill switch was switched off meanwhile.
+            start(&mut stage);
+            stage.deployment().client(0).unwrap().kill();
+            stage.deployment().client_config(0)["kill_switch"] = false.into();
+            start(&mut stage);
+            stage.deployment().client(0).unwrap().kill();
+            download(stage.topology().client(), &urls[0], BYTES).unwrap();
+        },
+    );
+}
+
+/// Sends a datagram to the server every 5 ms.
+fn send_without_end() -> Command {
+    let mut command = bound_to_parent("bash");
+    let script =
+        format!("while :; do echo out > /dev/udp/{SERVER_V4}/9; sleep 0.005; done 2>/dev/null");
+    command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// What `ropewalk client --purge` says.
+fn purge(stage: &mut Stage) -> Result<String, LabError> {
+    let config = stage.deployment().folder().join("client0.toml").display().to_string();
+    let program = env!("CARGO_BIN_EXE_ropewalk");
+    let run = || tool::run(program, &["client", "--purge", "--config", &config]);
+    stage.topology().client().run(run).unwrap()
+}

@@ -1,0 +1,12 @@
+//! What the client does to the machine it runs on, beside its links, with the real program on a real kernel: name servers,
+//! the kill switch, a hotspot, and what a crash leaves.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+#![expect(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
+
+mod crash;
+mod hotspot;
+mod lock;
+mod machine;
+mod names;

@@ -1,0 +1,145 @@
+//! Name servers that the proxy hands out: asked through the tunnel, and gone from the system's configuration afterwards.
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ropewalk_netlab::address::{PROXY_V4, SERVER_V4};
+use ropewalk_netlab::deployment::Deployment;
+use ropewalk_netlab::dns::NameServer;
+use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::process::Process;
+use ropewalk_netlab::topology::{Topology, TopologyConfig, WanConfig};
+
+/// Longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+const NAME: &str = "www.lab.test";
+const ADDRESS: [u8; 4] = [192, 0, 2, 99];
+
+/// What stood in `resolv.conf` before.
+const BEFORE: &str = "# of the café's network\nnameserver 192.168.10.1\nsearch lan\n";
+
+/// Runs a program with this folder as its /etc; with a second word that file alone is mounted (as containers do), so that
+/// it cannot be replaced.
+const WITH_ETC: &str = "mount --make-rprivate /; mount --bind \"$1\" /etc
+    if test -n \"$2\"; then mount --bind \"$2\" /etc/resolv.conf; fi
+    shift 2; exec \"$@\"";
+
+/// A laptop with its own /etc and its own state folder.
+pub(crate) struct Machine {
+    etc: PathBuf,
+    /// The file that is mounted alone, or nothing.
+    alone: String,
+    pub(crate) state: PathBuf,
+}
+
+impl Machine {
+    pub(crate) fn new(folder: &Path, alone: bool) -> Self {
+        let etc = folder.join(format!("etc-{alone}"));
+        std::fs::create_dir(&etc).unwrap();
+        for file in ["passwd", "group", "hosts"] {
+            let _ = std::fs::copy(Path::new("/etc").join(file), etc.join(file));
+        }
+        std::fs::write(etc.join("nsswitch.conf"), "hosts: files dns\n").unwrap();
+        std::fs::write(etc.join("resolv.conf"), BEFORE).unwrap();
+        let file = folder.join("mounted.conf");
+        std::fs::write(&file, BEFORE).unwrap();
+        let state = folder.join(format!("state-{alone}"));
+        let alone = if alone { file.display().to_string() } else { String::new() };
+        Self { etc, alone, state }
+    }
+
+    fn through(&self) -> Vec<&str> {
+        let etc = self.etc.to_str().unwrap();
+        vec!["unshare", "--mount", "sh", "-ec", WITH_ETC, "sh", etc, &self.alone]
+    }
+
+    pub(crate) fn resolv_conf(&self) -> String {
+        let file = if self.alone.is_empty() {
+            self.etc.join("resolv.conf")
+        } else {
+            PathBuf::from(&self.alone)
+        };
+        std::fs::read_to_string(file).unwrap()
+    }
+
+    pub(crate) fn start(&self, deployment: &mut Deployment, topology: &Topology) -> Process {
+        let mut config = deployment.client_config(0).clone();
+        config.insert("state_dir".into(), self.state.display().to_string().into());
+        let through = self.through();
+        deployment.start_through(&through, topology.client(), "client", "client0", &config).unwrap()
+    }
+}
+
+#[test]
+fn names_are_looked_up_through_the_tunnel_and_the_system_is_as_before_at_the_end_and_after_a_kill()
+{
+    lab_test(
+        "names::names_are_looked_up_through_the_tunnel_and_the_system_is_as_before_at_the_end_and_after_a_kill",
+        || {
+            let topology =
+                Topology::build(&TopologyConfig::new(vec![WanConfig::default(); 2])).unwrap();
+            let addresses: Vec<IpAddr> = vec![ADDRESS.into()];
+            let names = topology
+                .server()
+                .run(|| {
+                    NameServer::serve(UdpSocket::bind((SERVER_V4, 53)).unwrap(), NAME, addresses)
+                })
+                .unwrap()
+                .unwrap();
+            let program = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+            let mut deployment = Deployment::prepare(&topology, program).unwrap();
+            deployment.proxy_config().insert("dns".into(), SERVER_V4.to_string().into());
+            deployment.start_proxy(&topology).unwrap();
+
+            for alone in [false, true] {
+                let machine = Machine::new(deployment.folder(), alone);
+                let mut client = machine.start(&mut deployment, &topology);
+                let is_set =
+                    || machine.resolv_conf().contains(&format!("nameserver {SERVER_V4}\n"));
+                client.wait_until("the tunnel's name server", PATIENCE, is_set).unwrap();
+
+                let ask = [&machine.through()[1..], &["getent", "ahostsv4", NAME]].concat();
+                let answer = topology.client().tool("unshare", &ask).unwrap();
+                assert!(answer.contains("192.0.2.99"), "{answer}");
+                let asked = names.asked();
+                assert!(
+                    !asked.is_empty() && asked.iter().all(|asked| asked.from.ip() == PROXY_V4),
+                    "{asked:?}"
+                );
+                client.stop(PATIENCE).unwrap();
+                assert_eq!(machine.resolv_conf(), BEFORE, "{}", client.log());
+                assert_eq!(std::fs::read_dir(&machine.state).unwrap().count(), 0);
+
+                // Killed, it stays; the next start puts it back before it asks for anything.
+                let mut client = machine.start(&mut deployment, &topology);
+                client.wait_until("the tunnel's name server again", PATIENCE, is_set).unwrap();
+                client.kill();
+                assert!(is_set());
+                deployment.stop_proxy().unwrap();
+                let mut client = machine.start(&mut deployment, &topology);
+                let is_back = || machine.resolv_conf() == BEFORE;
+                client.wait_until("what stood there", PATIENCE, is_back).unwrap();
+                deployment.start_proxy(&topology).unwrap();
+
+                // What another program writes meanwhile stays.
+                client.wait_until("the tunnel's name server", PATIENCE, is_set).unwrap();
+                let edit = "nameserver 192.168.55.1\n";
+                let file = if alone {
+                    PathBuf::from(&machine.alone)
+                } else {
+                    machine.etc.join("resolv.conf")
+                };
+                std::fs::write(file, edit).unwrap();
+                let is_told = || {
+                    let status = deployment.client_status(0).unwrap_or_default();
+                    status["daemon"]["warnings"].to_string().contains("changed by another program")
+                };
+                client.wait_until("a warning", PATIENCE, is_told).unwrap();
+                client.stop(PATIENCE).unwrap();
+                assert_eq!(machine.resolv_conf(), edit);
+            }
+        },
+    );
+}
