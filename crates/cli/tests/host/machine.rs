@@ -99,7 +99,8 @@ pub(crate) fn try_to_leave(stage: &Stage, namespace: &Namespace, interface: Opti
     namespace.run(send).unwrap();
 }
 
-/// Counts at both routers what comes from the laptop and is none of the tunnel's, the LAN's, or of neighbours.
+/// Counts at both routers what comes from the laptop and is none of the tunnel's, the LAN's, or of neighbours, nor the question
+/// whether the network wants a sign-in.
 pub(crate) fn watch(stage: &Stage) {
     for router in stage.topology().routers() {
         router
@@ -111,6 +112,8 @@ pub(crate) fn watch(stage: &Stage) {
                         type filter hook prerouting priority -300; policy accept;
                         iifname != \"lan0\" return
                         udp dport 51900 return
+                        ip daddr 203.0.113.2 tcp dport 80 return
+                        ip6 daddr 2001:db8:203::2 tcp dport 80 return
                         ip daddr { 192.168.0.0/16, 224.0.0.0/4 } return
                         ip6 daddr { fe80::/10, ff02::/16, 2001:db8:a00::/48 } return
                         counter name leaks
