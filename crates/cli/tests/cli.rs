@@ -279,7 +279,8 @@ fn status_is_a_table_or_the_document() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("client.sock");
     let access = Access::new(None).unwrap();
-    let (server, mut commands) = Server::start(Options { socket: socket.clone(), access }).unwrap();
+    let (server, mut commands) =
+        Server::start(Options { socket: socket.clone(), access, web: None }).unwrap();
     let daemon = std::thread::spawn(move || {
         while let Some(command) = commands.blocking_recv() {
             command.answer(Ok(Response::Status(Box::new(status()))));
@@ -309,7 +310,8 @@ fn a_stranger_is_told_that_socket_and_keys_are_closed() {
     configs(folder.path());
     let socket = folder.path().join("client.sock");
     let access = Access::new(None).unwrap();
-    let (_server, _commands) = Server::start(Options { socket: socket.clone(), access }).unwrap();
+    let (_server, _commands) =
+        Server::start(Options { socket: socket.clone(), access, web: None }).unwrap();
     let user = user(folder.path());
 
     let status = user(&["status", "--socket", socket.to_str().unwrap()]);

@@ -63,7 +63,7 @@ fn every_key_that_the_sample_only_mentions_exists() {
             assert!(!error.contains("unknown key"), "{key}: {error}");
         }
     }
-    assert_eq!(mentioned, 5);
+    assert_eq!(mentioned, 6);
     let link = SAMPLE
         .replace(PLACEHOLDER, PROXY)
         .replace("# [[link]]\n# interface", "[[link]]\ninterface")
@@ -429,6 +429,30 @@ fn mistakes_are_told_with_place_and_remedy() {
             "",
         ),
         ("[control]\nsocket = \"run/x\"", "6:10: `run/x` is not an absolute path", ""),
+        (
+            "[control]\nweb = \"0.0.0.0:9586\"",
+            "6:7: the page and the numbers are for this machine only",
+            "write \"127.0.0.1:9586\", and from elsewhere use `ssh -L 9586:127.0.0.1:9586 HOST`",
+        ),
+        ("[control]\nweb = \"192.168.1.2:9586\"", "6:7: the page and the numbers", "ssh -L"),
+        ("[control]\nweb = \"[::]:9586\"", "6:7: the page and the numbers", "ssh -L"),
+        ("[control]\nweb = \"[::ffff:127.0.0.1]:9586\"", "6:7: the page and the numbers", "ssh -L"),
+        (
+            "[control]\nweb = \"127.0.0.1\"",
+            "6:7: this is no address with a port",
+            "\"127.0.0.1:9586\"",
+        ),
+        (
+            "[control]\nweb = \"localhost:9586\"",
+            "6:7: this is no address with a port",
+            "\"[::1]:9586\"",
+        ),
+        (
+            "[control]\nweb = \"127.0.0.1:0\"",
+            "6:7: port 0 would be another one at each start",
+            "write a port",
+        ),
+        ("[control]\nweb = 9586", "6:7: invalid type: integer `9586`", ""),
         ("[control]\nsockets = \"/run/x\"", "6:1: unknown key `sockets`", "did you mean `socket`?"),
     ];
     let base = format!(

@@ -9,6 +9,9 @@
 //! `GET` and `PUT /v1/scheduling` read and change how the daemon sends, `GET /v1/flows` gives the flow table of a
 //! scheduler that has one.
 //!
+//! `GET /metrics` gives [the numbers](metrics) of the status as Prometheus reads them. They and a page that shows the
+//! links live are served on a TCP port of the loopback interface too where the config asks for that.
+//!
 //! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
 //! there.
 //!
@@ -19,6 +22,7 @@ pub mod client;
 pub mod config;
 pub mod invitation;
 pub mod keys;
+pub mod metrics;
 mod query;
 pub mod server;
 

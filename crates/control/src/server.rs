@@ -5,6 +5,9 @@
 //! answer in time is reported as busy. Connections, their number, their headers, their bodies and their
 //! time are bounded.
 //!
+//! Where it is asked for, a page for people and the numbers for Prometheus are served on a port of the loopback
+//! interface too.
+//!
 //! Who may ask is checked twice: the file has mode 0660 and belongs to the configured group, and each
 //! connection's credentials are checked by [`Access`]. The socket is bound under another name and
 //! renamed when its mode is right, so that it is never open too wide and replaces the file of a dead
@@ -13,7 +16,9 @@
 mod access;
 mod http;
 mod socket;
+mod web;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -40,6 +45,8 @@ pub struct Options {
     pub socket: PathBuf,
     /// Who may use it.
     pub access: Access,
+    /// Where on the loopback interface the page and the numbers for Prometheus are served too.
+    pub web: Option<SocketAddr>,
 }
 
 impl Options {
@@ -49,7 +56,7 @@ impl Options {
     /// The group does not exist or cannot be looked up.
     pub fn of_config(config: &ControlConfig) -> Result<Self, AccessError> {
         let access = Access::new(config.group.as_deref())?;
-        Ok(Self { socket: config.socket.clone(), access })
+        Ok(Self { socket: config.socket.clone(), access, web: config.web })
     }
 }
 
@@ -71,6 +78,7 @@ impl Command {
 /// A running control server; dropped, it ends and removes its socket.
 #[derive(Debug)]
 pub struct Server {
+    web: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -88,7 +96,8 @@ impl Server {
     /// commands.
     ///
     /// # Errors
-    /// The socket is another daemon's, or cannot be made; or no thread can be started.
+    /// The socket is another daemon's, or cannot be made, the address of the page is taken, or no thread can be
+    /// started.
     pub fn start(options: Options) -> Result<(Self, mpsc::Receiver<Command>), BindError> {
         Self::start_with(options, ANSWER_TIME)
     }
@@ -97,8 +106,10 @@ impl Server {
         options: Options,
         answer_time: Duration,
     ) -> Result<(Self, mpsc::Receiver<Command>), BindError> {
-        let Options { socket, access } = options;
+        let Options { socket, access, web } = options;
         let bound = socket::Bound::new(&socket, access.group_id())?;
+        let web = web.map(web::Web::bind).transpose()?;
+        let web_address = web.as_ref().map(|web| web.address);
         let failed = |source| BindError::Start { source };
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -107,9 +118,20 @@ impl Server {
         let desk = Desk { commands, access: Arc::new(access), answer_time };
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || runtime.block_on(http::serve(bound, desk, stopped)))
+            .spawn(move || runtime.block_on(http::serve(bound, web, desk, stopped)))
             .map_err(failed)?;
-        Ok((Self { stop: Some(stop), thread: Some(thread) }, receiver))
+        if let Some(address) = web_address {
+            tracing::info!(
+                "the page is at http://{address}/, the numbers for Prometheus at http://{address}/metrics"
+            );
+        }
+        Ok((Self { web: web_address, stop: Some(stop), thread: Some(thread) }, receiver))
+    }
+
+    /// Where the page is served, with the port that the system chose where none was asked for.
+    #[must_use]
+    pub fn web_address(&self) -> Option<SocketAddr> {
+        self.web
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ropewalk_client::config::{Priority, Select};
-use ropewalk_control::config::{ConfigFile as _, Mtu, Source, TunnelConfig};
+use ropewalk_control::config::{ConfigFile as _, ControlConfig, Mtu, Source, TunnelConfig};
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 
 use crate::args::{CheckConfig, Role};
@@ -96,7 +96,7 @@ fn client(config: &ropewalk_client::Config) -> String {
         lines.add("but not", &exclude.join(", "));
     }
     lines.tunnel(&config.tunnel);
-    lines.add("control", &config.control.socket.display().to_string());
+    lines.control(&config.control);
     lines.0
 }
 
@@ -135,7 +135,7 @@ fn proxy(config: &ropewalk_proxy::Config) -> String {
     lines.add("among them", if config.client_to_client { "allowed" } else { "refused" });
     lines.tunnel(&config.tunnel);
     lines.add("leases", &config.leases_file().display().to_string());
-    lines.add("control", &config.control.socket.display().to_string());
+    lines.control(&config.control);
     lines.0
 }
 
@@ -147,6 +147,13 @@ impl Lines {
     fn add(&mut self, name: &str, meaning: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "  {name:<11} {meaning}");
+    }
+
+    fn control(&mut self, control: &ControlConfig) {
+        self.add("control", &control.socket.display().to_string());
+        if let Some(address) = control.web {
+            self.add("page", &format!("http://{address}/, for Prometheus /metrics"));
+        }
     }
 
     fn tunnel(&mut self, tunnel: &TunnelConfig) {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -106,6 +107,8 @@ pub struct ControlConfig {
     pub socket: PathBuf,
     /// The group whose members may use it besides root and the daemon's own user.
     pub group: Option<String>,
+    /// Where the page and the numbers for Prometheus are served over TCP: an address of the loopback interface.
+    pub web: Option<SocketAddr>,
 }
 
 /// Window of the fixed controller where none is said: 32 datagrams of 1400 bytes are 45 kB, which is
@@ -244,6 +247,7 @@ struct ResequencerFile {
 pub struct ControlFile {
     socket: Option<Spanned<PathBuf>>,
     group: Option<Spanned<String>>,
+    web: Option<Spanned<String>>,
 }
 
 impl TunnelFile {
@@ -375,7 +379,7 @@ impl ControlFile {
     /// What the section means; `default` is the role's own socket.
     ///
     /// # Errors
-    /// A relative path, or an empty group.
+    /// A relative path, an empty group, or an address that others than this machine reach.
     pub fn resolve(&self, source: &Source, default: &str) -> Result<ControlConfig, ConfigError> {
         let socket = match &self.socket {
             None => PathBuf::from(default),
@@ -390,7 +394,29 @@ impl ControlFile {
             }
             group => group.as_ref().map(|group| group.get_ref().clone()),
         };
-        Ok(ControlConfig { socket, group })
+        let web = self.web.as_ref().map(|text| web_address(source, text)).transpose()?;
+        Ok(ControlConfig { socket, group, web })
+    }
+}
+
+/// Where the page is served: for programs of this machine only, since whoever can connect may read it.
+fn web_address(source: &Source, text: &Spanned<String>) -> Result<SocketAddr, ConfigError> {
+    let wrong = |message: &str, help: &str| Err(source.error(text.span(), message).with_help(help));
+    match text.get_ref().parse::<SocketAddr>() {
+        Err(_) => wrong(
+            "this is no address with a port",
+            "write one of this machine's own, such as \"127.0.0.1:9586\" or \"[::1]:9586\"",
+        ),
+        Ok(address) if !address.ip().is_loopback() => wrong(
+            "the page and the numbers are for this machine only: other machines could read them here without a password",
+            "write \"127.0.0.1:9586\", and from elsewhere use `ssh -L 9586:127.0.0.1:9586 HOST`, or a web server of \
+             yours that asks for a password in front of it",
+        ),
+        Ok(address) if address.port() == 0 => wrong(
+            "port 0 would be another one at each start",
+            "write a port, such as \"127.0.0.1:9586\"",
+        ),
+        Ok(address) => Ok(address),
     }
 }
 

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{Request as HttpRequest, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response as HttpResponse};
@@ -14,13 +15,16 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::Desk;
 use super::socket::Bound;
+use super::web::{self, Web};
 use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, MAX_FLOWS, Request, Response};
 use crate::config::Scheduling;
+use crate::metrics;
 use crate::query;
 
 /// Connections at a time; more wait in the kernel's queue.
@@ -33,10 +37,10 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// How long one connection may take in all: a tool asks and goes.
-const CONNECTION_TIME: Duration = Duration::from_secs(10);
+pub(super) const CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 /// How long to rest when the system cannot accept (too many open files).
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The credentials of the other end of a connection.
 #[derive(Clone, Copy)]
@@ -46,7 +50,19 @@ struct Peer {
 }
 
 /// Serves connections until told to stop, then removes the socket.
-pub(super) async fn serve(bound: Bound, desk: Desk, stopped: oneshot::Receiver<()>) {
+pub(super) async fn serve(
+    bound: Bound,
+    web: Option<Web>,
+    desk: Desk,
+    stopped: oneshot::Receiver<()>,
+) {
+    let page = web.map(|web| web::serve(web, desk.clone()));
+    let page = async {
+        match page {
+            Some(page) => page.await,
+            None => std::future::pending().await,
+        }
+    };
     let accept = async {
         match bound.listener.try_clone().and_then(UnixListener::from_std) {
             Ok(listener) => accept(listener, desk).await,
@@ -54,7 +70,7 @@ pub(super) async fn serve(bound: Bound, desk: Desk, stopped: oneshot::Receiver<(
         }
     };
     tokio::select! {
-        () = accept => {}
+        ((), ()) = async { tokio::join!(accept, page) } => {}
         // Told to stop, or the daemon is gone.
         _ = stopped => {}
     }
@@ -92,7 +108,15 @@ async fn serve_connection(stream: UnixStream, router: Router) {
             return;
         }
     };
-    let service = TowerToHyperService::new(router.layer(Extension(peer)));
+    converse(stream, router.layer(Extension(peer))).await;
+}
+
+/// Serves the one request of a connection.
+pub(super) async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    router: Router,
+) {
+    let service = TowerToHyperService::new(router);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(CONNECTION_TIME)
@@ -101,13 +125,14 @@ async fn serve_connection(stream: UnixStream, router: Router) {
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a control connection failed");
+        tracing::debug!(%error, "a connection failed");
     }
 }
 
 fn router(desk: Desk) -> Router {
     Router::new()
         .route("/v1/status", get(status))
+        .route("/metrics", get(numbers))
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
         .route("/v1/peers", get(peers).post(invite).delete(remove_peer))
@@ -140,6 +165,17 @@ async fn authorize(
 /// `GET /v1/status`. The body is read, although it says nothing, so that a long one is refused.
 async fn status(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
     answer(&desk, Ok(Request::Status)).await
+}
+
+/// `GET /metrics`: the status as Prometheus reads it.
+async fn numbers(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
+    match desk.ask(Request::Status).await {
+        Ok(Response::Status(report)) => {
+            ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&report)).into_response()
+        }
+        Ok(other) => document(other),
+        Err(error) => refusal(&error),
+    }
 }
 
 /// `GET /v1/scheduling`, of all or of `?peer=NAME`.
@@ -234,7 +270,7 @@ async fn wrong_method() -> HttpResponse {
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }
 
-fn refusal(error: &ApiError) -> HttpResponse {
+pub(super) fn refusal(error: &ApiError) -> HttpResponse {
     let status = match error.code {
         ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::NotFound => StatusCode::NOT_FOUND,

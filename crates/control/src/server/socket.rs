@@ -2,6 +2,7 @@
 
 use std::fs::{DirBuilder, Permissions};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown,
 };
@@ -36,6 +37,17 @@ pub enum BindError {
         what: &'static str,
         /// The socket.
         socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The page cannot be served there.
+    #[error(
+        "cannot serve the page at {address}: {source} (`web` in [control] says where; give another port if another \
+         program has this one)"
+    )]
+    Web {
+        /// Where.
+        address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },

@@ -53,7 +53,8 @@ fn the_socket_belongs_to_the_configured_group() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("client.sock");
     let access = Access::of_ids(0, Some(4_000_001));
-    let (_server, _commands) = Server::start(Options { socket: socket.clone(), access }).unwrap();
+    let (_server, _commands) =
+        Server::start(Options { socket: socket.clone(), access, web: None }).unwrap();
     assert_eq!(std::fs::metadata(&socket).unwrap().gid(), 4_000_001);
 }
 
@@ -68,7 +69,8 @@ fn a_user_who_is_not_let_in_is_told_so() {
     let desk = Desk { commands, access: Arc::new(access), answer_time: ANSWER_TIME };
     let (stop, stopped) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let server = std::thread::spawn(move || runtime.block_on(http::serve(bound, desk, stopped)));
+    let server =
+        std::thread::spawn(move || runtime.block_on(http::serve(bound, None, desk, stopped)));
 
     let error = call_blocking(&socket, &Request::Status).unwrap_err();
     let expected = format!("the user with uid {} may not talk to this daemon", geteuid());
@@ -317,7 +319,7 @@ fn something_else_behind_the_socket_is_not_understood() {
 
 fn options(socket: &Path) -> Options {
     let access = Access::of_ids(geteuid().as_raw(), Some(getegid().as_raw()));
-    Options { socket: socket.to_path_buf(), access }
+    Options { socket: socket.to_path_buf(), access, web: None }
 }
 
 /// A daemon that answers every command alike until the server ends.

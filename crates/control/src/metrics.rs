@@ -1,0 +1,508 @@
+//! The status document as Prometheus reads it (text exposition format 0.0.4).
+//!
+//! One table for each thing that is measured; a family's lines stand together, as the format wants them. Names and units
+//! are Prometheus' own: base units (seconds, bytes), `_total` for what only grows. *Sent* and *received* are this
+//! daemon's: on a client sent is upstream, on a proxy downstream. What is not known yet has no line.
+//!
+//! **How many series there can be**: labels are the names of peers (on a proxy only) and of links, and words of this
+//! file. At most [`MAX_TUNNELS`] tunnels and [`MAX_LINKS`] links of each are told of; how many are left out is told too.
+//! On a proxy a link is called as its client calls it, so a client can make a series of each name that it thinks of, but
+//! no more than these at a time.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use crate::api::{
+    LinkState, LinkStatus, PoolStatus, ProxyStatus, Role, StatusReport, TunnelState, TunnelStatus,
+};
+
+/// The media type of [`text`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Most tunnels that are told of: as many clients as a proxy has room for where its config says nothing.
+pub const MAX_TUNNELS: usize = 1024;
+
+/// Most links of a tunnel that are told of: as many as a client may list.
+pub const MAX_LINKS: usize = 64;
+
+/// The document in Prometheus' text format.
+#[must_use]
+pub fn text(report: &StatusReport) -> String {
+    let role = report.daemon.role;
+    let tunnels = shown(report);
+    let links: Vec<(Labels<'_>, &LinkStatus)> =
+        tunnels.iter().flat_map(|tunnel| links_of(role, tunnel)).collect();
+    let tunnels: Vec<(Labels<'_>, &TunnelStatus)> =
+        tunnels.into_iter().map(|tunnel| (peer(role, tunnel), tunnel)).collect();
+
+    let mut page = Page::default();
+    daemon(&mut page, report, tunnels.len());
+    for family in TUNNEL {
+        let values = tunnels
+            .iter()
+            .filter_map(|(labels, tunnel)| Some((labels.clone(), (family.value)(role, tunnel)?)));
+        page.family(family.name, family.kind, family.help, values);
+    }
+    several(&mut page, &tunnels);
+    for family in LINK {
+        let values = links
+            .iter()
+            .filter_map(|(labels, link)| Some((labels.clone(), (family.value)(role, link)?)));
+        page.family(family.name, family.kind, family.help, values);
+    }
+    let states = links.iter().flat_map(|(labels, link)| {
+        LINK_STATES.iter().map(|state| {
+            (labels.with("state", state.to_string()), Value::flag(*state == link.state))
+        })
+    });
+    page.family("link_state", Kind::Gauge, "State of the link: 1 for the one it is in.", states);
+    if let Some(status) = &report.proxy {
+        proxy(&mut page, status);
+    }
+    page.0
+}
+
+/// Those that are told of: who is connected comes first.
+fn shown(report: &StatusReport) -> Vec<&TunnelStatus> {
+    let (there, away): (Vec<_>, Vec<_>) =
+        report.tunnels.iter().partition(|tunnel| tunnel.session.is_some());
+    there.into_iter().chain(away).take(MAX_TUNNELS).collect()
+}
+
+/// The links of a tunnel by their names; of several that are called alike the later ones are numbered.
+fn links_of(role: Role, tunnel: &TunnelStatus) -> impl Iterator<Item = (Labels<'_>, &LinkStatus)> {
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    tunnel.links.iter().take(MAX_LINKS).map(move |link| {
+        let count = seen.entry(&link.name).or_default();
+        *count += 1;
+        let name = match *count {
+            1 => link.name.clone(),
+            count => format!("{}#{count}", link.name),
+        };
+        (peer(role, tunnel).with("link", name), link)
+    })
+}
+
+/// Whose tunnel: a client has only one.
+fn peer(role: Role, tunnel: &TunnelStatus) -> Labels<'_> {
+    match role {
+        Role::Client => Labels::default(),
+        Role::Proxy => Labels::default().with("peer", tunnel.peer.clone()),
+    }
+}
+
+/// What the daemon tells of itself.
+fn daemon(page: &mut Page, report: &StatusReport, shown: usize) {
+    let daemon = &report.daemon;
+    let build = Labels::default()
+        .with("role", daemon.role.to_string())
+        .with("version", daemon.program_version.clone());
+    page.family("build_info", Kind::Gauge, "The daemon that answers.", [(build, Value::Whole(1))]);
+    let mut gauge = |name, help, value| {
+        page.family(name, Kind::Gauge, help, [(Labels::default(), value)]);
+    };
+    gauge("uptime_seconds", "Since the start of the daemon.", Value::Real(daemon.uptime_s));
+    let warnings = daemon.warnings.len();
+    gauge("warnings", "Warnings that `ropewalk status` shows at present.", Value::count(warnings));
+    let all = report.tunnels.len();
+    gauge("tunnels", "Tunnels: one of a client, one for each peer of a proxy.", Value::count(all));
+    let left_out = all.saturating_sub(shown);
+    gauge(
+        "tunnels_left_out",
+        "Tunnels beyond those that are told of here.",
+        Value::count(left_out),
+    );
+    let drops = report.drops.iter().map(|(reason, count)| {
+        (Labels::default().with("reason", reason.clone()), Value::Whole(*count))
+    });
+    let help = "Dropped before it could be ascribed to a tunnel.";
+    page.family("dropped_total", Kind::Counter, help, drops);
+}
+
+/// What has several lines for each tunnel.
+fn several(page: &mut Page, tunnels: &[(Labels<'_>, &TunnelStatus)]) {
+    let states = tunnels.iter().flat_map(|(labels, tunnel)| {
+        TUNNEL_STATES.iter().map(|state| {
+            (labels.with("state", state.to_string()), Value::flag(*state == tunnel.state))
+        })
+    });
+    let help = "State of the tunnel: 1 for the one it is in.";
+    page.family("tunnel_state", Kind::Gauge, help, states);
+
+    let drops = tunnels.iter().flat_map(|(labels, tunnel)| {
+        tunnel
+            .drops
+            .iter()
+            .map(|(reason, count)| (labels.with("reason", reason.clone()), Value::Whole(*count)))
+    });
+    page.family("tunnel_dropped_total", Kind::Counter, "Dropped in the tunnel at this end.", drops);
+
+    let outcomes = tunnels.iter().flat_map(|(labels, tunnel)| {
+        let reseq = &tunnel.resequencer;
+        let by = |outcome: &str, count| (labels.with("outcome", outcome), Value::Whole(count));
+        [
+            by("in_order", reseq.in_order),
+            by("as_they_came", reseq.as_they_came),
+            by("late", reseq.late),
+            by("duplicate", reseq.duplicate),
+        ]
+    });
+    let help = "Packets received, by what putting them in order made of them.";
+    page.family("resequencer_packets_total", Kind::Counter, help, outcomes);
+
+    let passed = tunnels.iter().flat_map(|(labels, tunnel)| {
+        let reseq = &tunnel.resequencer;
+        [
+            (labels.with("reason", "proof"), Value::Whole(reseq.skipped_by_proof)),
+            (labels.with("reason", "deadline"), Value::Whole(reseq.skipped_by_deadline)),
+        ]
+    });
+    let help = "Packets that are waited for no more: proven lost, or overdue.";
+    page.family("resequencer_passed_over_total", Kind::Counter, help, passed);
+
+    let waits = tunnels.iter().flat_map(|(labels, tunnel)| {
+        let reseq = &tunnel.resequencer;
+        let waits = [("0.5", reseq.wait_p50_ms), ("0.99", reseq.wait_p99_ms)];
+        waits.into_iter().filter_map(|(quantile, wait)| {
+            Some((labels.with("quantile", quantile), Value::millis(wait)?))
+        })
+    });
+    let help = "Wait of packets that were held to put them in order.";
+    page.family("resequencer_wait_seconds", Kind::Gauge, help, waits);
+}
+
+/// What only a proxy has.
+fn proxy(page: &mut Page, status: &ProxyStatus) {
+    let counted = &status.handshakes;
+    let by =
+        |outcome: &str, count| (Labels::default().with("outcome", outcome), Value::Whole(count));
+    let outcomes = [
+        by("completed", counted.completed),
+        by("unauthentic", counted.unauthentic),
+        by("unknown_key", counted.unknown_key),
+        by("replayed", counted.replayed),
+        by("other_version", counted.other_version),
+        by("rate_limited", counted.rate_limited),
+    ];
+    let help = "First messages received, by what became of them.";
+    page.family("handshakes_total", Kind::Counter, help, outcomes);
+
+    let of_pools = |value: fn(&PoolStatus) -> Value| {
+        let pools = status.pools.iter();
+        pools.map(move |pool| {
+            (Labels::default().with("prefix", pool.prefix.to_string()), value(pool))
+        })
+    };
+    let leased = of_pools(|pool| Value::Whole(pool.leased));
+    page.family("pool_leased_addresses", Kind::Gauge, "Inner addresses given to clients.", leased);
+    #[expect(clippy::cast_precision_loss, reason = "an IPv6 prefix has more addresses than bits")]
+    let sizes = of_pools(|pool| Value::Real(pool.size as f64));
+    page.family("pool_addresses", Kind::Gauge, "Inner addresses that can be given.", sizes);
+
+    if let Some(table) = status.conntrack {
+        let gauge = |value| [(Labels::default(), Value::Whole(value))];
+        let help = "Entries of the kernel's table of connections in use.";
+        page.family("conntrack_entries", Kind::Gauge, help, gauge(table.count));
+        let help = "Entries that the kernel's table of connections holds at most.";
+        page.family("conntrack_limit", Kind::Gauge, help, gauge(table.limit));
+    }
+}
+
+/// One name, of each tunnel or of each link.
+struct Family<T> {
+    /// Without the prefix of all.
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: fn(Role, &T) -> Option<Value>,
+}
+
+impl<T> Family<T> {
+    const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        value: fn(Role, &T) -> Option<Value>,
+    ) -> Self {
+        Self { name, kind: Kind::Gauge, help, value }
+    }
+
+    const fn counter(
+        name: &'static str,
+        help: &'static str,
+        value: fn(Role, &T) -> Option<Value>,
+    ) -> Self {
+        Self { name, kind: Kind::Counter, help, value }
+    }
+}
+
+const TUNNEL: &[Family<TunnelStatus>] = &[
+    Family::gauge("tunnel_state_seconds", "How long it has been in its state.", |_, tunnel| {
+        Some(Value::Real(tunnel.state_age_s))
+    }),
+    Family::counter("tunnel_sent_bytes_total", "Bytes of inner packets sent.", |role, tunnel| {
+        Some(Value::Whole(sent(role, tunnel.up, tunnel.down).bytes))
+    }),
+    Family::counter(
+        "tunnel_received_bytes_total",
+        "Bytes of inner packets received.",
+        |role, tunnel| Some(Value::Whole(sent(role, tunnel.down, tunnel.up).bytes)),
+    ),
+    Family::counter("tunnel_sent_packets_total", "Inner packets sent.", |role, tunnel| {
+        Some(Value::Whole(sent(role, tunnel.up, tunnel.down).packets))
+    }),
+    Family::counter("tunnel_received_packets_total", "Inner packets received.", |role, tunnel| {
+        Some(Value::Whole(sent(role, tunnel.down, tunnel.up).packets))
+    }),
+    Family::gauge(
+        "tunnel_mtu_bytes",
+        "Longest inner packet that fits through the links.",
+        |_, tunnel| tunnel.inner_mtu.map(|mtu| Value::Whole(mtu.into())),
+    ),
+    Family::gauge("tunnel_session_seconds", "Age of the session.", |_, tunnel| {
+        tunnel.session.as_ref().map(|session| Value::Real(session.age_s))
+    }),
+    Family::counter(
+        "tunnel_rekeys_total",
+        "Keys agreed after the first ones of the session.",
+        |_, tunnel| tunnel.session.as_ref().map(|session| Value::Whole(session.rekeys)),
+    ),
+    Family::gauge("queue_packets", "Packets that wait for a link at this end.", |_, tunnel| {
+        Some(Value::Whole(tunnel.queue.packets))
+    }),
+    Family::gauge("queue_bytes", "Bytes that wait for a link at this end.", |_, tunnel| {
+        Some(Value::Whole(tunnel.queue.bytes))
+    }),
+    Family::gauge("resequencer_held_packets", "Packets held to put them in order.", |_, tunnel| {
+        Some(Value::Whole(tunnel.resequencer.held))
+    }),
+    Family::gauge("resequencer_held_bytes", "Bytes held to put them in order.", |_, tunnel| {
+        Some(Value::Whole(tunnel.resequencer.held_bytes))
+    }),
+    Family::counter(
+        "resequencer_released_total",
+        "Packets released because the buffer was full.",
+        |_, tunnel| Some(Value::Whole(tunnel.resequencer.released_by_full_buffer)),
+    ),
+];
+
+const LINK: &[Family<LinkStatus>] = &[
+    Family::gauge("link_state_seconds", "How long it has been in its state.", |_, link| {
+        Some(Value::Real(link.state_age_s))
+    }),
+    Family::counter(
+        "link_sent_bytes_total",
+        "Bytes of UDP payload sent on the link.",
+        |role, link| Some(Value::Whole(sent(role, link.up, link.down).bytes)),
+    ),
+    Family::counter(
+        "link_received_bytes_total",
+        "Bytes of UDP payload received on the link.",
+        |role, link| Some(Value::Whole(sent(role, link.down, link.up).bytes)),
+    ),
+    Family::counter("link_sent_datagrams_total", "Datagrams sent on the link.", |role, link| {
+        Some(Value::Whole(sent(role, link.up, link.down).datagrams))
+    }),
+    Family::counter(
+        "link_received_datagrams_total",
+        "Datagrams received on the link.",
+        |role, link| Some(Value::Whole(sent(role, link.down, link.up).datagrams)),
+    ),
+    Family::gauge("link_rtt_seconds", "Smoothed round-trip time.", |_, link| {
+        Value::millis(link.srtt_ms)
+    }),
+    Family::gauge(
+        "link_rtt_deviation_seconds",
+        "Mean deviation of the round-trip time.",
+        |_, link| Value::millis(link.rttvar_ms),
+    ),
+    Family::gauge(
+        "link_delay_variation_seconds",
+        "Mean deviation of the one-way delay towards this end.",
+        |_, link| Value::millis(link.owd_variation_ms),
+    ),
+    Family::gauge(
+        "link_loss_ratio",
+        "Share of recent datagrams of this end that were lost, 0 to 1.",
+        |_, link| link.loss_recent.map(Value::Real),
+    ),
+    Family::gauge(
+        "link_loss_overall_ratio",
+        "Share of all datagrams of this end that were lost, 0 to 1.",
+        |_, link| link.loss_total.map(Value::Real),
+    ),
+    Family::gauge(
+        "link_path_mtu_bytes",
+        "Largest datagram known to pass, with IP and UDP headers.",
+        |_, link| link.path_mtu.map(|mtu| Value::Whole(mtu.into())),
+    ),
+    Family::counter(
+        "link_black_holes_total",
+        "How often a size that had passed was found to pass no more.",
+        |_, link| Some(Value::Whole(link.black_holes)),
+    ),
+    Family::gauge("link_window_datagrams", "Congestion window of this end.", |_, link| {
+        link.cwnd.map(|window| Value::Whole(window.into()))
+    }),
+    Family::gauge(
+        "link_in_flight_datagrams",
+        "Datagrams of this end that are not confirmed yet.",
+        |_, link| Some(Value::Whole(link.in_flight.into())),
+    ),
+    Family::gauge(
+        "link_share_ratio",
+        "Share of a round that the scheduler of this end gives it, 0 to 1.",
+        |_, link| link.share.and_then(|share| share.share).map(Value::Real),
+    ),
+    Family::gauge(
+        "link_capacity_bytes_per_second",
+        "What it carries at most in the direction of this end's sending.",
+        |_, link| {
+            let sensed = link.sensed?;
+            Value::bits(sensed.capacity_told_bps.or(sensed.capacity_bps))
+        },
+    ),
+    Family::gauge(
+        "link_available_bytes_per_second",
+        "Of its capacity what others leave.",
+        |_, link| Value::bits(link.sensed?.available_bps),
+    ),
+    Family::gauge("link_allowance_bytes", "How much it may carry in a month.", |_, link| {
+        link.allowance.as_ref().map(|allowance| Value::Whole(allowance.bytes))
+    }),
+    Family::gauge(
+        "link_allowance_used_bytes",
+        "How much of this month's allowance is used.",
+        |_, link| link.allowance.as_ref().map(|allowance| Value::Whole(allowance.used)),
+    ),
+];
+
+const TUNNEL_STATES: [TunnelState; 5] = [
+    TunnelState::Idle,
+    TunnelState::Connecting,
+    TunnelState::Up,
+    TunnelState::Stalled,
+    TunnelState::Closed,
+];
+
+const LINK_STATES: [LinkState; 5] =
+    [LinkState::Disabled, LinkState::Down, LinkState::Joining, LinkState::Up, LinkState::Suspect];
+
+/// Of what a client sends and a proxy sends that of this end.
+fn sent<T>(role: Role, by_client: T, by_proxy: T) -> T {
+    match role {
+        Role::Client => by_client,
+        Role::Proxy => by_proxy,
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A sample.
+#[derive(Clone, Copy)]
+enum Value {
+    Whole(u64),
+    Real(f64),
+}
+
+impl Value {
+    fn flag(set: bool) -> Self {
+        Self::Whole(set.into())
+    }
+
+    fn count(count: usize) -> Self {
+        Self::Whole(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    fn millis(millis: Option<f64>) -> Option<Self> {
+        millis.map(|millis| Self::Real(millis / 1e3))
+    }
+
+    fn bits(bits: Option<f64>) -> Option<Self> {
+        bits.map(|bits| Self::Real(bits / 8.0))
+    }
+
+    /// The format has words of its own for these, but none of them says anything of a network.
+    fn is_number(self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Real(real) => real.is_finite(),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(whole) => whole.fmt(f),
+            Self::Real(real) => real.fmt(f),
+        }
+    }
+}
+
+/// Labels of a line, in the order in which they were given.
+#[derive(Clone, Default)]
+struct Labels<'a>(Vec<(&'a str, String)>);
+
+impl<'a> Labels<'a> {
+    fn with(&self, name: &'a str, value: impl Into<String>) -> Self {
+        let mut labels = self.clone();
+        labels.0.push((name, value.into()));
+        labels
+    }
+}
+
+impl fmt::Display for Labels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, value)) in self.0.iter().enumerate() {
+            let before = if number == 0 { '{' } else { ',' };
+            write!(f, "{before}{name}=\"")?;
+            for letter in value.chars() {
+                match letter {
+                    '\\' => f.write_str("\\\\")?,
+                    '"' => f.write_str("\\\"")?,
+                    '\n' => f.write_str("\\n")?,
+                    other => f.write_char(other)?,
+                }
+            }
+            f.write_char('"')?;
+        }
+        if self.0.is_empty() { Ok(()) } else { f.write_char('}') }
+    }
+}
+
+/// What is written so far.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    /// All lines of one name; none where nothing is known.
+    fn family<'a>(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'a>, Value)>,
+    ) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        let mut samples = samples.into_iter().filter(|(_, value)| value.is_number()).peekable();
+        if samples.peek().is_none() {
+            return;
+        }
+        self.line(format_args!("# HELP ropewalk_{name} {help}"));
+        self.line(format_args!("# TYPE ropewalk_{name} {kind}"));
+        for (labels, value) in samples {
+            self.line(format_args!("ropewalk_{name}{labels} {value}"));
+        }
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        writeln!(self.0, "{line}").expect("a string takes what it is given");
+    }
+}

@@ -1,0 +1,238 @@
+//! The page with the links and Prometheus' numbers over TCP, for programs of this machine.
+//!
+//! TCP has no credentials: whoever has a login on this machine may read the page, and so may every page that one of its
+//! browsers shows, if nothing is done against that. Therefore:
+//!
+//! * only addresses of the loopback interface are listened at (the config refuses others);
+//! * a request must name this machine as its host, so that no name of somebody else's that leads here (DNS rebinding)
+//!   makes a foreign page one of ours;
+//! * nothing can be changed here, no other origin is let in, and what is shown runs no script but its own
+//!   ([`policy`]);
+//! * the daemon is asked at most every [`LEAST_AGE`], however many ask, so that nobody can hold up its loop or take the
+//!   control socket's place in the queue.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::uri::Authority;
+use axum::http::{Request as HttpRequest, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response as HttpResponse};
+use axum::routing::get;
+use data_encoding::BASE64;
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpListener as TokioListener;
+use tokio::sync::{Mutex, Semaphore};
+
+use super::http::{ACCEPT_REST, CONNECTION_TIME, converse, refusal};
+use super::{BindError, Desk};
+use crate::api::{ApiError, ErrorCode, Request, Response, StatusReport};
+use crate::metrics;
+
+/// The page: one file, which needs nothing else but the status.
+const PAGE: &str = include_str!("page.html");
+
+/// Connections at a time; more wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 16;
+
+/// How old an answer of the daemon may be: less than the second in which the page asks again.
+const LEAST_AGE: Duration = Duration::from_millis(250);
+
+/// Who may be asked for: the other end of a name that leads here is not always this machine's user.
+const LOCAL_NAME: &str = "localhost";
+
+/// A listening socket of the loopback interface.
+#[derive(Debug)]
+pub(super) struct Web {
+    listener: TcpListener,
+    pub(super) address: SocketAddr,
+}
+
+impl Web {
+    /// Listens.
+    pub(super) fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        let failed = |source| BindError::Web { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+}
+
+/// Serves connections for ever.
+pub(super) async fn serve(web: Web, desk: Desk) {
+    let listener = match TokioListener::from_std(web.listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the page cannot be served");
+            return;
+        }
+    };
+    let router = router(desk);
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    let served = converse(stream, router);
+                    if tokio::time::timeout(CONNECTION_TIME, served).await.is_err() {
+                        tracing::debug!("a connection to the page took too long");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the page's socket accepts nothing");
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+fn router(desk: Desk) -> Router {
+    Router::new()
+        .route("/", get(async || Html(PAGE)))
+        .route("/metrics", get(numbers))
+        .route("/v1/status", get(status))
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn(guard))
+        .with_state(Arc::new(Lookout { desk, latest: Mutex::new(None) }))
+}
+
+/// Asks the daemon no more often than needed.
+struct Lookout {
+    desk: Desk,
+    latest: Mutex<Option<(Instant, Arc<StatusReport>)>>,
+}
+
+impl Lookout {
+    /// How things are, or were a moment ago.
+    async fn look(&self) -> Result<Arc<StatusReport>, ApiError> {
+        // Held while the daemon is asked, so that others wait for the same answer.
+        let mut latest = self.latest.lock().await;
+        if let Some((at, report)) = &*latest
+            && at.elapsed() < LEAST_AGE
+        {
+            return Ok(Arc::clone(report));
+        }
+        match self.desk.ask(Request::Status).await? {
+            Response::Status(report) => {
+                let report = Arc::<StatusReport>::from(report);
+                *latest = Some((Instant::now(), Arc::clone(&report)));
+                Ok(report)
+            }
+            _ => Err(ApiError::new(ErrorCode::Failed, "the daemon answered something else")),
+        }
+    }
+}
+
+async fn status(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
+    match lookout.look().await {
+        Ok(report) => axum::Json(&*report).into_response(),
+        Err(error) => refusal(&error),
+    }
+}
+
+async fn numbers(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
+    match lookout.look().await {
+        Ok(report) => {
+            ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&report)).into_response()
+        }
+        Err(error) => refusal(&error),
+    }
+}
+
+async fn not_found() -> HttpResponse {
+    let message = "there is nothing at this path: / is the page, /metrics the numbers for Prometheus, /v1/status the \
+                   status";
+    refusal(&ApiError::new(ErrorCode::NotFound, message))
+}
+
+async fn wrong_method() -> HttpResponse {
+    let error = ApiError::new(ErrorCode::BadRequest, "nothing can be changed here: read with GET");
+    (StatusCode::METHOD_NOT_ALLOWED, axum::Json(error)).into_response()
+}
+
+/// Refuses requests for another host, and says to browsers what they may do with the answer.
+async fn guard(request: HttpRequest<Body>, next: Next) -> HttpResponse {
+    let mut answer = if is_for_us(&request) {
+        next.run(request).await
+    } else {
+        let message = "this is served under this machine's own names only: ask for localhost, 127.0.0.1 or [::1]";
+        let error = ApiError::new(ErrorCode::Forbidden, message);
+        (StatusCode::MISDIRECTED_REQUEST, axum::Json(error)).into_response()
+    };
+    let headers = answer.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert(CONTENT_SECURITY_POLICY, policy());
+    answer
+}
+
+const HEADERS: [(HeaderName, &str); 5] = [
+    (CACHE_CONTROL, "no-store"),
+    (REFERRER_POLICY, "no-referrer"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Whether a request names this machine as its host, in its header and, where it has one, in its target.
+fn is_for_us(request: &HttpRequest<Body>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let Ok(host) = host.to_str() else { return false };
+    is_local(host) && request.uri().authority().is_none_or(|target| is_local(target.as_str()))
+}
+
+/// Whether this is a name or address of this machine that cannot be anybody else's, at any port (one that is
+/// forwarded may be another).
+fn is_local(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    if authority.as_str().contains('@') {
+        return false;
+    }
+    let name = authority.host();
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case(LOCAL_NAME)
+        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// What the page may load: its own script and style, known by their hashes, and the status.
+fn policy() -> HeaderValue {
+    static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+        let hash = |element: &str| {
+            let hash = BASE64.encode(&Sha256::digest(inside(PAGE, element)));
+            format!("'sha256-{hash}'")
+        };
+        let (script, style) = (hash("script"), hash("style"));
+        let policy = format!(
+            "default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'"
+        );
+        HeaderValue::try_from(policy).expect("base64 is visible ASCII")
+    });
+    POLICY.clone()
+}
+
+/// What stands inside the one element of this name.
+fn inside<'a>(page: &'a str, element: &str) -> &'a str {
+    let (open, close) = (format!("<{element}>"), format!("</{element}>"));
+    let rest = page.split_once(&open).map_or("", |(_, rest)| rest);
+    rest.split_once(&close).map_or("", |(inside, _)| inside)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The numbers for Prometheus, read by another's parser, and the dashboard that asks for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prometheus_parse::{Scrape, Value};
+use ropewalk_control::api::StatusReport;
+use ropewalk_control::metrics::{self, MAX_LINKS, MAX_TUNNELS};
+
+const CLIENT: &str = include_str!("status/client.json");
+const PROXY: &str = include_str!("status/proxy.json");
+const DASHBOARD: &str = include_str!("../../../configs/grafana.json");
+
+#[test]
+fn a_client_tells_of_each_link_in_prometheus_own_units() {
+    let scrape = scrape(&metrics::text(&report(CLIENT)));
+    let link = |name: &str, link: &str| value(&scrape, name, &[("link", link)]);
+    // A client sends upstream.
+    assert_eq!(link("ropewalk_link_sent_bytes_total", "wlan"), Value::Counter(9e6));
+    assert_eq!(link("ropewalk_link_received_bytes_total", "wlan"), Value::Counter(560e6));
+    assert_eq!(link("ropewalk_link_rtt_seconds", "wwan0"), Value::Gauge(0.058));
+    assert_eq!(link("ropewalk_link_capacity_bytes_per_second", "wlan"), Value::Gauge(5e6));
+    assert_eq!(link("ropewalk_link_allowance_used_bytes", "wwan0"), Value::Gauge(40.1e9));
+    assert_eq!(value(&scrape, "ropewalk_tunnel_mtu_bytes", &[]), Value::Gauge(1432.0));
+    let state =
+        |link, state| value(&scrape, "ropewalk_link_state", &[("link", link), ("state", state)]);
+    assert_eq!(
+        (state("eth0", "down"), state("eth0", "up")),
+        (Value::Gauge(1.0), Value::Gauge(0.0))
+    );
+    // Not known: no line, and not zero.
+    let rtt = scrape.samples.iter().filter(|sample| sample.metric == "ropewalk_link_rtt_seconds");
+    assert_eq!(rtt.count(), 2);
+}
+
+#[test]
+fn a_proxy_tells_of_each_peer_by_its_name_whatever_that_is() {
+    let scrape = scrape(&metrics::text(&report(PROXY)));
+    let of = |peer: &str| {
+        let labels = [("peer", peer), ("link", "lte")];
+        value(&scrape, "ropewalk_link_sent_bytes_total", &labels)
+    };
+    // A proxy sends downstream. The parser leaves the escapes as they stand on the line.
+    assert_eq!(of("Käthe's \\\"van\\\" \\\\ 2"), Value::Counter(560e6));
+    let twice = |link| {
+        let labels = [("peer", "laptop"), ("link", link), ("state", "up")];
+        value(&scrape, "ropewalk_link_state", &labels)
+    };
+    assert_eq!((twice("wlan"), twice("wlan#2")), (Value::Gauge(1.0), Value::Gauge(0.0)));
+    let completed = value(&scrape, "ropewalk_handshakes_total", &[("outcome", "completed")]);
+    assert_eq!(completed, Value::Counter(4.0));
+}
+
+#[test]
+fn every_name_follows_the_rules_and_no_line_is_there_twice() {
+    for text in [CLIENT, PROXY].map(|text| metrics::text(&report(text))) {
+        let mut seen = BTreeSet::new();
+        for sample in scrape(&text).samples {
+            let counts = matches!(sample.value, Value::Counter(_));
+            assert!(counts || matches!(sample.value, Value::Gauge(_)), "{sample:?} has no type");
+            assert_eq!(counts, sample.metric.ends_with("_total"), "{}", sample.metric);
+            let labels: BTreeMap<_, _> = sample.labels.iter().collect();
+            assert!(seen.insert(format!("{} {labels:?}", sample.metric)), "{sample:?} twice");
+        }
+        // Each family stands together, with its help before its type.
+        let mut families = BTreeSet::new();
+        for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
+            assert!(families.insert(line), "{line} twice");
+        }
+        let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
+        assert_eq!(helps, families.len());
+    }
+}
+
+#[test]
+fn however_many_peers_and_links_there_are_the_page_is_bounded() {
+    let mut report = report(PROXY);
+    let mut tunnel = report.tunnels[0].clone();
+    tunnel.links = vec![tunnel.links[0].clone(); MAX_LINKS + 1];
+    let idle = report.tunnels[2].clone();
+    report.tunnels = vec![idle; MAX_TUNNELS];
+    report.tunnels.push(tunnel);
+    let scrape = scrape(&metrics::text(&report));
+    let count = |name: &str| scrape.samples.iter().filter(|sample| sample.metric == name).count();
+    assert_eq!(count("ropewalk_tunnel_state_seconds"), MAX_TUNNELS);
+    // Who is connected is told of before who is not.
+    assert_eq!(count("ropewalk_link_rtt_seconds"), MAX_LINKS);
+    assert_eq!(value(&scrape, "ropewalk_tunnels_left_out", &[]), Value::Gauge(1.0));
+}
+
+#[test]
+fn numbers_that_are_none_have_no_line() {
+    let mut report = report(CLIENT);
+    report.tunnels[0].links[0].srtt_ms = Some(f64::NAN);
+    report.tunnels[0].links[1].srtt_ms = Some(f64::INFINITY);
+    assert!(!metrics::text(&report).contains("ropewalk_link_rtt_seconds"));
+}
+
+#[test]
+fn the_dashboard_asks_only_for_what_there_is() {
+    let text = [CLIENT, PROXY].map(|text| metrics::text(&report(text))).concat();
+    let scrape = scrape(&text);
+    let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for sample in &scrape.samples {
+        let own = labels.entry(&sample.metric).or_default();
+        own.extend(sample.labels.keys().map(String::as_str));
+        own.extend(["job", "instance"]);
+    }
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let mut queries = Vec::new();
+    collect(&dashboard, &mut queries);
+    assert!(queries.len() >= 10, "{queries:?}");
+    for query in queries {
+        let words: Vec<&str> =
+            query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
+        let names: Vec<_> = words.iter().filter(|word| word.starts_with("ropewalk_")).collect();
+        assert!(!names.is_empty(), "{query} asks for nothing of ours");
+        for name in names {
+            let known = labels.get(name).unwrap_or_else(|| panic!("{name} in {query}"));
+            for label in ["peer", "link", "state", "reason", "outcome", "quantile", "prefix"] {
+                let asked = words.contains(&label);
+                assert!(!asked || known.contains(label), "{name} has no label {label}: {query}");
+            }
+        }
+    }
+}
+
+/// The queries of panels and variables.
+fn collect<'a>(value: &'a serde_json::Value, queries: &mut Vec<&'a str>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, field) in fields {
+                match (name.as_str(), field.as_str()) {
+                    ("expr" | "definition", Some(query)) => queries.push(query),
+                    _ => collect(field, queries),
+                }
+            }
+        }
+        serde_json::Value::Array(values) => {
+            values.iter().for_each(|value| collect(value, queries));
+        }
+        _ => {}
+    }
+}
+
+fn report(text: &str) -> StatusReport {
+    serde_json::from_str(text).expect("a status document")
+}
+
+fn scrape(text: &str) -> Scrape {
+    Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).expect("lines of the format")
+}
+
+/// The one sample of this name with these labels.
+fn value(scrape: &Scrape, name: &str, labels: &[(&str, &str)]) -> Value {
+    let fits = |sample: &&prometheus_parse::Sample| {
+        let fit = |(label, value): &(&str, &str)| sample.labels.get(label) == Some(*value);
+        sample.metric == name && labels.iter().all(fit)
+    };
+    let found: Vec<_> = scrape.samples.iter().filter(fits).collect();
+    assert_eq!(found.len(), 1, "{name} {labels:?}: {found:?}");
+    found[0].value.clone()
+}
