@@ -9,6 +9,7 @@
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use nix::errno::Errno;
@@ -20,6 +21,11 @@ use ropewalk_control::api::Role;
 /// The bits of a namespace's number that differ (the kernel counts from 0xf0000000), within what a file
 /// offset holds on every machine.
 const NUMBER_MASK: u64 = 0x3fff_ffff;
+
+/// How often, and after which pauses, a lock that is held is asked for again: a daemon that was killed in the moment in
+/// which it started a program (`nft`) holds it for some milliseconds more.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Says so for as long as it lives.
 #[derive(Debug)]
@@ -58,14 +64,17 @@ fn hold_in(folder: &Path, role: Role) -> anyhow::Result<Mark> {
         l_len: 1,
         l_pid: 0,
     };
-    match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
-        Ok(_) => Ok(Mark { _locked: file }),
-        Err(Errno::EAGAIN | Errno::EACCES) => bail!(
-            "another ropewalk {role} runs on this host: stop it, or give this one a network \
-             namespace of its own"
-        ),
-        Err(error) => Err(error).with_context(|| format!("cannot lock {shown}")),
+    for _ in 0..TRIES {
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
+            Ok(_) => return Ok(Mark { _locked: file }),
+            Err(Errno::EAGAIN | Errno::EACCES) => std::thread::sleep(PAUSE),
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {shown}")),
+        }
     }
+    bail!(
+        "another ropewalk {role} runs on this host: stop it, or give this one a network \
+         namespace of its own"
+    )
 }
 
 #[cfg(test)]

@@ -8,9 +8,15 @@ use std::os::unix::fs::{
 };
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Owner and group may talk, nobody else.
 const SOCKET_MODE: u32 = 0o660;
+
+/// How often, and after which pauses, somebody who answers is asked again: a daemon that was killed in the moment in which
+/// it started a program (`nft`) lives on in that for some milliseconds, until it becomes the other program.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a control socket cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -138,10 +144,13 @@ fn refuse_if_used(path: &Path) -> Result<(), BindError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // It answers, or it exists and will not tell: both mean that it is not ours to replace.
-        Ok(_) | Err(_) => Err(BindError::InUse { socket }),
+    for _ in 0..TRIES {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // It answers, or it exists and will not tell: both mean that it is not ours to replace.
+            Ok(_) | Err(_) => std::thread::sleep(PAUSE),
+        }
     }
+    Err(BindError::InUse { socket })
 }
