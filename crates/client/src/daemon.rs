@@ -425,6 +425,11 @@ impl Daemon {
         if self.state.0 != shown {
             self.state = (shown, now);
         }
+        let connected = matches!(state, ClientState::Connected { .. });
+        self.wanted.send_if_modified(|wanted| {
+            wanted.connected = connected;
+            false
+        });
         let trouble = match state {
             ClientState::Connected { .. } | ClientState::NoLinks | ClientState::Closed => {
                 return self.patience.rest();

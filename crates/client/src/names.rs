@@ -48,6 +48,12 @@ impl Names {
         Self { resolv_conf, resolved, way: None }
     }
 
+    /// Whether names are looked up at the tunnel's servers.
+    #[must_use]
+    pub const fn is_set(&self) -> bool {
+        self.way.is_some()
+    }
+
     /// Has names looked up at these servers, by way of `tun`. What stands so already is left alone.
     ///
     /// # Errors
@@ -57,14 +63,15 @@ impl Names {
             Some(way) => way,
             None => self.choose(),
         };
-        self.way = Some(way);
         match way {
-            Way::Resolved => Ok(self.resolved.set(tun, servers).await?),
+            Way::Resolved => self.resolved.set(tun, servers).await?,
             Way::File => {
                 let servers = servers.to_vec();
-                Ok(self.on_disk(move |conf| conf.set(&servers)).await??)
+                self.on_disk(move |conf| conf.set(&servers)).await??;
             }
         }
+        self.way = Some(way);
+        Ok(())
     }
 
     /// Has names looked up as before this client, or a crashed one before it.

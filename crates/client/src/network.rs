@@ -50,6 +50,8 @@ pub(crate) struct Wanted {
     pub(crate) proxy: Vec<SocketAddr>,
     /// Name servers of the tunnel; none: names are looked up as without it.
     pub(crate) dns: Vec<IpAddr>,
+    /// Whether the tunnel carries packets now. That alone changes nothing, and is told to nobody.
+    pub(crate) connected: bool,
     /// Those of them that stand beyond the proxy, whatever is routed.
     pub(crate) dns_inside: bool,
 }
@@ -201,6 +203,8 @@ impl Network {
 
     /// Has names looked up beside the tunnel, or no more.
     async fn set_bypass(&mut self, on: bool) {
+        // While the tunnel carries them, its own name servers answer as well, and nobody else hears of it.
+        let on = on && !(self.names.is_set() && self.wanted.borrow().connected);
         self.bypassing = on;
         if on && let Err(error) = self.names.restore(&self.tun).await {
             tracing::warn!("{error:#}");
@@ -257,7 +261,8 @@ impl Network {
             let ways = seat.state.as_ref().ok()?.clone();
             Some(LinkDesired { name: seat.interface.clone(), slot: seat.slot, ways })
         });
-        let Wanted { tun, proxy, dns, dns_inside } = self.wanted.borrow_and_update().clone();
+        let Wanted { tun, proxy, dns, dns_inside, connected: _ } =
+            self.wanted.borrow_and_update().clone();
         let inner = tun.as_ref().map(|tun| tun.inner.clone()).unwrap_or_default();
         let inside = dns.iter().copied().filter(|_| dns_inside).map(IpNet::from);
         // Of two alike the excluded counts.

@@ -116,6 +116,30 @@ fn name_servers_are_the_proxys_none_or_a_few() {
 }
 
 #[test]
+fn a_link_is_not_shared_with_and_nothing_is_locked_unless_told() {
+    let file = |top: &str, below: &str| {
+        parse(&format!(
+            "private_key = \"{PRIVATE}\"\n{top}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{below}"
+        ))
+    };
+    let none = file("", "").unwrap();
+    assert!(!none.kill_switch && none.share.is_empty());
+    let both = file("kill_switch = true\nshare = [\"ap0\", \"ap1\"]", "").unwrap();
+    assert!(both.kill_switch);
+    assert_eq!(both.share.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ap0", "ap1"]);
+    let link = "[[link]]\ninterface = \"ap0\"";
+    let error = file("share = \"ap0\"", link).unwrap_err();
+    assert!(error.contains("`ap0` is a link"), "{error}");
+    assert!(file("share = \"ap0\"", &format!("{link}\nenabled = false")).is_ok());
+    let many: Vec<_> = (0..17).map(|n| format!("\"ap{n}\"")).collect();
+    let error = file(&format!("share = [{}]", many.join(",")), "").unwrap_err();
+    assert!(error.contains("at most 16"), "{error}");
+    for state_dir in ["\"state\"", "\"\""] {
+        assert!(file(&format!("state_dir = {state_dir}"), "").is_err());
+    }
+}
+
+#[test]
 fn patterns_choose_interfaces_and_adjust_links() {
     let file = |top: &str, below: &str| {
         parse(&format!(

@@ -54,7 +54,9 @@ fn a_client_killed_at_any_moment_of_its_start_costs_nothing() {
                 left.insert(what_is_left(&all()));
             }
             let mut client = machine.start(deployment, topology);
-            client.wait_until("the lock", PATIENCE, || all().contains("ropewalk_lock")).unwrap();
+            // It has begun: it listens for the signal to stop.
+            let is_begun = || deployment.client_status(0).is_ok();
+            client.wait_until("its begin", PATIENCE, is_begun).unwrap();
             thread::sleep(moment(whole, number));
             client.stop(PATIENCE).unwrap();
             assert_eq!(all(), before, "moment {number}; the client's log:\n{}", client.log());

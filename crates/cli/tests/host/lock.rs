@@ -1,11 +1,13 @@
 //! The kill switch: whatever becomes of the client, nothing leaves outside the tunnel; and after an orderly end everything
 //! is as before.
 
+use std::io::ErrorKind;
+use std::net::{IpAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ropewalk_netlab::address::{SERVER_V4, gateway_v4};
+use ropewalk_netlab::address::{SERVER_V4, gateway_v4, provider_v4, provider_v6};
 use ropewalk_netlab::error::LabError;
 use ropewalk_netlab::namespace::Namespace;
 use ropewalk_netlab::privilege::lab_test;
@@ -13,15 +15,26 @@ use ropewalk_netlab::process::bound_to_parent;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::tool;
 
-use super::machine::{download, guest, leaks, stage, start, state, try_to_leave, urls, watch};
+use super::machine::{
+    PATIENCE, download, guest, leaks, stage, start, state, try_to_leave, urls, watch,
+};
 
 const BYTES: u64 = 300_000;
 
-/// Whether a TCP port of the router on the first link answers, be it by a refusal.
-fn reaches_router(laptop: &Namespace) -> bool {
-    let connect = || std::net::TcpStream::connect((gateway_v4(0, 0), 81));
-    let refused = laptop.run(connect).unwrap().unwrap_err();
-    refused.kind() == std::io::ErrorKind::ConnectionRefused
+/// The providers' own networks are excluded.
+const CONFIG: &str = "kill_switch = true\nshare = [\"ap\"]
+    [tun]\nexclude = [\"198.18.0.0/15\", \"2001:db8:18::/48\"]";
+
+/// Whether the router on the first link, and the excluded network behind it, answer in both families, be it by a refusal.
+fn reaches_what_is_near(laptop: &Namespace) -> bool {
+    let near: [IpAddr; 3] = [gateway_v4(0, 0).into(), provider_v4(0).into(), provider_v6(0).into()];
+    let connect = || {
+        near.iter().all(|address| {
+            let refused = TcpStream::connect_timeout(&(*address, 81).into(), PATIENCE).unwrap_err();
+            refused.kind() == ErrorKind::ConnectionRefused
+        })
+    };
+    laptop.run(connect).unwrap()
 }
 
 #[test]
@@ -29,7 +42,7 @@ fn nothing_leaves_outside_the_tunnel_until_an_orderly_end_and_then_all_is_as_bef
     lab_test(
         "lock::nothing_leaves_outside_the_tunnel_until_an_orderly_end_and_then_all_is_as_before",
         || {
-            let mut stage = stage(20, "kill_switch = true\nshare = [\"ap\"]");
+            let mut stage = stage(20, CONFIG);
             let guest = guest(stage.topology().client());
             let before = state(stage.topology().client());
             let urls = urls(&stage, BYTES);
@@ -46,7 +59,7 @@ fn nothing_leaves_outside_the_tunnel_until_an_orderly_end_and_then_all_is_as_bef
                     download(namespace, url, BYTES).unwrap();
                 }
             }
-            assert!(reaches_router(stage.topology().client()));
+            assert!(reaches_what_is_near(stage.topology().client()));
             assert_eq!(leaks(&stage), 0, "while the tunnel is up");
 
             // The proxy falls silent: still nothing.
@@ -62,7 +75,10 @@ fn nothing_leaves_outside_the_tunnel_until_an_orderly_end_and_then_all_is_as_bef
             {
                 try_to_leave(&stage, namespace, interface);
             }
-            assert!(reaches_router(stage.topology().client()), "the LAN is out of reach");
+            assert!(
+                reaches_what_is_near(stage.topology().client()),
+                "LAN or excluded networks are out of reach"
+            );
             assert_eq!(leaks(&stage), 0, "after kill -9");
 
             // While the next one starts, too.

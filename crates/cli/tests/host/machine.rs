@@ -99,7 +99,7 @@ pub(crate) fn try_to_leave(stage: &Stage, namespace: &Namespace, interface: Opti
     namespace.run(send).unwrap();
 }
 
-/// Counts at both routers what comes from the laptop and is none of the tunnel's, the LAN's, or of neighbours, nor the question
+/// Counts at both routers what comes from the laptop and is none of the tunnel's, the LAN's, the providers', or of neighbours, nor the question
 /// whether the network wants a sign-in.
 pub(crate) fn watch(stage: &Stage) {
     for router in stage.topology().routers() {
@@ -114,8 +114,8 @@ pub(crate) fn watch(stage: &Stage) {
                         udp dport 51900 return
                         ip daddr 203.0.113.2 tcp dport 80 return
                         ip6 daddr 2001:db8:203::2 tcp dport 80 return
-                        ip daddr { 192.168.0.0/16, 224.0.0.0/4 } return
-                        ip6 daddr { fe80::/10, ff02::/16, 2001:db8:a00::/48 } return
+                        ip daddr { 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/4 } return
+                        ip6 daddr { fe80::/10, ff02::/16, 2001:db8:a00::/48, 2001:db8:18::/48 } return
                         counter name leaks
                     }
                 }",

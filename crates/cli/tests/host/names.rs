@@ -1,6 +1,8 @@
 //! Name servers that the proxy hands out: asked through the tunnel, and gone from the system's configuration afterwards.
 
+use std::fs::Permissions;
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -139,6 +141,67 @@ fn names_are_looked_up_through_the_tunnel_and_the_system_is_as_before_at_the_end
                 client.wait_until("a warning", PATIENCE, is_told).unwrap();
                 client.stop(PATIENCE).unwrap();
                 assert_eq!(machine.resolv_conf(), edit);
+            }
+        },
+    );
+}
+
+/// What systemd-resolved writes.
+const STUB: &str = "# systemd-resolved\nnameserver 127.0.0.53\noptions edns0 trust-ad\n";
+
+/// A `resolvectl` that writes down what it is told, and forgets nothing.
+const RESOLVECTL: &str = "#!/bin/sh
+    cd \"$(dirname \"$0\")\"; echo \"$*\" >> said
+    case \"$#$1\" in
+      2dns) echo \"Link 9 ($2): $(cat servers 2>/dev/null)\";;
+      2revert) rm -f servers;;
+      *dns) shift 2; echo \"$*\" > servers;;
+    esac\n";
+
+#[test]
+fn where_names_are_looked_up_by_systemd_resolved_it_is_told_and_no_file_is_touched() {
+    lab_test(
+        "names::where_names_are_looked_up_by_systemd_resolved_it_is_told_and_no_file_is_touched",
+        || {
+            let topology =
+                Topology::build(&TopologyConfig::new(vec![WanConfig::default(); 2])).unwrap();
+            let program = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+            let mut deployment = Deployment::prepare(&topology, program).unwrap();
+            deployment.proxy_config().insert("dns".into(), SERVER_V4.to_string().into());
+            deployment.start_proxy(&topology).unwrap();
+            let machine = Machine::new(deployment.folder(), false);
+            std::fs::write(machine.etc.join("resolv.conf"), STUB).unwrap();
+            let tools = deployment.folder().join("tools");
+            std::fs::create_dir(&tools).unwrap();
+            std::fs::write(tools.join("resolvectl"), RESOLVECTL).unwrap();
+            std::fs::set_permissions(tools.join("resolvectl"), Permissions::from_mode(0o755))
+                .unwrap();
+            let said = || std::fs::read_to_string(tools.join("said")).unwrap_or_default();
+
+            let path = std::env::var("PATH").unwrap_or_default();
+            let path = format!("PATH={}:{path}", tools.display());
+            let through = [&["env", &path], &machine.through()[..]].concat();
+            let mut config = deployment.client_config(0).clone();
+            config.insert("state_dir".into(), machine.state.display().to_string().into());
+            let start = || {
+                deployment
+                    .start_through(&through, topology.client(), "client", "client0", &config)
+                    .unwrap()
+            };
+            let told = format!("dns ropewalk0 {SERVER_V4}\n");
+            for _ in 0..2 {
+                let mut client = start();
+                client
+                    .wait_until("resolvectl to be told", PATIENCE, || said().contains(&told))
+                    .unwrap();
+                for line in ["domain ropewalk0 ~.\n", "default-route ropewalk0 yes\n"] {
+                    assert!(said().contains(line), "{}", said());
+                }
+                assert_eq!(machine.resolv_conf(), STUB);
+                client.stop(PATIENCE).unwrap();
+                assert!(said().ends_with("revert ropewalk0\n"), "{}", said());
+                assert_eq!(machine.resolv_conf(), STUB);
+                std::fs::remove_file(tools.join("said")).unwrap();
             }
         },
     );

@@ -347,6 +347,12 @@ impl HostNetwork for LinuxNetwork {
             Some(tun) => Some(self.apply_tun(tun, &mut outcome).await?),
             None => None,
         };
+        for name in &desired.shared {
+            anyhow::ensure!(
+                is_plain_name(name),
+                "the interface name {name:?} cannot be used in firewall rules"
+            );
+        }
         let plan = plan(&self.numbers, desired, tun)?;
         if let Some(lock) = &mut self.lock {
             match lock.apply(&self.netlink, &self.numbers, desired).await {

@@ -441,7 +441,7 @@ mod tests {
             assert_eq!(folder.open().restore().unwrap(), Left::Restored);
             match target {
                 Some(target) => {
-                    assert_eq!(std::fs::read_link(folder.file()).unwrap(), Path::new(target))
+                    assert_eq!(std::fs::read_link(folder.file()).unwrap(), Path::new(target));
                 }
                 None => assert!(!folder.file().exists()),
             }
