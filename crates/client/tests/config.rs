@@ -130,7 +130,8 @@ fn a_link_is_not_shared_with_and_nothing_is_locked_unless_told() {
     let link = "[[link]]\ninterface = \"ap0\"";
     let error = file("share = \"ap0\"", link).unwrap_err();
     assert!(error.contains("`ap0` is a link"), "{error}");
-    assert!(file("share = \"ap0\"", &format!("{link}\nenabled = false")).is_ok());
+    let other = format!("{link}\nenabled = false\n[[link]]\ninterface = \"wan0\"");
+    assert_eq!(file("share = \"ap0\"", &other).unwrap().share.len(), 1);
     let many: Vec<_> = (0..17).map(|n| format!("\"ap{n}\"")).collect();
     let error = file(&format!("share = [{}]", many.join(",")), "").unwrap_err();
     assert!(error.contains("at most 16"), "{error}");
