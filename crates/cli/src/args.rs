@@ -155,6 +155,22 @@ EXAMPLES
   sudo ropewalk flows --peer laptop                   on a proxy with several clients")]
     Flows(Flows),
 
+    /// Find out what is wrong, before the start or while a daemon runs, and what mends it
+    #[command(after_long_help = "\
+Looks at the config and its keys, at this machine (rights, TUN, nft and the rules of other firewalls, rp_filter,
+forwarding, clock, buffers, other tunnels, what a crash left) and, on a client, at each link: whether the proxy answers,
+at which ports, which sizes pass, whether the network wants a sign-in, and what its NAT does. It changes nothing. Run it
+with sudo: without, it sees less. It takes some seconds where something does not answer.
+
+Each finding is ok, a note, a warning (it could be better) or a failure, with the commands that mend it. The exit code is
+0 where nothing fails, else 1.
+
+EXAMPLES
+  sudo ropewalk doctor                                on a client or a proxy; running or not
+  sudo ropewalk doctor --config /etc/ropewalk/work.toml
+  sudo ropewalk doctor --json | jq '.examinations[].findings[] | select(.level == \"fail\") | .commands'")]
+    Doctor(Doctor),
+
     /// Make a key, or print the public key of one
     #[command(after_long_help = "\
 The private key goes into FILE, which only its owner can read; the public key goes to standard output
@@ -470,6 +486,21 @@ pub(crate) struct CheckConfig {
     /// Whose file it is, where its keys do not tell
     #[arg(long, value_enum)]
     pub(crate) role: Option<Role>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The config file [default: client.toml and proxy.toml in /etc/ropewalk, what is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Whose file it is, where its keys do not tell
+    #[arg(long, value_enum)]
+    pub(crate) role: Option<Role>,
+
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Whose config file it is.

@@ -4,6 +4,7 @@ pub(crate) mod ask;
 pub(crate) mod check_config;
 pub(crate) mod completions;
 pub(crate) mod daemon;
+pub(crate) mod doctor;
 pub(crate) mod flows;
 pub(crate) mod join;
 pub(crate) mod keygen;

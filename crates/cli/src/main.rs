@@ -45,6 +45,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Status(status) => commands::status::run(&status),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),
+        Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
         Command::Completions(completions) => commands::completions::run(completions.shell),

@@ -9,8 +9,10 @@ use crate::exit::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Capability {
     bit: u32,
-    name: &'static str,
-    reason: &'static str,
+    /// As `capabilities(7)` has it.
+    pub(crate) name: &'static str,
+    /// What it is needed for, as the end of a sentence.
+    pub(crate) reason: &'static str,
 }
 
 /// Bit 12 of `CapEff`.
@@ -45,12 +47,21 @@ pub(crate) fn proxy(port: u16) -> &'static [Capability] {
 
 /// Fails with the remedy where this process lacks one of these capabilities.
 pub(crate) fn require(command: &str, needed: &[Capability]) -> Result<(), Failure> {
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return Ok(()) };
-    let Some(effective) = effective(&status) else { return Ok(()) };
+    let Some(effective) = effective_of("self") else { return Ok(()) };
     match complaint(command, needed, effective) {
         Some(message) => Err(Failure::Permission(message)),
         None => Ok(()),
     }
+}
+
+/// The effective capabilities of a process: its id, or `self`. `None` where they cannot be read.
+pub(crate) fn effective_of(process: &str) -> Option<u64> {
+    effective(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+}
+
+/// What is missing of what is needed.
+pub(crate) fn missing(needed: &[Capability], effective: u64) -> Vec<&Capability> {
+    needed.iter().filter(|capability| effective & (1 << capability.bit) == 0).collect()
 }
 
 /// The effective capabilities in a `/proc/PID/status`.
@@ -62,8 +73,7 @@ fn effective(status: &str) -> Option<u64> {
 /// What to tell the user; `None` where nothing is missing. Capabilities of the file (`setcap`) would not
 /// do: `nft`, which the daemon starts, does not inherit them.
 fn complaint(command: &str, needed: &[Capability], effective: u64) -> Option<String> {
-    let missing: Vec<&Capability> =
-        needed.iter().filter(|capability| effective & (1 << capability.bit) == 0).collect();
+    let missing = missing(needed, effective);
     if missing.is_empty() {
         return None;
     }

@@ -3,6 +3,7 @@
 //! Names and reasons may come from the other end of a tunnel; control characters in them are replaced,
 //! so that they cannot steer the terminal.
 
+pub(crate) mod doctor;
 mod flows;
 mod peers;
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::daemon::Command;
 
 /// Longest time for an answer: portals stand in the next room.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Bytes of an answer that are read: its head.
 const MOST: usize = 4096;
@@ -56,7 +56,8 @@ impl Scout {
     }
 }
 
-async fn ask(question: &Question) -> std::io::Result<Option<String>> {
+/// The page to which the network leads who asks for one at the proxy's address, if it does.
+pub(crate) async fn ask(question: &Question) -> std::io::Result<Option<String>> {
     let socket = if question.proxy.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // By its address it leaves by the table of its link, past the tunnel; by its device by no other.
     socket.bind_device(Some(question.interface.as_bytes()))?;

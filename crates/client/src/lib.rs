@@ -11,6 +11,7 @@
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
 //! | `gaps` | times in which this machine stood still |
 //! | `captive` | whether a network wants a sign-in first |
+//! | [`probe`] | what `ropewalk doctor` tries without a daemon |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
@@ -30,6 +31,8 @@ pub mod joining;
 pub mod lock;
 #[cfg(target_os = "linux")]
 pub mod names;
+#[cfg(target_os = "linux")]
+pub mod probe;
 #[cfg(target_os = "linux")]
 pub mod routes;
 #[cfg(target_os = "linux")]

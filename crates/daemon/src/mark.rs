@@ -8,7 +8,7 @@
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -42,12 +42,42 @@ pub fn hold(role: Role) -> anyhow::Result<Mark> {
     hold_in(Path::new(RUNTIME_FOLDER), role)
 }
 
-fn hold_in(folder: &Path, role: Role) -> anyhow::Result<Mark> {
-    let role = match role {
-        Role::Client => "client",
-        Role::Proxy => "proxy",
+/// Whether a daemon of this kind runs in this network namespace; nothing is changed. Where that cannot be found out, it is
+/// taken to run.
+#[must_use]
+pub fn is_held(role: Role) -> bool {
+    is_held_in(Path::new(RUNTIME_FOLDER), role)
+}
+
+fn is_held_in(folder: &Path, role: Role) -> bool {
+    let file = match File::options().write(true).open(path(folder, role)) {
+        Ok(file) => file,
+        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
     };
-    let path = folder.join(format!("{role}.lock"));
+    let Ok(mut byte) = own_byte() else { return true };
+    let asked = fcntl(&file, FcntlArg::F_OFD_GETLK(&mut byte));
+    asked.is_err() || i32::from(byte.l_type) != libc::F_UNLCK
+}
+
+fn path(folder: &Path, role: Role) -> PathBuf {
+    folder.join(format!("{role}.lock"))
+}
+
+/// The lock of this network namespace.
+fn own_byte() -> anyhow::Result<libc::flock> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")
+        .context("cannot tell the network namespace (is /proc mounted?)")?;
+    Ok(libc::flock {
+        l_type: i16::try_from(libc::F_WRLCK)?,
+        l_whence: i16::try_from(libc::SEEK_SET)?,
+        l_start: (namespace.ino() & NUMBER_MASK).try_into()?,
+        l_len: 1,
+        l_pid: 0,
+    })
+}
+
+fn hold_in(folder: &Path, role: Role) -> anyhow::Result<Mark> {
+    let path = path(folder, role);
     let shown = path.display();
     let open = || {
         DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
@@ -55,15 +85,7 @@ fn hold_in(folder: &Path, role: Role) -> anyhow::Result<Mark> {
     };
     let file =
         open().with_context(|| format!("cannot open {shown}, which says that a {role} runs"))?;
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net")
-        .context("cannot tell the network namespace (is /proc mounted?)")?;
-    let byte = libc::flock {
-        l_type: i16::try_from(libc::F_WRLCK)?,
-        l_whence: i16::try_from(libc::SEEK_SET)?,
-        l_start: (namespace.ino() & NUMBER_MASK).try_into()?,
-        l_len: 1,
-        l_pid: 0,
-    };
+    let byte = own_byte()?;
     for _ in 0..TRIES {
         match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
             Ok(_) => return Ok(Mark { _locked: file }),
@@ -92,8 +114,10 @@ mod tests {
         let first = hold_in(&folder, Role::Client).unwrap();
         let refused = hold_in(&folder, Role::Client).unwrap_err().to_string();
         assert!(refused.contains("another ropewalk client runs"), "{refused}");
+        assert!(is_held_in(&folder, Role::Client) && !is_held_in(&folder, Role::Proxy));
         let _proxy = hold_in(&folder, Role::Proxy).unwrap();
         drop(first);
+        assert!(!is_held_in(&folder, Role::Client) && is_held_in(&folder, Role::Proxy));
         let _second = hold_in(&folder, Role::Client).unwrap();
     }
 

@@ -207,6 +207,14 @@ impl Table {
             .collect())
     }
 
+    /// All rules of all tables as JSON, with the handles by which they can be named.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or it cannot print them: some may be of a newer one.
+    pub async fn ruleset(&self) -> Result<String, NftError> {
+        self.run(&["-j", "-a", "list", "ruleset"], None, "list the rules of the firewall").await
+    }
+
     async fn run(
         &self,
         arguments: &[&str],

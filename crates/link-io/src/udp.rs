@@ -9,7 +9,7 @@ mod socket;
 
 pub use batch::{LANE_BYTES, LANE_DATAGRAMS, LANES, OutBatch};
 pub use receive::Arrival;
-pub use socket::{ClientSocket, ProxySocket, SocketCounters};
+pub use socket::{ClientSocket, ProxySocket, RECV_BUFFER, SEND_BUFFER, SocketCounters};
 
 use crate::clock::Clock;
 use receive::Arena;

@@ -24,7 +24,7 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
 }
 
 /// Whose file it is: it has more keys of that role.
-fn role_of(source: &Source) -> Result<Role, Failure> {
+pub(crate) fn role_of(source: &Source) -> Result<Role, Failure> {
     let keys = source.top_keys()?;
     let count = |of: &[&str]| of.iter().filter(|key| keys.contains(**key)).count();
     let client = count(ropewalk_client::Config::TOP_KEYS);

@@ -25,7 +25,7 @@ const MAX_KEY_FILE_BYTES: u64 = 1024;
 /// Mode bits that a file with a key may not have: others may do nothing with it, the group may not write it.
 ///
 /// Group reading stays allowed: it is how a daemon without root is given its key.
-const FORBIDDEN_MODE: u32 = 0o027;
+pub const FORBIDDEN_MODE: u32 = 0o027;
 
 /// One config file: its name for errors, its text (wiped when dropped: it may hold a key), and where
 /// the key files come from.

@@ -31,11 +31,11 @@ use tokio::net::UdpSocket;
 
 /// Receive buffer in bytes: 40 ms at 800 Mbit/s, longer than the loop is ever away. The usual default
 /// of 212 kB overflows with the first coalesced trains.
-const RECV_BUFFER: usize = 4 << 20;
+pub const RECV_BUFFER: usize = 4 << 20;
 
 /// Send buffer in bytes: a batch's longest trains without waiting. What the path can carry is the
 /// congestion window's business, so this need not be small.
-const SEND_BUFFER: usize = 1 << 20;
+pub const SEND_BUFFER: usize = 1 << 20;
 
 /// First wait before offload that failed is tried again; doubled at each further failure.
 const OFFLOAD_RETRY: Duration = Duration::from_secs(1);

@@ -23,6 +23,7 @@
 //! caller keeps an older session of the client until an authentic datagram came under the new keys.
 
 mod initiator;
+pub mod inquiry;
 mod responder;
 
 pub use initiator::{Answer, AnswerError, Established, Initiator, InitiatorConfig};

@@ -1,0 +1,117 @@
+//! Whether a crashed daemon has left something behind, and whether something stands where a daemon wants to.
+
+use ropewalk_control::api::Role;
+
+use super::finding::Finding;
+
+/// What there is to judge.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// A daemon of this role answers: what is there is its own.
+    pub(super) runs: bool,
+    /// Rules and routes under our protocol number.
+    pub(super) rules: usize,
+    pub(super) routes: usize,
+    /// The firewall table of this role is there, and does something.
+    pub(super) table: bool,
+    /// An interface with the TUN's name is there: what kind it is.
+    pub(super) tun: Option<(String, String)>,
+    /// A daemon of this role holds its lock, without answering.
+    pub(super) locked: bool,
+}
+
+pub(super) fn judge(role: Role, facts: &Facts) -> Vec<Finding> {
+    let subject = "leftovers";
+    if facts.runs {
+        return Vec::new();
+    }
+    if facts.locked {
+        return vec![
+            Finding::warn(
+                "leftovers.mute",
+                subject,
+                format!("a {role} runs in this network namespace and does not answer at this config's socket"),
+                "sudo ropewalk status",
+            )
+            .advise("it has another config, or is starting or stopping:"),
+        ];
+    }
+    let mut findings = Vec::new();
+    if let Some((name, kind)) = &facts.tun {
+        findings.push(
+            Finding::fail(
+                "leftovers.tun",
+                subject,
+                format!(
+                    "an interface {name} ({kind}) is there already: the {role} cannot make its TUN"
+                ),
+                format!("sudo ip link delete {name}"),
+            )
+            .advise("if nothing else uses it:"),
+        );
+    }
+    match role {
+        // The guard and an empty table stay on purpose.
+        Role::Proxy if facts.rules + facts.routes > 0 || facts.table => findings.push(Finding::note(
+            "leftovers.guard",
+            subject,
+            "a stopped proxy's guard is there, as it should; `sudo ropewalk proxy --purge` takes it away",
+        )),
+        Role::Client if facts.rules + facts.routes > 0 || facts.table => {
+            let table = if facts.table { ", and its firewall table" } else { "" };
+            findings.push(
+                Finding::warn(
+                    "leftovers.crash",
+                    subject,
+                    format!("a client that ended early left {} rules and {} routes{table}", facts.rules, facts.routes),
+                    clean(facts.table),
+                )
+                .advise("the client's next start takes them away; without one:"),
+            );
+        }
+        _ => {}
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(
+            "leftovers",
+            subject,
+            format!("no {role} runs, and none left anything behind"),
+        ));
+    }
+    findings
+}
+
+/// What docs/OPERATIONS.md gives under "After a crash".
+fn clean(table: bool) -> String {
+    let table = if table { "; nft delete table inet ropewalk_client" } else { "" };
+    format!(
+        "sudo sh -c 'for f in -4 -6; do while ip $f rule del protocol 114 2>/dev/null; do :; done; \
+         ip $f route flush table all proto 114; done{table}'"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_crash_left_is_told_and_what_is_meant_to_stay_is_not_a_fault() {
+        let left = Facts { rules: 3, routes: 2, table: true, ..Facts::default() };
+        let tun = Facts { tun: Some(("ropewalk0".into(), "veth".into())), ..Facts::default() };
+        let table = [
+            (Role::Client, Facts { runs: true, ..left.clone() }, vec![]),
+            (Role::Client, Facts::default(), vec!["leftovers"]),
+            (Role::Client, left.clone(), vec!["leftovers.crash"]),
+            (Role::Proxy, left.clone(), vec!["leftovers.guard"]),
+            (Role::Client, tun.clone(), vec!["leftovers.tun"]),
+            (Role::Client, Facts { locked: true, ..left.clone() }, vec!["leftovers.mute"]),
+        ];
+        for (role, facts, ids) in table {
+            let found: Vec<_> = judge(role, &facts).into_iter().map(|one| one.id).collect();
+            assert_eq!(found, ids, "{facts:?}");
+        }
+        let command = &judge(Role::Client, &left)[0].commands[0];
+        assert!(command.contains("nft delete table inet ropewalk_client"), "{command}");
+        assert_eq!(judge(Role::Client, &tun)[0].commands, ["sudo ip link delete ropewalk0"]);
+    }
+}

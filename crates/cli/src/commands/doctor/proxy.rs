@@ -1,0 +1,161 @@
+//! What is examined of a proxy: whether clients get in, and whether their packets get out.
+
+use std::path::{Path, PathBuf};
+
+use ropewalk_client::probe::{self, Survey};
+use ropewalk_control::PROXY_SOCKET;
+use ropewalk_control::api::Role;
+use ropewalk_link_io::netlink::{AddressScope, Interface, Kind, MAIN_TABLE};
+use ropewalk_proxy::Config;
+use ropewalk_proxy::config::Uplinks;
+use ropewalk_proxy::port::holder;
+
+use super::client::default_interface;
+use super::common::Patient;
+use super::finding::Finding;
+use super::firewall::{self, Flow, Hook, Needed, Nft};
+use super::{forwarding, paths, port, rp_filter};
+use crate::privilege;
+
+/// All findings about the proxy of this config.
+pub(super) fn examine(file: &Path) -> Vec<Finding> {
+    let socket = |config: Option<&Config>| {
+        config.map_or_else(|| PathBuf::from(PROXY_SOCKET), |config| config.control.socket.clone())
+    };
+    let patient = Patient::look(Role::Proxy, file, socket, meaning);
+    let ports = patient.config.as_ref().map_or_else(Vec::new, ports);
+    let lowest = ports.iter().copied().min().unwrap_or(u16::MAX);
+    let mut findings = patient.examine(privilege::proxy(lowest), false);
+    let survey = match probe::survey(None) {
+        Ok(survey) => survey,
+        Err(error) => {
+            findings.push(Finding::fail(
+                "uplinks.unknown",
+                "uplinks",
+                format!("{error:#}"),
+                "ip address",
+            ));
+            return findings;
+        }
+    };
+    let Some(config) = &patient.config else { return findings };
+    let tun = config.tun_name.as_str();
+    let runs = patient.runs();
+    let tuns: Vec<(String, String)> = survey
+        .interfaces
+        .iter()
+        .filter_map(|one| match &one.kind {
+            Kind::Virtual(kind) => Some((one.name.clone(), kind.clone())),
+            Kind::Physical => None,
+        })
+        .collect();
+    findings.extend(patient.leftovers(tun, &tuns));
+    let uplinks = uplinks(config, &survey);
+    findings.extend(port::judge(&port::Facts {
+        ports: if runs {
+            Vec::new()
+        } else {
+            ports.iter().map(|port| (*port, holder(*port))).collect()
+        },
+        uplinks: uplinks.clone(),
+        clients: clients(&patient, config),
+    }));
+    let mut passed = uplinks.clone();
+    passed.extend(runs.then(|| tun.to_owned()));
+    let ipv6 = config.pools.v6().is_some()
+        && survey.gateways.iter().any(|way| way.family == ropewalk_link_io::netlink::Family::V6);
+    findings.extend(forwarding::judge(&forwarding::look(Role::Proxy, runs, ipv6, &passed)));
+    findings.extend(rp_filter::judge_proxy(&filters(&survey, tun)));
+    if let Nft::Rules(rules) = &patient.nft {
+        findings.extend(firewall::judge_rules(rules, &needed(&ports, tun, &uplinks)));
+    }
+    for tunnel in patient.daemon.status().iter().flat_map(|report| &report.tunnels) {
+        findings.extend(paths::judge_seen(&tunnel.peer, &tunnel.links));
+    }
+    findings
+}
+
+fn meaning(config: &Config) -> String {
+    let ports: Vec<_> = ports(config).iter().map(ToString::to_string).collect();
+    format!("a proxy at UDP {}, public key {}", ports.join(", "), config.private_key.public_key())
+}
+
+fn ports(config: &Config) -> Vec<u16> {
+    std::iter::once(config.listen.port()).chain(config.more_ports.iter().copied()).collect()
+}
+
+/// Interfaces to the Internet, as far as they are there.
+fn uplinks(config: &Config, survey: &Survey) -> Vec<String> {
+    let has_way = |one: &&Interface| survey.gateways.iter().any(|way| way.index == one.index);
+    let named = |one: &&Interface| match &config.uplinks {
+        Uplinks::Auto => one.name != config.tun_name.as_str(),
+        Uplinks::Named(names) => names.iter().any(|name| name.as_str() == one.name),
+    };
+    let found = survey.interfaces.iter().filter(has_way).filter(named);
+    found.map(|one| one.name.clone()).collect()
+}
+
+/// Who may connect: of the running proxy, else of its files.
+fn clients(patient: &Patient<Config>, config: &Config) -> usize {
+    match patient.daemon.status() {
+        Some(report) => report.tunnels.len(),
+        None => config.peers.len() + usize::from(config.register_file().exists()),
+    }
+}
+
+/// Interfaces by which clients may come in, and where their answers would leave.
+fn filters(survey: &Survey, tun: &str) -> Vec<rp_filter::Interface> {
+    let default = default_interface(survey);
+    let of = |one: &Interface| {
+        let public = one.addresses.iter().any(|address| {
+            address.scope == AddressScope::Global
+                && matches!(address.net, ipnet::IpNet::V4(v4) if !v4.addr().is_private())
+        });
+        let ways: Vec<_> = survey.gateways.iter().filter(|way| way.index == one.index).collect();
+        if one.loopback || one.name == tun || !one.up || !(public || !ways.is_empty()) {
+            return None;
+        }
+        let (filter, by_mark) = rp_filter::settings(&one.name);
+        // A table of its own is there for its own answers.
+        let own_table = ways.iter().any(|way| way.table != MAIN_TABLE);
+        let other = default.filter(|index| *index != one.index && !own_table);
+        let name = |index| survey.interfaces.iter().find(|other| other.index == index);
+        let elsewhere = other
+            .and_then(name)
+            .map(|other| format!("answers to the Internet leave by {}", other.name));
+        Some(rp_filter::Interface { name: one.name.clone(), filter, by_mark, elsewhere })
+    };
+    survey.interfaces.iter().filter_map(of).collect()
+}
+
+/// What the firewall must let through: first messages in, and packets of clients both ways.
+fn needed(ports: &[u16], tun: &str, uplinks: &[String]) -> Vec<Needed> {
+    let mut needed: Vec<Needed> = ports
+        .iter()
+        .map(|port| Needed {
+            subject: "clients".to_owned(),
+            what: format!("datagrams to UDP {port}"),
+            flow: Flow { destination_port: Some(*port), ..Flow::new(Hook::Input) },
+        })
+        .collect();
+    for uplink in uplinks {
+        let out = Flow {
+            tun: Some(tun.to_owned()),
+            input: Some(tun.to_owned()),
+            output: Some(uplink.clone()),
+            ..Flow::new(Hook::Forward)
+        };
+        let back = Flow {
+            answers: true,
+            input: out.output.clone(),
+            output: out.input.clone(),
+            ..out.clone()
+        };
+        needed.extend([out, back].map(|flow| Needed {
+            subject: "clients".to_owned(),
+            what: format!("packets between clients and {uplink}"),
+            flow,
+        }));
+    }
+    needed
+}

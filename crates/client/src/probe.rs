@@ -1,0 +1,350 @@
+//! What `ropewalk doctor` tries from outside of the daemon: which interfaces could be links, whether the proxy answers over
+//! them, which sizes pass, and whether a network wants a sign-in.
+//!
+//! Nothing here changes anything, on this machine or at the proxy: the question is one that a proxy answers to everybody who
+//! knows its public key ([`inquiry`](ropewalk_proto::crypto::handshake::inquiry)), a few times a second at most. All
+//! functions wait for their answer; each takes a few seconds at most.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use ropewalk_control::api::Role;
+use ropewalk_control::keys::PublicKey;
+use ropewalk_daemon::{core, mark, service};
+use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Gateway, Interface, Netlink};
+use ropewalk_link_io::nft::{NftError, Table};
+use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
+use ropewalk_proto::units::SessionIndex;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::captive;
+use crate::config::Config;
+use crate::host::Candidate;
+use crate::interfaces;
+use crate::links::choice;
+
+/// How long an answer may take, and how often is asked: a satellite's round trip is 0.6 s.
+const PATIENCE: Duration = Duration::from_millis(800);
+const TRIES: u32 = 3;
+
+/// For each size, on a way that is known to answer.
+const SIZE_TRIES: u32 = 2;
+
+/// Length of a question where the size does not matter.
+const SHORT: usize = 64;
+
+/// The smallest path MTU that the tunnel works with, bytes of IP packet (PROTOCOL §7.4).
+pub const LEAST_MTU: u16 = 1280;
+
+/// The host's interfaces, and which of them are links by the config.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// All interfaces.
+    pub interfaces: Vec<Interface>,
+    /// Their default ways out, the best first, without those of our own.
+    pub gateways: Vec<Gateway>,
+    /// The candidates for links.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Looks at the host's network; without a config no candidates are found.
+///
+/// # Errors
+/// The kernel's answer fails or cannot be understood.
+pub fn survey(config: Option<&Config>) -> anyhow::Result<Survey> {
+    let runtime = service::runtime()?;
+    runtime.block_on(async {
+        let netlink = Netlink::open()?;
+        let interfaces = netlink.interfaces().await?;
+        let gateways = netlink.gateways(CLIENT_PROTOCOL).await?;
+        let candidates = config.map_or_else(Vec::new, |config| {
+            let choice = choice(&config.links);
+            interfaces::candidates(&choice, config.tun.name.as_str(), &interfaces, &gateways)
+        });
+        Ok(Survey { interfaces, gateways, candidates })
+    })
+}
+
+/// Rules and routes that a client (114) or proxy (115) has made in this network namespace: how many of each.
+///
+/// # Errors
+/// The kernel's answer fails or cannot be understood.
+pub fn own_routing(protocol: u8) -> anyhow::Result<(usize, usize)> {
+    let runtime = service::runtime()?;
+    runtime.block_on(async {
+        let netlink = Netlink::open()?;
+        Ok((netlink.rules_of(protocol).await?.len(), netlink.routes_of(protocol).await?.len()))
+    })
+}
+
+/// All rules of the firewall, as `nft` gives them in JSON.
+///
+/// # Errors
+/// When `nft` or the right is missing, or it cannot print them.
+pub fn firewall() -> Result<String, NftError> {
+    let runtime = service::runtime().map_err(|error| NftError::Io {
+        what: "list the rules of the firewall".to_owned(),
+        source: io::Error::other(error),
+    })?;
+    runtime.block_on(Table::new("ropewalk_client").ruleset())
+}
+
+/// Whether a daemon of this role runs in this network namespace, whatever its config.
+#[must_use]
+pub fn is_running(role: Role) -> bool {
+    mark::is_held(role)
+}
+
+/// A way to the proxy that is tried.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// The interface that everything leaves and comes by.
+    pub interface: String,
+    /// Its address.
+    pub source: IpAddr,
+    /// The proxy's, of the same family.
+    pub remote: SocketAddr,
+}
+
+/// What came of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A proxy with that public key is there, so far away.
+    Answer(Duration),
+    /// The machine at that address says that nothing listens at this port.
+    Refused,
+    /// Nothing came back.
+    Silence,
+    /// This machine does not let the question out.
+    Forbidden,
+    /// It has no way there.
+    NoWay,
+    /// It is too long for the interface, or a router on the path said so.
+    TooLong,
+    /// Something else, in the system's words.
+    Failed(String),
+}
+
+/// Asks over this way whether a proxy with this key is there.
+#[must_use]
+pub fn ask(way: &Way, proxy: &PublicKey) -> Reply {
+    inquire(way, proxy, SHORT, TRIES)
+}
+
+/// The path MTU upstream of a way on which the proxy answers: how large an IP packet may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtu {
+    /// The largest that was seen to pass, bytes; `None`: not even [`LEAST_MTU`] did.
+    pub passes: Option<u16>,
+    /// Whether somebody said that larger ones are too large. If nobody did, and larger ones do not pass, there is a black
+    /// hole.
+    pub told: bool,
+}
+
+/// Looks for the largest size that passes, at most the interface's `mtu`. Questions that get lost for another reason make
+/// it too small, so each is repeated.
+#[must_use]
+pub fn path_mtu(way: &Way, proxy: &PublicKey, mtu: u16) -> PathMtu {
+    let headers = if way.remote.is_ipv4() { 20 + 8 } else { 40 + 8 };
+    let mut told = false;
+    let mut passes = |size: u16| {
+        let reply = inquire(way, proxy, usize::from(size.saturating_sub(headers)), SIZE_TRIES);
+        told |= reply == Reply::TooLong;
+        matches!(reply, Reply::Answer(_))
+    };
+    let found = largest(mtu, &mut passes);
+    PathMtu { passes: found, told }
+}
+
+/// Sizes that networks have, bytes of IP packet: Ethernet, PPPoE, tunnels over both families, WireGuard, LTE.
+const USUAL: [u16; 12] = [1500, 1492, 1480, 1472, 1460, 1440, 1430, 1420, 1400, 1380, 1358, 1320];
+
+/// The largest usual size that passes, by halving; sizes are taken to be ordered.
+fn largest(mtu: u16, passes: &mut impl FnMut(u16) -> bool) -> Option<u16> {
+    if mtu < LEAST_MTU {
+        return None;
+    }
+    if passes(mtu) {
+        return Some(mtu);
+    }
+    if !passes(LEAST_MTU) {
+        return None;
+    }
+    let sizes: Vec<u16> = USUAL.into_iter().filter(|size| *size < mtu).collect();
+    // The index of the largest that passes: all before `low` do not, all from `high` on do.
+    let (mut low, mut high) = (0, sizes.len());
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if passes(sizes[middle]) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Some(sizes.get(high).copied().unwrap_or(LEAST_MTU))
+}
+
+fn inquire(way: &Way, proxy: &PublicKey, len: usize, tries: u32) -> Reply {
+    let socket = match open(way) {
+        Ok(socket) => socket,
+        Err(error) => return failed(&error),
+    };
+    let key = core::public_key(proxy);
+    let mut reply = Reply::Silence;
+    for index in indices(tries) {
+        let inquiry = Inquiry::new(&key, index, len);
+        let begun = Instant::now();
+        if let Err(error) = socket.send(inquiry.datagram()) {
+            // The first send after an ICMP message tells of it, too.
+            reply = failed(&error);
+            if reply != Reply::Refused {
+                return reply;
+            }
+        }
+        loop {
+            let Some(left) = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
+            else {
+                break;
+            };
+            let mut buffer = [0; 2048];
+            let received =
+                socket.set_read_timeout(Some(left)).and_then(|()| socket.recv(&mut buffer));
+            match received {
+                Ok(len) if inquiry.is_answer(&buffer[..len]) => {
+                    return Reply::Answer(begun.elapsed());
+                }
+                // Somebody else's datagram, or an answer to the try before.
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    reply = failed(&error);
+                    match reply {
+                        // Asked again: it may have been a router's, of a moment ago.
+                        Reply::Refused | Reply::NoWay => break,
+                        _ => return reply,
+                    }
+                }
+            }
+        }
+    }
+    reply
+}
+
+/// As many as tries, drawn at random: who does not read along cannot forge an answer.
+fn indices(tries: u32) -> impl Iterator<Item = SessionIndex> {
+    // Without randomness the answers could be guessed, no more.
+    let [a, b, c, d, ..] = service::seed().unwrap_or_default();
+    let first = u32::from_be_bytes([a, b, c, d]);
+    (0..tries).map(move |more| SessionIndex::new(first.wrapping_add(more)))
+}
+
+/// A socket that sends to the proxy only, by this interface only, and whose datagrams are never cut in pieces.
+fn open(way: &Way) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(way.remote), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind_device(Some(way.interface.as_bytes()))?;
+    socket.bind(&SocketAddr::new(way.source, 0).into())?;
+    match way.remote {
+        SocketAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE)?,
+        SocketAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::PROBE)?,
+    }
+    socket.connect(&way.remote.into())?;
+    Ok(socket.into())
+}
+
+/// What an error of a socket says of the way.
+fn failed(error: &io::Error) -> Reply {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Reply::Refused,
+        ErrorKind::PermissionDenied => Reply::Forbidden,
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => Reply::NoWay,
+        _ if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {
+            Reply::TooLong
+        }
+        _ => Reply::Failed(error.to_string()),
+    }
+}
+
+/// What answers at TCP port 80 of the proxy's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Web {
+    /// A page that leads elsewhere: this network wants a sign-in there.
+    SignIn(String),
+    /// The machine is there: it refused, or answered something else.
+    There,
+    /// Nothing.
+    Silence,
+}
+
+/// Asks for a page there, as the daemon does where a link has no answer.
+///
+/// # Errors
+/// No runtime can be made.
+pub fn web(way: &Way) -> anyhow::Result<Web> {
+    let question = captive::Question {
+        slot: 0,
+        interface: way.interface.clone(),
+        source: way.source,
+        proxy: way.remote.ip(),
+    };
+    let runtime = service::runtime().context("cannot ask for a page")?;
+    let asked = runtime
+        .block_on(async { tokio::time::timeout(captive::PATIENCE, captive::ask(&question)).await });
+    Ok(match asked {
+        Ok(Ok(Some(page))) => Web::SignIn(page),
+        Ok(Ok(None)) => Web::There,
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Web::There,
+        Ok(Err(_)) | Err(_) => Web::Silence,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_size_that_passes_is_found_with_few_questions() {
+        let table = [
+            (1500, 1500, Some(1500)),
+            (1500, 9000, Some(1500)),
+            (9000, 1500, Some(1500)),
+            (1500, 1492, Some(1492)),
+            (1500, 1399, Some(1380)),
+            (1500, 1320, Some(1320)),
+            (1500, 1319, Some(1280)),
+            (1400, 1340, Some(1320)),
+            (1280, 1500, Some(1280)),
+            (1500, 1279, None),
+            (1000, 1500, None),
+        ];
+        for (mtu, path, expected) in table {
+            let mut asked = 0;
+            let found = largest(mtu, &mut |size| {
+                asked += 1;
+                size <= path
+            });
+            assert_eq!(found, expected, "interface {mtu}, path {path}");
+            assert!(asked <= 6, "{asked} questions for interface {mtu}, path {path}");
+        }
+    }
+
+    #[test]
+    fn a_port_where_nothing_listens_refuses_and_one_that_does_not_know_the_question_is_silent() {
+        let key = ropewalk_control::keys::PrivateKey::generate().unwrap().public_key();
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let way = |remote| Way {
+            interface: "lo".to_owned(),
+            source: "127.0.0.1".parse().unwrap(),
+            remote,
+        };
+        let at = silent.local_addr().unwrap();
+        assert_eq!(ask(&way(at), &key), Reply::Silence);
+        drop(silent);
+        assert_eq!(ask(&way(at), &key), Reply::Refused);
+        let nowhere = Way { interface: "no-such".to_owned(), ..way(at) };
+        assert!(matches!(ask(&nowhere, &key), Reply::Failed(_)));
+    }
+}
