@@ -7,18 +7,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_netlab::address::{PROXY_V4, gateway_v4};
 use ropewalk_netlab::namespace::Namespace;
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::process::bound_to_parent;
 use ropewalk_netlab::stage::Stage;
-use ropewalk_netlab::topology::{Ipv6, TopologyConfig, WanConfig};
+use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
 use serde_json::Value;
 use toml::Table;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
+
+/// Longer than a start takes, even on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
 
 /// Everything that could be `nft` is hidden.
 const WITHOUT_NFT: &str = "mount -t tmpfs tmpfs /usr/sbin; PATH=$PATH:/nowhere; ";
@@ -46,7 +49,7 @@ struct Ward {
 impl Ward {
     fn open() -> Self {
         let wans = vec![WanConfig::default(); 2];
-        let config = TopologyConfig { ipv6: Ipv6::Off, ..TopologyConfig::new(wans) };
+        let config = TopologyConfig::new(wans);
         let mut stage = Stage::build(Path::new(PROGRAM), &config).unwrap();
         let tools = stage.deployment().folder().join("tools");
         fs::create_dir(&tools).unwrap();
@@ -206,7 +209,8 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(
             &ward,
             &format!(
-                "ip route add {PROXY_V4} via {gateway} dev wan0; sysctl -qw net.ipv4.conf.wan1.rp_filter=1"
+                "ip route add {PROXY_V4} via {gateway} dev wan0\n\
+                 sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.wan1.rp_filter=1"
             ),
         );
         let found = client(&ward, WITHOUT_NFT);
@@ -431,13 +435,27 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         ward.stage.deployment().proxy_config()["peer"][0]["public_key"] =
             "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=".into();
         ward.stage.start_proxy().unwrap();
+        let (deployment, topology) = ward.stage.split();
+        deployment.start_client(topology, 0).unwrap();
         let file = ward.file("client0.toml");
-        std::thread::sleep(Duration::from_secs(8));
+        let connecting = |ward: &Ward| {
+            let status = ward.stage.client_status().unwrap_or_default();
+            status.tunnel()["state"] == "connecting"
+        };
+        let begun = Instant::now();
+        while !connecting(&ward) {
+            assert!(begun.elapsed() < SOON, "{:?}", ward.stage.client_status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let found = ward.examine(ward.stage.topology().client(), &file, "");
         let fault = found.iter().find(|(id, _)| id == "tunnel.unknown-key");
         let (_, fault) = fault.unwrap_or_else(|| unreachable!("{found:#?}"));
         assert!(fault.at_proxy && fault.commands[1] == "sudo ropewalk peer add NAME", "{fault:?}");
+        // As `peer add` and `join` would make it known.
         *ward.stage.deployment().proxy_config() = other;
         ward.stage.start_proxy().unwrap();
+        ward.stage.deployment().wait_up(0, 2).unwrap();
+        let found = ward.examine(ward.stage.topology().client(), &file, "");
+        assert!(Ward::faults(&found).is_empty(), "{found:#?}");
     });
 }

@@ -42,13 +42,13 @@ fn one(page: &mut Page, finding: &Finding) {
     };
     // Wrapped by itself: the columns before it must not be.
     let mut wrapped = Page::default();
-    wrapped.line(INDENT - 2, &finding.found);
-    let found = wrapped.0.trim_start().replace('\n', "\n  ");
+    wrapped.line(INDENT, &finding.found);
+    let found = wrapped.0.trim();
     let head = format!("  {level:<5} {:<13}", super::clean(&finding.subject));
     if head.chars().count() < INDENT {
-        page.0.push_str(&format!("{head:<INDENT$}{}\n", found.trim_end()));
+        page.0.push_str(&format!("{head:<INDENT$}{}\n", found));
     } else {
-        page.0.push_str(&format!("{head}\n{}{}\n", " ".repeat(INDENT), found.trim_end()));
+        page.0.push_str(&format!("{head}\n{}{}\n", " ".repeat(INDENT), found));
     }
     if finding.commands.is_empty() {
         return;
@@ -60,7 +60,7 @@ fn one(page: &mut Page, finding: &Finding) {
     }
     for command in &finding.commands {
         // Never wrapped, to be taken as a whole.
-        page.0.push_str(&format!("{}{}\n", " ".repeat(INDENT + 2), super::clean(command)));
+        page.0.push_str(&format!("{}{}\n", " ".repeat(INDENT + 4), super::clean(command)));
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
         let expected = format!(
             "client: /etc/ropewalk/client.toml\n  ok    config        fine\n  FAIL  wan1          \
              a rule in the chain inet block out drops datagrams to UDP\n{0}  51900, and that is a long sentence\n\
-             {0}at once:\n{0}  {command}\n  note  a-long-name-of-a-peer wan0\n{0}seen\u{fffd}[2J at 198.51.100.2\n\n\
+             {0}at once:\n{0}    {command}\n  note  a-long-name-of-a-peer wan0\n{0}seen\u{fffd}[2J at 198.51.100.2\n\n\
              1 fail, 1 note, 1 ok\n",
             " ".repeat(INDENT)
         );

@@ -269,6 +269,7 @@ impl<'a> Scene<'a> {
         let facts = reach::Facts {
             links,
             elsewhere,
+            is_known: !self.proxy.is_empty(),
             key: key.to_string(),
             file: &self.patient.file,
             exclude: self.exclude(),

@@ -32,6 +32,8 @@ pub(super) struct Facts<'a> {
     pub(super) links: Vec<Tried>,
     /// Where no link has an answer: addresses of the proxy with the usual ports, and whether it is there.
     pub(super) elsewhere: Vec<(SocketAddr, Reply)>,
+    /// Whether the proxy has an address at all, as far as is known.
+    pub(super) is_known: bool,
     /// The proxy's key as the config has it.
     pub(super) key: String,
     /// The config.
@@ -71,6 +73,14 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
         return None;
     }
     let addresses = addresses(&tried.asked);
+    if tried.asked.is_empty() && !tried.is_deaf {
+        let found = "the proxy has no address of the family (IPv4, IPv6) that this link has";
+        let command = format!("ip -brief address show dev {}", tried.interface);
+        return facts.is_known.then(|| {
+            Finding::fail("reach.family", link, found, command)
+                .advise("add an address of the proxy in that family to `address`, or ask the network for the other family; see what the link has:")
+        });
+    }
     if tried.is_deaf {
         let found = "not tried: until the client runs, strict filtering drops all answers here";
         return Some(Finding::note("reach.deaf", link, found));
@@ -249,6 +259,7 @@ mod tests {
         Facts {
             links,
             elsewhere: Vec::new(),
+            is_known: true,
             key: "KEY".into(),
             file: Path::new("/c.toml"),
             exclude: Exclude::Add,
@@ -274,6 +285,7 @@ mod tests {
             (link("wan1", &[(51900, Reply::Silence)], Some(page)), "portal"),
             (link("wan1", &[(51900, Reply::Forbidden)], None), "reach.forbidden"),
             (link("wan1", &[(51900, Reply::NoWay)], None), "reach.no-way"),
+            (link("wan1", &[], None), "reach.family"),
             (link("wan1", &[(51900, Reply::Failed("x".into()))], None), "reach.failed"),
             (
                 Tried { is_deaf: true, ..link("wan1", &[(51900, Reply::Silence)], None) },
@@ -311,6 +323,8 @@ mod tests {
         let finding = judge(&Facts { elsewhere, ..facts(vec![refused]) }).remove(0);
         assert_eq!(finding.id, "reach.port");
         assert_eq!(finding.commands, ["sudo sed -i 's|:51999|:51900|' /c.toml"]);
+        let unknown = Facts { is_known: false, ..facts(vec![link("wan0", &[], None)]) };
+        assert!(judge(&unknown).is_empty(), "that is told of its name");
         let filtered = Tried { is_filtered: true, ..silent(None) };
         assert!(judge(&facts(vec![filtered])).is_empty(), "the firewall's rule is told");
     }
