@@ -4,4 +4,5 @@ pub mod config;
 pub mod datagram;
 pub mod handshake;
 mod input;
+pub mod invitation;
 pub mod operations;
