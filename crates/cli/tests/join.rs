@@ -167,6 +167,9 @@ fn an_invitation_lets_one_machine_in_and_the_owner_can_take_it_back() {
         client
             .wait_until("the word", SOON, || one.reason().contains("another machine connected"))
             .unwrap();
+        assert!(second.log().contains("another machine has the same key"), "{}", second.log());
+        let told = "session is over: another machine connected with the same key";
+        assert!(client.log().contains(told), "{}", client.log());
         assert!(
             proxy.log().contains("replaced by a newer session of the same key"),
             "{}",
