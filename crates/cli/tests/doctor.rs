@@ -53,13 +53,14 @@ impl Ward {
         let mut stage = Stage::build(Path::new(PROGRAM), &config).unwrap();
         let tools = stage.deployment().folder().join("tools");
         fs::create_dir(&tools).unwrap();
-        // Everybody here is root already; and `ropewalk` is the program under test, with this folder's config.
+        // Everybody here is root already; and `ropewalk` is the program under test.
         let script = |name: &str, text: &str| {
             use std::os::unix::fs::PermissionsExt as _;
             fs::write(tools.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
             fs::set_permissions(tools.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         };
         script("sudo", "exec \"$@\"");
+        script("ropewalk", &format!("exec {PROGRAM} \"$@\""));
         Self { stage, tools }
     }
 
@@ -321,7 +322,20 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let left = ward.stage.topology().client().tool("ip", &["rule"]).unwrap();
         assert!(!left.contains("proto 114"), "{left}");
 
-        // 13. Two links by one router.
+        // 13. A kill switch without its client.
+        // The proxy forgets the killed one's session: it would warn of another machine with its key.
+        ward.stage.start_proxy().unwrap();
+        ward.stage.deployment().client_config(0).insert("kill_switch".into(), true.into());
+        let (deployment, topology) = ward.stage.split();
+        deployment.start_client(topology, 0).unwrap();
+        deployment.wait_up(0, 2).unwrap();
+        mended(&ward, "the start with a kill switch");
+        ward.stage.deployment().client(0).unwrap().kill();
+        let fault = only(client(&ward, ""), "leftovers.lock", &[]);
+        sh(&ward, &fault.commands[1]);
+        mended(&ward, "the end of the kill switch");
+
+        // 14. Two links by one router.
         let address = gateway_v4(0, 0).octets();
         let twin = format!("{}.{}.{}.77/24", address[0], address[1], address[2]);
         sh(
@@ -341,7 +355,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         mended(&ward, "leaving one out");
         sh(&ward, "ip link del twin0");
 
-        // 14. Another tunnel that wants everything.
+        // 15. Another tunnel that wants everything.
         sh(
             &ward,
             "ip tuntap add dev vpn9 mode tun; ip link set vpn9 up; ip route add default dev vpn9 metric 50",
@@ -351,7 +365,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(&ward, &fault.commands[0]);
         mended(&ward, "the other tunnel");
 
-        // 15. Large packets that vanish without a word.
+        // 16. Large packets that vanish without a word.
         let router = ward.stage.topology_mut().router_mut(1);
         router.set_mtu(1400).unwrap();
         router.set_icmp_errors(false).unwrap();

@@ -5,6 +5,7 @@
 //! knows its public key ([`inquiry`](ropewalk_proto::crypto::handshake::inquiry)), a few times a second at most. All
 //! functions wait for their answer; each takes a few seconds at most.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use anyhow::Context as _;
 use ropewalk_control::api::Role;
 use ropewalk_control::keys::PublicKey;
 use ropewalk_daemon::{core, mark, service};
-use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Gateway, Interface, Netlink};
+use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Gateway, Interface, Netlink, Route, Target};
 use ropewalk_link_io::nft::{NftError, Table};
 use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
 use ropewalk_proto::units::SessionIndex;
@@ -25,6 +26,7 @@ use crate::config::Config;
 use crate::host::Candidate;
 use crate::interfaces;
 use crate::links::choice;
+use crate::routes::{MAX_LINKS, Numbers};
 
 /// How long an answer may take, and how often is asked: a satellite's round trip is 0.6 s.
 const PATIENCE: Duration = Duration::from_millis(800);
@@ -48,6 +50,9 @@ pub struct Survey {
     pub gateways: Vec<Gateway>,
     /// The candidates for links.
     pub candidates: Vec<Candidate>,
+    /// The mark of a client's datagrams on each interface (by its number), where a client has set its routes: with it they
+    /// pass its rules, and its kill switch.
+    pub marks: BTreeMap<u32, u32>,
 }
 
 /// Looks at the host's network; without a config no candidates are found.
@@ -64,8 +69,24 @@ pub fn survey(config: Option<&Config>) -> anyhow::Result<Survey> {
             let choice = choice(&config.links);
             interfaces::candidates(&choice, config.tun.name.as_str(), &interfaces, &gateways)
         });
-        Ok(Survey { interfaces, gateways, candidates })
+        let marks = marks(&netlink.routes_of(CLIENT_PROTOCOL).await?);
+        Ok(Survey { interfaces, gateways, candidates, marks })
     })
+}
+
+/// Each link has a table of its own, with a default route by its interface; table and mark have the same number.
+fn marks(routes: &[Route]) -> BTreeMap<u32, u32> {
+    let numbers = Numbers::default();
+    let mark = |route: &Route| {
+        let slot = u16::try_from(route.table.checked_sub(numbers.table_of(0))?).ok()?;
+        match route.target {
+            Target::Interface { index, .. } if slot < MAX_LINKS => {
+                Some((index, numbers.mark_of(slot)))
+            }
+            _ => None,
+        }
+    };
+    routes.iter().filter_map(mark).collect()
 }
 
 /// Rules and routes that a client (114) or proxy (115) has made in this network namespace: how many of each.
@@ -105,6 +126,8 @@ pub struct Way {
     pub interface: String,
     /// Its address.
     pub source: IpAddr,
+    /// The mark that a running client gives its datagrams there.
+    pub mark: Option<u32>,
     /// The proxy's, of the same family.
     pub remote: SocketAddr,
 }
@@ -246,6 +269,10 @@ fn indices(tries: u32) -> impl Iterator<Item = SessionIndex> {
 fn open(way: &Way) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(way.remote), Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind_device(Some(way.interface.as_bytes()))?;
+    if let Some(mark) = way.mark {
+        // Without the right it is asked without it: the rules by address lead there, too.
+        let _ = socket.set_mark(mark);
+    }
     socket.bind(&SocketAddr::new(way.source, 0).into())?;
     match way.remote {
         SocketAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE)?,
@@ -332,12 +359,27 @@ mod tests {
     }
 
     #[test]
+    fn the_mark_of_a_link_is_that_of_its_table() {
+        let route = |table, index| Route {
+            destination: "0.0.0.0/0".parse().unwrap(),
+            table,
+            metric: 0,
+            target: Target::Interface { index, gateway: None, onlink: false },
+            protocol: CLIENT_PROTOCOL,
+            mtu: None,
+        };
+        let found = marks(&[route(7700, 9), route(7701, 3), route(7703, 4), route(7800, 5)]);
+        assert_eq!(found, BTreeMap::from([(3, 0x5257_0001), (4, 0x5257_0003)]));
+    }
+
+    #[test]
     fn a_port_where_nothing_listens_refuses_and_one_that_does_not_know_the_question_is_silent() {
         let key = ropewalk_control::keys::PrivateKey::generate().unwrap().public_key();
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let way = |remote| Way {
             interface: "lo".to_owned(),
             source: "127.0.0.1".parse().unwrap(),
+            mark: None,
             remote,
         };
         let at = silent.local_addr().unwrap();

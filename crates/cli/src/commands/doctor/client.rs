@@ -6,6 +6,7 @@ use std::thread;
 
 use ropewalk_client::Config;
 use ropewalk_client::host::{Candidate, Ways};
+use ropewalk_client::names::record_in;
 use ropewalk_client::probe::{self, Reply, Survey, Way, Web};
 use ropewalk_control::CLIENT_SOCKET;
 use ropewalk_control::api::{LinkState, LinkStatus, Role};
@@ -48,7 +49,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let tun = patient.config.as_ref().map_or("ropewalk0", |config| config.tun.name.as_str());
     let Some(config) = &patient.config else {
         let mut findings = patient.examine(privilege::CLIENT, false);
-        findings.extend(patient.leftovers(tun, &kinds(&survey.interfaces)));
+        findings.extend(patient.leftovers(tun, &kinds(&survey.interfaces), None));
         return findings;
     };
     let named = name::look(&config.proxy.addresses);
@@ -61,9 +62,17 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let reached = reached.into_iter().any(|(_, reply)| matches!(reply, Reply::Answer(_)));
 
     let mut findings = patient.examine(privilege::CLIENT, reached);
-    findings.extend(patient.leftovers(tun, &kinds(&survey.interfaces)));
+    let record = record_in(&config.state_dir);
+    findings.extend(patient.leftovers(tun, &kinds(&survey.interfaces), Some(&record)));
     findings.extend(vpn::judge(&survey.interfaces, &survey.gateways, tun));
-    findings.extend(forwarding::judge(&forwarding::look(Role::Client, patient.runs(), false, &[])));
+    let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
+    let ipv6 = scene.has_inner_ipv6();
+    findings.extend(forwarding::judge(&forwarding::look(
+        Role::Client,
+        patient.runs(),
+        ipv6,
+        &shared,
+    )));
     findings.extend(name::judge(&named, file));
     findings.extend(links::judge(&survey.candidates));
     findings.extend(gateways::judge(&scene.routers(&seats), file, scene.exclude()));
@@ -125,6 +134,12 @@ impl<'a> Scene<'a> {
         tunnel.map_or(&[], |tunnel| &tunnel.links)
     }
 
+    /// Whether the proxy has given an inner IPv6 address.
+    fn has_inner_ipv6(&self) -> bool {
+        let tunnel = self.patient.daemon.status().and_then(|report| report.tunnels.first());
+        tunnel.is_some_and(|tunnel| tunnel.inner_v6.is_some())
+    }
+
     fn seats(&self) -> Vec<Seat<'a>> {
         let enabled = |candidate: &&Candidate| {
             self.config.links.of(&candidate.name).is_none_or(|link| link.enabled)
@@ -155,7 +170,8 @@ impl<'a> Scene<'a> {
     fn ways(&self, seat: &Seat<'_>, remotes: &[SocketAddr]) -> Vec<Way> {
         let ways = remotes.iter().filter_map(|remote| {
             let source = seat.ways.to(remote.ip())?.source;
-            Some(Way { interface: seat.interface.to_owned(), source, remote: *remote })
+            let mark = self.survey.marks.get(&seat.ways.index).copied();
+            Some(Way { interface: seat.interface.to_owned(), source, mark, remote: *remote })
         });
         ways.take(MOST_ADDRESSES).collect()
     }

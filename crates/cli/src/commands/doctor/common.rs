@@ -105,26 +105,34 @@ impl<C: ConfigFile> Patient<C> {
         clock::judge(&clock::look(&files))
     }
 
-    /// What no running daemon accounts for; `tun` is the name of its TUN.
-    pub(super) fn leftovers(&self, tun: &str, interfaces: &[(String, String)]) -> Vec<Finding> {
+    /// What no running daemon accounts for; `tun` is the name of its TUN, `record` where a client keeps what it must put
+    /// back into `/etc/resolv.conf`.
+    pub(super) fn leftovers(
+        &self,
+        tun: &str,
+        interfaces: &[(String, String)],
+        record: Option<&Path>,
+    ) -> Vec<Finding> {
         let protocol = match self.role {
             Role::Client => CLIENT_PROTOCOL,
             Role::Proxy => PROXY_PROTOCOL,
         };
         let (rules, routes) = probe::own_routing(protocol).unwrap_or_default();
-        let table = match &self.nft {
-            Nft::Rules(rules) => rules.has_table(&format!("ropewalk_{}", self.role)),
+        let has_table = |name: &str| match &self.nft {
+            Nft::Rules(rules) => rules.has_table(name),
             _ => false,
         };
         let facts = leftovers::Facts {
             runs: self.runs(),
             rules,
             routes,
-            table,
+            table: has_table(&format!("ropewalk_{}", self.role)),
+            lock: has_table("ropewalk_lock"),
+            names: record.is_some_and(Path::exists),
             tun: interfaces.iter().find(|(name, _)| name == tun).cloned(),
             locked: probe::is_running(self.role),
         };
-        leftovers::judge(self.role, &facts)
+        leftovers::judge(self.role, &self.file, &facts)
     }
 }
 

@@ -21,35 +21,40 @@ pub(super) struct Setting {
 pub(super) struct Facts {
     pub(super) role: Role,
     pub(super) settings: Vec<Setting>,
+    /// Interfaces whose hosts a client shares its tunnel with.
+    pub(super) shares: bool,
     /// Whether a daemon runs, which has switched on what it needs.
     pub(super) runs: bool,
     /// Whether `/proc/sys` can be written at all.
     pub(super) writable: bool,
 }
 
-/// Reads the switch of each family, and those of the interfaces that packets of clients come in by.
+/// Reads the switch of each family, and those of the interfaces by which packets come in that are to be forwarded: a proxy's
+/// uplinks, or what a client shares its tunnel with.
 pub(super) fn look(role: Role, runs: bool, ipv6: bool, interfaces: &[String]) -> Facts {
     let read = |key: String, needed| {
         let value = sysctl::read_number(&key.replace('.', "/")).ok().flatten();
         Setting { key, value, needed }
     };
+    let shares = role == Role::Client && !interfaces.is_empty();
+    let forwards = role == Role::Proxy || shares;
     let mut settings = vec![
-        read("net.ipv4.ip_forward".to_owned(), role == Role::Proxy),
-        read("net.ipv6.conf.all.forwarding".to_owned(), role == Role::Proxy && ipv6),
+        read("net.ipv4.ip_forward".to_owned(), forwards),
+        read("net.ipv6.conf.all.forwarding".to_owned(), forwards && ipv6),
     ];
     // A name with a dot is written otherwise; such an interface is rare, and left out.
-    for name in interfaces.iter().filter(|name| role == Role::Proxy && !name.contains('.')) {
+    for name in interfaces.iter().filter(|name| !name.contains('.')) {
         settings.push(read(format!("net.ipv4.conf.{name}.forwarding"), runs));
     }
     let writable =
         nix::unistd::access("/proc/sys/net/ipv4/ip_forward", nix::unistd::AccessFlags::W_OK);
-    Facts { role, settings, runs, writable: writable != Err(nix::errno::Errno::EROFS) }
+    Facts { role, settings, shares, runs, writable: writable != Err(nix::errno::Errno::EROFS) }
 }
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let subject = "forwarding";
     let is_on = |key: &str| facts.settings.iter().any(|one| one.key == key && one.value == Some(1));
-    if facts.role == Role::Client {
+    if facts.role == Role::Client && !facts.shares {
         let found = match (is_on("net.ipv4.ip_forward"), is_on("net.ipv6.conf.all.forwarding")) {
             (false, false) => {
                 return vec![Finding::ok(
@@ -68,6 +73,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         };
         return vec![Finding::note("forwarding.shares", subject, found)];
     }
+    let whose = if facts.shares { "those who share the tunnel" } else { "clients" };
     let off = |one: &&Setting| one.needed && one.value.is_some_and(|value| value == 0);
     let faults: Vec<Finding> = facts
         .settings
@@ -75,10 +81,10 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         .filter(off)
         .filter(|_| facts.runs || !facts.writable)
         .map(|one| {
-            let found = format!("{} is 0: packets of clients are dropped", one.key);
+            let found = format!("{} is 0: packets of {whose} are dropped", one.key);
             let command = format!("sudo sysctl -w {}=1", one.key);
             let advice = if facts.writable {
-                "the proxy had switched it on; something else switches it off:"
+                "the daemon had switched it on; something else switches it off:"
             } else {
                 "/proc/sys is read-only here: set it on the host of this container:"
             };
@@ -89,7 +95,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         return faults;
     }
     let found = match facts.settings.iter().any(|one| off(&one)) {
-        true => "off; the proxy switches it on at its start, and off at its end",
+        true => "off; the daemon switches it on at its start, and off at its end",
         false => "on",
     };
     vec![Finding::ok("forwarding", subject, found)]
@@ -108,6 +114,7 @@ mod tests {
                 setting("net.ipv4.ip_forward", v4),
                 Setting { key: "net.ipv6.conf.all.forwarding".into(), value: None, needed: true },
             ],
+            shares: false,
             runs,
             writable,
         }
@@ -130,6 +137,9 @@ mod tests {
                 "{role} {v4} {runs} {writable}"
             );
         }
+        let shares = |runs| Facts { shares: true, ..facts(Role::Client, 0, runs, true) };
+        assert_eq!(judge(&shares(true))[0].id, "forwarding.off");
+        assert_eq!(judge(&shares(false))[0].id, "forwarding");
         let finding = &judge(&facts(Role::Proxy, 0, true, true))[0];
         assert_eq!(finding.commands, ["sudo sysctl -w net.ipv4.ip_forward=1"]);
     }

@@ -1,5 +1,8 @@
 //! Whether a crashed daemon has left something behind, and whether something stands where a daemon wants to.
 
+use std::path::Path;
+
+use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_control::api::Role;
 
 use super::finding::Finding;
@@ -14,13 +17,17 @@ pub(super) struct Facts {
     pub(super) routes: usize,
     /// The firewall table of this role is there, and does something.
     pub(super) table: bool,
+    /// A client's kill switch stands.
+    pub(super) lock: bool,
+    /// What stood in `/etc/resolv.conf` before a client changed it is still kept.
+    pub(super) names: bool,
     /// An interface with the TUN's name is there: what kind it is.
     pub(super) tun: Option<(String, String)>,
     /// A daemon of this role holds its lock, without answering.
     pub(super) locked: bool,
 }
 
-pub(super) fn judge(role: Role, facts: &Facts) -> Vec<Finding> {
+pub(super) fn judge(role: Role, file: &Path, facts: &Facts) -> Vec<Finding> {
     let subject = "leftovers";
     if facts.runs {
         return Vec::new();
@@ -57,16 +64,26 @@ pub(super) fn judge(role: Role, facts: &Facts) -> Vec<Finding> {
             subject,
             "a stopped proxy's guard is there, as it should; `sudo ropewalk proxy --purge` takes it away",
         )),
-        Role::Client if facts.rules + facts.routes > 0 || facts.table => {
-            let table = if facts.table { ", and its firewall table" } else { "" };
+        Role::Client if facts.lock => findings.push(
+            Finding::fail(
+                "leftovers.lock",
+                subject,
+                "the kill switch of a client that is gone stands: nothing leaves this machine",
+                "sudo systemctl start ropewalk-client",
+            )
+            .or(purge(file))
+            .advise("start the client again, or take it away:"),
+        ),
+        Role::Client if facts.rules + facts.routes > 0 || facts.table || facts.names => {
+            let table = if facts.table { ", its firewall table" } else { "" };
+            let names = if facts.names { ", other name servers" } else { "" };
+            let found = format!(
+                "a client that ended early left {} rules, {} routes{table}{names}",
+                facts.rules, facts.routes
+            );
             findings.push(
-                Finding::warn(
-                    "leftovers.crash",
-                    subject,
-                    format!("a client that ended early left {} rules and {} routes{table}", facts.rules, facts.routes),
-                    clean(facts.table),
-                )
-                .advise("the client's next start takes them away; without one:"),
+                Finding::warn("leftovers.crash", subject, found, purge(file))
+                    .advise("the client's next start takes them away; without one:"),
             );
         }
         _ => {}
@@ -81,13 +98,12 @@ pub(super) fn judge(role: Role, facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// What docs/OPERATIONS.md gives under "After a crash".
-fn clean(table: bool) -> String {
-    let table = if table { "; nft delete table inet ropewalk_client" } else { "" };
-    format!(
-        "sudo sh -c 'for f in -4 -6; do while ip $f rule del protocol 114 2>/dev/null; do :; done; \
-         ip $f route flush table all proto 114; done{table}'"
-    )
+/// What takes everything away that a client left.
+fn purge(file: &Path) -> String {
+    match file == Path::new(CLIENT_CONFIG) {
+        true => "sudo ropewalk client --purge".to_owned(),
+        false => format!("sudo ropewalk client --purge --config {}", file.display()),
+    }
 }
 
 #[cfg(test)]
@@ -104,14 +120,21 @@ mod tests {
             (Role::Client, left.clone(), vec!["leftovers.crash"]),
             (Role::Proxy, left.clone(), vec!["leftovers.guard"]),
             (Role::Client, tun.clone(), vec!["leftovers.tun"]),
+            (Role::Client, Facts { lock: true, ..left.clone() }, vec!["leftovers.lock"]),
+            (Role::Client, Facts { names: true, ..Facts::default() }, vec!["leftovers.crash"]),
             (Role::Client, Facts { locked: true, ..left.clone() }, vec!["leftovers.mute"]),
         ];
         for (role, facts, ids) in table {
-            let found: Vec<_> = judge(role, &facts).into_iter().map(|one| one.id).collect();
+            let found: Vec<_> = judge(role, Path::new(CLIENT_CONFIG), &facts)
+                .into_iter()
+                .map(|one| one.id)
+                .collect();
             assert_eq!(found, ids, "{facts:?}");
         }
-        let command = &judge(Role::Client, &left)[0].commands[0];
-        assert!(command.contains("nft delete table inet ropewalk_client"), "{command}");
-        assert_eq!(judge(Role::Client, &tun)[0].commands, ["sudo ip link delete ropewalk0"]);
+        let crash = |file| judge(Role::Client, Path::new(file), &left).remove(0).commands;
+        assert_eq!(crash(CLIENT_CONFIG), ["sudo ropewalk client --purge"]);
+        assert_eq!(crash("/w.toml"), ["sudo ropewalk client --purge --config /w.toml"]);
+        let tun = judge(Role::Client, Path::new(CLIENT_CONFIG), &tun).remove(0);
+        assert_eq!(tun.commands, ["sudo ip link delete ropewalk0"]);
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
             Kind::Physical => None,
         })
         .collect();
-    findings.extend(patient.leftovers(tun, &tuns));
+    findings.extend(patient.leftovers(tun, &tuns, None));
     let uplinks = uplinks(config, &survey);
     findings.extend(port::judge(&port::Facts {
         ports: if runs {
