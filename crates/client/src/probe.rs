@@ -227,11 +227,8 @@ fn inquire(way: &Way, proxy: &PublicKey, len: usize, tries: u32) -> Reply {
                 return reply;
             }
         }
-        loop {
-            let Some(left) = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
-            else {
-                break;
-            };
+        while let Some(left) = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
+        {
             let mut buffer = [0; 2048];
             let received =
                 socket.set_read_timeout(Some(left)).and_then(|()| socket.recv(&mut buffer));

@@ -46,9 +46,9 @@ fn one(page: &mut Page, finding: &Finding) {
     let found = wrapped.0.trim();
     let head = format!("  {level:<5} {:<13}", super::clean(&finding.subject));
     if head.chars().count() < INDENT {
-        page.0.push_str(&format!("{head:<INDENT$}{}\n", found));
+        page.0.push_str(&format!("{head:<INDENT$}{found}\n"));
     } else {
-        page.0.push_str(&format!("{head}\n{}{}\n", " ".repeat(INDENT), found));
+        page.0.push_str(&format!("{head}\n{}{found}\n", " ".repeat(INDENT)));
     }
     if finding.commands.is_empty() {
         return;

@@ -112,7 +112,8 @@ fn filters(survey: &Survey, tun: &str) -> Vec<rp_filter::Interface> {
                 && matches!(address.net, ipnet::IpNet::V4(v4) if !v4.addr().is_private())
         });
         let ways: Vec<_> = survey.gateways.iter().filter(|way| way.index == one.index).collect();
-        if one.loopback || one.name == tun || !one.up || !(public || !ways.is_empty()) {
+        let leads_out = public || !ways.is_empty();
+        if one.loopback || one.name == tun || !one.up || !leads_out {
             return None;
         }
         let (filter, by_mark) = rp_filter::settings(&one.name);

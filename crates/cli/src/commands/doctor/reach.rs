@@ -42,7 +42,7 @@ pub(super) struct Facts<'a> {
 }
 
 pub(super) fn judge(facts: &Facts<'_>) -> Vec<Finding> {
-    let any = facts.links.iter().any(|link| link.answers());
+    let any = facts.links.iter().any(Tried::answers);
     let mut findings: Vec<Finding> =
         facts.links.iter().filter_map(|link| of_link(facts, link, any)).collect();
     let elsewhere = |one: &Finding| one.id == "reach.silent" || one.id == "reach.refused";

@@ -450,8 +450,8 @@ mod tests {
         let accept = |matched: String| format!("{matched}, {{\"accept\": null}}");
         let first = Some(Some(10));
         let policy = Some(None);
-        let table: [(&str, Vec<String>, Option<Option<u64>>); 17] = [
-            ("accept", vec![], None),
+        let table = [
+            ("accept", Vec::<String>::new(), None),
             ("drop", vec![], policy),
             ("accept", vec![drop(matching(DPORT, "==", "51900"))], first),
             ("accept", vec![drop(matching(DPORT, "==", "443"))], None),
