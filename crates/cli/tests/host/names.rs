@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ropewalk_netlab::address::{PROXY_V4, SERVER_V4};
-use ropewalk_netlab::deployment::Deployment;
+use ropewalk_netlab::address::{PROXY_V4, SERVER_V4, public_v4};
+use ropewalk_netlab::deployment::{Deployment, PROXY_PORT};
 use ropewalk_netlab::dns::NameServer;
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::process::Process;
@@ -203,6 +203,77 @@ fn where_names_are_looked_up_by_systemd_resolved_it_is_told_and_no_file_is_touch
                 assert_eq!(machine.resolv_conf(), STUB);
                 std::fs::remove_file(tools.join("said")).unwrap();
             }
+        },
+    );
+}
+
+/// The proxy's name, which the user's own name server knows, and that on the proxy's inner address does not.
+const PROXY_NAME: &str = "proxy.lab.test";
+
+#[test]
+fn the_proxy_is_looked_up_at_the_users_own_servers_past_tunnel_and_kill_switch() {
+    lab_test(
+        "names::the_proxy_is_looked_up_at_the_users_own_servers_past_tunnel_and_kill_switch",
+        || {
+            let topology =
+                Topology::build(&TopologyConfig::new(vec![WanConfig::default(); 2])).unwrap();
+            let own = topology
+                .server()
+                .run(|| {
+                    let socket = UdpSocket::bind((SERVER_V4, 53)).unwrap();
+                    NameServer::serve(socket, PROXY_NAME, vec![PROXY_V4.into()])
+                })
+                .unwrap()
+                .unwrap();
+            let program = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+            let mut deployment = Deployment::prepare(&topology, program).unwrap();
+            let inside = "10.77.0.1";
+            deployment.proxy_config().insert("dns".into(), inside.into());
+            deployment.start_proxy(&topology).unwrap();
+            let of_the_tunnel = topology
+                .proxy()
+                .run(|| {
+                    let socket = UdpSocket::bind((inside, 53)).unwrap();
+                    NameServer::serve(socket, NAME, vec![ADDRESS.into()])
+                })
+                .unwrap()
+                .unwrap();
+            let machine = Machine::new(deployment.folder(), false);
+            let before = format!("nameserver {SERVER_V4}\n");
+            std::fs::write(machine.etc.join("resolv.conf"), &before).unwrap();
+            let config = deployment.client_config(0);
+            config.insert("kill_switch".into(), true.into());
+            config["proxy"]["address"] = format!("{PROXY_NAME}:{PROXY_PORT}").into();
+
+            let mut client = machine.start(&mut deployment, &topology);
+            let is_set = || machine.resolv_conf().contains(&format!("nameserver {inside}\n"));
+            client.wait_until("the tunnel's name server", PATIENCE, is_set).unwrap();
+            let ask = [&machine.through()[1..], &["getent", "ahostsv4", NAME]].concat();
+            let answer = topology.client().tool("unshare", &ask).unwrap();
+            assert!(answer.contains("192.0.2.99"), "{answer}");
+            assert!(
+                of_the_tunnel
+                    .asked()
+                    .iter()
+                    .all(|asked| asked.from.ip().to_string() == "10.77.0.2")
+            );
+            let first = own.asked().len();
+
+            // Silent for 10 s: the tunnel's own server cannot be asked where the proxy is.
+            deployment.stop_proxy().unwrap();
+            let is_asked = || own.asked().len() > first;
+            client.wait_until("another look-up", PATIENCE, is_asked).unwrap();
+            let outside = [0, 1].map(|wan| IpAddr::from(public_v4(wan, 0)));
+            for asked in own.asked() {
+                assert!(outside.contains(&asked.from.ip()), "{asked:?}");
+            }
+            client.wait_until("the tunnel's name server again", PATIENCE, is_set).unwrap();
+            deployment.start_proxy(&topology).unwrap();
+            let is_up =
+                || deployment.client_status(0).is_ok_and(|s| s["tunnels"][0]["state"] == "up");
+            client.wait_until("the tunnel again", PATIENCE, is_up).unwrap();
+            client.stop(PATIENCE).unwrap();
+            assert_eq!(machine.resolv_conf(), before);
         },
     );
 }
