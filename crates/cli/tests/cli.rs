@@ -235,6 +235,37 @@ fn a_config_is_checked_and_explained() {
 }
 
 #[test]
+fn what_a_config_does_to_its_machine_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    configs(folder.path());
+    let check = |name: &str, from: &str, to: &str| {
+        let file = folder.path().join(name);
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace(from, to)).unwrap();
+        let checked = run(&["check-config", file.to_str().unwrap()]);
+        assert_eq!(code(&checked), 0, "{}", stderr(&checked));
+        stdout(&checked)
+    };
+    let whole = check("client.toml", "kill_switch = false", "kill_switch = true");
+    assert!(
+        whole.contains("names       looked up at the servers that the proxy hands out"),
+        "{whole}"
+    );
+    assert!(
+        whole.contains("locked      nothing leaves") && !whole.contains("no way out"),
+        "{whole}"
+    );
+    let part = check("client.toml", "\"0.0.0.0/0\", \"::/0\"", "\"0.0.0.0/0\"");
+    assert!(part.contains("neither in `routes` nor in `exclude` has no way out"), "{part}");
+    let shared = check("client.toml", "share = []", "share = [\"ap0\", \"ap1\"]");
+    assert!(shared.contains("shared      with the hosts behind ap0, ap1"), "{shared}");
+    let servers = check("client.toml", "dns = \"proxy\"", "dns = [\"9.9.9.9\", \"2620:fe::fe\"]");
+    assert!(servers.contains("names       looked up at 9.9.9.9, 2620:fe::fe"), "{servers}");
+    let proxy = check("proxy.toml", "dns = []", "dns = \"9.9.9.9\"");
+    assert!(proxy.contains("names       looked up by clients at 9.9.9.9"), "{proxy}");
+}
+
+#[test]
 fn an_error_in_a_config_shows_the_line_and_the_nearest_name() {
     let folder = tempfile::tempdir().unwrap();
     configs(folder.path());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ropewalk_client::config::{Priority, Select};
+use ropewalk_client::config::{Dns, Priority, Select};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Mtu, Source, TunnelConfig};
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 
@@ -95,6 +95,7 @@ fn client(config: &ropewalk_client::Config) -> String {
         let exclude: Vec<String> = config.tun.exclude.iter().map(ToString::to_string).collect();
         lines.add("but not", &exclude.join(", "));
     }
+    lines.machine(config);
     lines.tunnel(&config.tunnel);
     lines.control(&config.control);
     lines.0
@@ -123,6 +124,9 @@ fn proxy(config: &ropewalk_proxy::Config) -> String {
     lines.add("IPv4 pool", &format!("{}, NAT", config.pools.v4()));
     lines.add("IPv6 pool", &v6);
     lines.add("uplinks", &uplinks);
+    if !config.dns.is_empty() {
+        lines.add("names", &format!("looked up by clients at {}", list(&config.dns)));
+    }
     if !config.no_nat.is_empty() {
         let no_nat: Vec<String> = config.no_nat.iter().map(ToString::to_string).collect();
         lines.add("no NAT", &no_nat.join(", "));
@@ -139,6 +143,10 @@ fn proxy(config: &ropewalk_proxy::Config) -> String {
     lines.0
 }
 
+fn list(of: &[impl ToString]) -> String {
+    of.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// A list of names and what they mean.
 #[derive(Default)]
 struct Lines(String);
@@ -147,6 +155,35 @@ impl Lines {
     fn add(&mut self, name: &str, meaning: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "  {name:<11} {meaning}");
+    }
+
+    /// What a client does to its machine beside routing.
+    fn machine(&mut self, config: &ropewalk_client::Config) {
+        let names = match &config.dns {
+            Dns::Proxy => "looked up at the servers that the proxy hands out".to_owned(),
+            Dns::Untouched => "looked up as without the tunnel".to_owned(),
+            Dns::Servers(servers) => format!("looked up at {}", list(servers)),
+        };
+        self.add("names", &names);
+        if !config.share.is_empty() {
+            self.add("shared", &format!("with the hosts behind {}", list(&config.share)));
+        }
+        if config.kill_switch {
+            self.add("locked", "nothing leaves outside the tunnel, after a crash neither");
+            let all = |v4| {
+                config
+                    .tun
+                    .routes
+                    .iter()
+                    .any(|net| net.prefix_len() == 0 && net.addr().is_ipv4() == v4)
+            };
+            if !(all(true) && all(false)) {
+                self.add(
+                    "note",
+                    "with kill_switch what is neither in `routes` nor in `exclude` has no way out",
+                );
+            }
+        }
     }
 
     fn control(&mut self, control: &ControlConfig) {
