@@ -5,8 +5,11 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests fail as the tests do")]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_netlab::address::{PROXY_V4, gateway_v4};
@@ -28,6 +31,12 @@ const WITHOUT_NFT: &str = "mount -t tmpfs tmpfs /usr/sbin; PATH=$PATH:/nowhere; 
 
 /// No device to make a TUN with. What follows runs in the same place.
 const WITHOUT_TUN: &str = "mount -t tmpfs tmpfs /dev/net; ";
+
+/// Lets no UDP through, and leads who asks for a page at a public address to this machine's port 8080.
+const PORTAL: &str = "table inet portal {
+    chain forward { type filter hook forward priority 0; meta l4proto udp drop; }
+    chain lead { type nat hook prerouting priority -100; iifname \"lan0\" tcp dport 80 redirect to :8080; }
+}";
 
 /// One finding, as the JSON document has it.
 #[derive(Debug)]
@@ -141,6 +150,16 @@ fn only(found: Vec<(String, Found)>, id: &str, beside: &[&str]) -> Found {
         faults.iter().filter(|one| **one != id && !beside.contains(*one)).collect();
     assert!(faults.contains(&id) && others.is_empty(), "wanted {id} alone: {found:#?}");
     found.into_iter().find(|(one, _)| one == id).unwrap().1
+}
+
+/// Every page is elsewhere.
+fn sign_in(pages: &TcpListener) {
+    for stream in pages.incoming() {
+        let Ok(mut stream) = stream else { return };
+        let _ = stream.read(&mut [0; 1024]);
+        let answer = b"HTTP/1.1 302 Found\r\nLocation: http://192.168.11.1/login\r\nContent-Length: 0\r\n\r\n";
+        let _ = stream.write_all(answer);
+    }
 }
 
 #[test]
@@ -263,7 +282,20 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         );
         ward.stage.topology().routers()[1].namespace().nft("delete table inet block").unwrap();
 
-        // 8. A wrong port.
+        // 8. A network that wants a sign-in: no UDP, and every page leads to its own.
+        let router = ward.stage.topology().routers()[1].namespace();
+        router.nft(PORTAL).unwrap();
+        let pages = router.run(|| TcpListener::bind("0.0.0.0:8080")).unwrap().unwrap();
+        thread::spawn(move || sign_in(&pages));
+        let fault = only(client(&ward, ""), "portal", &[]);
+        assert_eq!(
+            (fault.subject.as_str(), fault.commands[0].as_str()),
+            ("wan1", "xdg-open 'http://192.168.11.1/login'")
+        );
+        ward.stage.topology().routers()[1].namespace().nft("delete table inet portal").unwrap();
+        mended(&ward, "the sign-in");
+
+        // 9. A wrong port.
         ward.client(|config| {
             config["proxy"]["address"] = format!("{PROXY_V4}:51999").into();
         });
@@ -272,7 +304,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(&ward, &fault.commands[0]);
         mended(&ward, "the port");
 
-        // 9. Another proxy's key.
+        // 10. Another proxy's key.
         let other = ward.shell(
             ward.stage.topology().client(),
             &format!("{PROGRAM} keygen other.key; rm other.key"),
@@ -294,7 +326,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(&ward, &format!("sed -i 's|{other}|{key}|' {shown}"));
         mended(&ward, "the key");
 
-        // 10. A name that nobody knows.
+        // 11. A name that nobody knows.
         ward.client(|config| {
             config["proxy"]["address"] = "nowhere.invalid:51900".into();
         });
@@ -302,14 +334,14 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(&ward, &fault.commands[1].replace("ADDRESS", &PROXY_V4.to_string()));
         mended(&ward, "the name");
 
-        // 11. A clock that is behind the time at which the config was written.
+        // 12. A clock that is behind the time at which the config was written.
         sh(&ward, &format!("touch -d '+2 days' {shown}"));
         let fault = only(client(&ward, ""), "clock.behind", &[]);
         assert_eq!(fault.commands[0], "sudo timedatectl set-ntp true");
         sh(&ward, &fault.commands[1]);
         mended(&ward, "touch");
 
-        // 12. What a crash leaves.
+        // 13. What a crash leaves.
         let (deployment, topology) = ward.stage.split();
         deployment.start_client(topology, 0).unwrap();
         deployment.wait_up(0, 2).unwrap();
@@ -322,7 +354,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let left = ward.stage.topology().client().tool("ip", &["rule"]).unwrap();
         assert!(!left.contains("proto 114"), "{left}");
 
-        // 13. A kill switch without its client.
+        // 14. A kill switch without its client.
         // The proxy forgets the killed one's session: it would warn of another machine with its key.
         ward.stage.start_proxy().unwrap();
         ward.stage.deployment().client_config(0).insert("kill_switch".into(), true.into());
@@ -335,7 +367,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(&ward, &fault.commands[1]);
         mended(&ward, "the end of the kill switch");
 
-        // 14. Two links by one router.
+        // 15. Two links by one router.
         let address = gateway_v4(0, 0).octets();
         let twin = format!("{}.{}.{}.77/24", address[0], address[1], address[2]);
         sh(
@@ -355,7 +387,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         mended(&ward, "leaving one out");
         sh(&ward, "ip link del twin0");
 
-        // 15. Another tunnel that wants everything.
+        // 16. Another tunnel that wants everything.
         sh(
             &ward,
             "ip tuntap add dev vpn9 mode tun; ip link set vpn9 up; ip route add default dev vpn9 metric 50",
@@ -365,7 +397,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(&ward, &fault.commands[0]);
         mended(&ward, "the other tunnel");
 
-        // 16. Large packets that vanish without a word.
+        // 17. Large packets that vanish without a word.
         let router = ward.stage.topology_mut().router_mut(1);
         router.set_mtu(1400).unwrap();
         router.set_icmp_errors(false).unwrap();
@@ -459,7 +491,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         let begun = Instant::now();
         while !connecting(&ward) {
             assert!(begun.elapsed() < SOON, "{:?}", ward.stage.client_status());
-            std::thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50));
         }
         let found = ward.examine(ward.stage.topology().client(), &file, "");
         let fault = found.iter().find(|(id, _)| id == "tunnel.unknown-key");

@@ -12,7 +12,7 @@ use ropewalk_control::CLIENT_SOCKET;
 use ropewalk_control::api::{LinkState, LinkStatus, Role};
 use ropewalk_control::config::DEFAULT_PORT;
 use ropewalk_control::keys::PublicKey;
-use ropewalk_link_io::netlink::{Family, Interface, Kind, MAIN_TABLE};
+use ropewalk_link_io::netlink::{Family, MAIN_TABLE};
 
 use super::common::Patient;
 use super::edit::Exclude;
@@ -49,7 +49,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let tun = patient.config.as_ref().map_or("ropewalk0", |config| config.tun.name.as_str());
     let Some(config) = &patient.config else {
         let mut findings = patient.examine(privilege::CLIENT, false);
-        findings.extend(patient.leftovers(tun, &kinds(&survey.interfaces), None));
+        findings.extend(patient.leftovers(tun, &survey.interfaces, None));
         return findings;
     };
     let named = name::look(&config.proxy.addresses);
@@ -63,7 +63,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
 
     let mut findings = patient.examine(privilege::CLIENT, reached);
     let record = record_in(&config.state_dir);
-    findings.extend(patient.leftovers(tun, &kinds(&survey.interfaces), Some(&record)));
+    findings.extend(patient.leftovers(tun, &survey.interfaces, Some(&record)));
     findings.extend(vpn::judge(&survey.interfaces, &survey.gateways, tun));
     let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
     let ipv6 = scene.has_inner_ipv6();
@@ -74,7 +74,8 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
         &shared,
     )));
     findings.extend(name::judge(&named, file));
-    findings.extend(links::judge(&survey.candidates));
+    let enabled = survey.candidates.iter().filter(|candidate| is_enabled(config, candidate));
+    findings.extend(links::judge(&enabled.cloned().collect::<Vec<_>>()));
     findings.extend(gateways::judge(&scene.routers(&seats), file, scene.exclude()));
     findings.extend(rp_filter::judge_client(
         &scene.filters(&seats),
@@ -100,12 +101,9 @@ fn meaning(config: &Config) -> String {
     format!("a client of {}{pending}", proxy.join(", "))
 }
 
-fn kinds(interfaces: &[Interface]) -> Vec<(String, String)> {
-    let kind = |interface: &Interface| match &interface.kind {
-        Kind::Physical => "physical".to_owned(),
-        Kind::Virtual(kind) => kind.clone(),
-    };
-    interfaces.iter().map(|one| (one.name.clone(), kind(one))).collect()
+/// Whether the config lets this interface be a link.
+fn is_enabled(config: &Config, candidate: &Candidate) -> bool {
+    config.links.of(&candidate.name).is_none_or(|link| link.enabled)
 }
 
 /// A link with a way out.
@@ -141,11 +139,10 @@ impl<'a> Scene<'a> {
     }
 
     fn seats(&self) -> Vec<Seat<'a>> {
-        let enabled = |candidate: &&Candidate| {
-            self.config.links.of(&candidate.name).is_none_or(|link| link.enabled)
-        };
-        let usable = self.survey.candidates.iter().filter(enabled);
-        usable
+        self.survey
+            .candidates
+            .iter()
+            .filter(|candidate| is_enabled(self.config, candidate))
             .filter_map(|candidate| {
                 let interface = candidate.name.as_str();
                 let named =

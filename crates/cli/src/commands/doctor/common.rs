@@ -8,7 +8,7 @@ use ropewalk_control::api::{Request, Response, Role};
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::config::{ConfigFile, KeyFiles, Source};
 use ropewalk_control::keys::PrivateKey;
-use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, PROXY_PROTOCOL};
+use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Interface, Kind, PROXY_PROTOCOL};
 
 use super::finding::Finding;
 use super::firewall::{self, Nft};
@@ -110,7 +110,7 @@ impl<C: ConfigFile> Patient<C> {
     pub(super) fn leftovers(
         &self,
         tun: &str,
-        interfaces: &[(String, String)],
+        interfaces: &[Interface],
         record: Option<&Path>,
     ) -> Vec<Finding> {
         let protocol = match self.role {
@@ -129,7 +129,14 @@ impl<C: ConfigFile> Patient<C> {
             table: has_table(&format!("ropewalk_{}", self.role)),
             lock: has_table("ropewalk_lock"),
             names: record.is_some_and(Path::exists),
-            tun: interfaces.iter().find(|(name, _)| name == tun).cloned(),
+            tun: interfaces.iter().find(|one| one.name == tun).map(|one| leftovers::Tun {
+                name: one.name.clone(),
+                kind: match &one.kind {
+                    Kind::Physical => "physical".to_owned(),
+                    Kind::Virtual(kind) => kind.clone(),
+                },
+                is_held: one.carrier,
+            }),
             locked: probe::is_running(self.role),
         };
         leftovers::judge(self.role, &self.file, &facts)

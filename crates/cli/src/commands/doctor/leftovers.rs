@@ -21,10 +21,20 @@ pub(super) struct Facts {
     pub(super) lock: bool,
     /// What stood in `/etc/resolv.conf` before a client changed it is still kept.
     pub(super) names: bool,
-    /// An interface with the TUN's name is there: what kind it is.
-    pub(super) tun: Option<(String, String)>,
+    /// An interface with the TUN's name is there.
+    pub(super) tun: Option<Tun>,
     /// A daemon of this role holds its lock, without answering.
     pub(super) locked: bool,
+}
+
+/// An interface with the name of a daemon's TUN.
+#[derive(Clone, Debug)]
+pub(super) struct Tun {
+    pub(super) name: String,
+    /// Its kind, as in `ip -d link`.
+    pub(super) kind: String,
+    /// Whether a program holds it, if it is a TUN.
+    pub(super) is_held: bool,
 }
 
 pub(super) fn judge(role: Role, file: &Path, facts: &Facts) -> Vec<Finding> {
@@ -44,19 +54,7 @@ pub(super) fn judge(role: Role, file: &Path, facts: &Facts) -> Vec<Finding> {
         ];
     }
     let mut findings = Vec::new();
-    if let Some((name, kind)) = &facts.tun {
-        findings.push(
-            Finding::fail(
-                "leftovers.tun",
-                subject,
-                format!(
-                    "an interface {name} ({kind}) is there already: the {role} cannot make its TUN"
-                ),
-                format!("sudo ip link delete {name}"),
-            )
-            .advise("if nothing else uses it:"),
-        );
-    }
+    findings.extend(facts.tun.as_ref().map(|tun| of_tun(role, tun)));
     match role {
         // The guard and an empty table stay on purpose.
         Role::Proxy if facts.rules + facts.routes > 0 || facts.table => findings.push(Finding::note(
@@ -98,6 +96,18 @@ pub(super) fn judge(role: Role, file: &Path, facts: &Facts) -> Vec<Finding> {
     findings
 }
 
+/// A TUN that nobody holds is taken over: somebody made it for a daemon without rights.
+fn of_tun(role: Role, Tun { name, kind, is_held }: &Tun) -> Finding {
+    if kind == "tun" && !is_held {
+        let found = format!("a TUN {name} is there, and nobody holds it: the {role} takes it over");
+        return Finding::note("leftovers.free-tun", "leftovers", found);
+    }
+    let found =
+        format!("an interface {name} ({kind}) is there already: the {role} cannot make its TUN");
+    Finding::fail("leftovers.tun", "leftovers", found, format!("sudo ip link delete {name}"))
+        .advise("if nothing else uses it:")
+}
+
 /// What takes everything away that a client left.
 fn purge(file: &Path) -> String {
     match file == Path::new(CLIENT_CONFIG) {
@@ -113,13 +123,18 @@ mod tests {
     #[test]
     fn what_a_crash_left_is_told_and_what_is_meant_to_stay_is_not_a_fault() {
         let left = Facts { rules: 3, routes: 2, table: true, ..Facts::default() };
-        let tun = Facts { tun: Some(("ropewalk0".into(), "veth".into())), ..Facts::default() };
+        let tun = |kind: &str, is_held| {
+            let tun = Tun { name: "ropewalk0".into(), kind: kind.into(), is_held };
+            Facts { tun: Some(tun), ..Facts::default() }
+        };
         let table = [
             (Role::Client, Facts { runs: true, ..left.clone() }, vec![]),
             (Role::Client, Facts::default(), vec!["leftovers"]),
             (Role::Client, left.clone(), vec!["leftovers.crash"]),
             (Role::Proxy, left.clone(), vec!["leftovers.guard"]),
-            (Role::Client, tun.clone(), vec!["leftovers.tun"]),
+            (Role::Client, tun("veth", false), vec!["leftovers.tun"]),
+            (Role::Client, tun("tun", true), vec!["leftovers.tun"]),
+            (Role::Client, tun("tun", false), vec!["leftovers.free-tun"]),
             (Role::Client, Facts { lock: true, ..left.clone() }, vec!["leftovers.lock"]),
             (Role::Client, Facts { names: true, ..Facts::default() }, vec!["leftovers.crash"]),
             (Role::Client, Facts { locked: true, ..left.clone() }, vec!["leftovers.mute"]),
@@ -134,7 +149,7 @@ mod tests {
         let crash = |file| judge(Role::Client, Path::new(file), &left).remove(0).commands;
         assert_eq!(crash(CLIENT_CONFIG), ["sudo ropewalk client --purge"]);
         assert_eq!(crash("/w.toml"), ["sudo ropewalk client --purge --config /w.toml"]);
-        let tun = judge(Role::Client, Path::new(CLIENT_CONFIG), &tun).remove(0);
+        let tun = judge(Role::Client, Path::new(CLIENT_CONFIG), &tun("veth", false)).remove(0);
         assert_eq!(tun.commands, ["sudo ip link delete ropewalk0"]);
     }
 }

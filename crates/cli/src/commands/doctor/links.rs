@@ -28,7 +28,7 @@ fn remedy(interface: &str, why: NoWay) -> (String, &'static str) {
     }
 }
 
-/// `selected` are those that the config switches off none of.
+/// Without those that the config switches off.
 pub(super) fn judge(candidates: &[Candidate]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = candidates
         .iter()

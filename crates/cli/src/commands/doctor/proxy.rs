@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ropewalk_client::probe::{self, Survey};
 use ropewalk_control::PROXY_SOCKET;
 use ropewalk_control::api::Role;
-use ropewalk_link_io::netlink::{AddressScope, Interface, Kind, MAIN_TABLE};
+use ropewalk_link_io::netlink::{AddressScope, Family, Interface, MAIN_TABLE};
 use ropewalk_proxy::Config;
 use ropewalk_proxy::config::Uplinks;
 use ropewalk_proxy::port::holder;
@@ -41,15 +41,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let Some(config) = &patient.config else { return findings };
     let tun = config.tun_name.as_str();
     let runs = patient.runs();
-    let tuns: Vec<(String, String)> = survey
-        .interfaces
-        .iter()
-        .filter_map(|one| match &one.kind {
-            Kind::Virtual(kind) => Some((one.name.clone(), kind.clone())),
-            Kind::Physical => None,
-        })
-        .collect();
-    findings.extend(patient.leftovers(tun, &tuns, None));
+    findings.extend(patient.leftovers(tun, &survey.interfaces, None));
     let uplinks = uplinks(config, &survey);
     findings.extend(port::judge(&port::Facts {
         ports: if runs {
@@ -62,8 +54,8 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     }));
     let mut passed = uplinks.clone();
     passed.extend(runs.then(|| tun.to_owned()));
-    let ipv6 = config.pools.v6().is_some()
-        && survey.gateways.iter().any(|way| way.family == ropewalk_link_io::netlink::Family::V6);
+    let ipv6 =
+        config.pools.v6().is_some() && survey.gateways.iter().any(|way| way.family == Family::V6);
     findings.extend(forwarding::judge(&forwarding::look(Role::Proxy, runs, ipv6, &passed)));
     findings.extend(rp_filter::judge_proxy(&filters(&survey, tun)));
     if let Nft::Rules(rules) = &patient.nft {
