@@ -220,12 +220,18 @@ fn the_supervisor_is_told_of_start_and_end() {
     };
     let mut proxy = host.start();
     let ready = hear();
-    assert!(ready.contains("READY=1") && ready.contains("1 peer on [::]:51900"), "{ready}");
+    let status = "STATUS=on [::]:51900: 0 of 1 peer connected, 0.0 Mbit/s down, 0.0 up";
+    assert!(ready.contains("READY=1") && ready.contains(status), "{ready}");
     // Ready means that it answers and that the host's network is set up.
     assert!(!host.status().is_null());
     assert!(host.state().contains("masquerade"));
+    // It lives on, as its loop says itself, several times in the time that the watchdog waits.
+    for _ in 0..3 {
+        let beat = hear();
+        assert!(beat.contains("WATCHDOG=1") && beat.contains(status), "{beat}");
+    }
     assert!(stop(&mut proxy).success());
-    assert!(hear().contains("STOPPING=1"));
+    assert!(std::iter::repeat_with(hear).take(100).any(|told| told.contains("STOPPING=1")));
 }
 
 #[test]
@@ -285,7 +291,7 @@ impl Host {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_ropewalk"), "proxy"]);
         command.arg("--config").arg(self.path("proxy.toml")).args(arguments);
-        command.env("NOTIFY_SOCKET", self.path("notify"));
+        command.env("NOTIFY_SOCKET", self.path("notify")).env("WATCHDOG_USEC", "900000");
         command
     }
 

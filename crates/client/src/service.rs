@@ -15,8 +15,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
-use ropewalk_daemon::mark;
 use ropewalk_daemon::service::{self, StopSignals};
+use ropewalk_daemon::{heartbeat, mark};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
@@ -125,8 +125,8 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     tokio::spawn(scout.run());
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
     tokio::spawn(stop.forward(commands.clone(), Command::Stop));
+    tokio::spawn(heartbeat::beat(commands.clone(), Command::Control));
     tracing::info!("the client runs");
-    service::notify(&[NotifyState::Ready]);
 
     let result = driver.run().await;
     service::notify(&[NotifyState::Stopping]);

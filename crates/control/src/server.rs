@@ -69,6 +69,13 @@ pub struct Command {
 }
 
 impl Command {
+    /// A request of the daemon itself, and where its answer comes.
+    #[must_use]
+    pub fn new(request: Request) -> (Self, oneshot::Receiver<Result<Response, ApiError>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { request, reply }, answer)
+    }
+
     /// Answers; an asker who is gone is no error.
     pub fn answer(self, answer: Result<Response, ApiError>) {
         drop(self.reply.send(answer));
@@ -149,8 +156,8 @@ impl Desk {
     /// Puts a request to the daemon and waits for the answer.
     async fn ask(&self, request: Request) -> Result<Response, ApiError> {
         let busy = |message: &str| Err(ApiError::new(crate::api::ErrorCode::Busy, message));
-        let (reply, answer) = oneshot::channel();
-        match self.commands.try_send(Command { request, reply }) {
+        let (command, answer) = Command::new(request);
+        match self.commands.try_send(command) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
                 return busy("the daemon has too many requests waiting; try again");

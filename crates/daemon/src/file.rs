@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
+use ropewalk_control::owner;
 use tempfile::{NamedTempFile, PersistError};
 
 /// Makes a new file with mode 600, as a whole. On return it is on disk.
@@ -34,6 +35,7 @@ fn write(
     // It is made with mode 600.
     let mut new = NamedTempFile::new_in(folder)?;
     new.write_all(content)?;
+    owner::like_folder(new.as_file(), folder)?;
     new.as_file().sync_all()?;
     persist(new).map_err(|error| error.error)?;
     // The rename itself is durable only with the folder.

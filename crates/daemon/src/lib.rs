@@ -10,11 +10,13 @@
 //! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`rates`] | bits per second from the totals |
 //! | [`mod@file`] | files that survive a crash |
-//! | [`service`] | a daemon's runtime, signals, supervisor |
+//! | [`service`] | a daemon's runtime and signals |
+//! | [`heartbeat`] | what its supervisor hears of it |
 //! | [`mark`] | its being the only one in a network namespace |
 
 pub mod core;
 pub mod file;
+pub mod heartbeat;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod rates;

@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
-use ropewalk_daemon::mark;
 use ropewalk_daemon::service::{self, StopSignals};
+use ropewalk_daemon::{heartbeat, mark};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
@@ -109,8 +109,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     spawn_local(service::forward(control, commands.clone(), Command::Control));
     spawn_local(stop.forward(commands.clone(), Command::Stop));
+    spawn_local(heartbeat::beat(commands.clone(), Command::Control));
     let keeper = spawn_local(keeper.keep(events, commands));
-    service::notify(&[NotifyState::Ready, NotifyState::Status(&ready)]);
     tracing::info!("ready for {ready}");
 
     let ran = driver.run().await.context("the proxy cannot go on");
