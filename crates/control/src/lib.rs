@@ -23,6 +23,7 @@ pub mod config;
 pub mod invitation;
 pub mod keys;
 pub mod metrics;
+pub mod owner;
 mod query;
 pub mod server;
 

@@ -14,7 +14,7 @@ use ropewalk_client::joining;
 use ropewalk_control::config::NamePattern;
 use ropewalk_control::invitation::{Invitation, MAX_LINE};
 use ropewalk_control::keys::PrivateKey;
-use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER};
+use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER, owner};
 use zeroize::Zeroizing;
 
 use crate::args::Join;
@@ -148,6 +148,7 @@ fn create(file: &Path, content: &str) -> Result<(), Failure> {
         }
         let mut new = tempfile::NamedTempFile::new_in(folder)?;
         new.write_all(content.as_bytes())?;
+        owner::like_folder(new.as_file(), folder)?;
         new.as_file().sync_all()?;
         new.persist_noclobber(file).map_err(|error| error.error)?;
         Ok(())

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use ropewalk_control::keys::{KeyError, PresharedKey, PrivateKey};
+use ropewalk_control::owner;
 use zeroize::Zeroizing;
 
 use crate::args::Keygen;
@@ -53,10 +54,11 @@ fn write_secret(file: &Path, secret: &str, force: bool) -> Result<(), Failure> {
             .with_context(|| format!("cannot write {shown}"))
             .map_err(Failure::from);
     }
+    let folder = folder_of(file);
     let created = OpenOptions::new().write(true).create_new(true).mode(SECRET_MODE).open(file);
     match created {
         Ok(created) => {
-            fill(created, secret).with_context(|| format!("cannot write {shown}"))?;
+            fill(created, secret, folder).with_context(|| format!("cannot write {shown}"))?;
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -72,17 +74,22 @@ fn write_secret(file: &Path, secret: &str, force: bool) -> Result<(), Failure> {
 
 /// A temporary file is made with mode 600.
 fn replace_secret(file: &Path, secret: &str) -> io::Result<()> {
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(file);
     let new = tempfile::NamedTempFile::new_in(folder)?;
-    fill(new.reopen()?, secret)?;
+    fill(new.reopen()?, secret, folder)?;
     new.persist(file).map_err(|error| error.error)?;
     Ok(())
 }
 
-fn fill(mut file: File, secret: &str) -> io::Result<()> {
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn fill(mut file: File, secret: &str, folder: &Path) -> io::Result<()> {
+    owner::like_folder(&file, folder)?;
     file.write_all(secret.as_bytes())?;
     file.write_all(b"\n")?;
     file.sync_all()
