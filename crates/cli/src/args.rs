@@ -69,7 +69,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Run the client: bond this machine's links into one tunnel
     #[command(after_long_help = "\
-The client needs the capabilities CAP_NET_ADMIN and CAP_NET_RAW: run it with sudo or as the systemd unit.
+The client needs the capability CAP_NET_ADMIN: run it with sudo or as the systemd unit.
 Everything it sets up in the system is removed when it ends; after a crash, at its next start. A kill switch
 (kill_switch = true in the config) stays after a crash, on purpose. --purge removes all that a crash left, that too.
 

@@ -83,7 +83,6 @@ fn refused_starts(stage: &mut Stage) -> Result<Vec<Finding>, LabError> {
         says,
     };
     let drop_admin = ["setpriv", "--bounding-set=-net_admin"];
-    let drop_raw = ["setpriv", "--bounding-set=-net_raw"];
     let cases = [
         Refused {
             config: typo,
@@ -96,7 +95,6 @@ fn refused_starts(stage: &mut Stage) -> Result<Vec<Finding>, LabError> {
             )
         },
         plain("client without a right", "client", &drop_admin, PERMISSION, &["CAP_NET_ADMIN"]),
-        plain("client without another", "client", &drop_raw, PERMISSION, &["CAP_NET_RAW"]),
         plain("proxy without a right", "proxy", &drop_admin, PERMISSION, &["CAP_NET_ADMIN"]),
         plain("proxy without nft", "proxy", &WITHOUT_NFT, FAILED, &["nft", "nftables"]),
     ];
