@@ -1,0 +1,137 @@
+//! The page of the daemons in a real browser, with real daemons behind it.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ropewalk_netlab::access::Access;
+use ropewalk_netlab::download::Curl;
+use ropewalk_netlab::privilege::{lab_test, skipped};
+use ropewalk_netlab::stage::Stage;
+use ropewalk_netlab::tool;
+use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
+use ropewalk_proto::units::Bitrate;
+use toml::Table;
+
+use crate::browser::{Browser, PROGRAMS};
+
+/// Longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const PAGE: &str = "http://127.0.0.1:9586/";
+
+/// Where pictures of the page go, if anybody wants them.
+const PICTURES: &str = "ROPEWALK_PICTURES";
+
+/// Seconds of history on such a picture; else three.
+const PICTURE_SECONDS: u32 = 75;
+
+#[test]
+fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
+    const NAME: &str = "page::a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop";
+    lab_test(NAME, || {
+        let Some(program) = PROGRAMS.iter().find(|program| tool::find(program).is_some()) else {
+            return skipped(NAME, "no Chromium (Debian: apt-get install chromium)");
+        };
+        let wan = |mbit, rtt| {
+            let (rtt, queue) = (Duration::from_millis(rtt), Duration::from_millis(200));
+            WanConfig::from(Access::symmetric(Bitrate::from_mbps(mbit), rtt, queue))
+        };
+        let config = TopologyConfig::new(vec![wan(8, 20), wan(2, 60)]);
+        let mut stage = Stage::build(Path::new(env!("CARGO_BIN_EXE_ropewalk")), &config).unwrap();
+        for config in [0, 1] {
+            let deployment = stage.deployment();
+            let config =
+                if config == 0 { deployment.client_config(0) } else { deployment.proxy_config() };
+            control(config).insert("web".into(), "127.0.0.1:9586".into());
+        }
+        stage.start([0, 1]).unwrap();
+        let pictures = std::env::var_os(PICTURES).map(PathBuf::from);
+        let seconds = if pictures.is_some() { PICTURE_SECONDS } else { 3 };
+        let profile = tempfile::tempdir().unwrap();
+        let url = stage.url(1_000_000_000, 1);
+        let (deployment, topology) = stage.split();
+        let mut browser = Browser::start(topology.client(), program, profile.path());
+        thread::scope(|scope| {
+            let limit = Some(Duration::from_secs(u64::from(2 * seconds + 30)));
+            let curl = Curl { interface: None, limit };
+            scope.spawn(move || curl.download(topology.client(), &url, |_| {}).unwrap());
+            for (size, scheme) in [((390, 844), "light"), ((1280, 800), "dark")] {
+                browser.screen(size, scheme);
+                browser.open(PAGE);
+                let live = format!(
+                    "document.querySelectorAll('section.link').length === 2 && \
+                     document.querySelector('.link polyline').points.length > {seconds} && \
+                     document.querySelector('.total .rate.down b').textContent.endsWith('Mbit/s') && \
+                     [...document.querySelectorAll('.link .state')].every((state) => state.textContent === 'up')"
+                );
+                browser.wait_for(&live, PATIENCE + Duration::from_secs(seconds.into()));
+                let text = browser.ask("document.body.innerText");
+                let text = text.as_str().unwrap();
+                for part in
+                    ["Ropewalk client", "wan0", "wan1", "RTT", "loss", "share", "inside 10.77.0.2"]
+                {
+                    assert!(text.contains(part), "{part} in {text}");
+                }
+                // Nothing is cut off at the side, and nothing is too small to read.
+                let wide = browser.ask(
+                    "[...document.querySelectorAll('b, span, dd, dt, p, h1, h2, h3')] \
+                     .filter((e) => e.getBoundingClientRect().right > innerWidth - 16 || \
+                     (e.textContent && parseFloat(getComputedStyle(e).fontSize) < 12)) \
+                     .map((e) => e.textContent).join()",
+                );
+                assert_eq!(wide, "", "{size:?}");
+                assert_eq!(browser.ask("document.documentElement.scrollWidth"), size.0);
+                if let Some(folder) = &pictures {
+                    let picture = STANDARD.decode(browser.picture()).unwrap();
+                    std::fs::write(folder.join(format!("page-{}.png", size.0)), picture).unwrap();
+                }
+            }
+        });
+        let elsewhere: Vec<_> =
+            browser.requests().into_iter().filter(|url| !url.starts_with(PAGE)).collect();
+        assert!(elsewhere.iter().all(|url| url == "about:blank"), "{elsewhere:?}");
+        let complaints = browser.complaints();
+        // Browsers ask for an icon by themselves.
+        let serious = complaints.iter().filter(|told| !told.to_string().contains("favicon"));
+        assert_eq!(serious.count(), 0, "{complaints:?}");
+
+        // A link that fails is shown with its reason while the page stays.
+        topology.client().ip("link set wan1 down").unwrap();
+        let down = "[...document.querySelectorAll('.link')].some((link) => \
+                    link.querySelector('.state').textContent === 'down' && \
+                    link.querySelector('h3').textContent.startsWith('wan1') && \
+                    !link.querySelector('p').hidden)";
+        browser.wait_for(down, PATIENCE);
+
+        // The numbers of both ends.
+        for (namespace, line) in [
+            (topology.client(), "ropewalk_link_state{link=\"wan1\",state=\"down\"} 1\n"),
+            (topology.proxy(), "ropewalk_tunnel_state{peer=\"client0\",state=\"up\"} 1\n"),
+        ] {
+            let url = format!("{PAGE}metrics");
+            let numbers = namespace.tool("curl", &["--silent", "--show-error", &url]).unwrap();
+            assert!(numbers.contains(line), "{numbers}");
+        }
+
+        // A page of somebody else's whose name leads here sees nothing.
+        browser.open("http://elsewhere.test:9586/v1/status");
+        browser.wait_for("document.body.innerText.includes('own names only')", PATIENCE);
+
+        // A daemon that is gone is no quiet link.
+        browser.open(PAGE);
+        browser.wait_for("document.querySelectorAll('section.link').length === 2", PATIENCE);
+        deployment.stop_client(0).unwrap();
+        browser.wait_for(
+            "document.getElementById('silent').textContent.includes('does not answer')",
+            PATIENCE,
+        );
+    });
+}
+
+/// `[control]` of a config.
+fn control(config: &mut Table) -> &mut Table {
+    config["control"].as_table_mut().expect("the lab names the socket")
+}
