@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -159,6 +159,27 @@ fn sign_in(pages: &TcpListener) {
         let _ = stream.read(&mut [0; 1024]);
         let answer = b"HTTP/1.1 302 Found\r\nLocation: http://192.168.11.1/login\r\nContent-Length: 0\r\n\r\n";
         let _ = stream.write_all(answer);
+    }
+}
+
+#[test]
+fn without_a_config_it_says_how_to_get_one_whoever_asks() {
+    let table = [
+        ("client", "sudo ropewalk join"),
+        ("proxy", "sudo ropewalk proxy --config /nonexistent/x.toml"),
+    ];
+    for (role, command) in table {
+        let arguments = ["doctor", "--config", "/nonexistent/x.toml", "--role", role];
+        let output = Command::new(PROGRAM).args(arguments).output().unwrap();
+        let (out, err) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{out}{err}");
+        assert!(out.contains("there is no /nonexistent/x.toml"), "{out}");
+        assert!(out.contains(command), "{out}");
+        assert!(err.contains("fail"), "{err}");
+        for line in out.lines().filter(|line| !line.contains("sudo")) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
     }
 }
 

@@ -86,9 +86,12 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
         let needed: Vec<Needed> = seats.iter().flat_map(|seat| scene.needed(seat)).collect();
         findings.extend(firewall::judge_rules(rules, &needed));
     }
-    findings.extend(reach::judge(&reach));
-    findings.extend(paths::judge_mtu(&sizes));
-    findings.extend(paths::judge_nat(scene.shown()));
+    let mut of_links = reach::judge(&reach);
+    of_links.extend(paths::judge_mtu(&sizes));
+    of_links.extend(paths::judge_nat(scene.shown()));
+    // Link by link; what is about none of them comes first.
+    of_links.sort_by_key(|one| seats.iter().position(|seat| seat.name == one.subject));
+    findings.extend(of_links);
     findings
 }
 

@@ -46,7 +46,11 @@ pub(super) fn judge(facts: &Facts) -> Finding {
             subject,
             "the daemon has what it needs; this examination has not, and sees less: sudo ropewalk doctor",
         ),
-        _ => Finding::ok("privileges", subject, format!("{} are there", names.join(" and "))),
+        _ => Finding::ok(
+            "privileges",
+            subject,
+            format!("all that is needed: {}", names.join(" and ")),
+        ),
     }
 }
 

@@ -157,7 +157,7 @@ fn answered(tried: &Tried) -> Option<Finding> {
         .cloned()
         .collect();
     let ms = time.as_secs_f64() * 1e3;
-    let found = format!("the proxy answers at {best} within {ms:.0} ms");
+    let found = format!("the proxy answers at {best} within {ms:.1} ms");
     Some(if silent.is_empty() {
         Finding::ok("reach", &*tried.link, found)
     } else {
