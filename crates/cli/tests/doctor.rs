@@ -235,8 +235,12 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         // 3. No device to make a TUN with.
         let fault = only(client(&ward, WITHOUT_TUN), "tun.missing", &[]);
         assert!(fault.advice.contains("--device /dev/net/tun"), "{fault:?}");
-        let found = client(&ward, &format!("{WITHOUT_TUN}{}; ", fault.commands[1]));
-        assert!(Ward::faults(&found).is_empty(), "{found:#?}");
+        // Only the machine's own root can make a device.
+        let try_it = format!("mknod {0} c 10 200; rm {0}", ward.tools.join("device").display());
+        if ward.shell(ward.stage.topology().client(), &try_it).status.success() {
+            let found = client(&ward, &format!("{WITHOUT_TUN}{}; ", fault.commands[1]));
+            assert!(Ward::faults(&found).is_empty(), "{found:#?}");
+        }
 
         // 4. No nft.
         let fault = only(client(&ward, WITHOUT_NFT), "nft.missing", &[]);
