@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::service::{self, StopSignals};
-use ropewalk_daemon::{heartbeat, mark};
+use ropewalk_daemon::{file, heartbeat, mark};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
@@ -88,6 +88,8 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
         daemon: commands.clone(),
         rng: SmallRng::from_seed(service::seed()?),
     };
+    // What cannot be tidied up harms nobody.
+    let _ = file::sweep(&config.counters_file);
     let (known, counts_trouble) = counters::load(&config.counters_file);
     if let Some(trouble) = &counts_trouble {
         tracing::warn!("{trouble}");

@@ -1,12 +1,13 @@
 //! Files that must survive a crash, and are only their owner's.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use ropewalk_control::owner;
-use tempfile::{NamedTempFile, PersistError};
+use tempfile::{Builder, NamedTempFile, PersistError};
 
 /// Makes a new file with mode 600, as a whole. On return it is on disk.
 ///
@@ -25,6 +26,40 @@ pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     write(file, content, |new| new.persist(file))
 }
 
+/// Removes what a process that was killed while it wrote this file left beside it. To be called by the only one who writes it.
+///
+/// # Errors
+/// What the system says; a folder that is missing holds nothing.
+pub fn sweep(file: &Path) -> io::Result<()> {
+    sweep_of(file.parent().unwrap_or(Path::new(".")), &beginning(file))
+}
+
+/// The same for all files in `folder` whose name begins so.
+///
+/// # Errors
+/// As [`sweep`].
+pub fn sweep_of(folder: &Path, beginning: &OsStr) -> io::Result<()> {
+    let list = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        list => list?,
+    };
+    for entry in list {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(beginning.as_encoded_bytes()) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// How the name of a file that is not finished begins.
+fn beginning(file: &Path) -> OsString {
+    let mut beginning = OsString::from(".");
+    beginning.push(file.file_name().unwrap_or_default());
+    beginning.push(".new-");
+    beginning
+}
+
 fn write(
     file: &Path,
     content: &[u8],
@@ -33,11 +68,35 @@ fn write(
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // It is made with mode 600.
-    let mut new = NamedTempFile::new_in(folder)?;
+    let mut new = Builder::new().prefix(&beginning(file)).tempfile_in(folder)?;
     new.write_all(content)?;
     owner::like_folder(new.as_file(), folder)?;
     new.as_file().sync_all()?;
     persist(new).map_err(|error| error.error)?;
     // The rename itself is durable only with the folder.
     File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kill_left_of_a_file_is_swept_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.json");
+        replace(&file, b"old").unwrap();
+        for name in
+            [".leases.json.new-Ab12", ".leases.json.new-", ".peers.json.new-Ab12", ".leases.json"]
+        {
+            std::fs::write(folder.path().join(name), "half").unwrap();
+        }
+        sweep(&file).unwrap();
+        let list = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = list.map(|one| one.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [".leases.json", ".peers.json.new-Ab12", "leases.json"]);
+        assert_eq!(std::fs::read(&file).unwrap(), b"old");
+        sweep(&folder.path().join("nowhere/leases.json")).unwrap();
+    }
 }

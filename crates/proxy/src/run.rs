@@ -12,7 +12,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::service::{self, StopSignals};
-use ropewalk_daemon::{heartbeat, mark};
+use ropewalk_daemon::{file, heartbeat, mark};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
@@ -77,6 +77,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         at_ports.push((open_socket(&mut sockets, &config, *port)?, *port));
     }
     let _only_one = mark::hold(Role::Proxy)?;
+    for written in [config.leases_file(), config.register_file()] {
+        // What cannot be tidied up harms nobody.
+        let _ = file::sweep(&written);
+    }
     // Reading them may rewrite their file: not while it is another proxy's.
     let register = Register::open(config.register_file())?;
     let (peers, _) = register.peers(&config.peers);

@@ -35,6 +35,7 @@ fn a_client_killed_at_any_moment_of_its_start_costs_nothing() {
         let (deployment, topology) = stage.split();
         let all = || format!("{}{}", state(topology.client()), machine.resolv_conf());
         let before = all();
+        let files = std::fs::read_dir(&machine.etc).unwrap().count();
 
         let begun = Instant::now();
         let mut client = machine.start(deployment, topology);
@@ -60,7 +61,12 @@ fn a_client_killed_at_any_moment_of_its_start_costs_nothing() {
             thread::sleep(moment(whole, number));
             client.stop(PATIENCE).unwrap();
             assert_eq!(all(), before, "moment {number}; the client's log:\n{}", client.log());
-            assert_eq!(std::fs::read_dir(&machine.state).unwrap().count(), 0);
+            let list = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+            assert_eq!(
+                (list(&machine.state), list(&machine.etc)),
+                (0, files),
+                "half written files stayed"
+            );
         }
         println!(
             "a start takes {} ms; kills left {} different things:",

@@ -30,7 +30,7 @@ const WITH_ETC: &str = "mount --make-rprivate /; mount --bind \"$1\" /etc
 
 /// A laptop with its own /etc and its own state folder.
 pub(crate) struct Machine {
-    etc: PathBuf,
+    pub(crate) etc: PathBuf,
     /// The file that is mounted alone, or nothing.
     alone: String,
     pub(crate) state: PathBuf,

@@ -13,14 +13,18 @@
 //! A file that cannot be replaced (a container's is a mount of its own; a sandbox may allow this file and not its folder)
 //! is written in place. A cut may then leave a part of ours, or of what was before; both are known by the record.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
+use ropewalk_daemon::file;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
+
+/// How the name of a file begins that takes the place of this one when it is finished.
+const NEW: &str = ".resolv.conf.ropewalk-";
 
 /// How our file begins.
 const HEADER: &str =
@@ -105,6 +109,8 @@ pub struct ResolvConf {
     record: PathBuf,
     /// Somebody else wrote the file after us: it is theirs for as long as this client runs.
     foreign: bool,
+    /// Whether what a killed client left half written was removed.
+    swept: bool,
 }
 
 /// What stands, or stood, at the file's place.
@@ -138,7 +144,7 @@ impl ResolvConf {
     /// A hold on `file`, with `record` for what must survive. Nothing is changed yet.
     #[must_use]
     pub const fn new(file: PathBuf, record: PathBuf) -> Self {
-        Self { file, record, foreign: false }
+        Self { file, record, foreign: false, swept: false }
     }
 
     /// The file.
@@ -188,6 +194,7 @@ impl ResolvConf {
     /// # Errors
     /// When that is not to be had; it stays recorded.
     pub fn restore(&mut self) -> Result<Left, ResolvConfError> {
+        self.sweep();
         let Some(record) = self.read()? else { return Ok(Left::Nothing) };
         let now = self.look()?;
         let left = if record.before.is_same(&now) {
@@ -200,6 +207,17 @@ impl ResolvConf {
         };
         self.forget()?;
         Ok(left)
+    }
+
+    /// Removes what a client that was killed while it wrote has left beside the two files. What stays harms nobody.
+    fn sweep(&mut self) {
+        if !std::mem::replace(&mut self.swept, true) {
+            let folder = self.file.parent().unwrap_or(Path::new("/"));
+            let done = file::sweep(&self.record).and(file::sweep_of(folder, OsStr::new(NEW)));
+            if let Err(error) = done {
+                tracing::debug!("cannot tidy up beside {}: {error}", self.file.display());
+            }
+        }
     }
 
     fn look(&self) -> Result<Place, ResolvConfError> {
@@ -263,7 +281,7 @@ impl ResolvConf {
     fn save(&self, record: &Record) -> Result<(), ResolvConfError> {
         let text = serde_json::to_vec_pretty(record)
             .map_err(|error| self.failed("write", &self.record, error.into()))?;
-        ropewalk_daemon::file::replace(&self.record, &text)
+        file::replace(&self.record, &text)
             .map_err(|error| self.failed("write", &self.record, error))
     }
 
@@ -334,7 +352,7 @@ fn replace(
     mode: u32,
     (uid, gid): (u32, u32),
 ) -> io::Result<()> {
-    let mut new = NamedTempFile::new_in(folder)?;
+    let mut new = tempfile::Builder::new().prefix(NEW).tempfile_in(folder)?;
     new.write_all(content)?;
     let now = new.as_file().metadata()?;
     if (now.uid(), now.gid()) != (uid, gid) {
@@ -347,9 +365,7 @@ fn replace(
 }
 
 fn replace_by_link(file: &Path, folder: &Path, target: &Path) -> io::Result<()> {
-    let new = tempfile::Builder::new()
-        .prefix(".resolv.conf.")
-        .make_in(folder, |path| symlink(target, path))?;
+    let new = tempfile::Builder::new().prefix(NEW).make_in(folder, |path| symlink(target, path))?;
     new.persist(file).map(drop).map_err(|error| error.error)
 }
 
@@ -470,6 +486,14 @@ mod tests {
             assert_eq!(folder.read(), BEFORE, "{step}");
             assert!(!folder.record().exists(), "{step}");
         }
+        // And what was half written beside them.
+        let half = [
+            folder.0.path().join(".resolv.conf.ropewalk-x1"),
+            folder.record().with_file_name(".record.json.new-x1"),
+        ];
+        half.iter().for_each(|file| std::fs::write(file, "nameser").unwrap());
+        folder.open().restore().unwrap();
+        assert!(half.iter().all(|file| !file.exists()));
     }
 
     #[test]
