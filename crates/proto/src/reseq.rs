@@ -216,6 +216,8 @@ pub struct Resequencer {
     expiries: u8,
     /// With [`Release::One`]: the expiry that restarted the timer.
     restarted: Option<Instant>,
+    /// When the last hole was closed.
+    closed_at: Instant,
     buffer: Buffer,
     skipped: Skipped,
     links: Links,
@@ -233,6 +235,7 @@ impl Resequencer {
             next_unseen: first,
             expiries: 0,
             restarted: None,
+            closed_at: Instant::ZERO,
             buffer: Buffer::default(),
             skipped: Skipped::default(),
             links: Links::default(),
@@ -313,6 +316,7 @@ impl Resequencer {
             ArrivalKind::Data { .. } => {
                 // Not past the packet in hand: it would be late before it was looked at.
                 self.settle(now, global, out);
+                self.note_waited(now, arrival.link, global);
                 self.place(now, global, delay_us, packet, out);
                 if self.buffer.held() > 0 {
                     self.settle(now, u64::MAX, out);
@@ -381,6 +385,12 @@ impl Resequencer {
             wait_p99_us: self.waits.quantile_us(990),
             ..self.stats
         }
+    }
+
+    /// For how long packets that had come waited here for one that then came on this link.
+    #[must_use]
+    pub fn waited_for(&self, link: LinkId) -> Duration {
+        self.links.waited_for(link)
     }
 
     /// Bytes kept for packets to come.
@@ -456,6 +466,16 @@ impl Resequencer {
             }
             Below::Duplicate => self.stats.duplicates += 1,
             Below::Forgotten => self.stats.too_old += 1,
+        }
+    }
+
+    /// A packet came on a link: if others wait for it, the link was waited for since the first of them came, or since
+    /// the hole before was closed.
+    fn note_waited(&mut self, now: Instant, link: LinkId, global: u64) {
+        let behind = self.buffer.first_behind().filter(|_| global == self.expected);
+        if let Some(behind) = behind {
+            self.links.on_waited(link, now.since(self.closed_at.max(behind.arrived)));
+            self.closed_at = now;
         }
     }
 

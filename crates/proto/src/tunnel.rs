@@ -18,6 +18,7 @@ mod flows;
 mod ingress;
 mod keepalive;
 mod ledger;
+mod limits;
 mod link;
 mod parts;
 mod path;
@@ -38,6 +39,7 @@ use rand::{RngCore, SeedableRng};
 pub use backup::Duty;
 pub use filter::InnerFilter;
 pub use ledger::{Ledger, Metered};
+pub use limits::{Limit, Limits};
 pub use link::{LinkState, Traffic};
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
@@ -114,6 +116,8 @@ pub struct Tunnel {
     backups: Backups,
     queue: EgressQueue,
     waiting: LinkQueues,
+    /// When a packet was last dropped because no link had room.
+    refused_at: Option<Instant>,
     flows: FlowTable,
     next_global: u64,
     reseq: Resequencer,
@@ -176,6 +180,7 @@ impl Tunnel {
             backups: Backups::default(),
             queue: EgressQueue::new(config.queue),
             waiting: LinkQueues::new(config.queue),
+            refused_at: None,
             reseq: Resequencer::new(config.reseq, 0),
             rekey: Rekey::new(now, session.rekey),
             config,

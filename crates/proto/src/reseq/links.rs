@@ -26,6 +26,8 @@ struct Tracked {
     standing: Standing,
     order: LinkOrder,
     delay: OneWayDelay,
+    /// For how long packets of others waited for one that came on it.
+    waited_for: Duration,
 }
 
 /// All links by which packets can still come; at most 256, since an id is a byte.
@@ -46,7 +48,8 @@ impl Links {
         }
         let order = LinkOrder::new(first_global);
         let delay = OneWayDelay::new(self.clock.active());
-        self.table.push(Tracked { id, standing: Standing::Live, order, delay });
+        let waited_for = Duration::ZERO;
+        self.table.push(Tracked { id, standing: Standing::Live, order, delay, waited_for });
     }
 
     pub(super) fn set_up(&mut self, id: LinkId, up: bool) {
@@ -135,6 +138,18 @@ impl Links {
     /// OWDVAR of a link.
     pub(super) fn delay_variation(&self, id: LinkId) -> Option<Duration> {
         self.table.iter().find(|link| link.id == id)?.delay.variation()
+    }
+
+    /// Packets waited so long for one that came on it.
+    pub(super) fn on_waited(&mut self, id: LinkId, time: Duration) {
+        if let Some(link) = self.find(id) {
+            link.waited_for += time;
+        }
+    }
+
+    /// For how long packets waited for one that came on it.
+    pub(super) fn waited_for(&self, id: LinkId) -> Duration {
+        self.table.iter().find(|link| link.id == id).map_or(Duration::ZERO, |link| link.waited_for)
     }
 
     /// The largest difference between two links' smoothed delays.

@@ -451,3 +451,26 @@ fn without_an_order_every_packet_comes_out_as_it_comes_in() {
     assert_eq!((bench.reseq.poll_timeout(), bench.reseq.next_unseen()), (None, 12));
     assert_eq!(bench.reseq.delay_spread(), Duration::from_millis(30), "links are still sensed");
 }
+
+#[test]
+fn a_link_is_waited_for_from_the_first_packet_behind_its_hole_and_for_each_moment_once() {
+    let mut bench = Bench::new(Config::default());
+    let ms = Duration::from_millis;
+    bench.data(SLOW, 0);
+    bench.data(FAST, 1);
+    bench.now += ms(5);
+    // 2 and 4 are on the slow link, 3 and 5 came.
+    bench.data(FAST, 3);
+    bench.now += ms(2);
+    bench.data(FAST, 5);
+    bench.now += ms(8);
+    bench.data(SLOW, 2);
+    bench.now += ms(4);
+    bench.data(SLOW, 4);
+    assert_eq!(bench.take(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(bench.reseq.waited_for(SLOW), ms(14));
+    assert_eq!(bench.reseq.waited_for(FAST), Duration::ZERO);
+    bench.now += ms(50);
+    bench.data(SLOW, 6);
+    assert_eq!(bench.reseq.waited_for(SLOW), ms(14), "nothing waited");
+}

@@ -101,6 +101,7 @@ impl Tunnel {
         self.end_drain(now);
         self.send_close(now, out);
         self.links.iter_mut().for_each(|link| link.note_room(now));
+        self.note_limits(now);
     }
 
     /// Steps 3 and 4. `false`: the batch is full.
@@ -157,6 +158,7 @@ impl Tunnel {
                 }
                 Pick::Wait(_) | Pick::Blocked if self.config.when_closed == WhenClosed::Drop => {
                     self.queue.pop();
+                    self.refused_at = Some(now);
                     self.drops.count(DropReason::NoRoom);
                 }
                 Pick::Wait(index) if part.is_none() => {

@@ -16,6 +16,7 @@ use super::backup::Duty;
 use super::feedback::settle;
 use super::keepalive::KeepaliveTimer;
 use super::ledger::Metered;
+use super::limits::Limits;
 use super::path::Validation;
 use super::weigh::Share;
 use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS, Wishes};
@@ -240,6 +241,8 @@ pub(super) struct Link {
     /// Most that this end sends on it, at IP level.
     most: Option<Bitrate>,
     pub(super) duty: Duty,
+    /// What kept it from carrying more.
+    pub(super) limits: Limits,
     pub(super) sent: Traffic,
     pub(super) received: Traffic,
     /// The same with IP and UDP headers.
@@ -318,6 +321,7 @@ impl Link {
             wishes: Wishes::default(),
             most: None,
             duty: Duty::default(),
+            limits: Limits::new(now),
             sent: Traffic::default(),
             received: Traffic::default(),
             on_wire: Metered::default(),
@@ -375,6 +379,11 @@ impl Link {
             (Some(rate), Some(most)) => Some(rate.min(most)),
             (rate, most) => rate.or(most),
         }
+    }
+
+    /// Whether its owner's bound is what paces it.
+    pub(super) fn is_capped(&self) -> bool {
+        self.most.is_some() && self.most == self.pace()
     }
 
     /// As the controller says, else what others leave of the rate that was told, where they are counted and the scheduler

@@ -5,6 +5,7 @@ use arrayvec::ArrayString;
 use super::Tunnel;
 use super::backup::Duty;
 use super::ledger::{Ledger, Metered};
+use super::limits::Limits;
 use super::link::{Link, LinkState, Traffic};
 use super::routing::FlowCounts;
 use super::weigh::LinkShare;
@@ -54,6 +55,10 @@ pub struct LinkStats {
     pub wishes: Wishes,
     /// What it does for the packets that this end sends.
     pub duty: Duty,
+    /// How long each thing kept it from carrying more of them.
+    pub limits: Limits,
+    /// For how long packets that had come waited for one that came on it.
+    pub waited_for: Duration,
     /// What the scheduler makes of it.
     pub share: LinkShare,
     /// Datagrams sent.
@@ -143,6 +148,8 @@ impl Tunnel {
             carries: link.terms.carries,
             wishes: link.wishes(),
             duty: link.duty,
+            limits: link.limits,
+            waited_for: self.reseq.waited_for(link.id),
             share: self.share_of(link),
             sent: link.sent,
             received: link.received,

@@ -1,0 +1,123 @@
+//! What kept a link from carrying more of what this end sends, and for how long each thing did.
+//!
+//! Looked at once for each batch: a few comparisons for each link. What was found then counts until the next look.
+
+use super::Tunnel;
+use super::link::Link;
+use crate::time::{Duration, Instant};
+
+/// A packet that was dropped because no link had room shows that packets wanted one for so long: the next packets of
+/// its flow come a round trip later.
+const WANTED: Duration = Duration::from_millis(100);
+
+/// What keeps a link from carrying more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Limit {
+    /// No packet waits for a link.
+    #[default]
+    Demand,
+    /// Packets wait, and its window is full.
+    Window,
+    /// Packets wait, and its window has room, but its pace (what it was told to carry, or what others leave of it) has
+    /// none.
+    Pace,
+    /// The same, where the pace is the most that its owner lets this end send.
+    Cap,
+    /// Packets wait, and it has room: the scheduler wants them on others.
+    Turn,
+    /// It carries no packets: it is not up, rests, or is for the other direction.
+    Off,
+}
+
+impl Limit {
+    /// All of them, in the order of [`Limits::at`].
+    pub const ALL: [Self; 6] =
+        [Self::Demand, Self::Window, Self::Pace, Self::Cap, Self::Turn, Self::Off];
+}
+
+/// How long each thing was the limit of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    present: Limit,
+    since: Instant,
+    spent: [Duration; Limit::ALL.len()],
+}
+
+impl Limits {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { present: Limit::Off, since: now, spent: [Duration::ZERO; Limit::ALL.len()] }
+    }
+
+    /// From now on this is the limit.
+    fn note(&mut self, now: Instant, limit: Limit) {
+        self.spent[self.present as usize] += now.since(self.since);
+        (self.present, self.since) = (limit, now);
+    }
+
+    /// How long each was the limit until `now`, since the link was made, in the order of [`Limit::ALL`].
+    #[must_use]
+    pub fn at(mut self, now: Instant) -> [Duration; Limit::ALL.len()] {
+        self.note(now, self.present);
+        self.spent
+    }
+}
+
+impl Tunnel {
+    /// All that could be sent now was: looks at what keeps each link from carrying more.
+    pub(super) fn note_limits(&mut self, now: Instant) {
+        let refused = self.refused_at.is_some_and(|at| now.since(at) < WANTED);
+        let waits = refused || !self.queue.is_empty() || self.waiting.held().0 > 0;
+        for link in &mut self.links {
+            let limit = link.limit(now, waits);
+            link.limits.note(now, limit);
+        }
+    }
+}
+
+impl Link {
+    /// What keeps it from carrying more; `waits`: packets wait for a link.
+    fn limit(&self, now: Instant, waits: bool) -> Limit {
+        if !self.carries(now) && !self.helps(now) {
+            return Limit::Off;
+        }
+        if !waits {
+            return Limit::Demand;
+        }
+        if self.sender.room() == 0 {
+            return Limit::Window;
+        }
+        if self.room(now) > 0 {
+            return Limit::Turn;
+        }
+        if self.is_capped() { Limit::Cap } else { Limit::Pace }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_has_the_time_until_the_next_and_the_last_until_now() {
+        let at = Instant::from_millis;
+        let mut limits = Limits::new(at(1000));
+        for (ms, limit) in [
+            (1010, Limit::Demand),
+            (1030, Limit::Window),
+            (1060, Limit::Window),
+            (1100, Limit::Cap),
+            (1101, Limit::Demand),
+        ] {
+            limits.note(at(ms), limit);
+        }
+        let spent = limits.at(at(1201));
+        let expected =
+            [(Limit::Off, 10), (Limit::Demand, 120), (Limit::Window, 70), (Limit::Cap, 1)];
+        for (place, limit) in Limit::ALL.iter().enumerate() {
+            assert_eq!(*limit as usize, place);
+            let ms = expected.iter().find(|(of, _)| of == limit).map_or(0, |(_, ms)| *ms);
+            assert_eq!(spent[place], Duration::from_millis(ms), "{limit:?}");
+        }
+        assert_eq!(limits.at(at(1201)), spent, "asking changes nothing");
+    }
+}
