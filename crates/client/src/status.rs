@@ -218,6 +218,7 @@ fn status_of(
         down: status::datagrams(down_bps, received),
         told: shown::told(scheduling, name),
         allowance,
+        limits: core.map(|core| status::limits(facts.now, core)),
         share: core.and_then(|core| shown::share(scheduling.scheduler, core, all)),
     };
     status::link(facts, core)

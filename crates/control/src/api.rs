@@ -7,6 +7,7 @@
 //! absent, never zero.
 
 mod flows;
+mod limits;
 mod peers;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::config::scheduler::LinkTerms;
 use crate::keys::PublicKey;
 
 pub use flows::{FlowStatus, FlowsReport, PathStatus};
+pub use limits::LimitTimes;
 pub use peers::{
     InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
 };
@@ -340,6 +342,9 @@ pub struct LinkStatus {
     /// Smoothed round-trip time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub srtt_ms: Option<f64>,
+    /// The shortest round-trip time that was measured on its present path: without queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_rtt_ms: Option<f64>,
     /// Its mean deviation (RFC 6298).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rttvar_ms: Option<f64>,
@@ -386,6 +391,12 @@ pub struct LinkStatus {
     /// Most that the proxy sends on it, where that is bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_down_bps: Option<f64>,
+    /// What kept it from carrying more of what this end sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitTimes>,
+    /// For how long packets that had come to this end waited for one that came on it.
+    #[serde(default)]
+    pub waited_for_s: f64,
     /// What is said of it at this end: `[tunnel.link.NAME]`, or `ropewalk set link`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<LinkTerms>,

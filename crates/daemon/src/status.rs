@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ropewalk_control::api::{
-    AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LinkState, LinkStatus,
+    AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LimitTimes, LinkState, LinkStatus,
     PacketTraffic, PolicyStatus, QueueStatus, ResequencerStatus, Role, SessionStatus, ShareStatus,
 };
 use ropewalk_control::config::scheduler::LinkTerms;
@@ -120,8 +120,24 @@ pub struct LinkFacts {
     pub told: Option<LinkTerms>,
     /// How much it may carry in a month.
     pub allowance: Option<AllowanceStatus>,
+    /// What kept it from carrying more of what this end sends.
+    pub limits: Option<LimitTimes>,
     /// What the scheduler makes of it.
     pub share: Option<ShareStatus>,
+}
+
+/// What kept a link from carrying more until `now`.
+#[must_use]
+pub fn limits(now: Instant, link: &LinkStats) -> LimitTimes {
+    let [demand, window, pace, cap, turn, off] = link.limits.at(now).map(|time| time.as_secs_f64());
+    LimitTimes {
+        no_demand_s: demand,
+        window_s: window,
+        pace_s: pace,
+        cap_s: cap,
+        turn_s: turn,
+        off_s: off,
+    }
 }
 
 /// A link: those facts, and what the core measures once it has the link.
@@ -141,6 +157,7 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         local: facts.local,
         remote: core.map(|core| core.path.remote),
         srtt_ms: sender.and_then(|sender| sender.srtt).map(millis),
+        min_rtt_ms: sender.and_then(|sender| sender.min_rtt).map(millis),
         rttvar_ms: sender.and_then(|sender| sender.rttvar).map(millis),
         owd_variation_ms: core.and_then(|core| core.delay_variation).map(millis),
         loss_recent: proven.map(|sender| sender.loss_ratio),
@@ -161,6 +178,8 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         max_up_bps: core.and_then(|core| core.wishes.most_up).map(as_f64),
         max_down_bps: core.and_then(|core| core.wishes.most_down).map(as_f64),
         allowance: facts.allowance,
+        limits: facts.limits,
+        waited_for_s: core.map_or(0.0, |core| core.waited_for.as_secs_f64()),
         told: facts.told,
         share: facts.share,
         sensed: core.map(|core| shown::sensed(&core.sensed)),
@@ -216,6 +235,7 @@ mod tests {
             down: DatagramTraffic::default(),
             told: None,
             allowance: None,
+            limits: None,
             share: None,
         };
         let shown = link(facts, None);

@@ -220,6 +220,7 @@ fn link(
         up: status::datagrams(rates.0, up),
         down: status::datagrams(rates.1, down),
         allowance: None,
+        limits: Some(status::limits(facts.now, link)),
         told: shown::told(scheduling, &link.name),
         share: shown::share(scheduling.scheduler, link, &session.tunnel.links),
     };
