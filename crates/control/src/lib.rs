@@ -11,6 +11,7 @@
 //!
 //! `GET /metrics` gives [the numbers](metrics) of the status as Prometheus reads them. They and a page that shows the
 //! links live are served on a TCP port of the loopback interface too where the config asks for that.
+//! `PUT /v1/links` changes a link of a client, `POST /v1/reload` has a daemon read its config again.
 //!
 //! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
 //! there.
@@ -26,6 +27,7 @@ pub mod metrics;
 pub mod owner;
 mod query;
 pub mod server;
+pub mod why;
 
 /// The folder for what ends with the machine. Only its owner makes files in it.
 pub const RUNTIME_FOLDER: &str = "/run/ropewalk";

@@ -1,0 +1,273 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A client with two links that are up and carry nothing.
+fn idle() -> Value {
+    let link = |id: u8, name: &str| {
+        json!({
+            "id": id, "name": name, "state": "up", "state_age_s": 60.0, "srtt_ms": 20.5, "min_rtt_ms": 20.0,
+            "loss_recent": 0.0, "cwnd": 12, "in_flight": 0, "waited_for_s": 0.0,
+            "up": { "rate_bps": 0.0, "datagrams": 0, "bytes": 0 },
+            "down": { "rate_bps": 0.0, "datagrams": 0, "bytes": 0 },
+            "limits": { "no_demand_s": 0.0, "window_s": 0.0, "pace_s": 0.0, "cap_s": 0.0, "turn_s": 0.0,
+                "off_s": 0.0 },
+        })
+    };
+    json!({
+        "version": 1,
+        "daemon": { "role": "client", "program_version": "0", "pid": 7, "uptime_s": 100.0 },
+        "tunnels": [{
+            "peer": "vps", "peer_public_key": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=",
+            "state": "up", "state_age_s": 50.0,
+            "policy": { "scheduler": "free-window", "controller": "ccid2", "when_closed": "queue 100ms" },
+            "up": { "rate_bps": 0.0, "packets": 0, "bytes": 0 },
+            "down": { "rate_bps": 0.0, "packets": 0, "bytes": 0 },
+            "queue": { "packets": 0, "bytes": 0 },
+            "resequencer": { "held": 0, "held_bytes": 0, "in_order": 0, "late": 0, "duplicate": 0,
+                "skipped_by_proof": 0, "skipped_by_deadline": 0, "released_by_full_buffer": 0,
+                "wait_p50_ms": 18.0, "wait_p99_ms": 44.0 },
+            "links": [link(0, "wlan"), link(1, "lte")],
+        }],
+    })
+}
+
+/// The document, with other values at these places.
+fn with(mut document: Value, values: &[(&str, Value)]) -> Value {
+    for (place, value) in values {
+        let (folder, name) = place.rsplit_once('/').expect("a place");
+        document.pointer_mut(folder).expect("a known place")[name] = value.clone();
+    }
+    document
+}
+
+fn read(document: Value) -> StatusReport {
+    serde_json::from_value(document).expect("a status")
+}
+
+/// What happened in two seconds, at whose end these values hold.
+fn judged(role: &str, values: &[(&str, Value)]) -> WhyReport {
+    let role = [("/daemon/role", json!(role))];
+    let later = [("/daemon/uptime_s", json!(102.0))];
+    let earlier = with(idle(), &role);
+    judge(&read(earlier.clone()), &read(with(with(earlier, &later), values)))
+}
+
+const LINK: &str = "/tunnels/0/links/0";
+
+#[test]
+fn each_situation_has_its_factor_and_a_sentence_with_its_numbers() {
+    let at = |place: &str| format!("{LINK}{place}");
+    // In two seconds 192 kB are 768 kbit/s.
+    let sent = || (at("/up/bytes"), json!(192_000));
+    let limit = |which: &str, seconds: f64| (at(&format!("/limits/{which}")), json!(seconds));
+    let full = || limit("window_s", 2.0);
+    let sensed = || (at("/sensed"), json!({ "capacity_bps": 8e6 }));
+    type Case<'a> = (Vec<(String, Value)>, Factor, &'a [&'a str]);
+    let table: Vec<Case<'_>> = vec![
+        (vec![limit("no_demand_s", 2.0)], Factor::Demand, &["nothing is to be sent on it"]),
+        (
+            vec![sent(), sensed(), limit("no_demand_s", 1.8), limit("window_s", 0.2)],
+            Factor::Demand,
+            &["there is not more to send: it carries 768 kbit/s of 8.0 Mbit/s"],
+        ),
+        (
+            vec![sent(), sensed(), full()],
+            Factor::Window,
+            &["its window of 12 packets is full", "768 kbit/s of 8.0 Mbit/s"],
+        ),
+        (
+            vec![
+                sent(),
+                full(),
+                ("/tunnels/0/policy/controller".into(), json!("fixed, window 12")),
+            ],
+            Factor::Window,
+            &["its window of 12 packets is fixed, and full"],
+        ),
+        (
+            vec![sent(), sensed(), full(), (at("/loss_recent"), json!(0.031))],
+            Factor::Loss,
+            &["it loses 3.1 % of what is sent", "its window at 12 packets", "of 8.0 Mbit/s"],
+        ),
+        (
+            vec![sent(), full(), (at("/srtt_ms"), json!(95.0)), (at("/loss_recent"), json!(0.02))],
+            Factor::Queue,
+            &["its path is full: 75 ms of its round trip of 95 ms", "the shortest was 20 ms"],
+        ),
+        (
+            vec![
+                sent(),
+                limit("cap_s", 1.5),
+                limit("no_demand_s", 0.5),
+                (at("/max_up_bps"), json!(8e5)),
+            ],
+            Factor::Cap,
+            &["its cap of 800 kbit/s is reached 75 % of the time: 768 kbit/s"],
+        ),
+        (
+            vec![sent(), limit("pace_s", 2.0), (at("/told"), json!({ "rate": "1 Mbit/s" }))],
+            Factor::Pace,
+            &["it was told to carry 1.0 Mbit/s"],
+        ),
+        (vec![sent(), limit("pace_s", 2.0)], Factor::Pace, &["leaves room for what others send"]),
+        (
+            vec![
+                sent(),
+                limit("turn_s", 2.0),
+                (at("/share"), json!({ "share": 0.25 })),
+                ("/tunnels/0/policy/scheduler".into(), json!("natalie")),
+            ],
+            Factor::Turn,
+            &["it had room 100 % of the time", "natalie, which gives it 25 % of a round"],
+        ),
+        (vec![(at("/share"), json!({ "share": 0.0 }))], Factor::Weight, &["its weight is 0"]),
+        (vec![(at("/backup"), json!("rests"))], Factor::Resting, &["a backup that rests"]),
+        (
+            vec![(at("/told"), json!({ "direction": "down" }))],
+            Factor::Direction,
+            &["packets down only"],
+        ),
+        (
+            vec![
+                (at("/state"), json!("down")),
+                (at("/reason"), json!("no carrier")),
+                (at("/state_age_s"), json!(12.4)),
+            ],
+            Factor::Down,
+            &["down for 12 s: no carrier"],
+        ),
+        (
+            vec![
+                (at("/state"), json!("joining")),
+                (
+                    at("/reason"),
+                    json!("no answer from the proxy for 6 s: asked 192.0.2.1 at UDP 51900"),
+                ),
+            ],
+            Factor::Joining,
+            &["asked 192.0.2.1 at UDP 51900"],
+        ),
+        (
+            vec![(at("/state"), json!("disabled")), (at("/reason"), json!("switched off"))],
+            Factor::Disabled,
+            &["switched off"],
+        ),
+        (
+            vec![
+                (at("/state"), json!("down")),
+                (at("/reason"), json!("its allowance is used up until 2026-12-01")),
+                (
+                    at("/allowance"),
+                    json!({ "bytes": 5, "used": 5, "since": "", "until": "", "stop": true }),
+                ),
+            ],
+            Factor::Allowance,
+            &["used up until 2026-12-01"],
+        ),
+        (
+            vec![
+                ("/tunnels/0/state".into(), json!("stalled")),
+                ("/tunnels/0/reason".into(), json!("no link answers")),
+            ],
+            Factor::Down,
+            &["the tunnel is stalled: no link answers"],
+        ),
+    ];
+    for (values, factor, words) in table {
+        let borrowed: Vec<_> =
+            values.iter().map(|(at, value)| (at.as_str(), value.clone())).collect();
+        let verdict = &judged("client", &borrowed).tunnels[0].links[0].up;
+        assert_eq!(verdict.factor, factor, "{values:?}: {verdict:?}");
+        for word in words {
+            assert!(verdict.why.contains(word), "`{word}`: {}", verdict.why);
+        }
+    }
+}
+
+#[test]
+fn of_what_comes_an_end_says_what_it_sees_and_who_knows_more() {
+    let at = |place: &str| format!("{LINK}{place}");
+    let came = || (at("/down/bytes"), json!(1_920_000));
+    type Case<'a> = (Vec<(String, Value)>, Factor, &'a str);
+    let table: Vec<Case<'_>> = vec![
+        (vec![], Factor::Demand, "nothing is sent on it"),
+        (vec![came()], Factor::Sender, "7.7 Mbit/s come; what limits it is known at the proxy"),
+        (
+            vec![came(), (at("/max_down_bps"), json!(8e6))],
+            Factor::Cap,
+            "its cap of 8.0 Mbit/s is reached: 7.7 Mbit/s",
+        ),
+        (
+            vec![came(), (at("/waited_for_s"), json!(1.2))],
+            Factor::Order,
+            "waits for it 60 % of the time, half of them for 18 ms; 7.7 Mbit/s come",
+        ),
+    ];
+    for (values, factor, words) in table {
+        let borrowed: Vec<_> =
+            values.iter().map(|(at, value)| (at.as_str(), value.clone())).collect();
+        let verdict = &judged("client", &borrowed).tunnels[0].links[0].down;
+        assert_eq!(verdict.factor, factor, "{values:?}: {verdict:?}");
+        assert!(verdict.why.contains(words), "{}", verdict.why);
+    }
+    // At the proxy down is what it sends.
+    let at_proxy = [
+        (at("/down/bytes"), json!(192_000)),
+        (at("/limits/window_s"), json!(2.0)),
+        (at("/up/bytes"), json!(192_000)),
+    ];
+    let borrowed: Vec<_> =
+        at_proxy.iter().map(|(at, value)| (at.as_str(), value.clone())).collect();
+    let link = judged("proxy", &borrowed).tunnels[0].links[0].clone();
+    assert_eq!((link.down.factor, link.up.factor), (Factor::Window, Factor::Sender));
+    assert!(link.up.why.contains("known at the client"), "{}", link.up.why);
+}
+
+#[test]
+fn what_the_bundle_loses_against_the_sum_is_told_part_by_part() {
+    let other = "/tunnels/0/links/1";
+    let at = |link: &str, place: &str| format!("{link}{place}");
+    let values = [
+        (at(LINK, "/up/bytes"), json!(2_000_000)),
+        (at(LINK, "/limits/window_s"), json!(2.0)),
+        (at(LINK, "/loss_recent"), json!(0.02)),
+        (at(LINK, "/srtt_ms"), json!(95.0)),
+        (at(other, "/up/bytes"), json!(500_000)),
+        (at(other, "/limits/turn_s"), json!(2.0)),
+        (at(other, "/sensed"), json!({ "capacity_bps": 6e6 })),
+        ("/tunnels/0/up/bytes".to_owned(), json!(2_400_000)),
+        (at(other, "/down/bytes"), json!(250_000)),
+        ("/tunnels/0/down/bytes".to_owned(), json!(240_000)),
+        ("/tunnels/0/resequencer/skipped_by_deadline".to_owned(), json!(1)),
+    ];
+    let borrowed: Vec<_> = values.iter().map(|(at, value)| (at.as_str(), value.clone())).collect();
+    let why = judged("client", &borrowed);
+    assert_eq!(
+        why.tunnels[0].up.why,
+        "9.6 Mbit/s of packets, over 10.0 Mbit/s on 2 links: headers and reports are 4.0 %; 160 kbit/s are lost \
+         on the way; of 14.0 Mbit/s that the links could carry are unused 4.0 Mbit/s on lte (scheduler)"
+    );
+    assert_eq!(
+        why.tunnels[0].down.why,
+        "960 kbit/s of packets, over 1.0 Mbit/s on 1 link: headers and reports are 4.0 %; packets that \
+         overtook others waited 18 ms for them, one in a hundred 44 ms; 1 packet waited for in vain"
+    );
+    assert_eq!(why.over_s, 2.0);
+    let json = serde_json::to_string(&why).expect("JSON");
+    assert_eq!(serde_json::from_str::<WhyReport>(&json).expect("it reads what it wrote"), why);
+}
+
+#[test]
+fn a_daemon_or_a_link_that_began_anew_is_judged_by_what_came_since() {
+    let begun = [
+        ("/daemon/pid", json!(8)),
+        ("/daemon/uptime_s", json!(4.0)),
+        ("/tunnels/0/links/0/up/bytes", json!(500_000)),
+    ];
+    let restarted = judged("client", &begun);
+    assert_eq!(restarted.over_s, 4.0);
+    assert_eq!(restarted.tunnels[0].links[0].up.rate_bps, 1e6);
+    let nothing = judge(&read(idle()), &read(idle()));
+    assert_eq!(nothing.tunnels[0].links[0].up.rate_bps, 0.0, "no time has passed");
+}
