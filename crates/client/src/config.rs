@@ -6,6 +6,7 @@
 mod dns;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -210,6 +211,15 @@ pub enum Priority {
     Always,
     /// When the others have failed or are full.
     Backup,
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Always => "always",
+            Self::Backup => "backup",
+        })
+    }
 }
 
 impl ConfigFile for Config {

@@ -82,7 +82,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Runs until told to stop (or forgotten), then writes a last time.
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        let mut kept = None;
+        // What is known now was read from the file, or is nothing.
+        let mut kept = Some(self.counts.borrow().clone());
         let mut known = None;
         loop {
             let ends = stop.try_recv() != Err(oneshot::error::TryRecvError::Empty);

@@ -14,9 +14,12 @@
 //! The routes stay while a session is sought anew: packets then wait or are dropped, but never go out
 //! beside the tunnel because it is away for a moment.
 
+mod reload;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use jiff::civil::Date;
@@ -24,16 +27,17 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport, TunnelState};
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::config::value::is_name_server;
-use ropewalk_control::config::{Mtu, NamePattern, Scheduling};
+use ropewalk_control::config::{HostPort, Mtu, NamePattern, Scheduling};
 use ropewalk_control::server;
 use ropewalk_daemon::rates::Rates;
+use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::{scheduling, shown};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
 use ropewalk_proto::client::{Client, ClientEvent, ClientState};
 use ropewalk_proto::event::{DownReason, EndReason, Event, SessionInfo};
-use ropewalk_proto::path::Path;
+use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::{LinkState, PathRow};
@@ -74,6 +78,8 @@ const CALENDAR_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) enum Command {
     /// Somebody asks at the control socket.
     Control(server::Command),
+    /// The config was read again.
+    Loaded(Loaded<Config>),
     /// The host's network as it is now.
     Network(News),
     /// Where the proxy is.
@@ -89,14 +95,22 @@ pub(crate) enum Command {
 /// The client.
 pub(crate) struct Daemon {
     config: Config,
+    /// Where it stands.
+    file: PathBuf,
     client: Client,
     links: Links,
+    /// Sockets of links that were taken out, and until when they stay open.
+    lingering: Vec<(Instant, SocketId)>,
     news: News,
     resolved: Resolved,
     /// What the host's network is to be.
     wanted: watch::Sender<Wanted>,
     /// Asks for another look-up.
     look_up: mpsc::Sender<()>,
+    /// Of these names and addresses.
+    endpoints: watch::Sender<Vec<HostPort>>,
+    /// Reads the config again.
+    reloader: mpsc::Sender<server::Command>,
     patience: Patience,
     reopen_at: Option<Instant>,
     held: Held,
@@ -137,6 +151,8 @@ pub(crate) struct Daemon {
 /// What a daemon is made with.
 pub(crate) struct Setup {
     pub(crate) config: Config,
+    /// Where it stands.
+    pub(crate) file: PathBuf,
     pub(crate) clock: Clock,
     /// For the core; must be unpredictable.
     pub(crate) seed: [u8; 32],
@@ -146,6 +162,10 @@ pub(crate) struct Setup {
     pub(crate) wanted: watch::Sender<Wanted>,
     /// Asks for another look-up.
     pub(crate) look_up: mpsc::Sender<()>,
+    /// Of these names and addresses.
+    pub(crate) endpoints: watch::Sender<Vec<HostPort>>,
+    /// Reads the config again.
+    pub(crate) reloader: mpsc::Sender<server::Command>,
     /// Asks whether a network wants a sign-in.
     pub(crate) portals: mpsc::Sender<Question>,
     /// What the links with an allowance carried before; gets what they carry.
@@ -157,18 +177,22 @@ pub(crate) struct Setup {
 impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { config, clock, seed, rng, wanted, look_up, portals, counts, counts_trouble } =
-            setup;
+        let Setup { config, file, clock, seed, rng, wanted, look_up, .. } = setup;
+        let Setup { endpoints, reloader, portals, counts, counts_trouble, .. } = setup;
         let now = clock.now();
         let known = counts.borrow().clone();
         Self {
             client: Client::new(now, core::client_config(&config, clock), seed),
             config,
+            file,
             links: Links::default(),
+            lingering: Vec::new(),
             news: News::default(),
             resolved: Resolved::default(),
             wanted,
             look_up,
+            endpoints,
+            reloader,
             patience: Patience::new(),
             reopen_at: None,
             held: Held::default(),
@@ -307,7 +331,8 @@ impl Daemon {
             }
         }
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
-        let mut hands = Hands { sockets, client, sink: &mut self.held };
+        let mut hands =
+            Hands { sockets, client, sink: &mut self.held, lingering: &mut self.lingering };
         let done = self.links.reconcile(now, decisions, &mut hands);
         self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
     }
@@ -467,9 +492,11 @@ impl Daemon {
         &mut self,
         now: Instant,
         request: Request,
-        io: &Io<'_>,
+        io: &mut Io<'_>,
     ) -> Result<Response, ApiError> {
         match request {
+            Request::ChangeLink(change) => self.change_link(now, &change, io),
+            Request::Reload => Err(reloading::is_busy()),
             Request::Scheduling { peer: Some(peer) }
             | Request::SetScheduling { peer: Some(peer), .. }
             | Request::Flows { peer: Some(peer), .. } => Err(shown::no_peers(&peer)),
@@ -560,6 +587,13 @@ impl Role for Daemon {
 
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
+            Command::Control(asked) if asked.request == Request::Reload => {
+                reloading::ask(&self.reloader, asked);
+            }
+            Command::Loaded(loaded) => {
+                let file = self.file.clone();
+                loaded.settle(&file, |config| self.take_over(now, config, io));
+            }
             Command::Control(asked) => {
                 let answer = self.answer(now, asked.request.clone(), io);
                 asked.answer(answer);
@@ -628,7 +662,8 @@ impl Role for Daemon {
     fn poll_timeout(&self) -> Option<Instant> {
         let at_once = !self.held.0.is_empty() || self.has_ended();
         let at_once = at_once.then_some(Instant::ZERO);
-        let own = earliest(self.reopen_at, self.patience.poll_timeout());
+        let lingers = self.lingering.iter().map(|(until, _)| *until).min();
+        let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         // While nothing goes, only the calendar moves.
         let calendar =
             (!self.allowances.is_empty()).then(|| self.allowances_at + CALENDAR_INTERVAL);
@@ -639,6 +674,12 @@ impl Role for Daemon {
         if std::mem::take(&mut self.in_batch) {
             self.client.end_of_batch(now);
         }
+        self.lingering.retain(|(until, socket)| {
+            if *until <= now {
+                io.sockets.close(*socket);
+            }
+            *until > now
+        });
         if self.reopen_at.is_some_and(|at| at <= now) {
             self.relink(now, io);
         }

@@ -63,9 +63,13 @@ mod service;
 #[cfg(target_os = "linux")]
 mod status;
 
+use std::path::Path;
+
 pub use config::Config;
 
-/// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then.
+/// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then. `file` is where the config
+/// stands, to be read again when somebody asks (SIGHUP where there is no
+/// terminal, `ropewalk reload`).
 ///
 /// # Errors
 /// What keeps it from starting (another client in this network namespace, the TUN's name is taken, a
@@ -73,8 +77,8 @@ pub use config::Config;
 /// then too. Trouble with a link or with reaching the proxy is no error: it is told by the status and
 /// tried again.
 #[cfg(target_os = "linux")]
-pub fn run(config: Config) -> anyhow::Result<()> {
-    service::run(config)
+pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
+    service::run(config, file)
 }
 
 /// Takes everything back that a client has changed on this host and that did not end with it: after a crash, its kill
@@ -92,8 +96,8 @@ pub fn purge(config: &Config) -> anyhow::Result<()> {
 /// # Errors
 /// Always: this system is not supported yet.
 #[cfg(not(target_os = "linux"))]
-pub fn run(config: Config) -> anyhow::Result<()> {
-    drop(config);
+pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
+    drop((config, file));
     anyhow::bail!("the client runs on Linux only, so far")
 }
 

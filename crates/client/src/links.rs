@@ -5,6 +5,7 @@
 //! socket belongs to the interface's *number*, so an interface that returns under its old name gets a new
 //! one.
 
+pub(crate) mod change;
 mod decide;
 
 use std::net::{IpAddr, SocketAddr};
@@ -28,6 +29,9 @@ const PORTAL_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Between two questions whether it does: a person who signs in is not waited for, the link comes up by itself.
 const PORTAL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// What is under way on a link that is taken out on purpose arrives within this.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Every interface that is or could be a link.
 #[derive(Debug, Default)]
@@ -56,6 +60,7 @@ struct Open {
     key: LinkKey,
     wish: Wish,
     keepalive: Keepalive,
+    metered: bool,
     wishes: Wishes,
     sockets: Vec<(IpAddr, SocketId)>,
 }
@@ -64,7 +69,8 @@ impl Open {
     /// Whether it is what is wished now.
     fn is_like(&self, wish: &Wish, decision: &Decision) -> bool {
         self.wish.is_like(wish)
-            && (self.keepalive, self.wishes) == (decision.keepalive, decision.wishes)
+            && (self.keepalive, self.metered, self.wishes)
+                == (decision.keepalive, decision.metered, decision.wishes)
     }
 }
 
@@ -76,6 +82,8 @@ pub(crate) struct Hands<'a, S> {
     pub(crate) client: &'a mut Client,
     /// Takes the packets that waited for a link that goes.
     pub(crate) sink: &'a mut S,
+    /// Sockets of links that were taken out, and until when they stay open for what is under way.
+    pub(crate) lingering: &'a mut Vec<(Instant, SocketId)>,
 }
 
 impl Links {
@@ -230,7 +238,9 @@ impl Link {
     fn reconcile<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
         let (Ok(wish), Some(slot)) = (&self.decision.wish, self.decision.slot) else {
             self.trouble = None;
-            return self.close(now, hands);
+            let on_purpose =
+                matches!(self.obstacle(), Some(Obstacle::Disabled | Obstacle::UsedUp(_)));
+            return if on_purpose { self.leave(now, hands) } else { self.close(now, hands) };
         };
         let is_as_wished = self.open.as_ref().is_some_and(|open| {
             open.is_like(wish, &self.decision) && open.sockets.len() == wish.sources.len()
@@ -274,8 +284,8 @@ impl Link {
             return self.close(now, hands);
         }
         (self.since, self.refused) = (now, None);
-        let Decision { keepalive, wishes, .. } = self.decision;
-        let old = self.open.replace(Open { key, wish, keepalive, wishes, sockets });
+        let Decision { keepalive, metered, wishes, .. } = self.decision;
+        let old = self.open.replace(Open { key, wish, keepalive, metered, wishes, sockets });
         let open = self.open.as_ref().map_or(&[][..], |open| &open.sockets);
         for (address, id) in old.into_iter().flat_map(|old| old.sockets) {
             if !open.contains(&(address, id)) {
@@ -327,12 +337,23 @@ impl Link {
         self.trouble = Some(error);
     }
 
+    /// It is gone, and its sockets are.
     fn close<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
-        let Some(open) = self.open.take() else { return };
+        for socket in self.take_out(now, hands) {
+            hands.sockets.close(socket);
+        }
+    }
+
+    /// It works and is to be used no more: what is under way on it is still taken.
+    fn leave<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
+        let sockets = self.take_out(now, hands);
+        hands.lingering.extend(sockets.into_iter().map(|socket| (now + LINGER, socket)));
+    }
+
+    fn take_out<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) -> Vec<SocketId> {
+        let Some(open) = self.open.take() else { return Vec::new() };
         // Taking a link out never fails.
         let _ = hands.client.set_link(now, open.key, None, hands.sink);
-        for (_, id) in open.sockets {
-            hands.sockets.close(id);
-        }
+        open.sockets.into_iter().map(|(_, socket)| socket).collect()
     }
 }

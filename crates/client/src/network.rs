@@ -54,6 +54,8 @@ pub(crate) struct Wanted {
     pub(crate) connected: bool,
     /// Those of them that stand beyond the proxy, whatever is routed.
     pub(crate) dns_inside: bool,
+    /// Which interfaces are to be links, if otherwise than at the start.
+    pub(crate) choice: Option<Choice>,
 }
 
 /// What the daemon hears.
@@ -250,6 +252,9 @@ impl Network {
     }
 
     async fn apply(&mut self) -> anyhow::Result<News> {
+        let Wanted { tun, proxy, dns, dns_inside, connected: _, choice } =
+            self.wanted.borrow_and_update().clone();
+        self.choice = choice.unwrap_or_else(|| self.choice.clone());
         let candidates = self.host.candidates(&self.choice, &self.tun).await?;
         let is_missing = |candidate: &Candidate| candidate.state == Err(NoWay::Missing);
         let known = match candidates.iter().any(is_missing) {
@@ -261,8 +266,6 @@ impl Network {
             let ways = seat.state.as_ref().ok()?.clone();
             Some(LinkDesired { name: seat.interface.clone(), slot: seat.slot, ways })
         });
-        let Wanted { tun, proxy, dns, dns_inside, connected: _ } =
-            self.wanted.borrow_and_update().clone();
         let inner = tun.as_ref().map(|tun| tun.inner.clone()).unwrap_or_default();
         let inside = dns.iter().copied().filter(|_| dns_inside).map(IpNet::from);
         // Of two alike the excluded counts.

@@ -6,7 +6,8 @@
 //! into a tunnel that is dead, the questions to the name servers among them; so for the time of the
 //! look-up the user's own name servers are asked, and for these alone the host's own routes count ([`Bypass`]).
 //!
-//! A look-up that fails changes nothing: the addresses of that name known before are still tried.
+//! A look-up that fails changes nothing: the addresses of that name known before are still tried. Other names or addresses,
+//! as a config that was read again has them, are looked at at once.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -18,7 +19,7 @@ use ropewalk_control::config::HostPort;
 use ropewalk_control::config::value::unusable;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::MAX_PREFIXES;
 use crate::daemon::Command;
@@ -58,7 +59,7 @@ pub(crate) struct Resolved {
 
 /// The task.
 pub(crate) struct Resolver {
-    pub(crate) endpoints: Vec<HostPort>,
+    pub(crate) endpoints: watch::Receiver<Vec<HostPort>>,
     /// Wishes for another look.
     pub(crate) wishes: mpsc::Receiver<()>,
     pub(crate) bypass: mpsc::Sender<Bypass>,
@@ -67,19 +68,18 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Runs until the daemon is gone; without names only until the addresses are told.
+    /// Runs until the daemon is gone.
     pub(crate) async fn run(mut self) {
         let mut pauses = Backoff::new(LOOKUP_PAUSE);
         let mut known = Known::default();
+        let mut endpoints = self.endpoints.borrow_and_update().clone();
         loop {
-            let resolved = known.with(self.look_up().await);
+            let resolved = known.with(self.look_up(&endpoints).await);
             let failed = resolved.trouble.is_some();
             if self.daemon.send(Command::Resolved(resolved)).await.is_err() {
                 return;
             }
-            if self.endpoints.iter().all(|endpoint| endpoint.address().is_some()) {
-                return;
-            }
+            let has_names = endpoints.iter().any(|endpoint| endpoint.address().is_none());
             let pause = if failed {
                 pauses.next(&mut self.rng)
             } else {
@@ -87,20 +87,27 @@ impl Resolver {
                 Duration::MAX
             };
             tokio::select! {
-                wish = self.wishes.recv() => if wish.is_none() { return },
+                changed = self.endpoints.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    endpoints = self.endpoints.borrow_and_update().clone();
+                    known = Known::default();
+                }
+                wish = self.wishes.recv(), if has_names => if wish.is_none() { return },
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
     /// Looks up every endpoint.
-    async fn look_up(&self) -> Vec<Answer> {
-        let named = self.endpoints.iter().any(|endpoint| endpoint.address().is_none());
+    async fn look_up(&self, endpoints: &[HostPort]) -> Vec<Answer> {
+        let named = endpoints.iter().any(|endpoint| endpoint.address().is_none());
         if named {
             self.set_bypass(true).await;
         }
         let mut answers = Vec::new();
-        for endpoint in &self.endpoints {
+        for endpoint in endpoints {
             answers.push(look_up(endpoint).await);
         }
         if named {

@@ -8,13 +8,17 @@
 //! 5. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
 //!    then rules, routes of links and the firewall table.
 
+use std::io::IsTerminal as _;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
+use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
+use ropewalk_daemon::reload::{self, Reloader};
 use ropewalk_daemon::service::{self, StopSignals};
 use ropewalk_daemon::{file, heartbeat, mark};
 use ropewalk_link_io::clock::Clock;
@@ -43,12 +47,12 @@ const WAITING_COMMANDS: usize = 64;
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// See [`crate::run`].
-pub(crate) fn run(config: Config) -> anyhow::Result<()> {
+pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     let options = server::Options::of_config(&config.control)?;
     let (server, requests) = Server::start(options)?;
     let _only_one = mark::hold(Role::Client)?;
     let runtime = service::runtime()?;
-    let result = runtime.block_on(serve(config, requests));
+    let result = runtime.block_on(serve(config, file, requests));
     // A look-up may still wait for a name server, on a thread that cannot be interrupted.
     runtime.shutdown_background();
     drop(server);
@@ -69,9 +73,19 @@ pub(crate) fn purge(config: &Config) -> anyhow::Result<()> {
 /// How long the last counts of allowances may take to be written.
 const KEEPER_TIME: Duration = Duration::from_secs(2);
 
-async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    file: &Path,
+    requests: mpsc::Receiver<server::Command>,
+) -> anyhow::Result<()> {
     // First, so that a signal during the start ends it cleanly too.
-    let stop = StopSignals::listen(&[SignalKind::terminate(), SignalKind::interrupt()])?;
+    let at_terminal = std::io::stdin().is_terminal();
+    let mut ends = vec![SignalKind::terminate(), SignalKind::interrupt()];
+    ends.extend(at_terminal.then_some(SignalKind::hangup()));
+    let stop = StopSignals::listen(&ends)?;
+    let (reloader, asked) = mpsc::channel(reload::WAITING);
+    // A hangup is the end of the daemon's terminal; where it has none, somebody's wish that the config be read again.
+    let reload = Reloader::new(file, Config::load, !at_terminal, asked)?;
     let clock = Clock::start();
     let name = config.tun.name.to_string();
     let tun = LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU })?;
@@ -81,8 +95,9 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     let network = Network::open(&config, to_network, bypasses, commands.clone()).await?;
 
     let (look_up, wishes) = mpsc::channel(1);
+    let (endpoints, to_resolver) = watch::channel(config.proxy.addresses.clone());
     let resolver = Resolver {
-        endpoints: config.proxy.addresses.clone(),
+        endpoints: to_resolver,
         wishes,
         bypass,
         daemon: commands.clone(),
@@ -95,12 +110,8 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
         tracing::warn!("{trouble}");
     }
     let (counts, to_keeper) = watch::channel(known);
-    let has_allowances = config.links.listed.iter().any(|link| link.allowance.is_some());
-    let keeper = has_allowances.then(|| Keeper {
-        path: config.counters_file.clone(),
-        counts: to_keeper,
-        daemon: commands.clone(),
-    });
+    let keeper =
+        Keeper { path: config.counters_file.clone(), counts: to_keeper, daemon: commands.clone() };
     let (portals, questions) = mpsc::channel(1);
     let scout = Scout { questions, daemon: commands.clone() };
     let setup = Setup {
@@ -108,11 +119,14 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
         counts,
         counts_trouble,
         config,
+        file: file.to_owned(),
         clock,
         seed: service::seed()?,
         rng: SmallRng::from_seed(service::seed()?),
         wanted,
         look_up,
+        endpoints,
+        reloader,
     };
     let sockets = Sockets::new(clock);
     let mut driver = Driver::new(Daemon::new(setup), tun, sockets, waiting, clock)
@@ -122,9 +136,10 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     let (stop_network, stopped) = oneshot::channel();
     let network = tokio::spawn(network.run(stopped));
     let (stop_keeper, keeper_stopped) = oneshot::channel();
-    let keeper = keeper.map(|keeper| tokio::spawn(keeper.run(keeper_stopped)));
+    let keeper = tokio::spawn(keeper.run(keeper_stopped));
     tokio::spawn(resolver.run());
     tokio::spawn(scout.run());
+    tokio::spawn(reload.run(commands.clone(), Command::Loaded));
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
     tokio::spawn(stop.forward(commands.clone(), Command::Stop));
     tokio::spawn(heartbeat::beat(commands.clone(), Command::Control));
@@ -138,10 +153,8 @@ async fn serve(config: Config, requests: mpsc::Receiver<server::Command>) -> any
     let end = if result.is_ok() { End::InOrder } else { End::Failed };
     let _ = stop_network.send(end);
     drop(stop_keeper);
-    if let Some(keeper) = keeper {
-        // A disk that hangs must not keep the network from being as before.
-        let _ = tokio::time::timeout(KEEPER_TIME, keeper).await;
-    }
+    // A disk that hangs must not keep the network from being as before.
+    let _ = tokio::time::timeout(KEEPER_TIME, keeper).await;
     let removed = match tokio::time::timeout(END_TIME, network).await {
         Ok(Ok(removed)) => removed,
         Ok(Err(panicked)) => Err(panicked.into()),

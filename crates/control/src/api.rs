@@ -8,7 +8,9 @@
 
 mod flows;
 mod limits;
+mod links;
 mod peers;
+mod reload;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,9 +24,11 @@ use crate::keys::PublicKey;
 
 pub use flows::{FlowStatus, FlowsReport, PathStatus};
 pub use limits::LimitTimes;
+pub use links::{LinkChange, LinkSettings};
 pub use peers::{
     InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
 };
+pub use reload::{KeyChange, ReloadReport};
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may
 /// come at any time.
@@ -56,6 +60,10 @@ pub enum Request {
         /// Most flows of the answer, at most [`MAX_FLOWS`].
         limit: usize,
     },
+    /// `PUT /v1/links`: on a client, another setting of one link from now on.
+    ChangeLink(LinkChange),
+    /// `POST /v1/reload`: the config is read again, and what can be is made so.
+    Reload,
     /// `GET /v1/peers`: who may connect to this proxy, and who is invited.
     Peers,
     /// `POST /v1/peers`: invite a client.
@@ -82,6 +90,10 @@ pub enum Response {
     Scheduling(Box<Scheduling>),
     /// To [`Request::Flows`].
     Flows(Box<FlowsReport>),
+    /// To [`Request::ChangeLink`]: what holds for the link now.
+    Link(Box<LinkSettings>),
+    /// To [`Request::Reload`].
+    Reloaded(Box<ReloadReport>),
     /// To [`Request::Peers`].
     Peers(Box<PeersReport>),
     /// To [`Request::Invite`].

@@ -132,6 +132,11 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let values = [("peer", peer.clone()), ("limit", Some(limit.to_string()))];
             (Method::GET, query::written("/v1/flows", &values), Vec::new())
         }
+        Request::ChangeLink(change) => {
+            let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
+            (Method::PUT, "/v1/links".to_owned(), body)
+        }
+        Request::Reload => (Method::POST, "/v1/reload".to_owned(), Vec::new()),
         Request::Peers => (Method::GET, "/v1/peers".to_owned(), Vec::new()),
         Request::Invite(wish) => {
             let body = serde_json::to_vec(wish).map_err(|error| error.to_string())?;
@@ -160,6 +165,8 @@ const fn reader(request: &Request) -> Reader {
             |socket, body| Ok(Response::Scheduling(document(socket, body)?))
         }
         Request::Flows { .. } => |socket, body| Ok(Response::Flows(document(socket, body)?)),
+        Request::ChangeLink(_) => |socket, body| Ok(Response::Link(document(socket, body)?)),
+        Request::Reload => |socket, body| Ok(Response::Reloaded(document(socket, body)?)),
         Request::Peers => |socket, body| Ok(Response::Peers(document(socket, body)?)),
         Request::Invite(_) => |socket, body| Ok(Response::Invited(document(socket, body)?)),
         Request::RemovePeer { .. } => |socket, body| Ok(Response::Removed(document(socket, body)?)),

@@ -171,6 +171,16 @@ pub fn has_no_peers() -> ApiError {
     ApiError::new(ErrorCode::BadRequest, "this is a client: only a proxy has peers")
 }
 
+/// A proxy was asked to change a link.
+#[must_use]
+pub fn no_links(link: &str) -> ApiError {
+    let link = link.escape_debug();
+    ApiError::new(
+        ErrorCode::BadRequest,
+        format!("this is a proxy: the link `{link}` is its client's; ask there"),
+    )
+}
+
 /// A client was asked for one of its peers.
 #[must_use]
 pub fn no_peers(peer: &str) -> ApiError {

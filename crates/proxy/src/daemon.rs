@@ -3,9 +3,12 @@
 //! Nothing here waits: the host's routes are changed by another task, which is told what is wanted
 //! ([`Host`]); the status document is made from what is at hand.
 
+mod reload;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
 use ropewalk_control::config::Scheduling;
@@ -13,6 +16,7 @@ use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::server;
 use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::rates::{Rates, SAMPLE_INTERVAL};
+use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::{scheduling, shown};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
@@ -22,6 +26,7 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Instant, earliest};
 use ropewalk_proto::tunnel::PathRow;
+use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::gate::Gate;
@@ -46,6 +51,8 @@ pub trait Host {
 pub enum Command {
     /// Somebody asks at the control socket.
     Control(server::Command),
+    /// The config was read again.
+    Loaded(Loaded<Config>),
     /// IPv6 packets of clients can leave by now.
     HandOutIpv6,
     /// Say goodbye and end.
@@ -56,6 +63,9 @@ pub enum Command {
 pub struct Daemon<H> {
     endpoint: Endpoint,
     config: Config,
+    /// Where it stands, and who reads it again.
+    file: PathBuf,
+    reloader: mpsc::Sender<server::Command>,
     register: Register,
     leases: Leases,
     peers: PeerBook,
@@ -72,10 +82,11 @@ pub struct Daemon<H> {
 
 impl<H: Host> Daemon<H> {
     /// A proxy for the clients of `config`, which are given IPv6 addresses if `ipv6` says so. `seed` must
-    /// be unpredictable; `sockets` are those that clients send to, with their ports.
+    /// be unpredictable; `sockets` are those that clients send to, with their ports; the config stands in `file`, which
+    /// `reloader` reads again.
     pub fn new(
         now: Instant,
-        config: Config,
+        (config, file, reloader): (Config, PathBuf, mpsc::Sender<server::Command>),
         (register, leases): (Register, Leases),
         core: EndpointConfig,
         seed: [u8; 32],
@@ -88,6 +99,8 @@ impl<H: Host> Daemon<H> {
         let mut daemon = Self {
             endpoint: Endpoint::new(now, core, seed),
             config,
+            file,
+            reloader,
             register,
             leases,
             peers,
@@ -151,6 +164,8 @@ impl<H: Host> Daemon<H> {
                 self.scheduling(peer.as_deref())
             }
             Request::Flows { peer, limit } => self.flows(peer.as_deref(), limit),
+            Request::ChangeLink(change) => Err(shown::no_links(&change.name)),
+            Request::Reload => Err(reloading::is_busy()),
             Request::Peers => Ok(Response::Peers(Box::new(self.peers_report(now)))),
             Request::Invite(wish) => {
                 let invited = inviting::invite(&self.config, &mut self.register, &wish)?;
@@ -202,25 +217,29 @@ impl<H: Host> Daemon<H> {
         peer: Option<&str>,
         scheduling: Scheduling,
     ) -> Result<(), ApiError> {
-        let core = scheduling::scheduler(&scheduling);
-        let terms = scheduling::terms(&scheduling, Direction::Down);
-        let scheduler = scheduling.scheduler;
         match peer {
             Some(name) => {
+                let core = scheduling::scheduler(&scheduling);
+                let terms = scheduling::terms(&scheduling, Direction::Down);
+                let scheduler = scheduling.scheduler;
                 let peer = self.peers.named(name)?;
                 let key = public_key(&peer.config.public_key);
                 peer.scheduling = Some(scheduling);
                 self.endpoint.set_peer_scheduling(now, key, &core, &terms);
                 tracing::info!(peer = name, %scheduler, "told how to schedule to a client");
             }
-            None => {
-                self.endpoint.set_scheduling(now, &core, &terms);
-                self.config.tunnel.scheduling = scheduling;
-                self.peers.schedule_alike();
-                tracing::info!(%scheduler, "told how to schedule");
-            }
+            None => self.schedule_all(now, scheduling),
         }
         Ok(())
+    }
+
+    fn schedule_all(&mut self, now: Instant, scheduling: Scheduling) {
+        let core = scheduling::scheduler(&scheduling);
+        let terms = scheduling::terms(&scheduling, Direction::Down);
+        self.endpoint.set_scheduling(now, &core, &terms);
+        tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
+        self.config.tunnel.scheduling = scheduling;
+        self.peers.schedule_alike();
     }
 
     fn flows(&mut self, peer: Option<&str>, limit: usize) -> Result<Response, ApiError> {
@@ -266,6 +285,13 @@ impl<H: Host> Role for Daemon<H> {
 
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
+            Command::Control(command) if command.request == Request::Reload => {
+                reloading::ask(&self.reloader, command);
+            }
+            Command::Loaded(loaded) => {
+                let file = self.file.clone();
+                loaded.settle(&file, |config| self.take_over(now, config));
+            }
             Command::Control(command) => {
                 let answer = self.answer(now, command.request.clone(), io);
                 command.answer(answer);

@@ -103,6 +103,34 @@ impl PeerBook {
         self.index();
     }
 
+    /// From now on the clients are these. Those that stay are as they were; returns addresses that were theirs and are
+    /// not any more.
+    pub fn take_over(
+        &mut self,
+        now: Instant,
+        known: &[PeerConfig],
+        leases: &Leases,
+    ) -> Vec<IpAddr> {
+        let mut before = std::mem::take(&mut self.peers);
+        let mut freed = Vec::new();
+        for config in known {
+            let fresh = Peer::new(now, config, leases, self.ipv6);
+            let same = |peer: &Peer| peer.config.public_key == config.public_key;
+            let Some(at) = before.iter().position(same) else {
+                self.peers.push(fresh);
+                continue;
+            };
+            let mut peer = before.swap_remove(at);
+            if peer.lease != fresh.lease {
+                freed.extend(peer.addresses());
+            }
+            (peer.config, peer.lease) = (fresh.config, fresh.lease);
+            self.peers.push(peer);
+        }
+        self.index();
+        freed
+    }
+
     fn index(&mut self) {
         let keys = self.peers.iter().map(|peer| public_key(&peer.config.public_key));
         self.places = keys.zip(0..).collect();
@@ -383,6 +411,24 @@ mod tests {
         let (mut later, _) = self::book("10.9.0.0/24", false);
         later.hand_out_ipv6(&leases("10.9.0.0/24"));
         assert_eq!(addresses(&later), 2);
+    }
+
+    #[test]
+    fn those_that_stay_are_as_they_were_and_those_that_go_are_gone() {
+        let (mut book, key) = book("10.9.0.0/24", true);
+        book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
+        let mut renamed = configs().remove(0);
+        renamed.name = "another name".to_owned();
+        let freed = book.take_over(Instant::from_millis(5), &[renamed], &leases("10.9.0.0/24"));
+        assert_eq!(freed, [] as [IpAddr; 0]);
+        let peer = book.only().unwrap();
+        assert_eq!((peer.state, peer.config.name.as_str()), (TunnelState::Up, "another name"));
+        assert_eq!(book.iter().count(), 1);
+        let back = book.take_over(Instant::from_millis(9), &configs(), &leases("10.9.0.0/24"));
+        assert_eq!((back.len(), book.named("peer 2").unwrap().state), (0, TunnelState::Idle));
+        assert_eq!(book.named("peer 1").unwrap().state, TunnelState::Up);
+        let moved = book.take_over(Instant::from_millis(9), &configs(), &leases("10.8.0.0/24"));
+        assert_eq!(moved.len(), 4, "two addresses of each: {moved:?}");
     }
 
     #[test]

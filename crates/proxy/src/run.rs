@@ -5,12 +5,16 @@
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
 //! everything is taken back but the guard (docs/OPERATIONS.md).
 
+use std::io::IsTerminal as _;
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Context as _;
 use ropewalk_control::api::Role;
+use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
+use ropewalk_daemon::reload::{self, Reloader};
 use ropewalk_daemon::service::{self, StopSignals};
 use ropewalk_daemon::{file, heartbeat, mark};
 use ropewalk_link_io::clock::Clock;
@@ -39,13 +43,14 @@ use crate::register::Register;
 /// two tasks that send one at a time.
 const WAITING_COMMANDS: usize = 16;
 
-/// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal).
+/// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal). `file` is where the config stands,
+/// to be read again when somebody asks (SIGHUP where there is no terminal, `ropewalk reload`).
 ///
 /// # Errors
 /// What is missing, in use or forbidden on this host, and what to do; or the TUN was taken away. What was
 /// changed is taken back before.
-pub fn run(config: Config) -> anyhow::Result<()> {
-    block_on(serve(config))
+pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
+    block_on(serve(config, file))
 }
 
 /// Takes back everything that a proxy has changed on this host, the guard routes too.
@@ -61,13 +66,14 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
     LocalSet::new().block_on(&service::runtime()?, work)
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let clock = Clock::start();
-    let stop = StopSignals::listen(&[
-        SignalKind::terminate(),
-        SignalKind::interrupt(),
-        SignalKind::hangup(),
-    ])?;
+    let at_terminal = std::io::stdin().is_terminal();
+    let mut ends = vec![SignalKind::terminate(), SignalKind::interrupt()];
+    ends.extend(at_terminal.then_some(SignalKind::hangup()));
+    let stop = StopSignals::listen(&ends)?;
+    let (reloader, asked) = mpsc::channel(reload::WAITING);
+    let reload = Reloader::new(file, Config::load, !at_terminal, asked)?;
     let seed = service::seed()?;
 
     let mut sockets = Sockets::new(clock);
@@ -106,6 +112,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         ready.push_str(&format!(", {port}"));
     }
     let (books, host) = ((register, leases), (Rc::clone(&desk), ipv6));
+    let config = (config, file.to_owned(), reloader);
     let daemon = Daemon::new(now.now, config, books, core, seed, host, at_ports);
     let mut driver = match Driver::new(daemon, tun, sockets, queue, clock) {
         Ok(driver) => driver,
@@ -114,6 +121,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     spawn_local(service::forward(control, commands.clone(), Command::Control));
     spawn_local(stop.forward(commands.clone(), Command::Stop));
     spawn_local(heartbeat::beat(commands.clone(), Command::Control));
+    spawn_local(reload.run(commands.clone(), Command::Loaded));
     let keeper = spawn_local(keeper.keep(events, commands));
     tracing::info!("ready for {ready}");
 

@@ -105,7 +105,9 @@ pub(crate) enum Obstacle {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Disabled => f.write_str("switched off in the config"),
+            Self::Disabled => {
+                f.write_str("switched off in the config, or by `ropewalk links disable`")
+            }
             Self::NotChosen => f.write_str("no default route by this interface"),
             Self::NoWay(why) => why.fmt(f),
             Self::Unresolved => f.write_str("the proxy's address is not known yet"),

@@ -11,7 +11,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Request as HttpRequest, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response as HttpResponse};
-use axum::routing::get;
+use axum::routing::{get, post, put};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -135,6 +135,8 @@ fn router(desk: Desk) -> Router {
         .route("/metrics", get(numbers))
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
+        .route("/v1/links", put(change_link))
+        .route("/v1/reload", post(reload))
         .route("/v1/peers", get(peers).post(invite).delete(remove_peer))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
@@ -213,6 +215,17 @@ async fn flows(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse
     answer(&desk, read()).await
 }
 
+/// `PUT /v1/links`.
+async fn change_link(State(desk): State<Desk>, body: Bytes) -> HttpResponse {
+    let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
+    answer(&desk, change.map(Request::ChangeLink)).await
+}
+
+/// `POST /v1/reload`. The body is read, although it says nothing, so that a long one is refused.
+async fn reload(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
+    answer(&desk, Ok(Request::Reload)).await
+}
+
 /// `GET /v1/peers`.
 async fn peers(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
     answer(&desk, Ok(Request::Peers)).await
@@ -251,6 +264,8 @@ fn document(answer: Response) -> HttpResponse {
         Response::Status(report) => Json(*report).into_response(),
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
         Response::Flows(flows) => Json(*flows).into_response(),
+        Response::Link(settings) => Json(*settings).into_response(),
+        Response::Reloaded(report) => Json(*report).into_response(),
         Response::Peers(report) => Json(*report).into_response(),
         Response::Invited(invited) => Json(*invited).into_response(),
         Response::Removed(removed) => Json(*removed).into_response(),
@@ -265,7 +280,8 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
-        "this path is not used so: read with GET; /v1/scheduling is written with PUT, /v1/peers with POST and DELETE",
+        "this path is not used so: read with GET; /v1/scheduling and /v1/links are written with PUT, /v1/peers with POST \
+         and DELETE, /v1/reload with POST",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }

@@ -10,8 +10,8 @@ use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{
-    DEFAULT_FLOWS, DaemonStatus, ErrorCode, InviteWish, Invited, MAX_FLOWS, RemovedPeer, Role,
-    STATUS_VERSION, StatusReport,
+    DEFAULT_FLOWS, DaemonStatus, ErrorCode, InviteWish, Invited, LinkChange, LinkSettings,
+    MAX_FLOWS, RemovedPeer, Role, STATUS_VERSION, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
 use crate::config::{Scheduler, Scheduling};
@@ -250,6 +250,10 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 Request::Scheduling { .. } => Response::Scheduling(Box::default()),
                 Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
                 Request::Flows { .. } => Response::Flows(Box::default()),
+                Request::ChangeLink(LinkChange { name, values }) => {
+                    Response::Link(Box::new(LinkSettings { name, values }))
+                }
+                Request::Reload => Response::Reloaded(Box::default()),
                 Request::Peers => Response::Peers(Box::default()),
                 Request::Invite(wish) => Response::Invited(Box::new(invited(&wish.name))),
                 Request::RemovePeer { name } => Response::Removed(Box::new(RemovedPeer {
@@ -277,6 +281,11 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             addresses: vec!["vps.example.org".to_owned()],
         }),
         Request::RemovePeer { name: "a b&c=d/?".to_owned() },
+        Request::ChangeLink(LinkChange {
+            name: "wlan0".to_owned(),
+            values: [("max_up".to_owned(), "5 Mbit/s".to_owned())].into(),
+        }),
+        Request::Reload,
     ];
     let answers: Vec<_> =
         requests.iter().map(|request| call_blocking(&socket, request).unwrap()).collect();

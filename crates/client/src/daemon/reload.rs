@@ -1,0 +1,258 @@
+//! Other settings for the running client: of one link by hand, or the whole config read again.
+//!
+//! A config that is read again is what holds then: what was changed by hand is undone by it. What cannot be changed while
+//! the client runs is told, and stays.
+
+use std::fmt::Display;
+
+use ropewalk_control::api::{ApiError, ErrorCode, LinkChange, ReloadReport, Response};
+use ropewalk_daemon::reload::{compare_tunnel, shown};
+use ropewalk_link_io::driver::Io;
+use ropewalk_proto::time::Instant;
+
+use super::Daemon;
+use crate::config::{Config, LinkConfig, LinksConfig, ProxyConfig, TunConfig};
+use crate::links::{change, choice};
+
+impl Daemon {
+    /// Changes one link.
+    pub(super) fn change_link(
+        &mut self,
+        now: Instant,
+        wanted: &LinkChange,
+        io: &mut Io<'_>,
+    ) -> Result<Response, ApiError> {
+        let decisions: Vec<_> = self.links.iter().map(|link| &link.decision).collect();
+        let links = change::changed(&self.config.links, &decisions, wanted)
+            .map_err(|message| ApiError::new(ErrorCode::BadRequest, message))?;
+        let values = &wanted.values;
+        tracing::info!(link = wanted.name, ?values, "told of a link");
+        self.set_links(now, links, io);
+        let mut links = self.links.iter().map(|link| &link.decision);
+        let settings = links
+            .find(|decision| decision.name == wanted.name)
+            .map(|decision| change::settings(&self.config.links, decision));
+        Ok(Response::Link(Box::new(settings.unwrap_or_default())))
+    }
+
+    /// Makes the running client what this config says, as far as that can be.
+    pub(super) fn take_over(
+        &mut self,
+        now: Instant,
+        mut config: Config,
+        io: &mut Io<'_>,
+    ) -> ReloadReport {
+        let report = compare(&self.config, &config);
+        keep(&self.config.links, &mut config.links);
+        if self.config.tunnel.scheduling != config.tunnel.scheduling {
+            self.set_scheduling(now, config.tunnel.scheduling);
+        }
+        if self.config.tun.mtu != config.tun.mtu {
+            self.config.tun.mtu = config.tun.mtu;
+            self.want_tun(None);
+        }
+        if self.config.proxy.addresses != config.proxy.addresses {
+            self.config.proxy.addresses.clone_from(&config.proxy.addresses);
+            // The look-up ends with the daemon only.
+            let _ = self.endpoints.send(config.proxy.addresses);
+        }
+        self.set_links(now, config.links, io);
+        report
+    }
+
+    fn set_links(&mut self, now: Instant, links: LinksConfig, io: &mut Io<'_>) {
+        if self.config.links == links {
+            return;
+        }
+        self.wanted.send_modify(|wanted| wanted.choice = Some(choice(&links)));
+        self.config.links = links;
+        self.relink(now, io);
+    }
+}
+
+/// What of a link cannot be changed while it runs stays as it was.
+fn keep(before: &LinksConfig, after: &mut LinksConfig) {
+    for link in &mut after.listed {
+        let known = before.listed.iter().find(|known| known.interface == link.interface);
+        let Some(known) = known else { continue };
+        link.name.clone_from(&known.name);
+        // Its count goes on.
+        link.allowance = link.allowance.or(known.allowance);
+    }
+}
+
+/// Key by key what differs.
+fn compare(before: &Config, after: &Config) -> ReloadReport {
+    let mut report = ReloadReport::default();
+    // Named one by one, so that a key that is added is not forgotten here.
+    let Config {
+        private_key,
+        proxy,
+        tun,
+        links,
+        tunnel,
+        control,
+        counters_file,
+        dns,
+        kill_switch,
+        share,
+        state_dir,
+    } = before;
+    report.compare_secret("private_key_file", private_key, &after.private_key);
+    compare_links(&mut report, links, &after.links);
+    report.compare("counters_file", shown([counters_file, &after.counters_file]), false);
+    report.compare("dns", shown([dns, &after.dns]), false);
+    report.compare("kill_switch", texts([kill_switch, &after.kill_switch]), false);
+    report.compare("share", [list(share), list(&after.share)], false);
+    report.compare("state_dir", shown([state_dir, &after.state_dir]), false);
+
+    let ProxyConfig { addresses, public_key, preshared_key, invitation } = proxy;
+    report.compare("proxy.address", [list(addresses), list(&after.proxy.addresses)], true);
+    report.compare("proxy.public_key", texts([public_key, &after.proxy.public_key]), false);
+    report.compare_secret("proxy.preshared_key_file", preshared_key, &after.proxy.preshared_key);
+    report.compare_secret("proxy.invitation_file", invitation, &after.proxy.invitation);
+
+    let TunConfig { name, mtu, routes, exclude } = tun;
+    report.compare("tun.name", texts([name, &after.tun.name]), false);
+    report.compare("tun.mtu", shown([mtu, &after.tun.mtu]), true);
+    report.compare("tun.routes", [list(routes), list(&after.tun.routes)], false);
+    report.compare("tun.exclude", [list(exclude), list(&after.tun.exclude)], false);
+
+    for link in &after.links.listed {
+        let known = links.listed.iter().find(|known| known.interface == link.interface);
+        if let Some(known) = known {
+            compare_link(&mut report, known, link);
+        }
+    }
+    compare_tunnel(&mut report, tunnel, &after.tunnel);
+    report.compare("control", shown([control, &after.control]), false);
+    report
+}
+
+fn compare_links(report: &mut ReloadReport, before: &LinksConfig, after: &LinksConfig) {
+    let LinksConfig { select, include, exclude, keepalive, listed } = before;
+    report.compare("links", shown([select, &after.select]), true);
+    report.compare("include_interfaces", [list(include), list(&after.include)], true);
+    report.compare("exclude_interfaces", [list(exclude), list(&after.exclude)], true);
+    report.compare("keepalive", texts([keepalive, &after.keepalive]), true);
+    let is_in = |links: &[LinkConfig], one: &LinkConfig| {
+        links.iter().any(|other| other.interface == one.interface)
+    };
+    let word = |there: bool| if there { "a section" } else { "no section" }.to_owned();
+    for gone in listed.iter().filter(|link| !is_in(&after.listed, link)) {
+        report.compare(&format!("link.{}", gone.interface), [word(true), word(false)], true);
+    }
+    for new in after.listed.iter().filter(|link| !is_in(listed, link)) {
+        report.compare(&format!("link.{}", new.interface), [word(false), word(true)], true);
+    }
+}
+
+fn compare_link(report: &mut ReloadReport, before: &LinkConfig, after: &LinkConfig) {
+    let LinkConfig {
+        interface,
+        name,
+        keepalive,
+        gateways,
+        metered,
+        enabled,
+        priority,
+        max_up,
+        max_down,
+        allowance,
+    } = before;
+    let mut compare = |key: &str, values, applies| {
+        report.compare(&format!("link.{interface}.{key}"), values, applies);
+    };
+    compare("name", texts([name, &after.name]), false);
+    compare("keepalive", texts([keepalive, &after.keepalive]), true);
+    compare("gateway", [list(gateways), list(&after.gateways)], true);
+    compare("metered", texts([metered, &after.metered]), true);
+    compare("enabled", texts([enabled, &after.enabled]), true);
+    compare("priority", texts([priority, &after.priority]), true);
+    compare("max_up", [*max_up, after.max_up].map(bound), true);
+    compare("max_down", [*max_down, after.max_down].map(bound), true);
+    // Taken away it would be forgotten that it is used up.
+    compare("allowance", shown([allowance, &after.allowance]), after.allowance.is_some());
+}
+
+fn bound(rate: Option<impl Display>) -> String {
+    rate.map_or_else(|| "off".to_owned(), |rate| rate.to_string())
+}
+
+fn texts<T: Display>(values: [&T; 2]) -> [String; 2] {
+    values.map(ToString::to_string)
+}
+
+fn list<T: Display>(values: &[T]) -> String {
+    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
+    use std::path::Path;
+
+    const KEYS: &str = "private_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n";
+    const PROXY: &str = "[proxy]\naddress = \"203.0.113.1\"\n\
+        public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n";
+
+    fn config(top: &str, rest: &str) -> Config {
+        let text = format!("{KEYS}{top}\n{PROXY}{rest}");
+        Config::parse(&Source::from_text(Path::new("client.toml"), &text, KeyFiles::Disk)).unwrap()
+    }
+
+    /// Top-level keys and the rest, before and after; what is told.
+    #[test]
+    fn each_key_that_differs_is_told_with_whether_it_holds_now() {
+        let table = [
+            (("", ""), ("", ""), ""),
+            (("", ""), ("keepalive = \"20s\"", ""), "keepalive 15s -> 20s yes"),
+            (
+                ("", "[[link]]\ninterface = \"wlan0\""),
+                (
+                    "",
+                    "[[link]]\ninterface = \"wlan0\"\nmax_up = \"5 Mbit/s\"\npriority = \"backup\"",
+                ),
+                "link.wlan0.priority always -> backup yes, link.wlan0.max_up off -> 5 Mbit/s yes",
+            ),
+            (
+                ("links = \"auto\"", "[[link]]\ninterface = \"wlan0\""),
+                ("", ""),
+                "link.wlan0 a section -> no section yes",
+            ),
+            (("", "[tun]\nname = \"a\""), ("", "[tun]\nname = \"b\""), "tun.name a -> b no"),
+            (
+                ("", "[tunnel]\necn = true\n"),
+                ("", "[tunnel]\necn = false\nscheduler = \"natalie\""),
+                "tunnel.scheduler free-window -> natalie (weights auto, count packets, a full link \
+                 passes its turn) yes, tunnel.ecn true -> false no",
+            ),
+            (("", ""), ("", "[control]\nsocket = \"/run/other.sock\""), "control"),
+        ];
+        for ((top, rest), (new_top, new_rest), expected) in table {
+            let report = compare(&config(top, rest), &config(new_top, new_rest));
+            let told: Vec<_> = report
+                .changes
+                .iter()
+                .map(|c| {
+                    let applied = if c.applied { "yes" } else { "no" };
+                    format!("{} {} -> {} {applied}", c.key, c.before, c.after)
+                })
+                .collect();
+            let told = told.join(", ");
+            assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_told_of_only_as_another_one() {
+        let mut other = config("", "");
+        other.private_key = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=".parse().unwrap();
+        let report = compare(&config("", ""), &other);
+        let text = serde_json::to_string(&report).unwrap();
+        assert!(text.contains("private_key_file") && text.contains("(another one)"), "{text}");
+        assert!(!text.contains("AgIC") && !text.contains("AQEB"), "{text}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Reading the config again, beside the loop, which never waits for a disk.
+//!
+//! A hangup signal asks for it, or somebody at the control socket. The loop gets what was read and decides what of it it
+//! can make so; a config with an error reaches nobody's settings.
+
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use ropewalk_control::api::{ApiError, ErrorCode, ReloadReport, Response};
+use ropewalk_control::config::{ConfigError, Scheduling, TunnelConfig};
+use ropewalk_control::server;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Whoever asks while so many wait is told to try again.
+pub const WAITING: usize = 4;
+
+/// A config that was read again.
+#[derive(Debug)]
+pub struct Loaded<T> {
+    /// What it says, or what is wrong with it.
+    pub config: Result<Box<T>, ConfigError>,
+    /// Who asked at the control socket; a signal has nobody to be answered.
+    pub asker: Option<server::Command>,
+}
+
+/// The task.
+pub struct Reloader<T> {
+    file: PathBuf,
+    load: fn(&Path) -> Result<T, ConfigError>,
+    hangups: Option<Signal>,
+    asked: mpsc::Receiver<server::Command>,
+}
+
+impl<T: Send + 'static> Reloader<T> {
+    /// Reads this file by `load` whenever somebody asks. `hangups`: a hangup asks, too; else it is left to others.
+    ///
+    /// # Errors
+    /// The system refuses a handler of signals.
+    pub fn new(
+        file: &Path,
+        load: fn(&Path) -> Result<T, ConfigError>,
+        hangups: bool,
+        asked: mpsc::Receiver<server::Command>,
+    ) -> anyhow::Result<Self> {
+        let listen = || signal(SignalKind::hangup()).context("cannot listen to signals");
+        let hangups = hangups.then(listen).transpose()?;
+        Ok(Self { file: file.to_owned(), load, hangups, asked })
+    }
+
+    /// Runs until the loop is gone.
+    pub async fn run<C>(mut self, commands: mpsc::Sender<C>, wrap: impl Fn(Loaded<T>) -> C) {
+        let file = Arc::new(self.file);
+        loop {
+            let hangup = poll_fn(|context| match &mut self.hangups {
+                Some(hangups) => hangups.poll_recv(context),
+                None => std::task::Poll::Pending,
+            });
+            let asker = tokio::select! {
+                Some(()) = hangup => None,
+                asked = self.asked.recv() => match asked {
+                    Some(asker) => Some(asker),
+                    None => return,
+                },
+            };
+            let (file, load) = (Arc::clone(&file), self.load);
+            // A panic there would have been printed; there is nothing to tell the loop.
+            let Ok(config) = tokio::task::spawn_blocking(move || load(&file)).await else { return };
+            let loaded = Loaded { config: config.map(Box::new), asker };
+            if commands.send(wrap(loaded)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Passes somebody's wish for a reload on; one too many is answered at once.
+pub fn ask(reloader: &mpsc::Sender<server::Command>, asked: server::Command) {
+    if let Err(mpsc::error::TrySendError::Full(asked) | mpsc::error::TrySendError::Closed(asked)) =
+        reloader.try_send(asked)
+    {
+        asked.answer(Err(is_busy()));
+    }
+}
+
+/// A config is being read already.
+#[must_use]
+pub fn is_busy() -> ApiError {
+    ApiError::new(ErrorCode::Busy, "the config is being read already; try again")
+}
+
+impl<T> Loaded<T> {
+    /// Has `apply` make so what it can, logs what came of it, and answers who asked.
+    pub fn settle(self, file: &Path, apply: impl FnOnce(T) -> ReloadReport) {
+        let answer = match self.config {
+            Ok(config) => {
+                let mut report = apply(*config);
+                report.file = file.display().to_string();
+                log(&report);
+                Ok(Response::Reloaded(Box::new(report)))
+            }
+            Err(error) => {
+                tracing::warn!("the config is not taken over, and nothing is changed: {error}");
+                Err(ApiError::new(ErrorCode::BadRequest, error.to_string()))
+            }
+        };
+        if let Some(asker) = self.asker {
+            asker.answer(answer);
+        }
+    }
+}
+
+fn log(report: &ReloadReport) {
+    if report.changes.is_empty() {
+        return tracing::info!("the config was read again: nothing is changed");
+    }
+    for change in &report.changes {
+        let (key, before, after) = (&change.key, &change.before, &change.after);
+        if change.applied {
+            tracing::info!("config: {key} is {after} now (was {before})");
+        } else {
+            tracing::warn!("config: {key} stays {before} until a restart ({after} in the file)");
+        }
+    }
+}
+
+/// What differs of `[tunnel]`: how this end sends can be changed while it runs, the rest is the sessions'.
+pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelConfig, after: &TunnelConfig) {
+    // Named one by one, so that a key that is added is not forgotten here.
+    let TunnelConfig { scheduling, controller, when_closed, rekey_after, ecn, cipher, resequencer } =
+        before;
+    compare_scheduling(report, scheduling, &after.scheduling);
+    let texts = |before: &dyn std::fmt::Display, after: &dyn std::fmt::Display| {
+        [before.to_string(), after.to_string()]
+    };
+    report.compare("tunnel.controller", texts(controller, &after.controller), false);
+    report.compare("tunnel.when_closed", texts(when_closed, &after.when_closed), false);
+    report.compare("tunnel.rekey_after", shown([rekey_after, &after.rekey_after]), false);
+    report.compare("tunnel.ecn", texts(ecn, &after.ecn), false);
+    report.compare("tunnel.cipher", shown([cipher, &after.cipher]), false);
+    report.compare("tunnel.resequencer", shown([resequencer, &after.resequencer]), false);
+}
+
+fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Scheduling) {
+    let words = |scheduling: &Scheduling| scheduling.in_words();
+    report.compare("tunnel.scheduler", [words(before), words(after)], true);
+    let names: std::collections::BTreeSet<_> =
+        before.terms.keys().chain(after.terms.keys()).collect();
+    for name in names {
+        let of = |scheduling: &Scheduling| {
+            let told = scheduling.terms.get(name).map(|terms| terms.in_words());
+            told.filter(|told| !told.is_empty()).unwrap_or_else(|| "nothing said".to_owned())
+        };
+        report.compare(&format!("tunnel.link.{name}"), [of(before), of(after)], true);
+    }
+    let routes = [&before.safire.routes, &after.safire.routes];
+    report.compare("tunnel.safire.routes", shown(routes), true);
+}
+
+/// Two values as a programmer would write them: good enough for lists and numbers.
+#[must_use]
+pub fn shown<T: std::fmt::Debug>(values: [&T; 2]) -> [String; 2] {
+    values.map(|value| format!("{value:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk_control::config::Scheduler;
+
+    #[test]
+    fn what_can_be_changed_is_told_apart_from_what_needs_a_restart() {
+        let before = TunnelConfig::default();
+        let mut after = before.clone();
+        let mut report = ReloadReport::default();
+        compare_tunnel(&mut report, &before, &after);
+        assert_eq!(report.changes, []);
+        after.scheduling.scheduler = Scheduler::Safire;
+        after.scheduling.terms.insert("wlan0".to_owned(), Default::default());
+        after.ecn = !before.ecn;
+        compare_tunnel(&mut report, &before, &after);
+        let found: Vec<_> = report
+            .changes
+            .iter()
+            .map(|c| (c.key.as_str(), c.before.as_str(), c.after.as_str(), c.applied))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("tunnel.scheduler", "free-window", "safire (k 1, 0 routes)", true),
+                ("tunnel.ecn", "true", "false", false),
+            ]
+        );
+        assert_eq!(report.waiting().count(), 1);
+    }
+}

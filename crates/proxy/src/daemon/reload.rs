@@ -1,0 +1,182 @@
+//! A config that was read again, for the running proxy: clients come and go, and sessions of those that stay are not
+//! touched. What cannot be changed while the proxy runs is told, and stays.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use ropewalk_control::api::ReloadReport;
+use ropewalk_daemon::core::public_key;
+use ropewalk_daemon::reload::{compare_tunnel, shown};
+use ropewalk_proto::time::Instant;
+
+use super::{Daemon, Host};
+use crate::config::{Config, PeerConfig};
+
+impl<H: Host> Daemon<H> {
+    /// Makes the running proxy what this config says, as far as that can be.
+    pub(super) fn take_over(&mut self, now: Instant, config: Config) -> ReloadReport {
+        let mut report = compare(&self.config, &config);
+        let mut own = false;
+        for peer in self.peers.iter() {
+            let Some(scheduling) = &peer.scheduling else { continue };
+            own = true;
+            let key = format!("tunnel.scheduler towards {}", peer.config.name);
+            report.compare(&key, [scheduling.in_words(), "as towards all".to_owned()], true);
+        }
+        if own || self.config.tunnel.scheduling != config.tunnel.scheduling {
+            self.schedule_all(now, config.tunnel.scheduling);
+        }
+        self.config.public_addresses = config.public_addresses;
+        if self.config.peers != config.peers {
+            self.config.peers = config.peers;
+            self.take_over_peers(now);
+        }
+        report
+    }
+
+    /// Makes the clients those of the file, with those that joined.
+    fn take_over_peers(&mut self, now: Instant) {
+        let (known, passed_over) = self.register.peers(&self.config.peers);
+        passed_over.iter().for_each(|why| tracing::warn!("{why}"));
+        let keys: BTreeSet<_> = known.iter().map(|peer| public_key(&peer.public_key)).collect();
+        let here: Vec<_> =
+            self.peers.iter().map(|peer| public_key(&peer.config.public_key)).collect();
+        for gone in here.into_iter().filter(|key| !keys.contains(key)) {
+            self.endpoint.remove_peer(now, gone);
+        }
+        // While they are still known, so that their routes go.
+        while let Some(event) = self.endpoint.poll_event() {
+            self.handle_event(now, &event);
+        }
+        if let Err(error) = self.leases.admit(&known) {
+            tracing::error!("addresses may be others after a restart: {error}");
+        }
+        for address in self.peers.take_over(now, &known, &self.leases) {
+            self.host.route(address, None);
+        }
+        self.set_peers(now);
+    }
+}
+
+/// Key by key what differs.
+fn compare(before: &Config, after: &Config) -> ReloadReport {
+    let mut report = ReloadReport::default();
+    // Named one by one, so that a key that is added is not forgotten here.
+    let Config {
+        private_key,
+        listen,
+        more_ports,
+        public_addresses,
+        tun_name,
+        pools,
+        dns,
+        ipv6,
+        no_nat,
+        uplinks,
+        client_to_client,
+        peers,
+        max_peers,
+        tunnel,
+        state_dir,
+        control,
+    } = before;
+    report.compare_secret("private_key_file", private_key, &after.private_key);
+    report.compare("listen", texts([listen, &after.listen]), false);
+    report.compare("more_ports", shown([more_ports, &after.more_ports]), false);
+    report.compare(
+        "public_addresses",
+        [list(public_addresses), list(&after.public_addresses)],
+        true,
+    );
+    report.compare("tun.name", texts([tun_name, &after.tun_name]), false);
+    report.compare("pool_v4, pool_v6", shown([pools, &after.pools]), false);
+    report.compare("dns", [list(dns), list(&after.dns)], false);
+    report.compare("ipv6", shown([ipv6, &after.ipv6]), false);
+    report.compare("no_nat", [list(no_nat), list(&after.no_nat)], false);
+    report.compare("uplinks", shown([uplinks, &after.uplinks]), false);
+    report.compare("client_to_client", texts([client_to_client, &after.client_to_client]), false);
+    report.compare("max_peers", texts([max_peers, &after.max_peers]), false);
+    report.compare("state_dir", shown([state_dir, &after.state_dir]), false);
+    compare_peers(&mut report, peers, &after.peers);
+    compare_tunnel(&mut report, tunnel, &after.tunnel);
+    report.compare("control", shown([control, &after.control]), false);
+    report
+}
+
+fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[PeerConfig]) {
+    let word = |there: bool| if there { "a client" } else { "no client" }.to_owned();
+    let named = |peers: &'_ [PeerConfig], name: &str| peers.iter().any(|peer| peer.name == name);
+    for gone in before.iter().filter(|peer| !named(after, &peer.name)) {
+        report.compare(&format!("peer.{}", gone.name), [word(true), word(false)], true);
+    }
+    for new in after {
+        let Some(known) = before.iter().find(|known| known.name == new.name) else {
+            report.compare(&format!("peer.{}", new.name), [word(false), word(true)], true);
+            continue;
+        };
+        // `formerly` never stands in the file.
+        let PeerConfig { name, public_key, preshared_key, address_v4, address_v6, formerly: _ } =
+            known;
+        let mut compare = |key: &str, values| {
+            report.compare(&format!("peer.{name}.{key}"), values, true);
+        };
+        compare("public_key", texts([public_key, &new.public_key]));
+        compare("address_v4", shown([address_v4, &new.address_v4]));
+        compare("address_v6", shown([address_v6, &new.address_v6]));
+        if preshared_key != &new.preshared_key {
+            compare("preshared_key_file", ["(the one in use)", "(another one)"].map(str::to_owned));
+        }
+    }
+}
+
+fn texts<T: Display>(values: [&T; 2]) -> [String; 2] {
+    values.map(ToString::to_string)
+}
+
+fn list<T: Display>(values: &[T]) -> String {
+    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
+    use std::path::Path;
+
+    fn config(text: &str) -> Config {
+        let key = "private_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n";
+        let text = format!("{key}{text}");
+        Config::parse(&Source::from_text(Path::new("proxy.toml"), &text, KeyFiles::Disk)).unwrap()
+    }
+
+    const LISA: &str = "[[peer]]\nname = \"lisa\"\n\
+        public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n";
+
+    #[test]
+    fn each_key_that_differs_is_told_with_whether_it_holds_now() {
+        let table = [
+            ("", "", ""),
+            ("", LISA, "peer.lisa no client -> a client yes"),
+            (LISA, "", "peer.lisa a client -> no client yes"),
+            ("", "listen = \"[::]:443\"", "listen [::]:51900 -> [::]:443 no"),
+            ("", "max_peers = 7", "max_peers 1024 -> 7 no"),
+            ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
+            ("", "client_to_client = true", "client_to_client false -> true no"),
+            ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler free-window -> safire"),
+        ];
+        for (before, after, expected) in table {
+            let report = compare(&config(before), &config(after));
+            let told: Vec<_> = report
+                .changes
+                .iter()
+                .map(|c| {
+                    let applied = if c.applied { "yes" } else { "no" };
+                    format!("{} {} -> {} {applied}", c.key, c.before, c.after)
+                })
+                .collect();
+            let told = told.join(", ");
+            assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{told}");
+        }
+    }
+}
