@@ -127,6 +127,68 @@ EXAMPLES
   sudo ropewalk status --peer laptop                  on a proxy: all about one client")]
     Status(Status),
 
+    /// Show the links live: rates both ways as graphs, RTT, loss, share, state, and what limits each
+    #[command(after_long_help = "\
+For a terminal of 80x24 and up. Keys: q or Esc ends it, the arrows choose a link, of which the lowest lines say what
+limits it. With NO_COLOR in the environment there are no colours. On a proxy with several clients each has a row;
+--peer shows the links of one.
+
+EXAMPLES
+  sudo ropewalk watch
+  sudo ropewalk watch --every 250ms
+  sudo ropewalk watch --json | jq -c '.tunnels[0] | [.up.rate_bps, .down.rate_bps]'     one object a line")]
+    Watch(Watch),
+
+    /// Show the links in a table, switch one on or off, or change its settings
+    #[command(after_long_help = "\
+A change is for the running client, at once: a link that is switched off leaves, the others carry on; one whose
+settings change leaves and comes again within some round trips. No packet is lost by it. It holds until the client
+ends or reads its config again (`ropewalk reload`): what is to stay goes into the config's [[link]].
+The keys are those of [[link]]: priority, max_up, max_down, keepalive, metered. What the scheduler is told of a link
+(weight, cost, use, direction) is `ropewalk set link`.
+
+EXAMPLES
+  sudo ropewalk links
+  sudo ropewalk links disable wwan0
+  sudo ropewalk links enable wwan0
+  sudo ropewalk links set wwan0 priority=backup max_down='5 Mbit/s'
+  sudo ropewalk links set wwan0 max_down=off
+  sudo ropewalk links --json | jq '.[0].links[] | {name, state}'")]
+    Links(Links),
+
+    /// Have a running daemon read its config again
+    #[command(after_long_help = "\
+Says what changed, key by key, and what is not in force until a restart. What was changed by hand (`set`, `links`) is
+undone: the daemon then does what the file says. A config with an error changes nothing: it is shown, and the exit code
+is 2. On a proxy clients come and go; sessions of those that stay go on. SIGHUP does the same, and logs it.
+
+EXAMPLES
+  sudo ropewalk reload
+  sudo ropewalk reload --socket /run/ropewalk/proxy.sock
+  sudo ropewalk check-config /etc/ropewalk/client.toml && sudo ropewalk reload")]
+    Reload(Reload),
+
+    /// Say where a daemon's log is, and show its last lines
+    #[command(after_long_help = "\
+EXAMPLES
+  sudo ropewalk logs
+  sudo ropewalk logs proxy --lines 100
+  sudo ropewalk logs --json")]
+    Logs(Logs),
+
+    /// Say what limits each link now, and what the bundle loses against the sum of its links
+    #[command(after_long_help = "\
+Looks at the daemon for a while and names for each link and direction the one thing that limits it: no demand, its
+window, the queue on its path, losses, its pace or cap, the scheduler, a slower partner, or why it carries nothing.
+An end knows why it does not send more: the client for what goes up, the proxy for what comes down.
+
+EXAMPLES
+  sudo ropewalk why
+  sudo ropewalk why --over 10s                        judged by ten seconds
+  sudo ropewalk why --json | jq '.tunnels[0].links[] | {name, up: .up.factor, down: .down.factor}'
+  sudo ropewalk why --peer laptop                     on a proxy: about one client")]
+    Why(Why),
+
     /// Change how a running daemon sends: its scheduler, or what is said of a link
     #[command(after_long_help = "\
 Each end decides for what it sends: the client for what goes up, the proxy for what comes down. A change holds
@@ -338,6 +400,136 @@ pub(crate) struct Status {
     pub(crate) peer: Option<String>,
 }
 
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Watch {
+    /// How often to look, from 100ms to 1min
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = every)]
+    pub(crate) every: Duration,
+
+    /// Print the whole status document as JSON, one a line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// On a proxy: the links of this client
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+/// Reads how often to look: no more often than a person sees.
+fn every(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let sense = Duration::from_millis(100)..=Duration::from_secs(60);
+    if sense.contains(&time) { Ok(time) } else { Err("from 100ms to 1min are possible".to_owned()) }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Links {
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Print the links, or what holds then, as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) what: Option<LinksWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LinksWhat {
+    /// Use a link (again)
+    Enable {
+        /// The link, as `ropewalk links` names it
+        #[arg(value_name = "LINK")]
+        name: String,
+    },
+
+    /// Do not use a link any more
+    Disable {
+        /// The link, as `ropewalk links` names it
+        #[arg(value_name = "LINK")]
+        name: String,
+    },
+
+    /// Change settings of a link
+    Set {
+        /// The link, as `ropewalk links` names it
+        #[arg(value_name = "LINK")]
+        name: String,
+
+        /// A key of [[link]] and its value, such as priority=backup or max_up='5 Mbit/s'
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = setting)]
+        values: Vec<(String, String)>,
+    },
+}
+
+/// Reads a key and its value.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as priority=backup")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reload {
+    /// Print what changed as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// Whose [default: the client's if it runs, else the proxy's]
+    #[arg(value_enum)]
+    pub(crate) role: Option<Role>,
+
+    /// How many lines
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub(crate) lines: u16,
+
+    /// Print where the log is as JSON, without its lines
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// How long to look, from 500ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = look)]
+    pub(crate) over: Duration,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// On a proxy: only about this client
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+/// Reads how long to look: long enough for some packets.
+fn look(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let sense = Duration::from_millis(500)..=Duration::from_secs(3600);
+    if sense.contains(&time) { Ok(time) } else { Err("from 500ms to 1h are possible".to_owned()) }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Set {
     /// The daemon's control socket [default: the client's, else the proxy's, in /run/ropewalk]
@@ -503,12 +695,12 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// Whose config file it is.
+/// Whose config file, or log, it is.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Role {
-    /// A client.toml
+    /// The client's
     Client,
-    /// A proxy.toml
+    /// The proxy's
     Proxy,
 }
 

@@ -30,6 +30,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Whether it is that no daemon answers.
+    pub(crate) const fn is_no_daemon(&self) -> bool {
+        matches!(self, Self::NoDaemon(_) | Self::Daemon(ClientError::NotRunning { .. }))
+    }
+
     /// The exit code.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {

@@ -1,7 +1,7 @@
 //! The `ropewalk` program: runs a daemon, or asks one.
 //!
-//! `args` holds every flag, `commands` what they do, `render` how a status looks, `qr` how a QR code does, `exit` what the
-//! program's exit code says.
+//! `args` holds every flag, `commands` what they do, `render` how a status looks, `watch` how it looks live, `qr` how a QR code
+//! does, `exit` what the program's exit code says.
 
 mod args;
 mod commands;
@@ -10,6 +10,7 @@ mod logging;
 mod privilege;
 mod qr;
 mod render;
+mod watch;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -43,6 +44,11 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Join(join) => commands::join::run(&join),
         Command::Peer(peer) => commands::peer::run(&peer),
         Command::Status(status) => commands::status::run(&status),
+        Command::Links(links) => commands::links::run(&links),
+        Command::Watch(watch) => commands::watch::run(&watch),
+        Command::Logs(logs) => commands::logs::run(&logs),
+        Command::Reload(reload) => commands::reload::run(&reload),
+        Command::Why(why) => commands::why::run(&why),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),

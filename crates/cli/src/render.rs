@@ -5,7 +5,9 @@
 
 pub(crate) mod doctor;
 mod flows;
+mod links;
 mod peers;
+mod why;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,7 +22,9 @@ use ropewalk_control::api::{
 use ropewalk_control::config::scheduler::LinkTerms;
 
 pub(crate) use flows::flows;
+pub(crate) use links::links;
 pub(crate) use peers::{invited, moment, peers, removed};
+pub(crate) use why::why;
 
 /// Columns of the narrowest terminal that is catered for.
 const WIDTH: usize = 80;
@@ -500,7 +504,7 @@ fn count(size: u128) -> String {
 }
 
 /// Seconds as people say them; fractions only below ten.
-fn age(seconds: f64) -> String {
+pub(crate) fn age(seconds: f64) -> String {
     let known = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
     let rounded = if known < Duration::from_secs(10) {
         Duration::from_millis(u64::try_from(known.as_millis()).unwrap_or(0) / 100 * 100)
@@ -512,7 +516,7 @@ fn age(seconds: f64) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

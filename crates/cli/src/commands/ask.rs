@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use ropewalk_control::api::{FlowsReport, Request, Response, StatusReport};
+use ropewalk_control::api::{
+    FlowsReport, LinkChange, LinkSettings, ReloadReport, Request, Response, StatusReport,
+};
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::config::Scheduling;
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -42,6 +44,22 @@ pub(crate) fn flows(
 ) -> Result<FlowsReport, Failure> {
     match call(socket, &Request::Flows { peer: peer.map(str::to_owned), limit })? {
         Response::Flows(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// Changes a link of the client at this socket; returns what holds for it then.
+pub(crate) fn change_link(socket: &Path, change: LinkChange) -> Result<LinkSettings, Failure> {
+    match call(Some(socket), &Request::ChangeLink(change))? {
+        Response::Link(settings) => Ok(*settings),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// Has the daemon read its config again.
+pub(crate) fn reload(socket: Option<&Path>) -> Result<ReloadReport, Failure> {
+    match call(socket, &Request::Reload)? {
+        Response::Reloaded(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

@@ -17,9 +17,10 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
             "there is no config {CLIENT_CONFIG} yet: join a proxy with `ropewalk join`, or name another with --config"
         )));
     }
-    let config = ropewalk_client::Config::load(config)?;
+    let file = config;
+    let config = ropewalk_client::Config::load(file)?;
     privilege::require("client", privilege::CLIENT)?;
-    Ok(ropewalk_client::run(config)?)
+    Ok(ropewalk_client::run(config, file)?)
 }
 
 /// Runs the proxy daemon; the first time with a key and a config that are made here.
@@ -34,11 +35,12 @@ pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
         );
         tracing::info!("first start: next, invite a client with `ropewalk peer add NAME`");
     }
-    let config = ropewalk_proxy::Config::load(config)?;
+    let file = config;
+    let config = ropewalk_proxy::Config::load(file)?;
     let ports = config.more_ports.iter().copied();
     let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
     privilege::require("proxy", privilege::proxy(lowest))?;
-    Ok(ropewalk_proxy::run(config)?)
+    Ok(ropewalk_proxy::run(config, file)?)
 }
 
 /// Removes what a crashed client has left on this machine.

@@ -24,7 +24,7 @@ pub(crate) fn run(status: &Status) -> Result<(), Failure> {
 }
 
 /// Keeps only the tunnel to this peer.
-fn select(report: &mut StatusReport, peer: &str) -> Result<(), Failure> {
+pub(crate) fn select(report: &mut StatusReport, peer: &str) -> Result<(), Failure> {
     let names: Vec<String> = report.tunnels.iter().map(|tunnel| tunnel.peer.clone()).collect();
     report.tunnels.retain(|tunnel| tunnel.peer == peer);
     if !report.tunnels.is_empty() {

@@ -1,0 +1,58 @@
+//! How the answer to `ropewalk links` looks.
+
+use ropewalk_control::api::{BackupDuty, LinkStatus, StatusReport};
+
+use super::{Page, age, clean, decimal, is_up, megabits, table};
+
+/// A table of the links of each tunnel, and why those that are not up are not.
+pub(crate) fn links(report: &StatusReport) -> String {
+    let mut page = Page::default();
+    for (place, tunnel) in report.tunnels.iter().enumerate() {
+        if place > 0 {
+            page.gap();
+        }
+        page.line(0, &format!("Tunnel with {}: {}", tunnel.peer, tunnel.state));
+        if tunnel.links.is_empty() {
+            page.line(2, "No links.");
+            continue;
+        }
+        let columns = ["link", "state", "used", "RTT ms", "loss %", "up", "most", "down", "most"];
+        let mut table = table(&columns, 3);
+        let most = |most: Option<f64>| most.map_or_else(|| "-".to_owned(), megabits);
+        for link in &tunnel.links {
+            table.add_row([
+                clean(&link.name),
+                link.state.to_string(),
+                used(link).to_owned(),
+                decimal(link.srtt_ms, 1),
+                decimal(link.loss_recent.map(|share| share * 100.0), 2),
+                megabits(link.up.rate_bps),
+                most(link.max_up_bps),
+                megabits(link.down.rate_bps),
+                most(link.max_down_bps),
+            ]);
+        }
+        page.table(&table);
+        for link in tunnel.links.iter().filter(|link| !is_up(link)) {
+            let reason = link.reason.as_deref().unwrap_or("no reason is known");
+            let (name, state) = (&link.name, link.state);
+            page.line(2, &format!("{name}: {state} for {}: {reason}", age(link.state_age_s)));
+        }
+    }
+    if report.tunnels.is_empty() {
+        page.line(0, "There is no tunnel: no client may connect yet.");
+    } else {
+        page.line(0, "Rates in Mbit/s of UDP payload.");
+    }
+    page.0
+}
+
+/// When it carries packets.
+const fn used(link: &LinkStatus) -> &'static str {
+    match link.backup {
+        None => "always",
+        Some(BackupDuty::Rests) => "backup: rests",
+        Some(BackupDuty::Helps) => "backup: helps",
+        Some(BackupDuty::Carries) => "backup: carries",
+    }
+}

@@ -1,0 +1,109 @@
+//! How the answer to `ropewalk why` looks.
+
+use ropewalk_control::why::{BundleWhy, LinkWhy, TunnelWhy, Verdict, WhyReport};
+
+use super::{Page, megabits};
+
+/// The whole answer.
+pub(crate) fn why(report: &WhyReport) -> String {
+    let mut page = Page::default();
+    page.line(0, &format!("What limited each link over the last {:.1} s:", report.over_s));
+    for tunnel in &report.tunnels {
+        one(&mut page, tunnel);
+    }
+    if report.tunnels.is_empty() {
+        page.line(2, "There is no tunnel: no client may connect yet.");
+    }
+    page.0
+}
+
+fn one(page: &mut Page, tunnel: &TunnelWhy) {
+    page.gap();
+    let reason = tunnel.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    page.line(0, &format!("Tunnel with {}: {}{reason}", tunnel.peer, tunnel.state));
+    if tunnel.links.is_empty() {
+        page.line(2, "No links.");
+        return;
+    }
+    for link in &tunnel.links {
+        of_link(page, link);
+    }
+    bundle(page, "up", &tunnel.up);
+    bundle(page, "down", &tunnel.down);
+}
+
+fn of_link(page: &mut Page, link: &LinkWhy) {
+    let LinkWhy { name, up, down } = link;
+    if (up.factor, &up.why) == (down.factor, &down.why) {
+        page.line(2, &format!("{name}: {}: {}", up.factor, up.why));
+        return;
+    }
+    let way = |page: &mut Page, way: &str, verdict: &Verdict| {
+        let Verdict { factor, rate_bps, why, .. } = verdict;
+        page.line(4, &format!("{way} {} Mbit/s, {factor}: {why}", megabits(*rate_bps)));
+    };
+    page.line(2, name);
+    way(page, "up", up);
+    way(page, "down", down);
+}
+
+fn bundle(page: &mut Page, way: &str, bundle: &BundleWhy) {
+    page.line(2, &format!("all together {way}: {}", bundle.why));
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_control::api::{Role, TunnelState};
+    use ropewalk_control::why::Factor;
+
+    use super::*;
+
+    #[test]
+    fn what_is_the_same_both_ways_is_said_once() {
+        let verdict = |factor, why: &str| Verdict {
+            factor,
+            rate_bps: 1.5e6,
+            could_bps: None,
+            why: why.to_owned(),
+        };
+        let bundle = |why: &str| BundleWhy {
+            packets_bps: 0.0,
+            links_bps: 0.0,
+            could_bps: 0.0,
+            lost_bps: None,
+            why: why.to_owned(),
+        };
+        let down = verdict(Factor::Down, "down for 12 s: no carrier");
+        let report = WhyReport {
+            role: Role::Client,
+            over_s: 2.04,
+            tunnels: vec![TunnelWhy {
+                peer: "vps\u{1b}[2J".to_owned(),
+                state: TunnelState::Up,
+                reason: None,
+                links: vec![
+                    LinkWhy {
+                        name: "wlan".to_owned(),
+                        up: verdict(Factor::Window, "its window of 12 packets is full"),
+                        down: verdict(Factor::Demand, "nothing is sent on it"),
+                    },
+                    LinkWhy { name: "lte".to_owned(), up: down.clone(), down },
+                ],
+                up: bundle("1.4 Mbit/s of packets"),
+                down: bundle("nothing to speak of is carried"),
+            }],
+        };
+        let expected = "\
+What limited each link over the last 2.0 s:
+
+Tunnel with vps\u{fffd}[2J: up
+  wlan
+    up 1.50 Mbit/s, window: its window of 12 packets is full
+    down 1.50 Mbit/s, no demand: nothing is sent on it
+  lte: down: down for 12 s: no carrier
+  all together up: 1.4 Mbit/s of packets
+  all together down: nothing to speak of is carried
+";
+        assert_eq!(why(&report), expected);
+    }
+}
