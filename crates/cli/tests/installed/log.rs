@@ -7,7 +7,7 @@ use std::time::Duration;
 use ropewalk_netlab::access::Access;
 use ropewalk_netlab::address::SERVER_V4;
 use ropewalk_netlab::ping::Ping;
-use ropewalk_netlab::privilege::lab_test;
+use ropewalk_netlab::privilege::lab_test_alone;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::TopologyConfig;
 use ropewalk_proto::units::Bitrate;
@@ -23,7 +23,7 @@ const FLAPS: usize = 4;
 
 #[test]
 fn a_steady_tunnel_writes_nothing_and_a_link_that_flaps_little() {
-    lab_test("log::a_steady_tunnel_writes_nothing_and_a_link_that_flaps_little", || {
+    lab_test_alone("log::a_steady_tunnel_writes_nothing_and_a_link_that_flaps_little", || {
         // Emulated ones, whose carrier can be taken away.
         let (rtt, queue) = (Duration::from_millis(20), Duration::from_millis(100));
         let wan = || Access::symmetric(Bitrate::from_mbps(8), rtt, queue).into();
@@ -55,7 +55,13 @@ fn a_steady_tunnel_writes_nothing_and_a_link_that_flaps_little() {
         });
         let rekeys = stage.client_status().unwrap().rekeys();
         assert!(rekeys >= 5, "{rekeys}");
-        assert_eq!(lines(&mut stage), before, "{rekeys} rekeys are no news");
+        let now = lines(&mut stage);
+        for (before, now) in [(&before.0, &now.0), (&before.1, &now.1)] {
+            let fresh = now.lines().filter(|line| !before.contains(line));
+            // A busy machine may keep a process waiting for seconds, which is news.
+            let fresh: Vec<_> = fresh.filter(|line| !line.contains("stood still")).collect();
+            assert!(fresh.is_empty(), "{rekeys} rekeys are no news: {fresh:#?}");
+        }
 
         for _ in 0..FLAPS {
             for (state, is_up) in [("off", false), ("on", true)] {

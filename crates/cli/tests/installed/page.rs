@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk_netlab::access::Access;
 use ropewalk_netlab::download::Curl;
-use ropewalk_netlab::privilege::{lab_test, skipped};
+use ropewalk_netlab::privilege::{lab_test_alone, skipped};
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::tool;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
@@ -31,7 +31,7 @@ const PICTURE_SECONDS: u32 = 75;
 #[test]
 fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
     const NAME: &str = "page::a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop";
-    lab_test(NAME, || {
+    lab_test_alone(NAME, || {
         let Some(program) = PROGRAMS.iter().find(|program| tool::find(program).is_some()) else {
             return skipped(NAME, "no Chromium (Debian: apt-get install chromium)");
         };
