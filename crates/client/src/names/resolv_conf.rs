@@ -33,6 +33,9 @@ const HEADER: &str =
 /// Bytes of the longest file that is kept: far beyond what a resolver reads.
 const MAX_BYTES: u64 = 64 * 1024;
 
+/// Texts of ours that are kept in the record.
+const MAX_WRITTEN: usize = 4;
+
 /// Resolvers ask no more servers than this (`resolv.conf(5)`).
 const MAX_SERVERS: usize = 3;
 
@@ -134,7 +137,7 @@ enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     before: Place,
-    /// What this client wrote, or was about to: the last two.
+    /// What this client wrote, or was about to, oldest first: what stands there among them, whatever failed since.
     written: Vec<String>,
     /// Whether the file could not be replaced as a whole.
     in_place: bool,
@@ -165,14 +168,8 @@ impl ResolvConf {
         let now = self.look()?;
         let record = match self.read()? {
             Some(record) if now.is(&text) && record.written.last() == Some(&text) => return Ok(()),
-            Some(record) if record.is_ours(&now) => {
-                let last = record.written.last().cloned();
-                let written = last.into_iter().chain([text.clone()]).collect();
-                Record { written, ..record }
-            }
-            // What was before: nothing of it can be lost.
-            Some(record) if record.before.is_same(&now) => {
-                Record { written: vec![text.clone()], ..record }
+            Some(record) if record.is_ours(&now) || record.before.is_same(&now) => {
+                record.with(&now, &text)
             }
             Some(_) => {
                 self.foreign = true;
@@ -300,6 +297,24 @@ impl ResolvConf {
 }
 
 impl Record {
+    /// The same before `text` is written over what stands there now.
+    fn with(self, now: &Place, text: &str) -> Self {
+        let standing = match now {
+            Place::File { content, .. } if content != text && !self.before.is_same(now) => {
+                Some(content)
+            }
+            _ => None,
+        };
+        let mut written = self.written;
+        written.retain(|old| old != text && Some(old) != standing);
+        // A power cut may bring back one that was written over, but hardly one from long ago.
+        let surplus = written.len().saturating_sub(MAX_WRITTEN - 2);
+        written.drain(..surplus);
+        written.extend(standing.cloned());
+        written.push(text.to_owned());
+        Self { written, ..self }
+    }
+
     /// Whether this client wrote what stands there now.
     fn is_ours(&self, now: &Place) -> bool {
         let Place::File { content, .. } = now else { return false };
@@ -511,6 +526,27 @@ mod tests {
             folder.open().restore().unwrap();
             assert_eq!(folder.read(), BEFORE, "{cut:?}");
         }
+    }
+
+    #[test]
+    fn what_was_comes_back_however_often_writing_failed() {
+        let folder = Folder::new();
+        let mut conf = folder.open();
+        conf.set(&servers(&["9.9.9.9"])).unwrap();
+        let standing = folder.read();
+        // Recorded each time, and then the disk was full.
+        for list in [["1.1.1.1"], ["1.1.1.1"], ["8.8.8.8"], ["1.1.1.1"], ["8.8.4.4"], ["9.9.9.10"]]
+        {
+            conf.set(&servers(&list)).unwrap();
+            std::fs::write(folder.file(), &standing).unwrap();
+        }
+        let record: Record =
+            serde_json::from_slice(&std::fs::read(folder.record()).unwrap()).unwrap();
+        assert!(record.written.len() <= MAX_WRITTEN, "{record:?}");
+        conf.set(&servers(&["1.1.1.1"])).unwrap();
+        assert_ne!(folder.read(), standing);
+        assert_eq!(folder.open().restore().unwrap(), Left::Restored);
+        assert_eq!(folder.read(), BEFORE);
     }
 
     #[test]
