@@ -8,7 +8,8 @@
 //! | 4. no record | nothing |
 //!
 //! Each step is on disk before the next begins. Whatever stands there that is neither ours nor what was before is
-//! somebody else's edit: it stays, and the record goes.
+//! somebody else's edit: it becomes what is put back, and ours is written again. Where that goes to and fro, and where
+//! the client is at its end, the edit stays, and the record goes.
 //!
 //! A file that cannot be replaced (a container's is a mount of its own; a sandbox may allow this file and not its folder)
 //! is written in place. A cut may then leave a part of ours, or of what was before; both are known by the record.
@@ -19,6 +20,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ropewalk_daemon::file;
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,9 @@ const HEADER: &str =
 /// Bytes of the longest file that is kept: far beyond what a resolver reads.
 const MAX_BYTES: u64 = 64 * 1024;
 
+/// Who writes the file more often than this, in this time, insists on it.
+const INSISTING: (usize, Duration) = (3, Duration::from_secs(60));
+
 /// Texts of ours that are kept in the record.
 const MAX_WRITTEN: usize = 4;
 
@@ -42,7 +47,7 @@ const MAX_SERVERS: usize = 3;
 /// Why the file could not be set or put back.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolvConfError {
-    /// Another program wrote it since.
+    /// Another program writes it again and again, or changed a part of ours.
     #[error(
         "{} was changed by another program while the client ran, and stays so: names are not looked up at the tunnel's \
          servers until the client starts again (dns = \"none\" ends this warning)",
@@ -110,8 +115,10 @@ pub enum Left {
 pub struct ResolvConf {
     file: PathBuf,
     record: PathBuf,
-    /// Somebody else wrote the file after us: it is theirs for as long as this client runs.
+    /// Somebody else insists on the file: it is theirs for as long as this client runs.
     foreign: bool,
+    /// When what somebody else wrote was written over, of late.
+    taken: Vec<Instant>,
     /// Whether what a killed client left half written was removed.
     swept: bool,
 }
@@ -147,7 +154,7 @@ impl ResolvConf {
     /// A hold on `file`, with `record` for what must survive. Nothing is changed yet.
     #[must_use]
     pub const fn new(file: PathBuf, record: PathBuf) -> Self {
-        Self { file, record, foreign: false, swept: false }
+        Self { file, record, foreign: false, taken: Vec::new(), swept: false }
     }
 
     /// The file.
@@ -156,11 +163,16 @@ impl ResolvConf {
         &self.file
     }
 
-    /// Puts these servers there; what stands so already is left alone.
+    /// Puts these servers there; what stands so already is left alone. What somebody else wrote since is what will be put
+    /// back.
     ///
     /// # Errors
-    /// When it is not to be had, or somebody else wrote the file since.
+    /// When it is not to be had, or somebody else insists on the file.
     pub fn set(&mut self, servers: &[IpAddr]) -> Result<(), ResolvConfError> {
+        self.set_at(servers, Instant::now())
+    }
+
+    fn set_at(&mut self, servers: &[IpAddr], at: Instant) -> Result<(), ResolvConfError> {
         if self.foreign {
             return Err(ResolvConfError::Foreign { file: self.file.clone() });
         }
@@ -171,10 +183,19 @@ impl ResolvConf {
             Some(record) if record.is_ours(&now) || record.before.is_same(&now) => {
                 record.with(&now, &text)
             }
-            Some(_) => {
+            // A part of ours would be put back as if it were what was before.
+            Some(_) if now.begins_like_ours() || !self.may_take(at) => {
                 self.foreign = true;
                 self.forget()?;
                 return Err(ResolvConfError::Foreign { file: self.file.clone() });
+            }
+            // Another network, most likely: its name servers are the ones to go back to.
+            Some(record) => {
+                tracing::info!(
+                    "{} was changed by another program: what it wrote comes back when the tunnel ends",
+                    self.file.display()
+                );
+                Record { before: now, written: vec![text.clone()], ..record }
             }
             None if now.begins_like_ours() => {
                 return Err(ResolvConfError::Unknown { file: self.file.clone() });
@@ -184,6 +205,14 @@ impl ResolvConf {
         self.save(&record)?;
         let place = Place::File { content: text, mode: 0o644, uid: 0, gid: 0 };
         self.put(&place, record)
+    }
+
+    /// Whether what somebody else wrote may be written over once more.
+    fn may_take(&mut self, at: Instant) -> bool {
+        self.taken.retain(|taken| at.saturating_duration_since(*taken) < INSISTING.1);
+        let may = self.taken.len() < INSISTING.0;
+        self.taken.extend(may.then_some(at));
+        may
     }
 
     /// Puts back what stood there before this client, or a crashed one before it.
@@ -550,28 +579,63 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_of_somebody_else_stays() {
+    fn what_somebody_else_writes_is_what_comes_back() {
         let folder = Folder::new();
+        let (list, begun) = (servers(&["9.9.9.9"]), Instant::now());
         let mut conf = folder.open();
-        let list = servers(&["9.9.9.9"]);
-        conf.set(&list).unwrap();
-        let edits = [
-            b"nameserver 10.0.0.1\n".to_vec(),
-            [&folder.read()[..], b"nameserver 10.0.0.1\n"].concat(),
-            Vec::new(),
-        ];
-        for edit in edits {
-            let mut conf = folder.open();
-            std::fs::write(folder.file(), BEFORE).unwrap();
-            conf.set(&list).unwrap();
+        conf.set_at(&list, begun).unwrap();
+        let ours = folder.read();
+        // Each with another network than the one before.
+        for round in 0..10_u8 {
+            let edit = format!("nameserver 10.0.{round}.1\n");
             std::fs::write(folder.file(), &edit).unwrap();
-            let error = conf.set(&list).unwrap_err();
+            conf.set_at(&list, begun + INSISTING.1 / 2 * u32::from(round)).unwrap();
+            assert_eq!(folder.read(), ours, "{round}");
+            // A crash now puts back the new one.
+            let record = std::fs::read(folder.record()).unwrap();
+            assert_eq!(folder.open().restore().unwrap(), Left::Restored);
+            assert_eq!(folder.read(), edit.as_bytes());
+            std::fs::write(folder.record(), record).unwrap();
+            std::fs::write(folder.file(), &ours).unwrap();
+        }
+        // A lease that writes what was before is no change.
+        let last = b"nameserver 10.0.9.1\n";
+        for _ in 0..10 {
+            std::fs::write(folder.file(), last).unwrap();
+            conf.set_at(&list, begun + INSISTING.1 * 5).unwrap();
+            assert_eq!(folder.read(), ours);
+        }
+        assert_eq!(conf.restore().unwrap(), Left::Restored);
+        assert_eq!(folder.read(), last);
+    }
+
+    #[test]
+    fn who_insists_on_the_file_or_edits_ours_keeps_it() {
+        let folder = Folder::new();
+        let list = servers(&["9.9.9.9"]);
+        folder.open().set(&list).unwrap();
+        let ours = folder.read();
+        let part_of_ours = [&ours[..], b"nameserver 10.0.0.1\n"].concat();
+        // How often the edit is written over before.
+        for (edit, times) in [(b"nameserver 10.0.0.1\n".to_vec(), 3), (part_of_ours, 0)] {
+            std::fs::write(folder.file(), BEFORE).unwrap();
+            let mut conf = folder.open();
+            let begun = Instant::now();
+            conf.set_at(&list, begun).unwrap();
+            for time in 0..times {
+                std::fs::write(folder.file(), [&edit[..], &[b'#'; 9][..time]].concat()).unwrap();
+                conf.set_at(&list, begun + INSISTING.1 / 10).unwrap();
+                assert_eq!(folder.read(), ours);
+            }
+            std::fs::write(folder.file(), [&edit[..], b"# last\n"].concat()).unwrap();
+            let last = folder.read();
+            let error = conf.set_at(&list, begun + INSISTING.1 / 5).unwrap_err();
             assert!(error.to_string().contains("changed by another program"), "{error}");
-            assert_eq!(folder.read(), edit);
+            assert_eq!(folder.read(), last);
             // Not even after it was set aside for a while.
             assert_eq!(conf.restore().unwrap(), Left::Nothing);
-            assert!(conf.set(&list).is_err());
-            assert_eq!(folder.read(), edit);
+            assert!(conf.set_at(&list, begun + INSISTING.1 * 9).is_err());
+            assert_eq!(folder.read(), last);
             // And while the client was away.
             std::fs::write(folder.file(), BEFORE).unwrap();
             folder.open().set(&list).unwrap();
@@ -579,15 +643,6 @@ mod tests {
             assert_eq!(folder.open().restore().unwrap(), Left::Foreign);
             assert_eq!(folder.read(), edit);
         }
-        // A renewed lease that writes what was before loses nothing.
-        let mut conf = folder.open();
-        std::fs::write(folder.file(), BEFORE).unwrap();
-        conf.set(&list).unwrap();
-        std::fs::write(folder.file(), BEFORE).unwrap();
-        conf.set(&list).unwrap();
-        assert_ne!(folder.read(), BEFORE);
-        conf.restore().unwrap();
-        assert_eq!(folder.read(), BEFORE);
     }
 
     #[test]
