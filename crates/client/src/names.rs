@@ -79,11 +79,16 @@ impl Names {
     /// # Errors
     /// When that is not to be had, for people.
     pub async fn restore(&mut self, tun: &str) -> anyhow::Result<()> {
-        if self.way.take() == Some(Way::Resolved) {
-            self.resolved.revert(tun).await?;
-        }
-        // A crashed client may have gone the other way.
-        match self.on_disk(ResolvConf::restore).await?? {
+        let reverted = match self.way {
+            Some(Way::Resolved) => self.resolved.revert(tun).await,
+            Some(Way::File) | None => Ok(()),
+        };
+        // A crashed client may have gone the other way; and what resolved refuses keeps no file from being put back.
+        let restored = self.on_disk(ResolvConf::restore).await;
+        // What was refused is tried again.
+        reverted?;
+        self.way = None;
+        match restored?? {
             Left::Nothing => {}
             Left::Restored => tracing::info!("{RESOLV_CONF} is as it was before"),
             Left::Foreign => tracing::info!(

@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More than any message that helps.
 const MAX_SAID: usize = 300;
 
+/// What `resolvectl`, and the service behind it, say of an interface that is not there.
+const GONE: [&str; 3] = ["No such device", "NoSuchLink", "not known"];
+
 /// Why systemd-resolved could not be told.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolvedError {
@@ -80,17 +83,23 @@ impl Resolved {
     /// Takes that back. An interface that is gone took it along.
     ///
     /// # Errors
-    /// When it cannot be asked in time.
+    /// When it cannot be asked, or refuses.
     pub async fn revert(&mut self, tun: &str) -> Result<(), ResolvedError> {
         match self.run(&["revert", tun]).await {
-            Ok(_) | Err(ResolvedError::Refused { .. }) => Ok(()),
+            Ok(_) => Ok(()),
+            Err(ResolvedError::Refused { said, .. })
+                if GONE.iter().any(|gone| said.contains(gone)) =>
+            {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<String, ResolvedError> {
         let mut command = Command::new(&self.program);
-        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        // Its words are to be understood here.
+        command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
         let start = |source| ResolvedError::Start {
             program: self.program.to_string_lossy().into_owned(),
             source,
@@ -165,13 +174,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_resolved_answers_to_a_refusal_is_told_and_an_interface_that_is_gone_is_fine() {
+    async fn what_resolved_answers_to_a_refusal_is_told_and_only_an_interface_that_is_gone_is_fine()
+    {
         let folder = tempfile::tempdir().unwrap();
         let mut resolved = fake(folder.path(), "echo Access denied >&2; exit 1");
         let error = resolved.set("rope0", &["9.9.9.9".parse().unwrap()]).await.unwrap_err();
         assert!(error.to_string().contains("Access denied"), "{error}");
         assert!(error.to_string().contains("polkit"), "{error}");
-        resolved.revert("rope0").await.unwrap();
+        let error = resolved.revert("rope0").await.unwrap_err();
+        assert!(error.to_string().contains("revert rope0: Access denied"), "{error}");
+        for gone in [
+            "Failed to resolve interface \"rope0\": No such device",
+            "Failed to revert interface configuration: Link 7 not known",
+        ] {
+            let mut resolved = fake(folder.path(), &format!("echo '{gone}' >&2; exit 1"));
+            resolved.revert("rope0").await.unwrap();
+        }
         let mut missing = Resolved::new("/nowhere/resolvectl");
         let error = missing.set("rope0", &["9.9.9.9".parse().unwrap()]).await.unwrap_err();
         assert!(error.to_string().contains("package systemd-resolved"), "{error}");
