@@ -71,7 +71,8 @@ pub(crate) enum Command {
     #[command(after_long_help = "\
 The client needs the capability CAP_NET_ADMIN: run it with sudo or as the systemd unit.
 Everything it sets up in the system is removed when it ends; after a crash, at its next start. A kill switch
-(kill_switch = true in the config) stays after a crash, on purpose. --purge removes all that a crash left, that too.
+(kill_switch = true in the config) stays after a crash, on purpose. --purge removes all that a crash left, that too;
+where the config is gone or wrong, what a client with the defaults leaves: it says so, and the exit code is 0 if it worked.
 
 EXAMPLES
   sudo ropewalk client --log debug

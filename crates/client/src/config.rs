@@ -71,8 +71,11 @@ pub struct Config {
     pub state_dir: PathBuf,
 }
 
+/// The TUN where nothing is said.
+pub(crate) const TUN_NAME: &str = "ropewalk0";
+
 /// The state folder where nothing is said.
-const STATE_DIR: &str = "/var/lib/ropewalk-client";
+pub(crate) const STATE_DIR: &str = "/var/lib/ropewalk-client";
 
 /// Where the counts are where nothing is said: beside nothing of the proxy's, which may run as another user.
 const COUNTERS_FILE: &str = "/var/lib/ropewalk-client/counters.json";
@@ -437,7 +440,7 @@ impl TunFile {
             vec![IpNet::V4(ipnet::Ipv4Net::default()), IpNet::V6(ipnet::Ipv6Net::default())];
         let name = match self.name {
             Some(Parsed(name)) => name,
-            None => InterfaceName::new("ropewalk0").expect("a valid name"),
+            None => InterfaceName::new(TUN_NAME).expect("a valid name"),
         };
         let places = [&self.routes, &self.exclude].map(|list| list.as_ref().map(Spanned::span));
         let list = |list: Option<Spanned<OneOrMany<IpNet>>>| list.map(|list| list.into_inner().0);

@@ -63,9 +63,33 @@ mod service;
 #[cfg(target_os = "linux")]
 mod status;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use config::Config;
+
+/// By what a client that has ended is found again, beside the numbers that are always the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// The TUN's name.
+    pub tun: String,
+    /// Where it kept what survives it.
+    pub state_dir: PathBuf,
+}
+
+impl Traces {
+    /// Of a client with this config.
+    #[must_use]
+    pub fn by(config: &Config) -> Self {
+        Self { tun: config.tun.name.to_string(), state_dir: config.state_dir.clone() }
+    }
+}
+
+impl Default for Traces {
+    /// Of a client whose config says nothing else.
+    fn default() -> Self {
+        Self { tun: config::TUN_NAME.to_owned(), state_dir: config::STATE_DIR.into() }
+    }
+}
 
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then. `file` is where the config
 /// stands, to be read again when somebody asks (SIGHUP where there is no
@@ -85,10 +109,10 @@ pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
 /// switch too.
 ///
 /// # Errors
-/// A client runs, or the system refuses.
+/// A client runs, or the system refuses: all that could not be taken back. The rest is.
 #[cfg(target_os = "linux")]
-pub fn purge(config: &Config) -> anyhow::Result<()> {
-    service::purge(config)
+pub fn purge(left: &Traces) -> anyhow::Result<()> {
+    service::purge(left)
 }
 
 /// Runs the daemon until it is told to stop.
@@ -106,6 +130,6 @@ pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// Always: this system is not supported yet.
 #[cfg(not(target_os = "linux"))]
-pub fn purge(_config: &Config) -> anyhow::Result<()> {
+pub fn purge(_left: &Traces) -> anyhow::Result<()> {
     anyhow::bail!("the client runs on Linux only, so far")
 }

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::Config;
 use crate::daemon::Command;
-use crate::host::linux::LinuxNetwork;
+use crate::host::linux::{LinuxNetwork, all_of};
 use crate::host::{Candidate, Choice, Desired, HostNetwork, LinkDesired, NoWay, TunDesired};
 use crate::links::{Seat, choice};
 use crate::names::Names;
@@ -195,12 +195,14 @@ impl Network {
                 () = tokio::time::sleep(pause) => {}
             }
         };
+        // Each whatever became of the others: whoever stops the client is not to be left locked in.
         let restored = self.names.restore(&self.tun).await;
-        self.host.remove().await?;
-        if end == End::InOrder {
-            self.host.unlock().await?;
-        }
-        restored
+        let removed = self.host.remove().await;
+        let unlocked = match end {
+            End::InOrder => self.host.unlock().await,
+            End::Failed => Ok(()),
+        };
+        all_of([restored, removed, unlocked])
     }
 
     /// Has names looked up beside the tunnel, or no more.

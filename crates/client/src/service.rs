@@ -29,12 +29,12 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::Traces;
 use crate::captive::Scout;
 use crate::config::Config;
 use crate::counters::{self, Keeper};
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
-use crate::host::HostNetwork as _;
-use crate::host::linux::LinuxNetwork;
+use crate::host::linux::{LinuxNetwork, all_of};
 use crate::names::Names;
 use crate::network::{End, Network, Wanted};
 use crate::resolve::Resolver;
@@ -60,13 +60,12 @@ pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
 }
 
 /// See [`crate::purge`].
-pub(crate) fn purge(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn purge(left: &Traces) -> anyhow::Result<()> {
     let _only_one = mark::hold(Role::Client)?;
     service::runtime()?.block_on(async {
-        let mut network = LinuxNetwork::open(Numbers::default()).await?;
-        network.remove().await?;
-        network.unlock().await?;
-        Names::new(&config.state_dir).restore(config.tun.name.as_str()).await
+        let network = LinuxNetwork::purge(Numbers::default()).await;
+        let names = Names::new(&left.state_dir).restore(&left.tun).await;
+        all_of([network, names])
     })
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use ropewalk_client::Traces;
 use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_proxy::first_start::{self, Made};
@@ -43,11 +44,23 @@ pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
     Ok(ropewalk_proxy::run(config, file)?)
 }
 
-/// Removes what a crashed client has left on this machine.
+/// Removes what a crashed client has left on this machine. A config that is gone, or wrong by now, does not keep the kill
+/// switch in place: then it is what a client with the defaults leaves.
 pub(crate) fn purge_client(config: &Path) -> Result<(), Failure> {
-    let config = ropewalk_client::Config::load(config)?;
+    let traces = match ropewalk_client::Config::load(config) {
+        Ok(config) => Traces::by(&config),
+        Err(error) => {
+            let traces = Traces::default();
+            tracing::warn!(
+                "{error}; what a client with the defaults leaves is removed (state_dir = \"{}\"): with another state_dir look \
+                 into /etc/resolv.conf",
+                traces.state_dir.display()
+            );
+            traces
+        }
+    };
     privilege::require("client --purge", privilege::CLIENT)?;
-    Ok(ropewalk_client::purge(&config)?)
+    Ok(ropewalk_client::purge(&traces)?)
 }
 
 /// Removes what a proxy has set up on this machine.

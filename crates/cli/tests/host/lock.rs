@@ -105,9 +105,27 @@ fn nothing_leaves_outside_the_tunnel_until_an_orderly_end_and_then_all_is_as_bef
             assert!(refused.unwrap_err().to_string().contains("another ropewalk client runs"));
             stage.deployment().client(0).unwrap().kill();
             assert!(download(stage.topology().client(), &urls[0], BYTES).is_err());
+            // What cannot be taken back keeps no kill switch in place.
+            let refused = purge_through(&mut stage, READ_ONLY).unwrap_err().to_string();
+            assert!(refused.contains("ip_forward"), "{refused}");
+            let left = state(stage.topology().client());
+            assert!(!left.contains("ropewalk_lock") && left.contains("ropewalk_client"), "{left}");
+            download(stage.topology().client(), &urls[0], BYTES).unwrap();
             purge(&mut stage).unwrap();
             assert_eq!(state(stage.topology().client()), before);
-            download(stage.topology().client(), &urls[0], BYTES).unwrap();
+
+            // Where the config was lost meanwhile, and where it is wrong.
+            for broken in [None, Some("proxy = 7\n")] {
+                start(&mut stage);
+                stage.deployment().client(0).unwrap().kill();
+                let config = stage.deployment().folder().join("client0.toml");
+                match broken {
+                    None => std::fs::remove_file(config).unwrap(),
+                    Some(text) => std::fs::write(config, text).unwrap(),
+                }
+                purge(&mut stage).unwrap();
+                assert_eq!(state(stage.topology().client()), before, "{broken:?}");
+            }
 
             // And where the kill switch was switched off meanwhile.
             start(&mut stage);
@@ -131,8 +149,16 @@ fn send_without_end() -> Command {
 
 /// What `ropewalk client --purge` says.
 fn purge(stage: &mut Stage) -> Result<String, LabError> {
+    purge_through(stage, "exec \"$@\"")
+}
+
+/// Runs a program that can switch no setting of the kernel.
+const READ_ONLY: &str = "mount --make-rprivate /; mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys; exec \"$@\"";
+
+fn purge_through(stage: &mut Stage, script: &str) -> Result<String, LabError> {
     let config = stage.deployment().folder().join("client0.toml").display().to_string();
     let program = env!("CARGO_BIN_EXE_ropewalk");
-    let run = || tool::run(program, &["client", "--purge", "--config", &config]);
-    stage.topology().client().run(run).unwrap()
+    let purge = [program, "client", "--purge", "--config", &config];
+    let words = [&["--mount", "sh", "-ec", script, "sh"][..], &purge].concat();
+    stage.topology().client().run(|| tool::run("unshare", &words)).unwrap()
 }

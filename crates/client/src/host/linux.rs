@@ -56,16 +56,7 @@ impl LinuxNetwork {
     /// # Errors
     /// As [`LinuxNetwork::open`].
     pub async fn open_with(numbers: Numbers, table: Table) -> anyhow::Result<Self> {
-        let netlink = Netlink::open()?;
-        let mut network = Self {
-            netlink,
-            numbers,
-            table,
-            switched: BTreeSet::new(),
-            forwarding: Forwarding::default(),
-            lock: None,
-            recalled: false,
-        };
+        let mut network = Self::untouched(numbers, table)?;
         let what = "cannot clean up what an earlier client left behind";
         network.remove_routing().await.context(what)?;
         match network.remove_filter().await {
@@ -77,6 +68,30 @@ impl LinuxNetwork {
             Err(error) => tracing::warn!("{what}: {error:#}"),
         }
         Ok(network)
+    }
+
+    /// Takes back all that a client which has ended left under these numbers, its kill switch too. What cannot be taken back
+    /// keeps nothing else.
+    ///
+    /// # Errors
+    /// All that could not be taken back.
+    pub async fn purge(numbers: Numbers) -> anyhow::Result<()> {
+        let table = Table::new(&numbers.firewall);
+        let mut network = Self::untouched(numbers, table)?;
+        all_of([network.remove().await, network.unlock().await])
+    }
+
+    /// A hold that changes nothing yet.
+    fn untouched(numbers: Numbers, table: Table) -> Result<Self, NetlinkError> {
+        Ok(Self {
+            netlink: Netlink::open()?,
+            numbers,
+            table,
+            switched: BTreeSet::new(),
+            forwarding: Forwarding::default(),
+            lock: None,
+            recalled: false,
+        })
     }
 
     /// From now on nothing leaves outside the tunnel; what a crashed client locked is taken over.
@@ -125,12 +140,19 @@ impl LinuxNetwork {
             Ok(()) | Err(NftError::Missing { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        while let Some(name) = self.switched.first() {
-            switch_back(name)?;
-            self.switched.pop_first();
+        let mut failed = Vec::new();
+        for name in std::mem::take(&mut self.switched) {
+            if let Err(error) = switch_back(&name) {
+                failed.push(Err(error.into()));
+                self.switched.insert(name);
+            }
         }
-        self.forwarding.switch_to(&Forwarding::default())?;
-        self.forwarding = Forwarding::default();
+        match self.forwarding.switch_to(&Forwarding::default()) {
+            Ok(_) => self.forwarding = Forwarding::default(),
+            Err(error) => failed.push(Err(error.into())),
+        }
+        // The table stays for as long as it remembers something.
+        all_of(failed)?;
         match self.table.remove().await {
             Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -369,9 +391,15 @@ impl HostNetwork for LinuxNetwork {
     }
 
     async fn remove(&mut self) -> anyhow::Result<()> {
-        self.remove_routing().await?;
-        self.remove_filter().await
+        let routing = self.remove_routing().await.map_err(anyhow::Error::from);
+        all_of([routing, self.remove_filter().await])
     }
+}
+
+/// Nothing, or all that failed: an error alone as it is, several as one sentence.
+pub(crate) fn all_of(results: impl IntoIterator<Item = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let failed = results.into_iter().filter_map(Result::err);
+    failed.reduce(|one, other| one.context(format!("{other:#}; besides"))).map_or(Ok(()), Err)
 }
 
 /// The whole firewall table: the plan's chains, and what must be remembered.
