@@ -10,7 +10,7 @@
 //! | to near prefixes: those of this machine's interfaces, if private | the LAN, and a network's sign-in page on its router |
 //! | to `exclude` | as told |
 //! | link-local multicast, neighbour discovery, DHCP | addresses, routers, printers |
-//! | to the user's name servers, port 53 and 853, while the proxy's name is looked up | reaching the proxy |
+//! | from our own user and systemd-resolved's to the user's name servers, port 53 and 853, while the proxy's name is looked up | reaching the proxy |
 //! | to the proxy, TCP port 80 | whether a network wants a sign-in |
 //!
 //! Only private prefixes are near: a network that hands out a public one as its own would else have everything sent to it.
@@ -46,6 +46,8 @@ pub struct Lock<'a> {
     pub excluded: &'a [IpNet],
     /// Name servers that are asked outside the tunnel.
     pub asked: &'a [IpAddr],
+    /// The users whose programs may ask them.
+    pub askers: &'a [u32],
     /// Where the proxy is.
     pub proxy: &'a [SocketAddr],
 }
@@ -63,17 +65,19 @@ pub fn chains(lock: &Lock<'_>) -> String {
     for (word, near) in by_family(&near) {
         line(&format!("{word} daddr {near} accept"));
     }
-    let asked: Vec<IpNet> = lock.asked.iter().copied().map(IpNet::from).collect();
-    for (word, asked) in by_family(&asked) {
-        line(&format!(
-            "{word} daddr {asked} meta l4proto {{ tcp, udp }} th dport {{ 53, 853 }} accept"
-        ));
-    }
     text.push_str("    }\n    chain output {\n        type filter hook output priority filter; policy drop;\n");
     let mut line = |rule: &str| writeln!(text, "        {rule}").expect("writing to a string");
     line("jump leave");
     let (mark, mask) = lock.mark;
     line(&format!("meta l4proto udp meta mark & {mask:#x} == {mark:#x} accept"));
+    let asked: Vec<IpNet> = lock.asked.iter().copied().map(IpNet::from).collect();
+    let askers: Vec<String> = lock.askers.iter().map(ToString::to_string).collect();
+    for (word, asked) in by_family(&asked).filter(|_| !askers.is_empty()) {
+        line(&format!(
+            "{word} daddr {asked} meta l4proto {{ tcp, udp }} th dport {{ 53, 853 }} meta skuid {{ {} }} accept",
+            askers.join(", ")
+        ));
+    }
     line("ip daddr { 224.0.0.0/24, 239.255.255.250, 255.255.255.255 } accept");
     line("ip6 daddr ff02::/16 accept");
     line("icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } accept");
@@ -94,6 +98,15 @@ pub fn chains(lock: &Lock<'_>) -> String {
 
 /// At once, so that programs do not wait; the count shows what was held back.
 const REFUSE: &str = "counter reject with icmpx type admin-prohibited";
+
+/// The users whose programs look up names for this one: its own, and systemd-resolved's if `passwd` has it.
+#[must_use]
+pub fn askers(own: u32, passwd: &str) -> Vec<u32> {
+    let lines = passwd.lines().filter_map(|line| line.strip_prefix("systemd-resolve:"));
+    let resolved = lines.filter_map(|rest| rest.split(':').nth(1)?.parse().ok());
+    let all: BTreeSet<u32> = resolved.chain([own]).collect();
+    all.into_iter().collect()
+}
 
 /// nft's word for each family that has prefixes here, and they as a set. Overlapping ones are merged: a set of nft must
 /// not hold an address twice.
@@ -116,6 +129,19 @@ mod tests {
     }
 
     #[test]
+    fn our_own_user_asks_and_systemd_resolved_where_it_is_known() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nsystemd-resolve:x:992:992::/:/usr/sbin/nologin\n";
+        for (own, passwd, expected) in [
+            (997, passwd, &[992, 997][..]),
+            (992, passwd, &[992]),
+            (0, "root:x:0:0::/root:/bin/sh\n", &[0]),
+            (5, "systemd-resolve:x\nsystemd-resolve:x:?:\nxsystemd-resolve:x:7:\n", &[5]),
+        ] {
+            assert_eq!(askers(own, passwd), expected, "{own} {passwd}");
+        }
+    }
+
+    #[test]
     fn only_private_networks_are_near_and_what_is_excluded_is_let_out() {
         let connected = nets(&[
             "192.168.7.1/24",
@@ -131,6 +157,7 @@ mod tests {
             connected: &connected,
             excluded: &nets(&["198.51.100.9/24", "2001:db8:99::/48"]),
             asked: &["9.9.9.9".parse().unwrap()],
+            askers: &[997, 0],
             proxy: &["203.0.113.5:51900", "203.0.113.5:443", "[2001:db8:f::5]:443"]
                 .map(|address| address.parse().unwrap()),
         });
@@ -138,7 +165,7 @@ mod tests {
             "oifname { \"lo\", \"rope0\" } accept",
             "ip daddr { 169.254.0.0/16, 192.168.7.0/24, 198.51.100.0/24 } accept",
             "ip6 daddr { 2001:db8:99::/48, fd07::/64, fe80::/10 } accept",
-            "ip daddr { 9.9.9.9/32 } meta l4proto { tcp, udp } th dport { 53, 853 } accept",
+            "ip daddr { 9.9.9.9/32 } meta l4proto { tcp, udp } th dport { 53, 853 } meta skuid { 997, 0 } accept",
             "meta l4proto udp meta mark & 0xffff0000 == 0x52570000 accept",
             "ip daddr { 203.0.113.5/32 } tcp dport 80 accept",
             "ip6 daddr { 2001:db8:f::5/128 } tcp dport 80 accept",
@@ -146,6 +173,10 @@ mod tests {
             assert!(text.contains(rule), "{rule} in\n{text}");
         }
         assert_eq!(text.matches("policy drop").count(), 2, "{text}");
+        // Neither other users nor guests ask outside.
+        let (_, output) = text.split_once("chain output").unwrap();
+        assert_eq!(text.matches("9.9.9.9").count(), 1, "{text}");
+        assert!(output.split("chain forward").next().unwrap().contains("9.9.9.9"), "{text}");
         assert_eq!(text.matches(REFUSE).count(), 2, "{text}");
     }
 }

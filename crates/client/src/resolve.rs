@@ -48,6 +48,10 @@ const _: () = assert!(MAX_PREFIXES + MAX_SERVERS + 2 * MAX_NAME_SERVERS <= MAX_R
 /// Files that name the name servers: the usual one, and the one that tells whom systemd-resolved asks.
 pub(crate) const RESOLV_CONF: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
+/// What may be behind a failure where no name server is known that could be let out.
+const REFUSED: &str = "; the kill switch lets questions out to the name servers of /etc/resolv.conf only, and that names \
+     none but this machine: where the resolver here asks public servers, give the proxy's address, or put those into exclude";
+
 /// What came of a look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
@@ -63,6 +67,8 @@ pub(crate) struct Resolver {
     /// Wishes for another look.
     pub(crate) wishes: mpsc::Receiver<()>,
     pub(crate) bypass: mpsc::Sender<Bypass>,
+    /// Whether a kill switch lets nothing else out.
+    pub(crate) locked: bool,
     pub(crate) daemon: mpsc::Sender<Command>,
     pub(crate) rng: SmallRng,
 }
@@ -106,9 +112,11 @@ impl Resolver {
         if named {
             self.set_bypass(true).await;
         }
+        let refused = self.locked && named && name_servers(&RESOLV_CONF).is_empty();
         let mut answers = Vec::new();
         for endpoint in endpoints {
-            answers.push(look_up(endpoint).await);
+            let answer = look_up(endpoint).await;
+            answers.push(answer.map_err(|why| if refused { why + REFUSED } else { why }));
         }
         if named {
             self.set_bypass(false).await;

@@ -99,6 +99,7 @@ async fn serve(
         endpoints: to_resolver,
         wishes,
         bypass,
+        locked: config.kill_switch,
         daemon: commands.clone(),
         rng: SmallRng::from_seed(service::seed()?),
     };

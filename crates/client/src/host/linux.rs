@@ -16,6 +16,7 @@ use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Netlink, NetlinkError, Target};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 use ropewalk_link_io::sysctl::{self, SysctlError};
+use rustix::process::geteuid;
 
 use super::{Candidate, Choice, Desired, HostNetwork, LinkDesired, Outcome, Problem, TunDesired};
 use crate::interfaces;
@@ -339,12 +340,20 @@ impl Locked {
         let others = interfaces.iter().filter(|one| one.name != self.tun && !one.loopback);
         let connected: Vec<IpNet> =
             others.flat_map(|one| &one.addresses).map(|address| address.net).collect();
+        let askers = match desired.asked.as_slice() {
+            [] => Vec::new(),
+            _ => {
+                let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+                lock::askers(geteuid().as_raw(), &passwd)
+            }
+        };
         let chains = lock::chains(&Lock {
             tun: &self.tun,
             mark: (numbers.mark, MARK_MASK),
             connected: &connected,
             excluded: &desired.excluded,
             asked: &desired.asked,
+            askers: &askers,
             proxy: &desired.proxy,
         });
         Ok(self.table.apply(&chains).await?)
