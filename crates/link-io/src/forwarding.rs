@@ -69,6 +69,11 @@ impl Forwarding {
         wanted
     }
 
+    /// nft's word for each family whose forwarding this program switched on.
+    pub fn switched_on(&self) -> impl Iterator<Item = &str> {
+        self.families.iter().map(String::as_str)
+    }
+
     /// What must be remembered while the one becomes the other.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {

@@ -1,12 +1,12 @@
 //! A hotspot: a guest behind the laptop downloads over both links of it at once.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ropewalk_netlab::address::{PROXY_V4, SERVER_V4, SERVER_V6};
 use ropewalk_netlab::dns::NameServer;
-use ropewalk_netlab::namespace::Namespace;
+use ropewalk_netlab::namespace::{Namespace, next_number};
 use ropewalk_netlab::privilege::lab_test_alone;
 
 use super::machine::{PATIENCE, download, guest, stage, start, state, urls};
@@ -91,29 +91,71 @@ fn a_guest_downloads_over_both_links_with_ipv4_and_ipv6_and_its_names_are_answer
                 "{asked:?}"
             );
 
-            // A host on a link's network is no guest.
+            // Hosts on a link's network, and behind an interface that is neither link nor shared, are no guests: neither the
+            // tunnel, nor the guests, nor the other link's network is theirs.
+            let laptop = stage.topology().client();
             let router = stage.topology().routers()[0].namespace();
-            router.ip(&format!("route replace {SERVER_V4}/32 via 192.168.10.2 dev lan0")).unwrap();
-            let list = ["list", "chain", "inet", "ropewalk_client", "shared_forward"];
-            let send = || {
-                UdpSocket::bind("192.168.10.1:0").unwrap().send_to(b"in", (SERVER_V4, 9)).unwrap()
-            };
-            router.run(send).unwrap();
-            let begun = Instant::now();
-            loop {
-                let chain = stage.topology().client().tool("nft", &list).unwrap();
-                if chain.contains("counter packets 1 ") {
-                    break;
-                }
-                assert!(begun.elapsed() < PATIENCE, "{chain}");
-                std::thread::sleep(Duration::from_millis(50));
+            let stranger = stranger(laptop);
+            for target in [SERVER_V4, GUEST, OTHER_ROUTER] {
+                let way = format!("route replace {target}/32 via 192.168.10.2 dev lan0");
+                router.ip(&way).unwrap();
             }
+            let mut sent = 0;
+            for (namespace, own) in [(router, "192.168.10.1:0"), (&stranger, "10.43.0.2:0")] {
+                for target in [SERVER_V4, GUEST, OTHER_ROUTER] {
+                    let send = || {
+                        UdpSocket::bind(own).unwrap().send_to(b"in", (target, 9)).unwrap();
+                    };
+                    namespace.run(send).unwrap();
+                    sent += 1;
+                    let begun = Instant::now();
+                    while dropped(laptop) != sent {
+                        assert!(
+                            begun.elapsed() < PATIENCE,
+                            "{own} to {target}: {}",
+                            forwarded(laptop)
+                        );
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                }
+            }
+            laptop.ip("link del stray").unwrap();
 
             stage.deployment().stop_client(0).unwrap();
             stage.topology().client().nft("delete table inet count").unwrap();
             assert_eq!(state(stage.topology().client()), before);
         },
     );
+}
+
+/// The guest, and the router of the second link.
+const GUEST: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
+const OTHER_ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 11, 1);
+
+/// A host behind `stray`, of which the client is told nothing.
+fn stranger(laptop: &Namespace) -> Namespace {
+    let stranger = Namespace::create(next_number(), "stranger").unwrap();
+    laptop
+        .ip(&format!(
+            "link add stray type veth peer name eth0 netns {}\naddr add 10.43.0.1/24 dev stray\nlink set stray up",
+            stranger.name()
+        ))
+        .unwrap();
+    stranger
+        .ip("addr add 10.43.0.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.43.0.1")
+        .unwrap();
+    stranger
+}
+
+fn forwarded(laptop: &Namespace) -> String {
+    laptop.tool("nft", &["list", "chain", "inet", "ropewalk_client", "shared_forward"]).unwrap()
+}
+
+/// How many packets were not forwarded.
+fn dropped(laptop: &Namespace) -> u64 {
+    let chain = forwarded(laptop);
+    let counts = chain.split("counter packets ").skip(1);
+    counts.map(|rest| rest.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// Counts what the guest announces into the tunnel, behind the client's own chains.

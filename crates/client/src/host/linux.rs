@@ -22,6 +22,7 @@ use super::{Candidate, Choice, Desired, HostNetwork, LinkDesired, Outcome, Probl
 use crate::interfaces;
 use crate::lock::{self, Lock};
 use crate::routes::{MARK_MASK, Numbers, Plan, plan};
+use crate::share;
 
 /// The client's hold on the network of a Linux host.
 #[derive(Debug)]
@@ -267,7 +268,7 @@ impl LinuxNetwork {
         let remembered = self.switched.union(&wanted).cloned().collect();
         let forwarding = self.forwarding.union(&wanted_forwarding);
         let applied = match recalled {
-            Ok(()) => self.table.apply(&body(plan, &remembered, &forwarding)).await,
+            Ok(()) => self.table.apply(&body(plan, desired, &remembered, &forwarding)).await,
             Err(error) => Err(error),
         };
         match applied {
@@ -314,7 +315,7 @@ impl LinuxNetwork {
         }
         if (self.switched != remembered || self.forwarding != forwarding)
             && let Err(error) =
-                self.table.apply(&body(plan, &self.switched, &self.forwarding)).await
+                self.table.apply(&body(plan, desired, &self.switched, &self.forwarding)).await
         {
             outcome.problems.push(unfiltered(None, &error));
         }
@@ -411,15 +412,21 @@ pub(crate) fn all_of(results: impl IntoIterator<Item = anyhow::Result<()>>) -> a
     failed.reduce(|one, other| one.context(format!("{other:#}; besides"))).map_or(Ok(()), Err)
 }
 
-/// The whole firewall table: the plan's chains, and what must be remembered.
-fn body(plan: &Plan, remembered: &BTreeSet<String>, forwarding: &Forwarding) -> String {
+/// The whole firewall table: the plan's chains, what may be forwarded, and what must be remembered.
+fn body(
+    plan: &Plan,
+    desired: &Desired,
+    remembered: &BTreeSet<String>,
+    forwarding: &Forwarding,
+) -> String {
     let names: Vec<_> = remembered.iter().map(|name| format!("\"{name}\"")).collect();
     let elements = match names.as_slice() {
         [] => String::new(),
         names => format!("elements = {{ {} }}", names.join(", ")),
     };
+    let forwarded = share::forwarded(desired, forwarding.switched_on());
     let (forwarding, chains) = (forwarding.sets(), &plan.firewall);
-    format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{forwarding}{chains}")
+    format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{forwarding}{chains}{forwarded}")
 }
 
 /// What is wrong where the mark does not take part in reverse path filtering.
