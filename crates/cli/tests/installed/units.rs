@@ -27,18 +27,19 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// What stood in `resolv.conf` before.
 const BEFORE: &str = "nameserver 192.168.10.1\n";
 
-/// A service: its own runtime folder, a TUN that everybody may open (as most systems have it), root's `resolv.conf`; then
-/// another user with these capabilities. `$1` is a folder of its own, `$2` the capabilities.
+/// A service: its own runtime folder, a TUN that everybody may open (as most systems have it), root's /etc in which
+/// `resolv.conf` is a link, to be written if the unit says so; then another user with these capabilities. `$1` is a folder
+/// of its own, `$2` is `rw` or `ro`, `$3` the capabilities.
 const AS_SERVICE: &str = r#"
 set -e
 mount --make-rprivate /
 mkdir -p /run/ropewalk && mount -t tmpfs -o mode=755,uid=65534,gid=65534 tmpfs /run/ropewalk
 mkdir "$1/devices" && mount -t tmpfs tmpfs "$1/devices"
 mknod "$1/devices/tun" c 10 200 && chmod 666 "$1/devices/tun" && mount --bind "$1/devices/tun" /dev/net/tun
-mkdir "$1/etc" && cp /etc/passwd /etc/group "$1/etc" && cp "$1/resolv.conf" "$1/etc" && mount --bind "$1/etc" /etc
-mount --bind "$1/resolv.conf" /etc/resolv.conf
-caps=$2
-shift 2
+mkdir "$1/etc" && cp /etc/passwd /etc/group "$1/etc" && ln -s "$1/resolv.conf" "$1/etc/resolv.conf"
+mount --bind "$1/etc" /etc && mount -o "remount,bind,$2" /etc
+caps=$3
+shift 3
 exec setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs --inh-caps "$caps" --ambient-caps "$caps" \
     --bounding-set "$caps" "$@"
 "#;
@@ -77,11 +78,17 @@ fn both_daemons_work_with_the_user_and_the_capabilities_of_their_units() {
             assert_eq!(pinged.lost, 0, "{target}: {pinged:?}\n{}", client.logs());
         }
         let resolv_conf =
-            || std::fs::read_to_string(deployment.folder().join("client/resolv.conf"));
+            || std::fs::read_to_string(deployment.folder().join("client/etc/resolv.conf"));
         let servers = || resolv_conf().unwrap().contains(&format!("nameserver {SERVER_V4}\n"));
         client.process.wait_until("the name server", PATIENCE, servers).unwrap();
         let status = deployment.client_status(0).unwrap();
         assert_eq!(status["daemon"]["warnings"].as_array().unwrap().len(), 0, "{status:#}");
+        // As NetworkManager writes it in another network.
+        let etc = deployment.folder().join("client/etc");
+        let other = BEFORE.replace("10.1", "20.1");
+        std::fs::write(etc.join("resolv.conf.new"), &other).unwrap();
+        std::fs::rename(etc.join("resolv.conf.new"), etc.join("resolv.conf")).unwrap();
+        client.process.wait_until("the name server again", PATIENCE, servers).unwrap();
         // The supervisor hears from both loops that they turn, and how things are.
         let mut heard = Vec::new();
         while heard.iter().filter(|told: &&String| told.contains("WATCHDOG=1")).count() < 20 {
@@ -92,7 +99,7 @@ fn both_daemons_work_with_the_user_and_the_capabilities_of_their_units() {
         assert!(has("1 of 1 peer connected"), "{heard:?}");
 
         assert!(client.process.stop(PATIENCE).unwrap().success(), "{}", client.logs());
-        assert_eq!(resolv_conf().unwrap(), BEFORE, "{}", client.logs());
+        assert_eq!(resolv_conf().unwrap(), other, "{}", client.logs());
         assert!(client.proxy.stop(PATIENCE).unwrap().success(), "{}", client.logs());
         drop(nobody);
     });
@@ -185,6 +192,12 @@ fn granted(unit: &str) -> String {
     format!("-all{}", added.concat())
 }
 
+/// Whether all of /etc may be written, but for what is named.
+fn writes_to_etc(unit: &str) -> bool {
+    let paths = unit.lines().filter_map(|line| line.strip_prefix("ReadWritePaths="));
+    paths.flat_map(str::split_whitespace).any(|path| path == "/etc")
+}
+
 /// Starts a daemon as its unit does, with these capabilities.
 fn start(
     deployment: &Deployment,
@@ -208,6 +221,8 @@ fn start(
     assert!(root.status().expect("chown runs").success());
     let notify = format!("NOTIFY_SOCKET={}", folder.join("notify").display());
     let own = own.display().to_string();
+    let unit = if role == "proxy" { PROXY } else { CLIENT };
+    let etc = if writes_to_etc(unit) { "rw" } else { "ro" };
     let through = [
         "env",
         &notify,
@@ -219,6 +234,7 @@ fn start(
         AS_SERVICE,
         "sh",
         &own,
+        etc,
         capabilities,
     ];
     let name = if role == "client" { "client0" } else { role };
