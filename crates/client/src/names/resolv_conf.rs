@@ -20,6 +20,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_daemon::file;
@@ -37,6 +38,9 @@ const MAX_BYTES: u64 = 64 * 1024;
 
 /// Who writes the file more often than this, in this time, insists on it.
 const INSISTING: (usize, Duration) = (3, Duration::from_secs(60));
+
+/// How long a program may take between emptying the file and filling it.
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// Texts of ours that are kept in the record.
 const MAX_WRITTEN: usize = 4;
@@ -177,8 +181,9 @@ impl ResolvConf {
             return Err(ResolvConfError::Foreign { file: self.file.clone() });
         }
         let text = text(servers, &self.record);
-        let now = self.look()?;
-        let record = match self.read()? {
+        let record = self.read()?;
+        let now = self.look_settled(record.as_ref())?;
+        let record = match record {
             Some(record) if now.is(&text) && record.written.last() == Some(&text) => return Ok(()),
             Some(record) if record.is_ours(&now) || record.before.is_same(&now) => {
                 record.with(&now, &text)
@@ -222,7 +227,7 @@ impl ResolvConf {
     pub fn restore(&mut self) -> Result<Left, ResolvConfError> {
         self.sweep();
         let Some(record) = self.read()? else { return Ok(Left::Nothing) };
-        let now = self.look()?;
+        let now = self.look_settled(Some(&record))?;
         let left = if record.before.is_same(&now) {
             Left::Nothing
         } else if record.is_ours(&now) {
@@ -244,6 +249,17 @@ impl ResolvConf {
                 tracing::debug!("cannot tidy up beside {}: {error}", self.file.display());
             }
         }
+    }
+
+    /// What stands there. Of what is no whole text of ours, nor what was before, once more after a moment: another program may
+    /// have emptied the file and not filled it yet, and that must not be taken for a cut of ours.
+    fn look_settled(&self, record: Option<&Record>) -> Result<Place, ResolvConfError> {
+        let now = self.look()?;
+        if record.is_none_or(|record| record.is_whole(&now)) {
+            return Ok(now);
+        }
+        thread::sleep(SETTLE);
+        self.look()
     }
 
     fn look(&self) -> Result<Place, ResolvConfError> {
@@ -342,6 +358,11 @@ impl Record {
         written.extend(standing.cloned());
         written.push(text.to_owned());
         Self { written, ..self }
+    }
+
+    /// Whether what stands there now is a whole text of this client's, or what was before.
+    fn is_whole(&self, now: &Place) -> bool {
+        self.written.iter().any(|text| now.is(text)) || self.before.is_same(now)
     }
 
     /// Whether this client wrote what stands there now.
@@ -607,6 +628,27 @@ mod tests {
         }
         assert_eq!(conf.restore().unwrap(), Left::Restored);
         assert_eq!(folder.read(), last);
+    }
+
+    #[test]
+    fn a_file_that_another_program_is_about_to_fill_is_not_taken_for_a_cut_of_ours() {
+        let folder = Folder::new();
+        let (mut conf, list) = (folder.open(), servers(&["9.9.9.9"]));
+        conf.set(&list).unwrap();
+        let mut record: Record =
+            serde_json::from_slice(&std::fs::read(folder.record()).unwrap()).unwrap();
+        record.in_place = true;
+        conf.save(&record).unwrap();
+        let file = folder.file();
+        std::fs::write(&file, "").unwrap();
+        let writing = thread::spawn(move || {
+            thread::sleep(SETTLE / 5);
+            std::fs::write(file, "nameserver 10.0.0.1\n").unwrap();
+        });
+        conf.set(&list).unwrap();
+        writing.join().unwrap();
+        assert_eq!(conf.restore().unwrap(), Left::Restored);
+        assert_eq!(folder.read(), b"nameserver 10.0.0.1\n");
     }
 
     #[test]
