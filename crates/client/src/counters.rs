@@ -82,8 +82,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Runs until told to stop (or forgotten), then writes a last time.
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        // What is known now was read from the file, or is nothing.
-        let mut kept = Some(self.counts.borrow().clone());
+        // Where nothing is counted nothing is written. What was read is written again at once: trouble with that is told now.
+        let mut kept = Some(Counts::new()).filter(|none| *none == *self.counts.borrow());
         let mut known = None;
         loop {
             let ends = stop.try_recv() != Err(oneshot::error::TryRecvError::Empty);
