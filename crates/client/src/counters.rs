@@ -88,7 +88,8 @@ impl Keeper {
         loop {
             let ends = stop.try_recv() != Err(oneshot::error::TryRecvError::Empty);
             let counts = self.counts.borrow_and_update().clone();
-            if kept.as_ref() != Some(&counts) {
+            let is_new = kept.as_ref() != Some(&counts);
+            if is_new {
                 let trouble = self.write(counts.clone()).await;
                 kept = trouble.is_none().then_some(counts);
                 if known != trouble && !ends {
@@ -100,8 +101,18 @@ impl Keeper {
             if ends {
                 return;
             }
-            // What failed is tried again then, too.
-            let _ = tokio::time::timeout(INTERVAL, &mut stop).await;
+            if is_new {
+                // What failed is tried again then, too.
+                let _ = tokio::time::timeout(INTERVAL, &mut stop).await;
+                continue;
+            }
+            tokio::select! {
+                _ = &mut stop => {}
+                changed = self.counts.changed() => if changed.is_err() {
+                    // The daemon is gone; the end follows.
+                    let _ = (&mut stop).await;
+                }
+            }
         }
     }
 
