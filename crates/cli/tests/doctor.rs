@@ -325,7 +325,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             config["proxy"]["address"] = format!("{PROXY_V4}:51999").into();
         });
         let fault = only(client(&ward, ""), "reach.port", &[]);
-        assert_eq!(fault.commands, [format!("sudo sed -i 's|:51999|:51900|' {shown}")]);
+        assert_eq!(fault.commands, [format!("sudo sed -i 's|:51999|:51900|g' {shown}")]);
         sh(&ward, &fault.commands[0]);
         mended(&ward, "the port");
 

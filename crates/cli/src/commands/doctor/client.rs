@@ -15,7 +15,6 @@ use ropewalk_control::keys::PublicKey;
 use ropewalk_link_io::netlink::{Family, MAIN_TABLE};
 
 use super::common::Patient;
-use super::edit::Exclude;
 use super::finding::Finding;
 use super::firewall::{self, Flow, Hook, Needed, Nft};
 use super::{forwarding, gateways, links, name, paths, reach, rp_filter, vpn};
@@ -76,7 +75,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     findings.extend(name::judge(&named, file));
     let enabled = survey.candidates.iter().filter(|candidate| is_enabled(config, candidate));
     findings.extend(links::judge(&enabled.cloned().collect::<Vec<_>>()));
-    findings.extend(gateways::judge(&scene.routers(&seats), file, scene.exclude()));
+    findings.extend(gateways::judge(&scene.routers(&seats), file));
     findings.extend(rp_filter::judge_client(
         &scene.filters(&seats),
         patient.nft.works(),
@@ -160,10 +159,6 @@ impl<'a> Scene<'a> {
                 })
             })
             .collect()
-    }
-
-    fn exclude(&self) -> Exclude {
-        if self.config.links.exclude.is_empty() { Exclude::Add } else { Exclude::Extend }
     }
 
     /// The ways over a link to these addresses.
@@ -288,7 +283,6 @@ impl<'a> Scene<'a> {
             is_known: !self.proxy.is_empty(),
             key: key.to_string(),
             file: &self.patient.file,
-            exclude: self.exclude(),
         };
         (facts, sizes)
     }

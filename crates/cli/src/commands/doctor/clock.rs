@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::edit;
 use super::finding::Finding;
 
 /// What there is to judge.
@@ -50,7 +51,7 @@ pub(super) fn judge(facts: &Facts) -> Finding {
                 shown(*written)
             );
             Finding::fail("clock.behind", subject, found, set)
-                .or(format!("sudo touch {}", path.display()))
+                .or(format!("sudo touch {}", edit::file(path)))
                 .advise("set it; where it is right now, the file's time is wrong:")
         }
         _ => {

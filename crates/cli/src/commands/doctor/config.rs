@@ -5,6 +5,7 @@ use std::path::Path;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigError;
 
+use super::edit;
 use super::finding::Finding;
 
 /// The config file as it was found.
@@ -46,7 +47,7 @@ pub(super) fn judge(role: Role, file: &Path, state: &State) -> Finding {
         State::Missing => {
             let command = match role {
                 Role::Client => "sudo ropewalk join".to_owned(),
-                Role::Proxy => format!("sudo ropewalk proxy --config {shown}"),
+                Role::Proxy => format!("sudo ropewalk proxy --config {}", edit::file(file)),
             };
             let advice = match role {
                 Role::Client => "ask for an invitation on the proxy (`ropewalk peer add NAME`):",
@@ -66,7 +67,7 @@ pub(super) fn judge(role: Role, file: &Path, state: &State) -> Finding {
                 Some(help) if help.starts_with("chmod 600 /") && !help.contains(',') => {
                     format!("sudo {help}")
                 }
-                _ => format!("sudoedit {shown}"),
+                _ => format!("sudoedit {}", edit::file(file)),
             };
             let advice = help.as_ref().map_or_else(String::new, |help| format!("{help}:"));
             Finding::fail("config.wrong", subject, found, command).advise(advice)

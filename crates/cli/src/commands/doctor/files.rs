@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_control::config::source::FORBIDDEN_MODE;
 
+use super::edit;
 use super::finding::Finding;
 
 /// A file that holds a secret.
@@ -98,7 +99,7 @@ fn fault(secret: &Secret) -> Option<Finding> {
                 "files.open",
                 "files",
                 format!("the {what} {shown} is open to others (mode {mode:04o})"),
-                format!("sudo chmod 600 {shown}"),
+                format!("sudo chmod 600 {}", edit::file(path)),
             )
             .advise("who may have read it has the key: make a new one if that may be a stranger;"),
         ),
@@ -106,7 +107,7 @@ fn fault(secret: &Secret) -> Option<Finding> {
         State::Missing => {
             let found = format!("the {what} {shown} is not there");
             let preshared = if *what == "preshared key" { "--preshared " } else { "" };
-            let command = format!("sudo ropewalk keygen {preshared}{shown}");
+            let command = format!("sudo ropewalk keygen {preshared}{}", edit::file(path));
             Some(
                 Finding::fail("files.missing", "files", found, command)
                     .advise("put your copy back, or make a new one and tell the other end of it:"),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use super::edit::Exclude;
+use super::edit;
 use super::finding::Finding;
 
 /// A link's router.
@@ -28,7 +28,7 @@ pub(super) fn hardware(table: &str, interface: &str, address: Ipv4Addr) -> Optio
     })
 }
 
-pub(super) fn judge(routers: &[Router], file: &Path, exclude: Exclude) -> Vec<Finding> {
+pub(super) fn judge(routers: &[Router], file: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, router) in routers.iter().enumerate() {
         let same = routers[..at].iter().find(|other| {
@@ -49,7 +49,7 @@ pub(super) fn judge(routers: &[Router], file: &Path, exclude: Exclude) -> Vec<Fi
                 "gateways.same",
                 &*router.interface,
                 found,
-                exclude.command(&router.interface, file),
+                edit::exclude(&router.interface, file),
             )
             .advise("if that router has one way to the Internet, leave one of them out:"),
         );
@@ -82,12 +82,12 @@ mod tests {
         ];
         for ((a, a_hardware), (b, b_hardware), told) in table {
             let routers = [router("wan0", a, a_hardware), router("wan1", b, b_hardware)];
-            let findings = judge(&routers, Path::new("/c.toml"), Exclude::Add);
+            let findings = judge(&routers, Path::new("/c.toml"));
             assert_eq!(findings[0].id == "gateways.same", told, "{a} {b}");
         }
         let one =
             [router("wan0", "192.168.1.1", Some("aa")), router("wan0", "192.168.1.1", Some("aa"))];
-        assert_eq!(judge(&one, Path::new("/c.toml"), Exclude::Add)[0].id, "gateways");
+        assert_eq!(judge(&one, Path::new("/c.toml"))[0].id, "gateways");
     }
 
     #[test]

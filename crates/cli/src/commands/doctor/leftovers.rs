@@ -5,6 +5,7 @@ use std::path::Path;
 use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_control::api::Role;
 
+use super::edit;
 use super::finding::Finding;
 
 /// What there is to judge.
@@ -104,15 +105,20 @@ fn of_tun(role: Role, Tun { name, kind, is_held }: &Tun) -> Finding {
     }
     let found =
         format!("an interface {name} ({kind}) is there already: the {role} cannot make its TUN");
-    Finding::fail("leftovers.tun", "leftovers", found, format!("sudo ip link delete {name}"))
-        .advise("if nothing else uses it:")
+    Finding::fail(
+        "leftovers.tun",
+        "leftovers",
+        found,
+        format!("sudo ip link delete {}", edit::quoted(name)),
+    )
+    .advise("if nothing else uses it:")
 }
 
 /// What takes everything away that a client left.
 fn purge(file: &Path) -> String {
     match file == Path::new(CLIENT_CONFIG) {
         true => "sudo ropewalk client --purge".to_owned(),
-        false => format!("sudo ropewalk client --purge --config {}", file.display()),
+        false => format!("sudo ropewalk client --purge --config {}", edit::file(file)),
     }
 }
 

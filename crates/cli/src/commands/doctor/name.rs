@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ropewalk_control::config::HostPort;
 
+use super::edit;
 use super::finding::Finding;
 
 /// Longer than the system's resolver asks, with its usual two tries of two servers.
@@ -76,8 +77,8 @@ pub(super) fn judge(named: &[Named], file: &Path) -> Vec<Finding> {
                 let host = endpoint.rsplit_once(':').map_or(endpoint.as_str(), |(host, _)| host);
                 let found = format!("{endpoint} has no address: {why}");
                 Some(
-                    Finding::fail("name.unknown", "proxy's name", found, format!("getent ahosts {host}"))
-                        .or(format!("sudo sed -i 's/{host}/ADDRESS/' {}", file.display()))
+                    Finding::fail("name.unknown", "proxy's name", found, format!("getent ahosts {}", edit::quoted(host)))
+                        .or(edit::replace(host, "ADDRESS", file))
                         .advise("ask your name server; if the name stays unknown, put the proxy's ADDRESS in its place:"),
                 )
             }

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use ropewalk_client::probe::{Reply, Web};
+use ropewalk_control::PROXY_CONFIG;
 
-use super::edit::{self, Exclude};
+use super::edit;
 use super::finding::Finding;
 
 /// A link, and what was tried over it.
@@ -38,7 +39,6 @@ pub(super) struct Facts<'a> {
     pub(super) key: String,
     /// The config.
     pub(super) file: &'a Path,
-    pub(super) exclude: Exclude,
 }
 
 pub(super) fn judge(facts: &Facts<'_>) -> Vec<Finding> {
@@ -90,7 +90,7 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
             "no answer at {addresses}: this network wants a sign-in first, perhaps at {page}"
         );
         return Some(
-            Finding::fail("portal", link, found, format!("xdg-open '{page}'"))
+            Finding::fail("portal", link, found, format!("xdg-open {}", edit::quoted(page)))
                 .advise("sign in; the link comes up by itself then:"),
         );
     }
@@ -130,13 +130,13 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
     let found = format!(
         "no answer at {addresses}, while another link has one: this network drops UDP there"
     );
-    let leave_out = facts.exclude.command(&tried.interface, facts.file);
+    let leave_out = edit::exclude(&tried.interface, facts.file);
     let tries_443 = tried.asked.iter().any(|(address, _)| address.port() == 443);
     Some(if tries_443 {
         Finding::fail("reach.blocked", link, found, leave_out)
             .advise("nothing helps but to leave this link out:")
     } else {
-        let open = "sudo sed -i '1i more_ports = [443]' /etc/ropewalk/proxy.toml";
+        let open = edit::add("more_ports", "443", Path::new(PROXY_CONFIG));
         Finding::fail("reach.blocked", link, found, open)
             .or("sudo systemctl restart ropewalk-proxy")
             .at_proxy()
@@ -181,8 +181,9 @@ fn of_proxy(facts: &Facts<'_>) -> Finding {
         let found = format!("no answer at {shown}: the proxy is at UDP {} there", there.port());
         let old = wrong.map_or_else(|| shown.clone(), |wrong| format!(":{}", wrong.port()));
         let command = edit::replace(&old, &format!(":{}", there.port()), facts.file);
-        return Finding::fail("reach.port", subject, found, command)
-            .advise("put that port into the config:");
+        return Finding::fail("reach.port", subject, found, command).advise(
+            "put that port behind the address in the config (or write it there, if there is none):",
+        );
     }
     if asked.iter().any(|(_, reply)| *reply == Reply::Refused) {
         let found = format!("nothing listens at {shown}: no proxy runs there, or at another port");
@@ -262,7 +263,6 @@ mod tests {
             is_known: true,
             key: "KEY".into(),
             file: Path::new("/c.toml"),
-            exclude: Exclude::Add,
         }
     }
 
@@ -322,7 +322,7 @@ mod tests {
         let elsewhere = vec![("203.0.113.2:51900".parse().unwrap(), ANSWER)];
         let finding = judge(&Facts { elsewhere, ..facts(vec![refused]) }).remove(0);
         assert_eq!(finding.id, "reach.port");
-        assert_eq!(finding.commands, ["sudo sed -i 's|:51999|:51900|' /c.toml"]);
+        assert_eq!(finding.commands, ["sudo sed -i 's|:51999|:51900|g' /c.toml"]);
         let unknown = Facts { is_known: false, ..facts(vec![link("wan0", &[], None)]) };
         assert!(judge(&unknown).is_empty(), "that is told of its name");
         let filtered = Tried { is_filtered: true, ..silent(None) };
