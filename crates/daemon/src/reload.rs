@@ -150,7 +150,10 @@ fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Sc
         before.terms.keys().chain(after.terms.keys()).collect();
     for name in names {
         let of = |scheduling: &Scheduling| {
-            let told = scheduling.terms.get(name).map(|terms| terms.in_words());
+            let told = scheduling
+                .terms
+                .get(name)
+                .map(ropewalk_control::config::scheduler::LinkTerms::in_words);
             told.filter(|told| !told.is_empty()).unwrap_or_else(|| "nothing said".to_owned())
         };
         report.compare(&format!("tunnel.link.{name}"), [of(before), of(after)], true);

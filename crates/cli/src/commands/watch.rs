@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ropewalk_control::api::StatusReport;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ask, status};
@@ -181,8 +182,20 @@ impl Shown {
     }
 }
 
+/// Whether the terminal was closed. A key is waited for in vain there, and without a pause.
+fn is_gone() -> bool {
+    let stdin = io::stdin();
+    let mut terminal = [PollFd::new(&stdin, PollFlags::empty())];
+    let told = rustix::event::poll(&mut terminal, Some(&Timespec::default()));
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    told.is_ok() && terminal[0].revents().intersects(gone)
+}
+
 /// Waits a moment for a key and does what it says. Returns whether it was enough.
 fn pressed(shown: &mut Shown) -> Result<bool, Failure> {
+    if is_gone() {
+        return Ok(true);
+    }
     if !event::poll(KEY_TIME).context("cannot read from this terminal")? {
         return Ok(false);
     }
