@@ -107,6 +107,6 @@ mod tests {
             assert_eq!(findings.first().map(|one| one.id), id, "{addresses:?}");
         }
         let findings = judge(&[named(true, Err("x".to_owned()))], Path::new("/c.toml"));
-        assert_eq!(findings[0].commands[1], "sudo sed -i 's/vps.example/ADDRESS/' /c.toml");
+        assert_eq!(findings[0].commands[1], "sudo sed -i 's|vps\\.example|ADDRESS|g' /c.toml");
     }
 }

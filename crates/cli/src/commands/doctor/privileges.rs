@@ -65,11 +65,11 @@ mod tests {
             judge(&Facts { role: Role::Client, needed: privilege::CLIENT, daemon, own })
         };
         let table = [
-            (None, Some(0x3000), "privileges", Level::Ok),
-            (None, Some(0x1000), "privileges.missing", Level::Fail),
-            (Some(0x3000), Some(0x3000), "privileges", Level::Ok),
-            (Some(0x3000), Some(0), "privileges.doctor", Level::Note),
-            (Some(0), Some(0x3000), "privileges.missing", Level::Fail),
+            (None, Some(0x1000), "privileges", Level::Ok),
+            (None, Some(0x2000), "privileges.missing", Level::Fail),
+            (Some(0x1000), Some(0x1000), "privileges", Level::Ok),
+            (Some(0x1000), Some(0), "privileges.doctor", Level::Note),
+            (Some(0), Some(0x1000), "privileges.missing", Level::Fail),
             (None, None, "privileges.unknown", Level::Note),
         ];
         for (daemon, own, id, level) in table {
