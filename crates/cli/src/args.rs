@@ -463,7 +463,7 @@ pub(crate) enum LinksWhat {
         #[arg(value_name = "LINK")]
         name: String,
 
-        /// A key of [[link]] and its value, such as priority=backup or max_up='5 Mbit/s'
+        /// A key of the config's link and its value, such as priority=backup or max_up='5 Mbit/s'
         #[arg(value_name = "KEY=VALUE", required = true, value_parser = setting)]
         values: Vec<(String, String)>,
     },

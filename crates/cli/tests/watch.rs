@@ -1,7 +1,6 @@
 //! `ropewalk watch` in a real terminal (tmux, 80x24), beside real daemons that carry packets.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

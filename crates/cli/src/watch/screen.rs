@@ -198,6 +198,7 @@ fn megabits(bps: f64) -> String {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::buffer::Cell;
 
     use super::*;
 
@@ -245,7 +246,7 @@ mod tests {
         let buffer = terminal.backend().buffer();
         let coloured = buffer.content.iter().any(|cell| cell.fg != Color::Reset);
         let lines = buffer.content.chunks(usize::from(width));
-        let text = lines.map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>());
+        let text = lines.map(|line| line.iter().map(Cell::symbol).collect::<String>());
         (text.map(|line| line.trim_end().to_owned() + "\n").collect(), coloured)
     }
 

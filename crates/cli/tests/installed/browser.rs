@@ -51,18 +51,18 @@ impl Browser {
         let from = File::open(profile.join("from")).expect("its mouth");
         let (from, events) = (BufReader::new(from), Vec::new());
         let mut browser = Self { child, to, from, session: None, asked: 0, events };
-        let page = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let page = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": page["targetId"], "flatten": true });
-        let session = browser.call("Target.attachToTarget", attach);
+        let session = browser.call("Target.attachToTarget", &attach);
         browser.session = session["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
+            browser.call(&format!("{domain}.enable"), &json!({}));
         }
         browser
     }
 
     /// Does something and returns what came of it.
-    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.asked += 1;
         let mut message = json!({ "id": self.asked, "method": method, "params": parameters });
         if let Some(session) = &self.session {
@@ -89,20 +89,20 @@ impl Browser {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
         });
-        self.call("Emulation.setDeviceMetricsOverride", size);
+        self.call("Emulation.setDeviceMetricsOverride", &size);
         let scheme = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        self.call("Emulation.setEmulatedMedia", scheme);
+        self.call("Emulation.setEmulatedMedia", &scheme);
     }
 
     /// Goes to an address.
     pub(crate) fn open(&mut self, url: &str) {
-        self.call("Page.navigate", json!({ "url": url }));
+        self.call("Page.navigate", &json!({ "url": url }));
     }
 
     /// What an expression of JavaScript gives.
     pub(crate) fn ask(&mut self, expression: &str) -> Value {
         let asked = json!({ "expression": expression, "returnByValue": true });
-        let answer = self.call("Runtime.evaluate", asked);
+        let answer = self.call("Runtime.evaluate", &asked);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
@@ -123,7 +123,7 @@ impl Browser {
             self.ask("[innerWidth, Math.max(innerHeight, document.documentElement.scrollHeight)]");
         let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1 });
         let options = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
-        let picture = self.call("Page.captureScreenshot", options);
+        let picture = self.call("Page.captureScreenshot", &options);
         picture["data"].as_str().expect("a picture").to_owned()
     }
 

@@ -50,7 +50,7 @@ mod tests {
             ["0 kbit/s", "96 kbit/s", "1.0 Mbit/s"]
         );
         assert_eq!([percent(0.0), percent(0.0123), percent(0.5)], ["0 %", "1.2 %", "50 %"]);
-        assert_eq!([millis(3.14), millis(45.6)], ["3.1 ms", "46 ms"]);
+        assert_eq!([millis(3.13), millis(45.6)], ["3.1 ms", "46 ms"]);
         assert_eq!(
             [age(-1.0), age(119.4), age(150.0), age(7300.0)],
             ["0 s", "119 s", "2 min", "2 h"]
