@@ -14,6 +14,9 @@
 //! The routes stay while a session is sought anew: packets then wait or are dropped, but never go out
 //! beside the tunnel because it is away for a moment.
 
+mod budget;
+mod control;
+mod events;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -22,29 +25,26 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use jiff::civil::Date;
 use rand::rngs::SmallRng;
-use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport, TunnelState};
-use ropewalk_control::config::scheduler::Direction;
+use ropewalk_control::api::{Request, TunnelState};
 use ropewalk_control::config::value::is_name_server;
-use ropewalk_control::config::{HostPort, Mtu, NamePattern, Scheduling};
+use ropewalk_control::config::{HostPort, Mtu};
 use ropewalk_control::server;
 use ropewalk_daemon::rates::Rates;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
-use ropewalk_daemon::{scheduling, shown};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
-use ropewalk_proto::client::{Client, ClientEvent, ClientState};
-use ropewalk_proto::event::{DownReason, EndReason, Event, SessionInfo};
+use ropewalk_proto::client::{Client, ClientState};
+use ropewalk_proto::event::SessionInfo;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
-use ropewalk_proto::tunnel::{LinkState, PathRow};
-use ropewalk_proto::wire::frame::CloseReason;
+use ropewalk_proto::tunnel::LinkState;
 use tokio::sync::{mpsc, watch};
 
-use crate::allowance::{self, Allowances, Counts, Line};
+use self::budget::Budget;
+use crate::allowance::{self, Counts};
 use crate::captive::Question;
 use crate::config::{Config, Dns};
 use crate::core;
@@ -54,7 +54,7 @@ use crate::links::{Hands, Links, Obstacle, decide};
 use crate::network::{News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
-use crate::status::{self, Facts};
+use crate::status;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
 /// nearly every path carries.
@@ -66,12 +66,6 @@ const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often links without an answer are looked at, for networks that want a sign-in.
 const PORTALS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How often allowances are counted while packets go: a link that must stop carries at most a second too much.
-const COUNT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// And while none go: an allowance that begins anew is noticed so late.
-const CALENDAR_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What other tasks ask of the loop.
 #[derive(Debug)]
@@ -122,18 +116,7 @@ pub(crate) struct Daemon {
     portals: mpsc::Sender<Question>,
     /// When links are looked at for that.
     portals_at: Instant,
-    allowances: Allowances,
-    /// When they are counted next.
-    allowances_at: Instant,
-    /// What there is to be warned of, and which line each link had crossed at the last count.
-    allowance_warnings: Vec<String>,
-    warned: BTreeMap<String, Line>,
-    /// Links that may carry no more, until when.
-    stopped: BTreeMap<String, Date>,
-    /// Where the counts go to survive.
-    counts: watch::Sender<Counts>,
-    /// Why they may not.
-    counts_trouble: Option<String>,
+    budget: Budget,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -180,7 +163,6 @@ impl Daemon {
         let Setup { config, file, clock, seed, rng, wanted, look_up, .. } = setup;
         let Setup { endpoints, reloader, portals, counts, counts_trouble, .. } = setup;
         let now = clock.now();
-        let known = counts.borrow().clone();
         Self {
             client: Client::new(now, core::client_config(&config, clock), seed),
             config,
@@ -202,13 +184,7 @@ impl Daemon {
             gaps: Gaps::new(clock.asleep()),
             portals,
             portals_at: now,
-            allowances: Allowances::new(known),
-            allowances_at: now,
-            allowance_warnings: Vec::new(),
-            warned: BTreeMap::new(),
-            stopped: BTreeMap::new(),
-            counts,
-            counts_trouble,
+            budget: Budget::new(now, counts, counts_trouble),
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -250,32 +226,9 @@ impl Daemon {
 
     /// Counts what the links carried of their allowances, and stops those that may carry no more.
     fn count_allowances(&mut self, now: Instant, io: &mut Io<'_>) {
-        self.allowances_at = now + COUNT_INTERVAL;
-        if self.allowances.is_empty() {
-            return;
-        }
         let ledger = self.client.stats().ledger;
         let today = allowance::today(io.clock.unix_time());
-        for link in self.allowances.count(today, |link| ledger.of(link).bytes()) {
-            tracing::info!(link, "the allowance begins anew");
-        }
-        let warnings = self.allowances.warnings();
-        self.allowance_warnings = warnings.values().map(|(_, text)| text.clone()).collect();
-        for (link, (line, text)) in &warnings {
-            if self.warned.get(link) != Some(line) {
-                tracing::warn!("{text}");
-            }
-        }
-        self.warned = warnings.into_iter().map(|(link, (line, _))| (link, line)).collect();
-        let counts = self.allowances.counts();
-        self.counts.send_if_modified(|kept| {
-            let changed = kept != counts;
-            kept.clone_from(counts);
-            changed
-        });
-        let stopped = self.allowances.stopped();
-        if stopped != self.stopped {
-            self.stopped = stopped;
+        if self.budget.count(now, today, |link| ledger.of(link).bytes()) {
             self.relink(now, io);
         }
     }
@@ -311,23 +264,17 @@ impl Daemon {
     fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
         let links = &self.config.links;
         let mut decisions = decide(links, &self.news.seats, &self.resolved.addresses);
-        let mut is_new = false;
-        for decision in &decisions {
-            if let Some(allowance) = decision.allowance {
-                is_new |= self.allowances.set(&decision.name, allowance);
-            }
-        }
-        if is_new {
-            // What was used up before this start must not be used at all.
-            let ledger = self.client.stats().ledger;
-            let today = allowance::today(io.clock.unix_time());
-            self.allowances.count(today, |link| ledger.of(link).bytes());
-            self.stopped = self.allowances.stopped();
-            self.allowances_at = now;
-        }
+        let ledger = self.client.stats().ledger;
+        let allowances = decisions
+            .iter()
+            .filter_map(|decision| Some((decision.name.as_str(), decision.allowance?)));
+        let today = allowance::today(io.clock.unix_time());
+        self.budget.set(now, today, allowances, |link| ledger.of(link).bytes());
         for decision in &mut decisions {
-            if let (Ok(_), Some(until)) = (&decision.wish, self.stopped.get(&decision.name)) {
-                decision.wish = Err(Obstacle::UsedUp(*until));
+            if let (Ok(_), Some(until)) =
+                (&decision.wish, self.budget.stopped_until(&decision.name))
+            {
+                decision.wish = Err(Obstacle::UsedUp(until));
             }
         }
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
@@ -335,78 +282,6 @@ impl Daemon {
             Hands { sockets, client, sink: &mut self.held, lingering: &mut self.lingering };
         let done = self.links.reconcile(now, decisions, &mut hands);
         self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
-    }
-
-    fn on_event(&mut self, now: Instant, event: ClientEvent) {
-        let link = event.link.and_then(|key| self.links.name_of(key)).unwrap_or_default();
-        match event.event {
-            Event::LinkUp(id) => {
-                tracing::info!(link, %id, "link is up");
-                if let Some(key) = event.link {
-                    self.links.note_up(key);
-                }
-            }
-            Event::LinkDown(_, DownReason::NoAnswer) => {
-                tracing::info!(link, "link is down: nothing is confirmed any more");
-            }
-            Event::LinkDown(_, DownReason::Left) => {
-                tracing::info!(link, "link is down: the proxy took it out");
-            }
-            // Our own doing, logged where it was decided.
-            Event::LinkDown(_, DownReason::Removed) => {}
-            Event::PathMoved(_, path) => tracing::info!(link, remote = %path.remote, "path moved"),
-            Event::InnerMtu(mtu) => {
-                tracing::info!(mtu, "largest packet that fits through all links");
-                self.inner_mtu = Some(mtu);
-                self.want_tun(None);
-            }
-            Event::Rekeyed(epoch) => {
-                tracing::debug!(epoch, "fresh keys are in use");
-                self.keys_since = now;
-            }
-            Event::SessionEstablished(session) => {
-                let (own, cipher) = (&session.own, session.cipher.as_str());
-                tracing::info!(addresses = ?own, cipher, "session is established");
-                self.keys_since = now;
-                self.want_tun(Some(&session));
-                self.finish_joining();
-            }
-            Event::Displaced(ago) => {
-                let warning = format!(
-                    "a session with this client's key was in use {:.1} s before this one began: if this client did \
-                     not crash just now, another machine has the same key (each needs an invitation of its own)",
-                    ago.as_secs_f64()
-                );
-                tracing::warn!("{warning}");
-                self.displaced = Some(warning);
-            }
-            Event::SessionEnded(reason) => {
-                self.displaced = None;
-                tracing::info!("session is over: {}", words(reason));
-            }
-            Event::Refused(refusal) => tracing::warn!("no session: {refusal}"),
-            Event::OtherVersions(versions) => {
-                tracing::warn!(
-                    theirs = ?versions,
-                    "the proxy speaks other versions of the protocol: update the older end"
-                );
-            }
-            // The client turns it into the session's end.
-            Event::Closed(_) => {}
-        }
-    }
-
-    /// The proxy knows this client's key: the invitation is used up.
-    fn finish_joining(&mut self) {
-        let Some(pending) = self.config.proxy.invitation.take() else { return };
-        match std::fs::remove_file(&pending.file) {
-            Ok(()) => tracing::info!("joined: the proxy knows this machine's key from now on"),
-            Err(error) => tracing::info!(
-                "joined: the proxy knows this machine's key from now on; the invitation {} is used up and can be \
-                 removed, which did not work: {error}",
-                pending.file.display()
-            ),
-        }
     }
 
     /// Tells what the TUN is to be, with the addresses of a new session or those it has.
@@ -486,100 +361,6 @@ impl Daemon {
     fn has_ended(&self) -> bool {
         self.stopping && self.client.is_closed()
     }
-
-    /// What somebody asked at the control socket.
-    fn answer(
-        &mut self,
-        now: Instant,
-        request: Request,
-        io: &mut Io<'_>,
-    ) -> Result<Response, ApiError> {
-        match request {
-            Request::ChangeLink(change) => self.change_link(now, &change, io),
-            Request::Reload => Err(reloading::is_busy()),
-            Request::Scheduling { peer: Some(peer) }
-            | Request::SetScheduling { peer: Some(peer), .. }
-            | Request::Flows { peer: Some(peer), .. } => Err(shown::no_peers(&peer)),
-            Request::RemovePeer { name } => Err(shown::no_peers(&name)),
-            Request::Invite(wish) => Err(shown::no_peers(&wish.name)),
-            Request::Peers => Err(shown::has_no_peers()),
-            Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
-            Request::Scheduling { peer: None } => Ok(self.scheduling()),
-            Request::SetScheduling { peer: None, scheduling } => {
-                self.set_scheduling(now, *scheduling);
-                Ok(self.scheduling())
-            }
-            Request::Flows { peer: None, limit } => {
-                Ok(Response::Flows(Box::new(self.flows(limit))))
-            }
-        }
-    }
-
-    fn scheduling(&self) -> Response {
-        Response::Scheduling(Box::new(self.config.tunnel.scheduling.clone()))
-    }
-
-    fn flows(&self, limit: usize) -> FlowsReport {
-        let tables = self.client.flow_tables(limit);
-        let links = self.client.stats().links;
-        let known = |row: &PathRow| {
-            let key = links.iter().find(|link| link.link.as_ref().is_some_and(|l| l.id == row.id));
-            let link = key.and_then(|link| self.links.of(link.key));
-            match link {
-                Some(link) => (link.decision.name.clone(), Some(link.decision.interface.clone())),
-                None => (row.name.to_string(), None),
-            }
-        };
-        let scheduler = self.config.tunnel.scheduling.scheduler;
-        shown::flows(status::peer(&self.config), scheduler, tables.as_ref(), known)
-    }
-
-    fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
-        tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
-        let terms = scheduling::terms(&scheduling, Direction::Up);
-        self.client.set_scheduling(now, scheduling::scheduler(&scheduling), terms);
-        self.config.tunnel.scheduling = scheduling;
-    }
-
-    fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
-        let stats = self.client.stats();
-        let mut warnings = self.news.problems.clone();
-        warnings.extend(self.news.unknown_interfaces(|_| true));
-        warnings.extend(self.allowance_warnings.iter().chain(&self.counts_trouble).cloned());
-        warnings.extend(self.displaced.clone());
-        let is_there = |pattern: &NamePattern| {
-            self.news.seats.iter().any(|seat| pattern.matches(&seat.interface))
-        };
-        let absent = self.config.links.waited_for(is_there);
-        warnings.extend(
-            absent.map(|pattern| format!("no interface is called {pattern}; waiting for one")),
-        );
-        let links: Vec<_> = self.links.iter().map(|link| link.decision.name.as_str()).collect();
-        // Without links there is nothing to compare with, and that is told elsewhere.
-        if !links.is_empty()
-            && let Err(error) = self.config.tunnel.scheduling.check_links(&links)
-        {
-            warnings.push(format!("what is said of it has no effect at present: {error}"));
-        }
-        let facts = Facts {
-            now,
-            started: self.started,
-            keys_since: self.keys_since,
-            config: &self.config,
-            links: &self.links,
-            allowances: &self.allowances,
-            state: self.client.state(),
-            routed: self.is_routed(),
-            stats: &stats,
-            span: self.rates.until(now),
-            since: self.state.1,
-            unresolved: self.resolved.trouble.as_deref(),
-            warnings,
-            tun: io.tun.counters(),
-            send_errors: &self.send_errors,
-        };
-        status::report(facts, |socket| io.sockets.local_addr(socket))
-    }
 }
 
 impl Role for Daemon {
@@ -604,12 +385,7 @@ impl Role for Daemon {
             }
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
             Command::Portal(slot, page) => self.links.note_portal(slot, page),
-            Command::Counters(trouble) => {
-                if let Some(trouble) = &trouble {
-                    tracing::warn!("{trouble}");
-                }
-                self.counts_trouble = trouble;
-            }
+            Command::Counters(trouble) => self.budget.note_written(trouble),
             Command::Stop => {
                 self.client.close(now);
                 self.stopping = true;
@@ -665,8 +441,7 @@ impl Role for Daemon {
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         // While nothing goes, only the calendar moves.
-        let calendar =
-            (!self.allowances.is_empty()).then(|| self.allowances_at + CALENDAR_INTERVAL);
+        let calendar = self.budget.poll_timeout();
         earliest(at_once, earliest(earliest(own, calendar), self.client.poll_timeout()))
     }
 
@@ -692,7 +467,7 @@ impl Role for Daemon {
         }
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
-        if self.allowances_at <= now || self.has_ended() {
+        if self.budget.is_due(now) || self.has_ended() {
             self.count_allowances(now, io);
         }
         if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -708,21 +483,6 @@ fn tun_mtu(inner: Option<u16>, limit: Mtu, has_v6: bool) -> u16 {
         Mtu::AtMost(most) => fits.min(most),
     };
     if has_v6 { wanted.max(Mtu::MIN) } else { wanted }
-}
-
-fn words(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Closed(CloseReason::Shutdown) => "the proxy stopped",
-        EndReason::Closed(CloseReason::Replaced) => "another machine connected with the same key",
-        EndReason::Closed(CloseReason::Removed) => {
-            "the proxy's owner took this client's key out: to come back, join with a new invitation"
-        }
-        EndReason::Closed(CloseReason::Other(_)) => "the proxy ended it",
-        EndReason::Replaced => "a newer one took its place",
-        EndReason::Idle => "nothing came for too long",
-        EndReason::Withdrawn | EndReason::Removed => "it was withdrawn",
-        EndReason::Stopped => "this end stops",
-    }
 }
 
 /// Packets that the core gave while no TUN was at hand; delivered before anything newer.

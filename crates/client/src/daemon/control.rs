@@ -1,0 +1,108 @@
+//! What is answered at the control socket.
+
+use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport};
+use ropewalk_control::config::scheduler::Direction;
+use ropewalk_control::config::{NamePattern, Scheduling};
+use ropewalk_daemon::{reload as reloading, scheduling, shown};
+use ropewalk_link_io::driver::Io;
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::PathRow;
+
+use super::Daemon;
+use crate::status::{self, Facts};
+
+impl Daemon {
+    /// What somebody asked at the control socket.
+    pub(super) fn answer(
+        &mut self,
+        now: Instant,
+        request: Request,
+        io: &mut Io<'_>,
+    ) -> Result<Response, ApiError> {
+        match request {
+            Request::ChangeLink(change) => self.change_link(now, &change, io),
+            Request::Reload => Err(reloading::is_busy()),
+            Request::Scheduling { peer: Some(peer) }
+            | Request::SetScheduling { peer: Some(peer), .. }
+            | Request::Flows { peer: Some(peer), .. } => Err(shown::no_peers(&peer)),
+            Request::RemovePeer { name } => Err(shown::no_peers(&name)),
+            Request::Invite(wish) => Err(shown::no_peers(&wish.name)),
+            Request::Peers => Err(shown::has_no_peers()),
+            Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
+            Request::Scheduling { peer: None } => Ok(self.scheduling()),
+            Request::SetScheduling { peer: None, scheduling } => {
+                self.set_scheduling(now, *scheduling);
+                Ok(self.scheduling())
+            }
+            Request::Flows { peer: None, limit } => {
+                Ok(Response::Flows(Box::new(self.flows(limit))))
+            }
+        }
+    }
+
+    fn scheduling(&self) -> Response {
+        Response::Scheduling(Box::new(self.config.tunnel.scheduling.clone()))
+    }
+
+    fn flows(&self, limit: usize) -> FlowsReport {
+        let tables = self.client.flow_tables(limit);
+        let links = self.client.stats().links;
+        let known = |row: &PathRow| {
+            let key = links.iter().find(|link| link.link.as_ref().is_some_and(|l| l.id == row.id));
+            let link = key.and_then(|link| self.links.of(link.key));
+            match link {
+                Some(link) => (link.decision.name.clone(), Some(link.decision.interface.clone())),
+                None => (row.name.to_string(), None),
+            }
+        };
+        let scheduler = self.config.tunnel.scheduling.scheduler;
+        shown::flows(status::peer(&self.config), scheduler, tables.as_ref(), known)
+    }
+
+    pub(super) fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
+        tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
+        let terms = scheduling::terms(&scheduling, Direction::Up);
+        self.client.set_scheduling(now, scheduling::scheduler(&scheduling), terms);
+        self.config.tunnel.scheduling = scheduling;
+    }
+
+    fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
+        let stats = self.client.stats();
+        let mut warnings = self.news.problems.clone();
+        warnings.extend(self.news.unknown_interfaces(|_| true));
+        warnings.extend(self.budget.warnings().cloned());
+        warnings.extend(self.displaced.clone());
+        let is_there = |pattern: &NamePattern| {
+            self.news.seats.iter().any(|seat| pattern.matches(&seat.interface))
+        };
+        let absent = self.config.links.waited_for(is_there);
+        warnings.extend(
+            absent.map(|pattern| format!("no interface is called {pattern}; waiting for one")),
+        );
+        let links: Vec<_> = self.links.iter().map(|link| link.decision.name.as_str()).collect();
+        // Without links there is nothing to compare with, and that is told elsewhere.
+        if !links.is_empty()
+            && let Err(error) = self.config.tunnel.scheduling.check_links(&links)
+        {
+            warnings.push(format!("what is said of it has no effect at present: {error}"));
+        }
+        let facts = Facts {
+            now,
+            started: self.started,
+            keys_since: self.keys_since,
+            config: &self.config,
+            links: &self.links,
+            allowances: self.budget.allowances(),
+            state: self.client.state(),
+            routed: self.is_routed(),
+            stats: &stats,
+            span: self.rates.until(now),
+            since: self.state.1,
+            unresolved: self.resolved.trouble.as_deref(),
+            warnings,
+            tun: io.tun.counters(),
+            send_errors: &self.send_errors,
+        };
+        status::report(facts, |socket| io.sockets.local_addr(socket))
+    }
+}

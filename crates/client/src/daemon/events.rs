@@ -1,0 +1,97 @@
+//! What follows from the events of the core.
+
+use ropewalk_proto::client::ClientEvent;
+use ropewalk_proto::event::{DownReason, EndReason, Event};
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::wire::frame::CloseReason;
+
+use super::Daemon;
+
+impl Daemon {
+    pub(super) fn on_event(&mut self, now: Instant, event: ClientEvent) {
+        let link = event.link.and_then(|key| self.links.name_of(key)).unwrap_or_default();
+        match event.event {
+            Event::LinkUp(id) => {
+                tracing::info!(link, %id, "link is up");
+                if let Some(key) = event.link {
+                    self.links.note_up(key);
+                }
+            }
+            Event::LinkDown(_, DownReason::NoAnswer) => {
+                tracing::info!(link, "link is down: nothing is confirmed any more");
+            }
+            Event::LinkDown(_, DownReason::Left) => {
+                tracing::info!(link, "link is down: the proxy took it out");
+            }
+            // Our own doing, logged where it was decided.
+            Event::LinkDown(_, DownReason::Removed) => {}
+            Event::PathMoved(_, path) => tracing::info!(link, remote = %path.remote, "path moved"),
+            Event::InnerMtu(mtu) => {
+                tracing::info!(mtu, "largest packet that fits through all links");
+                self.inner_mtu = Some(mtu);
+                self.want_tun(None);
+            }
+            Event::Rekeyed(epoch) => {
+                tracing::debug!(epoch, "fresh keys are in use");
+                self.keys_since = now;
+            }
+            Event::SessionEstablished(session) => {
+                let (own, cipher) = (&session.own, session.cipher.as_str());
+                tracing::info!(addresses = ?own, cipher, "session is established");
+                self.keys_since = now;
+                self.want_tun(Some(&session));
+                self.finish_joining();
+            }
+            Event::Displaced(ago) => {
+                let warning = format!(
+                    "a session with this client's key was in use {:.1} s before this one began: if this client did \
+                     not crash just now, another machine has the same key (each needs an invitation of its own)",
+                    ago.as_secs_f64()
+                );
+                tracing::warn!("{warning}");
+                self.displaced = Some(warning);
+            }
+            Event::SessionEnded(reason) => {
+                self.displaced = None;
+                tracing::info!("session is over: {}", words(reason));
+            }
+            Event::Refused(refusal) => tracing::warn!("no session: {refusal}"),
+            Event::OtherVersions(versions) => {
+                tracing::warn!(
+                    theirs = ?versions,
+                    "the proxy speaks other versions of the protocol: update the older end"
+                );
+            }
+            // The client turns it into the session's end.
+            Event::Closed(_) => {}
+        }
+    }
+
+    /// The proxy knows this client's key: the invitation is used up.
+    fn finish_joining(&mut self) {
+        let Some(pending) = self.config.proxy.invitation.take() else { return };
+        match std::fs::remove_file(&pending.file) {
+            Ok(()) => tracing::info!("joined: the proxy knows this machine's key from now on"),
+            Err(error) => tracing::info!(
+                "joined: the proxy knows this machine's key from now on; the invitation {} is used up and can be \
+                 removed, which did not work: {error}",
+                pending.file.display()
+            ),
+        }
+    }
+}
+
+fn words(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Closed(CloseReason::Shutdown) => "the proxy stopped",
+        EndReason::Closed(CloseReason::Replaced) => "another machine connected with the same key",
+        EndReason::Closed(CloseReason::Removed) => {
+            "the proxy's owner took this client's key out: to come back, join with a new invitation"
+        }
+        EndReason::Closed(CloseReason::Other(_)) => "the proxy ended it",
+        EndReason::Replaced => "a newer one took its place",
+        EndReason::Idle => "nothing came for too long",
+        EndReason::Withdrawn | EndReason::Removed => "it was withdrawn",
+        EndReason::Stopped => "this end stops",
+    }
+}
