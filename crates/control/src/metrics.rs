@@ -5,11 +5,12 @@
 //! daemon's: on a client sent is upstream, on a proxy downstream. What is not known yet has no line.
 //!
 //! **How many series there can be**: labels are the names of peers (on a proxy only) and of links, and words of this
-//! file. At most [`MAX_TUNNELS`] tunnels and [`MAX_LINKS`] links of each are told of; how many are left out is told too.
+//! file. At most [`MAX_TUNNELS`] tunnels, [`MAX_LINKS`] links of each and [`MAX_ALL_LINKS`] links in all are told of; how
+//! many are left out is told too.
 //! On a proxy a link is called as its client calls it, so a client can make a series of each name that it thinks of, but
 //! no more than these at a time.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use crate::api::{
@@ -25,18 +26,21 @@ pub const MAX_TUNNELS: usize = 1024;
 /// Most links of a tunnel that are told of: as many as a client may list.
 pub const MAX_LINKS: usize = 64;
 
+/// Most links of all tunnels together: eight for each tunnel, and an answer of at most about 30 MB.
+pub const MAX_ALL_LINKS: usize = 8 * MAX_TUNNELS;
+
 /// The document in Prometheus' text format.
 #[must_use]
 pub fn text(report: &StatusReport) -> String {
     let role = report.daemon.role;
     let tunnels = shown(report);
     let links: Vec<(Labels<'_>, &LinkStatus)> =
-        tunnels.iter().flat_map(|tunnel| links_of(role, tunnel)).collect();
+        tunnels.iter().flat_map(|tunnel| links_of(role, tunnel)).take(MAX_ALL_LINKS).collect();
     let tunnels: Vec<(Labels<'_>, &TunnelStatus)> =
         tunnels.into_iter().map(|tunnel| (peer(role, tunnel), tunnel)).collect();
 
     let mut page = Page::default();
-    daemon(&mut page, report, tunnels.len());
+    daemon(&mut page, report, tunnels.len(), links.len());
     for family in TUNNEL {
         let values = tunnels
             .iter()
@@ -69,16 +73,22 @@ fn shown(report: &StatusReport) -> Vec<&TunnelStatus> {
     there.into_iter().chain(away).take(MAX_TUNNELS).collect()
 }
 
-/// The links of a tunnel by their names; of several that are called alike the later ones are numbered.
+/// The links of a tunnel by their names; of several that are called alike the later ones are numbered, with numbers
+/// that make no name that is there already.
 fn links_of(role: Role, tunnel: &TunnelStatus) -> impl Iterator<Item = (Labels<'_>, &LinkStatus)> {
-    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
-    tunnel.links.iter().take(MAX_LINKS).map(move |link| {
-        let count = seen.entry(&link.name).or_default();
-        *count += 1;
-        let name = match *count {
-            1 => link.name.clone(),
-            count => format!("{}#{count}", link.name),
+    let links = tunnel.links.iter().take(MAX_LINKS);
+    let mut taken: BTreeSet<String> = links.clone().map(|link| link.name.clone()).collect();
+    let mut met: BTreeSet<&str> = BTreeSet::new();
+    links.map(move |link| {
+        let name = if met.insert(&link.name) {
+            link.name.clone()
+        } else {
+            let numbered = |number: usize| format!("{}#{number}", link.name);
+            // One of more numbers than there are names is free.
+            let free = (2..=2 * MAX_LINKS).map(numbered).find(|name| !taken.contains(name));
+            free.unwrap_or_else(|| link.name.clone())
         };
+        taken.insert(name.clone());
         (peer(role, tunnel).with("link", name), link)
     })
 }
@@ -92,7 +102,7 @@ fn peer(role: Role, tunnel: &TunnelStatus) -> Labels<'_> {
 }
 
 /// What the daemon tells of itself.
-fn daemon(page: &mut Page, report: &StatusReport, shown: usize) {
+fn daemon(page: &mut Page, report: &StatusReport, tunnels: usize, links: usize) {
     let daemon = &report.daemon;
     let build = Labels::default()
         .with("role", daemon.role.to_string())
@@ -106,12 +116,11 @@ fn daemon(page: &mut Page, report: &StatusReport, shown: usize) {
     gauge("warnings", "Warnings that `ropewalk status` shows at present.", Value::count(warnings));
     let all = report.tunnels.len();
     gauge("tunnels", "Tunnels: one of a client, one for each peer of a proxy.", Value::count(all));
-    let left_out = all.saturating_sub(shown);
-    gauge(
-        "tunnels_left_out",
-        "Tunnels beyond those that are told of here.",
-        Value::count(left_out),
-    );
+    let left_out = Value::count(all.saturating_sub(tunnels));
+    gauge("tunnels_left_out", "Tunnels beyond those that are told of here.", left_out);
+    let all: usize = report.tunnels.iter().map(|tunnel| tunnel.links.len()).sum();
+    let left_out = Value::count(all.saturating_sub(links));
+    gauge("links_left_out", "Links beyond those that are told of here.", left_out);
     let drops = report.drops.iter().map(|(reason, count)| {
         (Labels::default().with("reason", reason.clone()), Value::Whole(*count))
     });

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus_parse::{Scrape, Value};
-use ropewalk_control::api::StatusReport;
-use ropewalk_control::metrics::{self, MAX_LINKS, MAX_TUNNELS};
+use ropewalk_control::api::{LinkStatus, StatusReport, TunnelStatus};
+use ropewalk_control::metrics::{self, MAX_ALL_LINKS, MAX_LINKS, MAX_TUNNELS};
 
 const CLIENT: &str = include_str!("status/client.json");
 const PROXY: &str = include_str!("status/proxy.json");
@@ -85,6 +85,36 @@ fn however_many_peers_and_links_there_are_the_page_is_bounded() {
     // Who is connected is told of before who is not.
     assert_eq!(count("ropewalk_link_rtt_seconds"), MAX_LINKS);
     assert_eq!(value(&scrape, "ropewalk_tunnels_left_out", &[]), Value::Gauge(1.0));
+}
+
+#[test]
+fn links_that_are_called_alike_are_told_apart_whatever_the_others_are_called() {
+    let mut report = report(PROXY);
+    let link = report.tunnels[0].links[0].clone();
+    let called = |name: &str| LinkStatus { name: name.to_owned(), ..link.clone() };
+    report.tunnels.truncate(1);
+    report.tunnels[0].links = ["x", "x", "x#2", "x", "x#2"].map(called).into();
+    let scrape = scrape(&metrics::text(&report));
+    let samples =
+        scrape.samples.iter().filter(|sample| sample.metric == "ropewalk_link_rtt_seconds");
+    let names: Vec<_> = samples.filter_map(|sample| sample.labels.get("link")).collect();
+    assert_eq!(names, ["x", "x#3", "x#2", "x#4", "x#2#2"]);
+}
+
+#[test]
+fn all_links_together_are_bounded_and_those_beyond_are_counted() {
+    let mut report = report(PROXY);
+    let mut tunnel = report.tunnels[0].clone();
+    tunnel.links = vec![tunnel.links[0].clone(); MAX_LINKS];
+    let tunnels = MAX_ALL_LINKS / MAX_LINKS + 1;
+    report.tunnels = (0..tunnels)
+        .map(|number| TunnelStatus { peer: format!("peer {number}"), ..tunnel.clone() })
+        .collect();
+    let scrape = scrape(&metrics::text(&report));
+    let rtt = scrape.samples.iter().filter(|sample| sample.metric == "ropewalk_link_rtt_seconds");
+    assert_eq!(rtt.count(), MAX_ALL_LINKS);
+    let left_out = u32::try_from(MAX_LINKS).expect("small");
+    assert_eq!(value(&scrape, "ropewalk_links_left_out", &[]), Value::Gauge(f64::from(left_out)));
 }
 
 #[test]
