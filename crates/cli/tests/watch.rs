@@ -158,11 +158,22 @@ fn the_live_view_shows_the_links_in_a_terminal_and_leaves_it_as_it_was() {
             drop(pane);
 
             let plain = Pane::open(&folder, true);
-            plain.type_line(&watch);
+            // Under a shell that ignores the hang-up, as `nohup` does.
+            plain.type_line(&format!("trap '' HUP; exec {watch}"));
             plain.wait_for("the view", |seen| seen.contains("q ends") && seen.contains("wan2"));
+            let process = plain.tmux(&["display-message", "-p", "#{pane_pid}"]);
+            let process = Path::new("/proc").join(process.trim());
+            let line = std::fs::read_to_string(process.join("cmdline")).unwrap();
+            assert!(line.contains("watch"), "{line:?} runs in the pane");
             let seen = plain.tmux(&["capture-pane", "-p", "-e"]);
             assert!(!seen.contains("\u{1b}[38"), "{seen:?}");
             drop(plain);
+            let begun = Instant::now();
+            // Who has ended but was not waited for has no command line either.
+            while std::fs::read(process.join("cmdline")).is_ok_and(|line| !line.is_empty()) {
+                assert!(begun.elapsed() < LONG, "it goes on though its terminal is gone");
+                thread::sleep(Duration::from_millis(50));
+            }
             drop(down.join().unwrap());
         });
 
