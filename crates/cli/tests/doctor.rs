@@ -315,7 +315,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "portal", &[]);
         assert_eq!(
             (fault.subject.as_str(), fault.commands[0].as_str()),
-            ("wan1", "xdg-open 'http://192.168.11.1/login'")
+            ("wan1", "xdg-open http://192.168.11.1/login")
         );
         ward.stage.topology().routers()[1].namespace().nft("delete table inet portal").unwrap();
         mended(&ward, "the sign-in");
