@@ -30,8 +30,11 @@ impl Pane {
     /// Without colours it is as `NO_COLOR` has it.
     fn open(folder: &Path, no_color: bool) -> Self {
         let pane = Self(folder.join(if no_color { "plain.sock" } else { "colours.sock" }));
-        let shell = if no_color { "env NO_COLOR=1 sh" } else { "env -u NO_COLOR sh" };
-        pane.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell]);
+        let colours = if no_color { "NO_COLOR=1" } else { "-u NO_COLOR" };
+        let shell = format!("env {colours} 'PS1=ready> ' sh");
+        pane.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &shell]);
+        // What is typed before the prompt would be written in front of it.
+        pane.wait_for("a prompt", |seen| seen.contains("ready>"));
         pane
     }
 
