@@ -50,15 +50,18 @@ impl Limits {
 
     /// From now on this is the limit.
     fn note(&mut self, now: Instant, limit: Limit) {
-        self.spent[self.present as usize] += now.since(self.since);
-        (self.present, self.since) = (limit, now);
+        if limit != self.present {
+            self.spent = self.at(now);
+            (self.present, self.since) = (limit, now);
+        }
     }
 
     /// How long each was the limit until `now`, since the link was made, in the order of [`Limit::ALL`].
     #[must_use]
-    pub fn at(mut self, now: Instant) -> [Duration; Limit::ALL.len()] {
-        self.note(now, self.present);
-        self.spent
+    pub fn at(&self, now: Instant) -> [Duration; Limit::ALL.len()] {
+        let mut spent = self.spent;
+        spent[self.present as usize] += now.since(self.since);
+        spent
     }
 }
 
