@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ropewalk_control::api::StatusReport;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ask, status};
@@ -46,6 +46,7 @@ pub(crate) fn run(watch: &Watch) -> Result<(), Failure> {
             .context("cannot listen to signals")?;
     }
     let seen = ask_again_and_again(watch)?;
+    end_with_the_terminal()?;
     let mut terminal = Terminal::take()?;
     let mut shown = Shown::new(first, judged_over(watch));
     while !told_to_end.load(Ordering::Relaxed) {
@@ -182,20 +183,23 @@ impl Shown {
     }
 }
 
-/// Whether the terminal was closed. A key is waited for in vain there, and without a pause.
-fn is_gone() -> bool {
-    let stdin = io::stdin();
-    let mut terminal = [PollFd::new(&stdin, PollFlags::empty())];
-    let told = rustix::event::poll(&mut terminal, Some(&Timespec::default()));
-    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-    told.is_ok() && terminal[0].revents().intersects(gone)
+/// Ends the program when its terminal is closed: a key would be waited for in vain there, and without a pause.
+fn end_with_the_terminal() -> Result<(), Failure> {
+    let wait = || {
+        let stdin = io::stdin();
+        // Nothing is asked for but what is always told.
+        let mut terminal = [PollFd::new(&stdin, PollFlags::empty())];
+        while !rustix::event::poll(&mut terminal, None).is_ok_and(|told| told > 0) {}
+        // There is nothing left to give back, and nobody to tell.
+        std::process::exit(0);
+    };
+    let thread = thread::Builder::new().name("terminal".to_owned());
+    thread.spawn(wait).context("cannot start a thread")?;
+    Ok(())
 }
 
 /// Waits a moment for a key and does what it says. Returns whether it was enough.
 fn pressed(shown: &mut Shown) -> Result<bool, Failure> {
-    if is_gone() {
-        return Ok(true);
-    }
     if !event::poll(KEY_TIME).context("cannot read from this terminal")? {
         return Ok(false);
     }
