@@ -8,6 +8,7 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use ropewalk_control::api::Role;
@@ -42,6 +43,11 @@ use crate::register::Register;
 /// Commands that may wait for the loop. They come from the control server, which bounds its own, and from
 /// two tasks that send one at a time.
 const WAITING_COMMANDS: usize = 16;
+
+/// How often, and after which pauses, a port that is in use is asked for again: a proxy that was killed in the moment in
+/// which it started a program (`nft`) holds it for some milliseconds more.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal). `file` is where the config stands,
 /// to be read again when somebody asks (SIGHUP where there is no terminal, `ropewalk reload`).
@@ -160,7 +166,15 @@ fn open_socket(sockets: &mut Sockets, config: &Config, port: u16) -> anyhow::Res
     // The unspecified IPv6 address means both families, whatever the host's settings are.
     let every = address.is_unspecified() && address.is_ipv6();
     let options = ProxySocket { address: (!every).then_some(address), port };
-    sockets.open_proxy(&options).map_err(|error| {
+    let mut opened = sockets.open_proxy(&options);
+    for _ in 1..TRIES {
+        if !matches!(opened, Err(OpenError::InUse { .. })) {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        opened = sockets.open_proxy(&options);
+    }
+    opened.map_err(|error| {
         let holder = match error {
             OpenError::InUse { .. } => port::holder(port),
             _ => None,
