@@ -14,7 +14,7 @@ use ropewalk_proto::crypto::{
     Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, PresharedKey, PublicKey, Role,
     StaticSecret,
 };
-use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig};
+use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
 use ropewalk_proto::path::Path;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
@@ -115,6 +115,7 @@ pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
         max_sessions: 1 << 10,
         // It began a second before the client: what it is asked is newer than its start.
         wall_clock: wall_clock.saturating_sub(Duration::from_secs(1)),
+        share: Share::WHOLE,
     };
     let mut proxy = Endpoint::new(Instant::ZERO, endpoint, rng.random());
     let peer = PeerConfig {

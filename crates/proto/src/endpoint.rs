@@ -9,6 +9,8 @@
 //! A session is *pending* until its first authentic datagram came, which shows that the client has the
 //! keys now. Only then it takes the place of the peer's old session, whose links are told so.
 //!
+//! On several cores, several endpoints share the clients: [`Share`].
+//!
 //! Contract: as for a [`Tunnel`]: after any `handle_*` call, [`Endpoint::poll_transmit`] until it leaves
 //! room in the batch, [`Endpoint::poll_event`] until it has none, and one timer for
 //! [`Endpoint::poll_timeout`].
@@ -17,24 +19,28 @@ mod admission;
 mod authority;
 mod peers;
 mod sessions;
+mod share;
 mod snapshot;
 mod transmit;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
-use admission::{Admission, Admitted, Verdict};
+use admission::{Admission, Admitted, OWNERS_PART, Verdict};
 use peers::PeerTable;
 use sessions::{Phase, Session, Sessions};
+use share::{Outgoing, Question};
 use snapshot::Totals;
 use transmit::Replies;
 
 pub use authority::{Authority, Claim, NoInvitations};
 pub use peers::{AddPeerError, PeerConfig};
+pub use share::{Handed, Share};
 pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
 
 use crate::config::TunnelConfig;
@@ -88,6 +94,8 @@ pub struct EndpointConfig {
     pub max_sessions: usize,
     /// The wall clock's time since 1970 at [`Instant::ZERO`].
     pub wall_clock: Duration,
+    /// Which of the clients this endpoint serves; all others are to be none of its peers.
+    pub share: Share,
 }
 
 /// An [`Event`], with the peer it is about.
@@ -104,11 +112,13 @@ pub struct Endpoint {
     tunnel: TunnelConfig,
     /// The wall clock's time since 1970 at [`Instant::ZERO`].
     wall_clock: Duration,
+    share: Share,
     secret: Arc<StaticSecret>,
     admission: Admission,
     peers: PeerTable,
     sessions: Sessions,
     replies: Replies,
+    handed: Outgoing,
     rng: StdRng,
     closed: bool,
     drops: DropCounters,
@@ -129,6 +139,8 @@ impl Endpoint {
             peers: PeerTable::default(),
             sessions: Sessions::default(),
             replies: Replies::default(),
+            handed: Outgoing::default(),
+            share: config.share,
             rng,
             closed: false,
             drops: DropCounters::default(),
@@ -220,12 +232,28 @@ impl Endpoint {
     /// A packet came from the TUN: it goes to the session of its destination. `sink` takes what its
     /// sender has to be told.
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {
+        self.handle_packet_or(now, packet, sink, |_| false);
+    }
+
+    /// The same, where `elsewhere` is asked about a destination that no session here leads to, and says whether it
+    /// has taken the packet.
+    pub fn handle_packet_or(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        sink: &mut impl PacketSink,
+        elsewhere: impl FnOnce(IpAddr) -> bool,
+    ) {
         let Ok(view) = PacketView::parse(packet) else {
             return self.drops.count(DropReason::PacketMalformed);
         };
-        let index = self.peers.session_for(view.destination());
+        let destination = view.destination();
+        let index = self.peers.session_for(destination);
         let Some((index, session)) = index.and_then(|index| self.sessions.entry(index)) else {
-            return self.drops.count(DropReason::UnknownDestination);
+            if !elsewhere(destination) {
+                self.drops.count(DropReason::UnknownDestination);
+            }
+            return;
         };
         session.tunnel.handle_packet(now, packet, sink);
         self.sessions.touch(index);
@@ -313,6 +341,38 @@ impl Endpoint {
         self.events.pop_front()
     }
 
+    /// The next first message that another part is to answer.
+    pub fn poll_handed(&mut self) -> Option<Handed> {
+        self.handed.pop()
+    }
+
+    /// Another part handed over a first message, or a copy of one.
+    pub fn handle_handed(&mut self, now: Instant, handed: Handed, authority: &mut impl Authority) {
+        if self.closed {
+            return self.drops.count(DropReason::HandshakeUnexpected);
+        }
+        let Handed { path, question, .. } = handed;
+        let digest = question.digest();
+        let Self { admission, peers, sessions, rng, .. } = self;
+        let verdict = match (question, admission.recall(now, digest)) {
+            (Question::Claim(first), _) => self.handle_claim(now, *first, authority),
+            (Question::LetIn(first), _) => {
+                let verdict = admission.decide(now, *first, peers, sessions, rng);
+                admission.remember(now, digest, &verdict);
+                verdict
+            }
+            (_, Some(known @ (Verdict::Answer(..) | Verdict::Silence(_)))) => known,
+            (Question::First(first), None) => admission.admit(now, *first, peers, sessions, rng),
+            // A claim is under way: the copy follows it.
+            (Question::Copy(_), Some(known)) if self.share.part() != OWNERS_PART => known,
+            // It is decided elsewhere, and the client asks again.
+            (Question::First(_) | Question::Copy(_), _) => {
+                Verdict::Silence(DropReason::FirstMessageRepeated)
+            }
+        };
+        self.conclude(now, path, verdict, authority);
+    }
+
     /// Ends every session, within a second: what waits goes out, and the clients are told and answer. No other is
     /// given.
     pub fn close(&mut self, now: Instant) {
@@ -351,12 +411,33 @@ impl Endpoint {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
         let Self { admission, peers, sessions, rng, .. } = self;
-        let verdict = match admission.handle_first(now, datagram, peers, sessions, rng) {
+        let verdict = admission.handle_first(now, datagram, peers, sessions, rng);
+        if let Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) = &verdict {
+            debug_assert!(answer.len() <= datagram.len(), "never longer than the question");
+        }
+        self.conclude(now, path, verdict, authority);
+    }
+
+    /// Does what was decided about a first message that came from there.
+    fn conclude(
+        &mut self,
+        now: Instant,
+        path: Path,
+        verdict: Verdict,
+        authority: &mut impl Authority,
+    ) {
+        let verdict = match verdict {
             Verdict::Invited(first, token) => self.handle_guest(now, *first, &token, authority),
             verdict => verdict,
         };
         let (answer, reason, admitted) = match verdict {
             Verdict::Silence(reason) => return self.drops.count(reason),
+            Verdict::Elsewhere(to, question) => {
+                if !self.handed.push(Handed { to, path, question }) {
+                    self.drops.count(DropReason::HandshakeRateLimited);
+                }
+                return;
+            }
             Verdict::Invited(..) => return,
             Verdict::Answer(answer, reason) => (answer, reason, None),
             Verdict::Admitted(answer, admitted) => (answer, None, Some(admitted)),
@@ -364,12 +445,24 @@ impl Endpoint {
         if let Some(reason) = reason {
             self.drops.count(reason);
         }
-        debug_assert!(answer.len() <= datagram.len(), "never longer than the question");
         if !self.replies.push(path, answer) {
             self.drops.count(DropReason::HandshakeRateLimited);
         }
         if let Some(admitted) = admitted {
             self.start_session(now, *admitted);
+        }
+    }
+
+    /// The home of a client that is not in its table asks for the owner's word.
+    fn handle_claim(
+        &mut self,
+        now: Instant,
+        first: PendingFirst,
+        authority: &mut impl Authority,
+    ) -> Verdict {
+        match first.hello.parameters.invitation.clone() {
+            Some(token) => self.handle_guest(now, first, &token, authority),
+            None => Verdict::Silence(DropReason::UnknownClient),
         }
     }
 
@@ -390,18 +483,27 @@ impl Endpoint {
                 if let Some(old) = instead_of {
                     self.remove_peer(now, old);
                 }
-                match self.set_peer(now, client, *config) {
-                    Ok(()) => {
-                        let Self { admission, peers, sessions, rng, .. } = self;
-                        admission.decide(now, first, peers, sessions, rng)
-                    }
-                    // Its address is another's: the owner's book contradicts the table.
-                    Err(_) => self.admission.refuse_guest(first, Refusal::NoAddress),
+                if self.share.is_home(&client) {
+                    self.let_in(now, first, *config)
+                } else {
+                    let question = Question::LetIn(Box::new(first));
+                    Verdict::Elsewhere(self.share.home(&client), question)
                 }
             }
         };
         self.admission.remember(now, digest, &verdict);
         verdict
+    }
+
+    fn let_in(&mut self, now: Instant, first: PendingFirst, config: PeerConfig) -> Verdict {
+        match self.set_peer(now, first.client, config) {
+            Ok(()) => {
+                let Self { admission, peers, sessions, rng, .. } = self;
+                admission.decide(now, first, peers, sessions, rng)
+            }
+            // Its address is another's: the owner's book contradicts the table.
+            Err(_) => self.admission.refuse_guest(first, Refusal::NoAddress),
+        }
     }
 
     /// Makes a pending session of a peer; its oldest one goes if there are too many.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_daemon::core;
-use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer};
+use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer, Share};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
@@ -30,6 +30,7 @@ pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool) -> EndpointCon
         name_servers: NameServers::of(config.dns.iter().copied()),
         max_sessions: config.max_peers.saturating_mul(SESSIONS_PER_PEER),
         wall_clock,
+        share: Share::WHOLE,
     }
 }
 

@@ -1,4 +1,4 @@
-//! First messages of the last seconds and what was answered.
+//! First messages of the last seconds and what became of them.
 //!
 //! The same first message goes out over all links of a client at once. The first copy to arrive costs
 //! the Diffie-Hellman operations; the others get the very same answer from here. So do replays: a
@@ -32,7 +32,16 @@ pub struct RecentFirstMessages {
 #[derive(Debug)]
 struct Recent {
     expires: Instant,
-    answer: Vec<u8>,
+    outcome: Outcome,
+}
+
+/// What became of a first message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It was answered so. Empty: it was met with silence.
+    Answered(Vec<u8>),
+    /// It was handed to the part of the proxy with this number, which answers.
+    Handed(u16),
 }
 
 impl RecentFirstMessages {
@@ -42,25 +51,28 @@ impl RecentFirstMessages {
         Self::default()
     }
 
-    /// What was answered to the first message with this digest. Empty: it was met with silence.
+    /// What became of the first message with this digest.
     #[must_use]
-    pub fn answer(&self, now: Instant, digest: &[u8; MAC_LEN]) -> Option<&[u8]> {
+    pub fn outcome(&self, now: Instant, digest: &[u8; MAC_LEN]) -> Option<&Outcome> {
         let recent = self.answers.get(digest).filter(|recent| recent.expires > now)?;
-        Some(&recent.answer)
+        Some(&recent.outcome)
     }
 
-    /// Remembers what was answered to an authentic first message (empty: nothing). The oldest entry
-    /// makes room. A digest that is known keeps its answer.
-    pub fn insert(&mut self, now: Instant, digest: [u8; MAC_LEN], answer: Vec<u8>) {
+    /// Remembers what became of an authentic first message. The oldest entry makes room. A digest that is known
+    /// keeps its answer; one that was handed over gets the answer if that is given here after all.
+    pub fn insert(&mut self, now: Instant, digest: [u8; MAC_LEN], outcome: Outcome) {
         self.forget_expired(now);
-        if self.answers.contains_key(&digest) {
+        if let Some(known) = self.answers.get_mut(&digest) {
+            if matches!(known.outcome, Outcome::Handed(_)) {
+                known.outcome = outcome;
+            }
             return;
         }
         if self.order.len() >= CAPACITY {
             self.forget_oldest();
         }
         self.order.push_back(digest);
-        self.answers.insert(digest, Recent { expires: now + LIFETIME, answer });
+        self.answers.insert(digest, Recent { expires: now + LIFETIME, outcome });
     }
 
     /// How many messages are kept.
@@ -102,23 +114,41 @@ mod tests {
     #[test]
     fn a_copy_gets_the_same_answer_until_it_expires() {
         let mut recent = RecentFirstMessages::new();
-        recent.insert(Instant::ZERO, digest(1), vec![7]);
-        recent.insert(Instant::from_millis(1), digest(1), vec![8]);
+        let answered = |byte| Outcome::Answered(vec![byte]);
+        recent.insert(Instant::ZERO, digest(1), answered(7));
+        recent.insert(Instant::from_millis(1), digest(1), answered(8));
         let end = Instant::ZERO + LIFETIME;
-        assert_eq!(recent.answer(end - Duration::from_nanos(1), &digest(1)), Some([7].as_slice()));
-        assert_eq!(recent.answer(end, &digest(1)), None);
-        assert_eq!(recent.answer(Instant::ZERO, &digest(2)), None);
+        let last = end - Duration::from_nanos(1);
+        assert_eq!(recent.outcome(last, &digest(1)), Some(&answered(7)));
+        assert_eq!(recent.outcome(end, &digest(1)), None);
+        assert_eq!(recent.outcome(Instant::ZERO, &digest(2)), None);
+    }
+
+    #[test]
+    fn what_was_handed_over_takes_the_answer_that_comes_after_all() {
+        let mut recent = RecentFirstMessages::new();
+        recent.insert(Instant::ZERO, digest(1), Outcome::Handed(3));
+        assert_eq!(recent.outcome(Instant::ZERO, &digest(1)), Some(&Outcome::Handed(3)));
+        for outcome in [Outcome::Answered(vec![7]), Outcome::Handed(4)] {
+            recent.insert(Instant::ZERO, digest(1), outcome);
+            assert_eq!(
+                recent.outcome(Instant::ZERO, &digest(1)),
+                Some(&Outcome::Answered(vec![7]))
+            );
+        }
+        assert_eq!(recent.len(), 1);
     }
 
     #[test]
     fn the_table_is_bounded_and_the_oldest_makes_room() {
         let mut recent = RecentFirstMessages::new();
         let more = u32::try_from(CAPACITY).unwrap() + 10;
-        (0..more).for_each(|number| recent.insert(Instant::ZERO, digest(number), Vec::new()));
+        let silence = Outcome::Answered(Vec::new());
+        (0..more).for_each(|number| recent.insert(Instant::ZERO, digest(number), silence.clone()));
         assert_eq!((recent.len(), recent.answers.len()), (CAPACITY, CAPACITY));
-        assert_eq!(recent.answer(Instant::ZERO, &digest(9)), None);
-        assert_eq!(recent.answer(Instant::ZERO, &digest(10)), Some([].as_slice()));
-        recent.insert(Instant::ZERO + LIFETIME, digest(0), Vec::new());
+        assert_eq!(recent.outcome(Instant::ZERO, &digest(9)), None);
+        assert_eq!(recent.outcome(Instant::ZERO, &digest(10)), Some(&silence));
+        recent.insert(Instant::ZERO + LIFETIME, digest(0), silence);
         assert_eq!((recent.len(), recent.answers.len()), (1, 1));
     }
 }

@@ -7,6 +7,7 @@
 //! | seen in the last seconds? | | the same answer again |
 //! | rate | luck | silence |
 //! | decryption: two Diffie-Hellman operations | a key pair | silence |
+//! | home | | none here: it is handed to the part that serves the client ([`Share`]) |
 //! | table of peers, or an invitation | a client's private key, or a token of the owner's | silence |
 //! | freshness | that key now, not a recording | a retry |
 //! | enabled, cipher, room | the owner's consent | a sealed refusal |
@@ -19,12 +20,13 @@ use rand::rngs::StdRng;
 use super::EndpointConfig;
 use super::peers::PeerTable;
 use super::sessions::Sessions;
+use super::share::{Question, Share};
 use super::snapshot::AdmissionCounters;
 use crate::crypto::freshness::{Freshness, RetryTokens};
 use crate::crypto::handshake::{Inspected, OtherVersion, PendingFirst, Responder};
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
-use crate::crypto::recent::RecentFirstMessages;
+use crate::crypto::recent::{Outcome, RecentFirstMessages};
 use crate::crypto::secret::{InvitationToken, PresharedKey, PublicKey};
 use crate::error::DropReason;
 use crate::time::{Duration, Instant};
@@ -44,6 +46,9 @@ const CLAIMS: (u32, u32) = (50, 100);
 /// A session that was heard of within this time is in use: three keepalives of an idle link.
 const IN_USE: Duration = Duration::from_secs(45);
 
+/// The part whose owner has the book of invitations.
+pub(super) const OWNERS_PART: u16 = 0;
+
 /// Lists of versions sent a second: they are for people to read, and anyone with the proxy's public key
 /// can ask for them.
 const VERSION_ANSWERS: (u32, u32) = (10, 20);
@@ -51,7 +56,8 @@ const VERSION_ANSWERS: (u32, u32) = (10, 20);
 /// Tries to draw a free index. With 2^20 of 2^24 in use, all fail once in 2^64.
 const DRAWS: usize = 16;
 
-/// More sessions than this are not allowed, whatever the configuration says; see [`DRAWS`].
+/// More sessions than this are not allowed, whatever the configuration says, nor more than its share for a part; see
+/// [`DRAWS`].
 const MAX_SESSIONS: usize = 1 << 20;
 
 /// What becomes of a first message.
@@ -60,6 +66,8 @@ pub(super) enum Verdict {
     Silence(DropReason),
     /// Answered, without a session. The reason, if it is one to be counted.
     Answer(Vec<u8>, Option<DropReason>),
+    /// The part of the proxy with this number answers.
+    Elsewhere(u16, Question),
     /// Not in the table, with an invitation: the owner is to be asked, then [`Admission::remember`] what came of it.
     Invited(Box<PendingFirst>, InvitationToken),
     /// Answered with a session.
@@ -78,6 +86,7 @@ pub(super) struct Admitted {
 
 /// The proxy's gate.
 pub(super) struct Admission {
+    share: Share,
     responder: Responder,
     recent: RecentFirstMessages,
     reads: TokenBucket,
@@ -99,7 +108,9 @@ impl Admission {
         config: &EndpointConfig,
         rng: &mut StdRng,
     ) -> Self {
+        let share = config.share;
         Self {
+            share,
             responder,
             recent: RecentFirstMessages::new(),
             reads: TokenBucket::new(now, READS.0, READS.1),
@@ -109,7 +120,7 @@ impl Admission {
             inner_v4: config.inner_v4,
             inner_v6: config.inner_v6,
             name_servers: config.name_servers.clone(),
-            max_sessions: config.max_sessions.min(MAX_SESSIONS),
+            max_sessions: config.max_sessions.min(MAX_SESSIONS / usize::from(share.parts())),
             rekey_interval: config.tunnel.rekey_after,
             counters: AdmissionCounters::default(),
         }
@@ -136,12 +147,8 @@ impl Admission {
         };
         self.counters.first_messages += 1;
         let digest = first.digest();
-        if let Some(answer) = self.recent.answer(now, &digest) {
-            let reason = DropReason::FirstMessageRepeated;
-            if answer.is_empty() {
-                return Verdict::Silence(reason);
-            }
-            return Verdict::Answer(answer.to_vec(), Some(reason));
+        if let Some(verdict) = self.recall(now, digest) {
+            return verdict;
         }
         if !self.reads.take(now) {
             return Verdict::Silence(DropReason::HandshakeRateLimited);
@@ -151,29 +158,66 @@ impl Admission {
             // Not authentic: it may push nothing out of the table.
             Err(error) => return Verdict::Silence(error.into()),
         };
-        if let Some(token) = &pending.hello.parameters.invitation
-            && !peers.contains(&pending.client)
+        let home = self.share.home(&pending.client);
+        if home != self.share.part() {
+            let verdict = Verdict::Elsewhere(home, Question::First(Box::new(pending)));
+            self.remember(now, digest, &verdict);
+            return verdict;
+        }
+        self.admit(now, pending, peers, sessions, rng)
+    }
+
+    /// A first message of this digest came before: what became of it, if it is known here.
+    pub(super) fn recall(&self, now: Instant, digest: [u8; MAC_LEN]) -> Option<Verdict> {
+        let repeated = DropReason::FirstMessageRepeated;
+        Some(match self.recent.outcome(now, &digest)? {
+            Outcome::Answered(answer) if answer.is_empty() => Verdict::Silence(repeated),
+            Outcome::Answered(answer) => Verdict::Answer(answer.clone(), Some(repeated)),
+            Outcome::Handed(to) => Verdict::Elsewhere(*to, Question::Copy(digest)),
+        })
+    }
+
+    /// The steps from the table on, at the home of the client.
+    pub(super) fn admit(
+        &mut self,
+        now: Instant,
+        first: PendingFirst,
+        peers: &mut PeerTable,
+        sessions: &Sessions,
+        rng: &mut StdRng,
+    ) -> Verdict {
+        let digest = first.digest();
+        if let Some(token) = &first.hello.parameters.invitation
+            && !peers.contains(&first.client)
         {
             if !self.claims.take(now) {
                 return Verdict::Silence(DropReason::HandshakeRateLimited);
             }
             let token = token.clone();
-            return Verdict::Invited(Box::new(pending), token);
+            if self.share.part() == OWNERS_PART {
+                return Verdict::Invited(Box::new(first), token);
+            }
+            let verdict = Verdict::Elsewhere(OWNERS_PART, Question::Claim(Box::new(first)));
+            self.remember(now, digest, &verdict);
+            return verdict;
         }
-        let verdict = self.decide(now, pending, peers, sessions, rng);
+        let verdict = self.decide(now, first, peers, sessions, rng);
         self.remember(now, digest, &verdict);
         verdict
     }
 
     /// Copies of this message get the same answer for some seconds.
     pub(super) fn remember(&mut self, now: Instant, digest: [u8; MAC_LEN], verdict: &Verdict) {
-        let answer = match verdict {
-            Verdict::Silence(_) => Vec::new(),
-            Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) => answer.clone(),
+        let outcome = match verdict {
+            Verdict::Silence(_) => Outcome::Answered(Vec::new()),
+            Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) => {
+                Outcome::Answered(answer.clone())
+            }
+            Verdict::Elsewhere(to, _) => Outcome::Handed(*to),
             // Not decided yet.
             Verdict::Invited(..) => return,
         };
-        self.recent.insert(now, digest, answer);
+        self.recent.insert(now, digest, outcome);
     }
 
     /// Tells a client that is not in the table, sealed, why its invitation counts no more.
@@ -230,10 +274,9 @@ impl Admission {
         } else if others >= self.max_sessions {
             Err(Refusal::Full)
         } else {
-            first
-                .cipher()
-                .ok_or(Refusal::NoCommonCipher)
-                .and_then(|cipher| Ok((cipher, free_index(sessions, rng).ok_or(Refusal::Full)?)))
+            first.cipher().ok_or(Refusal::NoCommonCipher).and_then(|cipher| {
+                Ok((cipher, free_index(self.share, sessions, rng).ok_or(Refusal::Full)?))
+            })
         };
         let (cipher, index) = match granted {
             Ok(granted) => granted,
@@ -273,7 +316,7 @@ impl Admission {
     }
 }
 
-/// An index that no session has.
-fn free_index(sessions: &Sessions, rng: &mut StdRng) -> Option<SessionIndex> {
-    (0..DRAWS).map(|_| SessionIndex::new(rng.next_u32())).find(|index| !sessions.contains(*index))
+/// An index of this part that no session has.
+fn free_index(share: Share, sessions: &Sessions, rng: &mut StdRng) -> Option<SessionIndex> {
+    (0..DRAWS).map(|_| share.index(rng.next_u32())).find(|index| !sessions.contains(*index))
 }

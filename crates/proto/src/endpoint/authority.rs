@@ -10,7 +10,9 @@ use crate::wire::hello::answer::Refusal;
 /// The owner's book of invitations.
 pub trait Authority {
     /// A client that is not in the table shows a token. If it may come in, then its key is bound and the token is
-    /// void for good before this returns, whatever happens to the process afterwards.
+    /// void for good before this returns, whatever happens to the process afterwards. Where several parts share the
+    /// clients ([`Share`](super::Share)), only part 0 asks; the owner has told the other parts what concerns
+    /// clients that they serve, by the way on which first messages are handed to them, before this returns.
     fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim;
 }
 

@@ -75,6 +75,33 @@ pub struct EndpointStats {
     pub drops: DropCounters,
 }
 
+impl EndpointStats {
+    /// With those of another part of the proxy, whose clients are others.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        self.peers.extend(other.peers);
+        self.peers.sort_unstable_by_key(|peer| peer.key);
+        self.sessions += other.sessions;
+        self.pending += other.pending;
+        self.recent += other.recent;
+        self.admission = self.admission.plus(&other.admission);
+        self.drops.merge(&other.drops);
+        self
+    }
+}
+
+impl AdmissionCounters {
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            first_messages: self.first_messages + other.first_messages,
+            grants: self.grants + other.grants,
+            retries: self.retries + other.retries,
+            refusals: self.refusals + other.refusals,
+            version_answers: self.version_answers + other.version_answers,
+        }
+    }
+}
+
 /// Sums over the sessions of a client that are over.
 #[derive(Debug, Default)]
 pub(super) struct Totals {

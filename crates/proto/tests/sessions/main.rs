@@ -12,3 +12,4 @@ mod many;
 mod opening;
 mod pair;
 mod restart;
+mod shared;

@@ -15,7 +15,8 @@ use ropewalk_proto::crypto::InvitationToken;
 use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{
-    Authority, Claim, Endpoint, EndpointConfig, EndpointEvent, PeerConfig,
+    Authority, Claim, Endpoint, EndpointConfig, EndpointEvent, EndpointStats, NoInvitations,
+    PeerConfig, Share,
 };
 use ropewalk_proto::event::Event;
 use ropewalk_proto::path::{Path, SocketId};
@@ -157,15 +158,18 @@ pub(crate) struct Book {
     pub(crate) over: BTreeMap<[u8; 32], Refusal>,
     /// How often it was asked.
     pub(crate) asked: usize,
+    /// Who was let in and who went out for it, that parts beside the first are to be told of.
+    told: Vec<(PublicKey, PeerConfig, Option<PublicKey>)>,
 }
 
 impl Authority for Book {
-    fn claim(&mut self, _: &PublicKey, token: &InvitationToken) -> Claim {
+    fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
         self.asked += 1;
         let digest = token.digest();
         match (self.open.remove(&digest), self.over.get(&digest)) {
             (Some((config, instead_of)), _) => {
                 self.over.insert(digest, Refusal::InvitationUsed);
+                self.told.push((*client, config.clone(), instead_of));
                 Claim::Bound { config: Box::new(config), instead_of }
             }
             (None, Some(refusal)) => Claim::Refused(*refusal),
@@ -179,7 +183,12 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) rng: StdRng,
     pub(crate) secret: StaticSecret,
+    /// The proxy, or its first part.
     pub(crate) proxy: Endpoint,
+    /// The other parts, where several share the clients.
+    pub(crate) others: Vec<Endpoint>,
+    /// All datagrams go to this part, wherever their steering field leads.
+    pub(crate) misled: Option<u16>,
     pub(crate) book: Book,
     pub(crate) proxy_tun: Tun,
     pub(crate) proxy_events: Vec<EndpointEvent>,
@@ -200,12 +209,15 @@ impl World {
         let secret = StaticSecret::generate(&mut rng);
         let now = Instant::from_millis(1000);
         // A second before the clients: what they ask is newer than its start.
-        let proxy = proxy(Instant::ZERO, &secret, rng.next_u64(), 1 << 16);
+        let proxy = proxy(&secret, rng.next_u64(), 1 << 16, Share::WHOLE);
+        let proxy = Endpoint::new(Instant::ZERO, proxy.0, proxy.1);
         Self {
             now,
             rng,
             secret,
             proxy,
+            others: Vec::new(),
+            misled: None,
             book: Book::default(),
             proxy_tun: Tun::default(),
             proxy_events: Vec::new(),
@@ -215,6 +227,76 @@ impl World {
             sequence: 0,
             record: None,
             echo: true,
+        }
+    }
+
+    /// A world whose proxy has so many parts.
+    pub(crate) fn shared(seed: u64, parts: u16) -> Self {
+        let mut world = Self::new(seed);
+        let mut all = (0..parts).map(|part| {
+            let share = Share::new(part, parts).unwrap();
+            let (config, seed) = proxy(&world.secret, world.rng.next_u64(), 1 << 16, share);
+            Endpoint::new(Instant::ZERO, config, seed)
+        });
+        let first = all.next().unwrap();
+        let others = all.collect();
+        (world.proxy, world.others) = (first, others);
+        world
+    }
+
+    /// What the first of the parts is among them.
+    pub(crate) fn share(&self) -> Share {
+        Share::new(0, u16::try_from(self.others.len() + 1).unwrap()).unwrap()
+    }
+
+    /// One of the parts.
+    pub(crate) fn part(&mut self, part: u16) -> &mut Endpoint {
+        match part {
+            0 => &mut self.proxy,
+            part => &mut self.others[usize::from(part) - 1],
+        }
+    }
+
+    /// What each part shows of itself.
+    pub(crate) fn stats_by_part(&self) -> Vec<EndpointStats> {
+        std::iter::once(&self.proxy).chain(&self.others).map(Endpoint::stats).collect()
+    }
+
+    /// Where the kernel leads a datagram: PROTOCOL §2.
+    fn part_of(&self, datagram: &[u8]) -> u16 {
+        let field = datagram.get(2..5).unwrap_or_default();
+        let field = field.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
+        self.misled
+            .unwrap_or_else(|| u16::try_from(field % u32::from(self.share().parts())).unwrap())
+    }
+
+    /// What parts have for each other, until nothing is left.
+    fn hand_over(&mut self) {
+        let mut left = true;
+        while std::mem::take(&mut left) {
+            for (key, config, instead_of) in std::mem::take(&mut self.book.told) {
+                let (now, share) = (self.now, self.share());
+                if let Some(old) = instead_of.filter(|old| !share.is_home(old)) {
+                    self.part(share.home(&old)).remove_peer(now, old);
+                }
+                if !share.is_home(&key) {
+                    self.part(share.home(&key)).set_peer(now, key, config).unwrap();
+                }
+            }
+            for part in 0..self.share().parts() {
+                while let Some(handed) = self.part(part).poll_handed() {
+                    left = true;
+                    let (now, Self { proxy, others, book, .. }) = (self.now, &mut *self);
+                    match handed.to {
+                        0 => proxy.handle_handed(now, handed, book),
+                        to => others[usize::from(to) - 1].handle_handed(
+                            now,
+                            handed,
+                            &mut NoInvitations,
+                        ),
+                    }
+                }
+            }
         }
     }
 
@@ -260,7 +342,8 @@ impl World {
 
     /// Adds a client to the proxy's table, a second before it asks.
     pub(crate) fn allow(&mut self, key: PublicKey, config: PeerConfig) {
-        self.proxy.set_peer(self.now - ms(1000), key, config.clone()).unwrap();
+        let (known, home) = (self.now - ms(1000), self.share().home(&key));
+        self.part(home).set_peer(known, key, config.clone()).unwrap();
         self.peers.push((key, config));
     }
 
@@ -271,7 +354,8 @@ impl World {
 
     /// As [`Self::restart_proxy`], with room for so many sessions.
     pub(crate) fn restart_proxy_with_room(&mut self, max_sessions: usize) {
-        self.proxy = proxy(self.now, &self.secret, self.rng.next_u64(), max_sessions);
+        let (config, seed) = proxy(&self.secret, self.rng.next_u64(), max_sessions, Share::WHOLE);
+        self.proxy = Endpoint::new(self.now, config, seed);
         for (key, config) in &self.peers {
             self.proxy.set_peer(self.now, *key, config.clone()).unwrap();
         }
@@ -360,21 +444,25 @@ impl World {
     fn next_time(&self) -> Option<Instant> {
         let flight = self.flights.keys().next().map(|(at, _)| *at);
         let clients = self.clients.iter().filter_map(|end| end.client.poll_timeout());
-        clients.chain(flight).chain(self.proxy.poll_timeout()).min()
+        let parts = std::iter::once(&self.proxy).chain(&self.others);
+        clients.chain(flight).chain(parts.filter_map(Endpoint::poll_timeout)).min()
     }
 
     fn step(&mut self) {
         while let Some(entry) = self.flights.first_entry().filter(|e| e.key().0 <= self.now) {
             let (to, path, mut datagram) = entry.remove();
             match to {
-                To::Proxy => self.proxy.handle_datagram_inviting(
-                    self.now,
-                    path,
-                    Ecn::NotEct,
-                    &mut datagram,
-                    &mut self.proxy_tun,
-                    &mut self.book,
-                ),
+                To::Proxy => {
+                    let part = self.part_of(&datagram);
+                    let Self { now, proxy, others, proxy_tun, book, .. } = self;
+                    let (now, ecn, datagram) = (*now, Ecn::NotEct, &mut datagram);
+                    match part {
+                        0 => proxy
+                            .handle_datagram_inviting(now, path, ecn, datagram, proxy_tun, book),
+                        part => others[usize::from(part) - 1]
+                            .handle_datagram(now, path, ecn, datagram, proxy_tun),
+                    }
+                }
                 To::Client(at) => {
                     let end = &mut self.clients[at];
                     let ClientEnd { client, tun, .. } = end;
@@ -382,9 +470,12 @@ impl World {
                 }
             }
         }
-        self.proxy.end_of_batch(self.now);
-        if self.proxy.poll_timeout().is_some_and(|at| at <= self.now) {
-            self.proxy.handle_timeout(self.now, &mut self.proxy_tun);
+        self.hand_over();
+        for proxy in std::iter::once(&mut self.proxy).chain(&mut self.others) {
+            proxy.end_of_batch(self.now);
+            if proxy.poll_timeout().is_some_and(|at| at <= self.now) {
+                proxy.handle_timeout(self.now, &mut self.proxy_tun);
+            }
         }
         for end in &mut self.clients {
             end.client.end_of_batch(self.now);
@@ -405,7 +496,9 @@ impl World {
                 let mut answer = packet;
                 let (from, to) = answer[12..20].split_at_mut(4);
                 from.swap_with_slice(to);
-                self.proxy.handle_packet(self.now, &answer, &mut self.proxy_tun);
+                for proxy in std::iter::once(&mut self.proxy).chain(&mut self.others) {
+                    proxy.handle_packet(self.now, &answer, &mut self.proxy_tun);
+                }
             }
         }
     }
@@ -423,14 +516,18 @@ impl World {
             let end = &mut self.clients[at];
             end.events.extend(std::iter::from_fn(|| end.client.poll_event()));
         }
-        let mut full = true;
-        while full {
-            let mut batch = Batch::default();
-            self.proxy.poll_transmit(self.now, &mut batch);
-            full = batch.datagrams.len() == BATCH;
-            batch.datagrams.into_iter().for_each(|(path, data)| self.carry_down(path, data));
+        for part in 0..self.share().parts() {
+            let mut full = true;
+            while full {
+                let (mut batch, now) = (Batch::default(), self.now);
+                self.part(part).poll_transmit(now, &mut batch);
+                full = batch.datagrams.len() == BATCH;
+                batch.datagrams.into_iter().for_each(|(path, data)| self.carry_down(path, data));
+            }
+            let Self { proxy, others, proxy_events, .. } = self;
+            let endpoint = if part == 0 { proxy } else { &mut others[usize::from(part) - 1] };
+            proxy_events.extend(std::iter::from_fn(|| endpoint.poll_event()));
         }
-        self.proxy_events.extend(std::iter::from_fn(|| self.proxy.poll_event()));
     }
 
     fn carry_up(&mut self, client: usize, path: Path, datagram: Vec<u8>) {
@@ -541,7 +638,12 @@ pub(crate) fn peer(client: usize) -> PeerConfig {
     }
 }
 
-fn proxy(now: Instant, secret: &StaticSecret, number: u64, max_sessions: usize) -> Endpoint {
+fn proxy(
+    secret: &StaticSecret,
+    number: u64,
+    max_sessions: usize,
+    share: Share,
+) -> (EndpointConfig, [u8; 32]) {
     let config = EndpointConfig {
         tunnel: TunnelConfig::default(),
         secret: secret.clone(),
@@ -551,8 +653,9 @@ fn proxy(now: Instant, secret: &StaticSecret, number: u64, max_sessions: usize) 
         name_servers: NameServers::of(NAME_SERVERS),
         max_sessions,
         wall_clock: WALL,
+        share,
     };
-    Endpoint::new(now, config, seed(number))
+    (config, seed(number))
 }
 
 fn seed(number: u64) -> [u8; 32] {

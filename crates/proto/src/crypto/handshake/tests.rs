@@ -3,7 +3,7 @@ use crate::crypto::aead::{Capabilities, Cipher, CipherSet, TAG_LEN};
 use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryToken, RetryTokens, Timestamp};
 use crate::crypto::keys::{EpochKeys, KeyRing, Role};
 use crate::crypto::mac::HelloMac;
-use crate::crypto::recent::RecentFirstMessages;
+use crate::crypto::recent::{Outcome, RecentFirstMessages};
 use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
 use crate::error::DropReason;
 use crate::time::{Duration, Instant};
@@ -500,13 +500,13 @@ fn the_copies_of_a_first_message_over_other_links_get_the_same_answer() {
     let mut sessions = 0;
     for _ in 0..3 {
         let Ok(Inspected::First(message)) = ends.responder.inspect(&first) else { panic!() };
-        if let Some(answer) = recent.answer(NOW, &message.digest()) {
-            answers.push(answer.to_vec());
+        if let Some(Outcome::Answered(answer)) = recent.outcome(NOW, &message.digest()) {
+            answers.push(answer.clone());
             continue;
         }
         let (answer, keys) = ends.serve(&first).unwrap();
         sessions += usize::from(keys.is_some());
-        recent.insert(NOW, message.digest(), answer.clone());
+        recent.insert(NOW, message.digest(), Outcome::Answered(answer.clone()));
         answers.push(answer);
     }
     assert_eq!((sessions, answers.len()), (1, 3));
