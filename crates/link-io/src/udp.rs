@@ -6,10 +6,14 @@
 mod batch;
 mod receive;
 mod socket;
+#[cfg(target_os = "linux")]
+mod steering;
 
 pub use batch::{LANE_BYTES, LANE_DATAGRAMS, LANES, OutBatch};
 pub use receive::Arrival;
-pub use socket::{ClientSocket, ProxySocket, RECV_BUFFER, SEND_BUFFER, SocketCounters};
+pub use socket::{Bound, ClientSocket, ProxySocket, RECV_BUFFER, SEND_BUFFER, SocketCounters};
+#[cfg(target_os = "linux")]
+pub use steering::open_group;
 
 use crate::clock::Clock;
 use receive::Arena;
@@ -54,7 +58,15 @@ impl Sockets {
     /// # Errors
     /// [`OpenError`]; no other socket is affected.
     pub fn open_proxy(&mut self, options: &ProxySocket) -> Result<SocketId, OpenError> {
-        self.open(|id| Socket::proxy(id, options))
+        self.open(|id| Socket::new(id, Bound::proxy(options)?))
+    }
+
+    /// Takes a socket that was opened before. Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// [`OpenError`]; no other socket is affected.
+    pub fn adopt(&mut self, bound: Bound) -> Result<SocketId, OpenError> {
+        self.open(|id| Socket::new(id, bound))
     }
 
     fn open(
@@ -229,6 +241,14 @@ pub enum OpenError {
         what: &'static str,
         /// The capability's name.
         capability: &'static str,
+    },
+    /// The kernel does not lead datagrams to one of several sockets.
+    #[error(
+        "this kernel does not lead datagrams by their content to one of several sockets: {source}"
+    )]
+    NoSteering {
+        /// What the kernel said.
+        source: io::Error,
     },
     /// There are too many sockets.
     #[error("more than {limit} sockets")]

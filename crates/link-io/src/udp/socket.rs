@@ -24,6 +24,7 @@ use rustix::net::sockopt::{
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Once;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -97,6 +98,61 @@ pub(super) struct Socket {
     offload: Offload,
 }
 
+/// A socket that has its address, and waits for the thread that is to drive it. What comes meanwhile waits in it.
+#[derive(Debug)]
+pub struct Bound {
+    raw: RawSocket,
+    address: SocketAddr,
+}
+
+impl Bound {
+    /// Opens the socket of the proxy.
+    pub(super) fn proxy(options: &ProxySocket) -> Result<Self, OpenError> {
+        let open = |address| Self::new(create(address)?, (address, options.port).into());
+        match options.address {
+            Some(address) => open(address),
+            None => open(Ipv6Addr::UNSPECIFIED.into()).or_else(|error| {
+                if error.lacks_ipv6() { open(Ipv4Addr::UNSPECIFIED.into()) } else { Err(error) }
+            }),
+        }
+    }
+
+    /// Opens another one at an address that several of ours share.
+    pub(super) fn shared(address: SocketAddr) -> Result<Self, OpenError> {
+        let raw = create(address.ip())?;
+        raw.set_reuse_port(true).map_err(|source| OpenError::NoSteering { source })?;
+        Self::new(raw, address)
+    }
+
+    /// The address and port that it is bound to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Binds.
+    fn new(raw: RawSocket, address: SocketAddr) -> Result<Self, OpenError> {
+        raw.bind(&address.into()).map_err(|source| match errno(&source) {
+            Some(Errno::ADDRINUSE) => OpenError::InUse { address },
+            Some(Errno::ADDRNOTAVAIL) => OpenError::NotOurs { address: address.ip() },
+            Some(Errno::ACCESS) => {
+                privilege("binding to a port below 1024", "CAP_NET_BIND_SERVICE")
+            }
+            _ => io_error("binding", source),
+        })?;
+        enlarge_buffers(&raw);
+        let bound = raw.local_addr().map_err(|source| io_error("reading its address", source))?;
+        let address = bound.as_socket().unwrap_or(address);
+        Ok(Self { raw, address })
+    }
+}
+
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.raw.as_fd()
+    }
+}
+
 /// Whether segmentation offload may be tried.
 #[derive(Debug)]
 struct Offload {
@@ -121,31 +177,12 @@ impl Socket {
                 _ => io_error("marking the socket", source),
             })?;
         }
-        Self::finish(id, raw, SocketAddr::new(*source, 0))
+        Self::new(id, Bound::new(raw, SocketAddr::new(*source, 0))?)
     }
 
-    /// Opens the socket of the proxy.
-    pub(super) fn proxy(id: SocketId, options: &ProxySocket) -> Result<Self, OpenError> {
-        let open = |address| Self::finish(id, create(address)?, (address, options.port).into());
-        match options.address {
-            Some(address) => open(address),
-            None => open(Ipv6Addr::UNSPECIFIED.into()).or_else(|error| {
-                if error.lacks_ipv6() { open(Ipv4Addr::UNSPECIFIED.into()) } else { Err(error) }
-            }),
-        }
-    }
-
-    /// Binds and configures.
-    fn finish(id: SocketId, raw: RawSocket, address: SocketAddr) -> Result<Self, OpenError> {
-        raw.bind(&address.into()).map_err(|source| match errno(&source) {
-            Some(Errno::ADDRINUSE) => OpenError::InUse { address },
-            Some(Errno::ADDRNOTAVAIL) => OpenError::NotOurs { address: address.ip() },
-            Some(Errno::ACCESS) => {
-                privilege("binding to a port below 1024", "CAP_NET_BIND_SERVICE")
-            }
-            _ => io_error("binding", source),
-        })?;
-        enlarge_buffers(&raw);
+    /// Configures, and hands it to the runtime.
+    pub(super) fn new(id: SocketId, bound: Bound) -> Result<Self, OpenError> {
+        let Bound { raw, address } = bound;
         let state = configure(&raw, address.ip().is_unspecified())
             .map_err(|source| io_error("setting socket options", source))?;
         if state.may_fragment() {

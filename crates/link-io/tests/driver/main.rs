@@ -5,5 +5,7 @@
 
 mod event_loop;
 mod namespace;
+mod queues;
 mod sockets;
+mod steering;
 mod tun;
