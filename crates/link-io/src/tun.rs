@@ -7,9 +7,11 @@
 
 pub mod channel;
 pub mod linux;
+pub mod queues;
 
 pub use channel::{ChannelEnd, ChannelTun};
 pub use linux::{LinuxTun, TunOptions};
+pub use queues::TunQueue;
 
 use ropewalk_proto::sink::PacketSink;
 use std::io;
@@ -97,6 +99,12 @@ pub enum TunError {
         "TUN interface {name} is in use by another process; stop that one, or configure another name"
     )]
     Taken {
+        /// The name asked for.
+        name: String,
+    },
+    /// The interface was made for a single reader.
+    #[error("TUN interface {name} was made with one queue (without `multi_queue`)")]
+    OneQueue {
         /// The name asked for.
         name: String,
     },

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tun_rs::{AsyncDevice, DeviceBuilder};
+use tun_rs::{AsyncDevice, DeviceBuilder, DeviceImpl};
 
 /// Packets that wait in the interface for us; the kernel's 500 overflow within one slow-start burst
 /// of a single download.
@@ -47,22 +47,9 @@ impl LinuxTun {
     /// [`TunError`], each of which says what to do.
     pub fn open(options: &TunOptions) -> Result<Self, TunError> {
         let name = &options.name;
-        if name.is_empty() || name.len() > MAX_NAME || name.contains(['/', '%', '\0']) {
-            return Err(TunError::Name { name: name.clone() });
-        }
-        let device = DeviceBuilder::new()
-            .name(name)
-            .mtu(options.mtu)
-            .packet_information(false)
-            .offload(false)
-            .enable(true)
-            .build_async()
-            .map_err(|error| open_error(name, error))?;
-        // Linux lets only the root of the machine do this, not that of a user namespace. It is no
-        // reason not to run: the kernel's 500 are enough for what a container carries.
-        if let Err(error) = device.set_tx_queue_len(TX_QUEUE_LEN) {
-            tracing::debug!(%error, "the TUN keeps the kernel's queue length");
-        }
+        check_name(name)?;
+        let device = builder(options).build_async().map_err(|error| open_error(name, error))?;
+        lengthen_queue(&device);
         Self::from_device(device)
     }
 
@@ -86,7 +73,7 @@ impl LinuxTun {
     }
 
     /// Names what the kernel calls the device and wraps it.
-    fn from_device(device: AsyncDevice) -> Result<Self, TunError> {
+    pub(super) fn from_device(device: AsyncDevice) -> Result<Self, TunError> {
         let failed =
             |action| move |source| TunError::Io { name: "(new)".to_owned(), action, source };
         let name = device.name().map_err(failed("reading its name"))?;
@@ -194,6 +181,32 @@ impl PacketSink for LinuxSink {
     }
 }
 
+/// How a TUN is made, before it is said for which runtime and with how many queues.
+pub(super) fn builder(options: &TunOptions) -> DeviceBuilder {
+    DeviceBuilder::new()
+        .name(&options.name)
+        .mtu(options.mtu)
+        .packet_information(false)
+        .offload(false)
+        .enable(true)
+}
+
+/// Refuses a name that no interface can have.
+pub(super) fn check_name(name: &str) -> Result<(), TunError> {
+    if name.is_empty() || name.len() > MAX_NAME || name.contains(['/', '%', '\0']) {
+        return Err(TunError::Name { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// Linux lets only the root of the machine do this, not that of a user namespace. It is no
+/// reason not to run: the kernel's 500 are enough for what a container carries.
+pub(super) fn lengthen_queue(device: &DeviceImpl) {
+    if let Err(error) = device.set_tx_queue_len(TX_QUEUE_LEN) {
+        tracing::debug!(%error, "the TUN keeps the kernel's queue length");
+    }
+}
+
 /// Whether the kernel says that the interface behind the descriptor was deleted. (`EIO` is not this:
 /// it means that the interface is down.)
 fn is_gone(errno: Option<Errno>) -> bool {
@@ -201,7 +214,7 @@ fn is_gone(errno: Option<Errno>) -> bool {
 }
 
 /// What a failed `open` means.
-fn open_error(name: &str, source: io::Error) -> TunError {
+pub(super) fn open_error(name: &str, source: io::Error) -> TunError {
     let name = name.to_owned();
     match Errno::from_io_error(&source) {
         Some(Errno::BUSY) => TunError::Taken { name },
