@@ -16,8 +16,8 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
-    AllowanceStatus, FlowTableStatus, LinkStatus, PacketTraffic, ProxyStatus, Role, SensedStatus,
-    ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
+    AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, PacketTraffic, ProxyStatus, Role,
+    SensedStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
 };
 use ropewalk_control::config::scheduler::LinkTerms;
 
@@ -45,6 +45,10 @@ pub(crate) fn status(report: &StatusReport, full: bool) -> String {
     );
     for warning in &daemon.warnings {
         page.line(2, &format!("warning: {warning}"));
+    }
+    if let Some(offload) = &daemon.offload {
+        let OffloadStatus { tun, udp_gso, udp_gro } = offload;
+        page.fact("offload", &format!("TUN {tun}, UDP sending {udp_gso}, UDP receiving {udp_gro}"));
     }
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);

@@ -420,6 +420,7 @@ fn status() -> StatusReport {
             pid: 7,
             uptime_s: 1.5,
             warnings: Vec::new(),
+            offload: None,
         },
         tunnels: Vec::new(),
         drops: [].into(),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ropewalk_link_io::host::testing::Namespace;
+use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -186,7 +187,7 @@ fn a_tun_that_another_program_holds_is_named() {
     let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
     let mut command = host.command("client.toml");
     let output = host.namespace.block_on(async move || {
-        let options = TunOptions { name: "ropewalk0".to_owned(), mtu: 1400 };
+        let options = TunOptions { name: "ropewalk0".to_owned(), mtu: 1400, offload: Switch::Auto };
         let holder = LinuxTun::open(&options).unwrap();
         let output = command.output().unwrap();
         drop(holder);

@@ -20,7 +20,7 @@ use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::reload::{self, Reloader};
 use ropewalk_daemon::service::{self, StopSignals};
-use ropewalk_daemon::{file, heartbeat, mark};
+use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
@@ -87,7 +87,12 @@ async fn serve(
     let reload = Reloader::new(file, Config::load, !at_terminal, asked)?;
     let clock = Clock::start();
     let name = config.tun.name.to_string();
-    let tun = LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU })?;
+    let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
+    let tun = LinuxTun::open(&TunOptions {
+        name,
+        mtu: FIRST_MTU,
+        offload: offload::tun(&config.tunnel.offload),
+    })?;
     let (commands, waiting) = mpsc::channel(WAITING_COMMANDS);
     let (wanted, to_network) = watch::channel(Wanted::default());
     let (bypass, bypasses) = mpsc::channel(1);
@@ -128,7 +133,6 @@ async fn serve(
         endpoints,
         reloader,
     };
-    let sockets = Sockets::new(clock);
     let mut driver = Driver::new(Daemon::new(setup), tun, sockets, waiting, clock)
         .context("cannot start the event loop")?;
 

@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use ropewalk_control::api::{
-    AllowanceStatus, LinkState, LinkStatus, Role, STATUS_VERSION, SessionStatus, StatusReport,
-    TunnelState, TunnelStatus,
+    AllowanceStatus, LinkState, LinkStatus, OffloadStatus, Role, STATUS_VERSION, SessionStatus,
+    StatusReport, TunnelState, TunnelStatus,
 };
 use ropewalk_daemon::rates::{Bytes, Span};
 use ropewalk_daemon::shown;
@@ -58,6 +58,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) warnings: Vec<String>,
     /// The TUN.
     pub(crate) tun: TunCounters,
+    /// What is left to the kernel.
+    pub(crate) offload: OffloadStatus,
     /// Datagrams that the kernel refused, by reason.
     pub(crate) send_errors: &'a BTreeMap<&'static str, u64>,
 }
@@ -71,7 +73,7 @@ pub(crate) fn report(
     let facts = &facts;
     StatusReport {
         version: STATUS_VERSION,
-        daemon: status::daemon(Role::Client, facts.seconds(facts.started), warnings),
+        daemon: status::daemon(Role::Client, facts.seconds(facts.started), warnings, facts.offload),
         tunnels: vec![tunnel(facts, local)],
         drops: BTreeMap::new(),
         proxy: None,

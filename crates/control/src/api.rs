@@ -159,6 +159,45 @@ pub struct DaemonStatus {
     /// What the user should know and do: rp_filter, nearly full tables, a kernel that lacks something.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What is left to the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<OffloadStatus>,
+}
+
+/// Work that the kernel does for many packets at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OffloadStatus {
+    /// Packets of a flow cross the TUN joined.
+    pub tun: OffloadState,
+    /// Datagrams are sent in trains.
+    pub udp_gso: OffloadState,
+    /// Datagrams are received in trains.
+    pub udp_gro: OffloadState,
+}
+
+/// Whether an offload is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OffloadState {
+    /// It is.
+    On,
+    /// The config forbids it.
+    Off,
+    /// The kernel takes nothing joined, and hands out what is.
+    ReadsOnly,
+    /// The kernel does not offer it, or refused it a moment ago.
+    Unavailable,
+}
+
+impl fmt::Display for OffloadState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::ReadsOnly => "on for reading only",
+            Self::Unavailable => "unavailable",
+        })
+    }
 }
 
 /// Which end of the tunnel a daemon is.

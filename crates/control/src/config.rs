@@ -22,7 +22,8 @@ pub use pattern::NamePattern;
 pub use scheduler::{Scheduler, Scheduling};
 pub use source::{KeyFiles, Source};
 pub use tunnel::{
-    Cipher, ControlConfig, Controller, Release, ResequencerConfig, TunnelConfig, WhenClosed,
+    Cipher, ControlConfig, Controller, OffloadConfig, Release, ResequencerConfig, Switch,
+    TunnelConfig, WhenClosed,
 };
 pub use value::{HostPort, InterfaceName, Keepalive, Mtu};
 

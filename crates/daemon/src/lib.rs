@@ -13,6 +13,7 @@
 //! | [`mod@file`] | files that survive a crash |
 //! | [`service`] | a daemon's runtime and signals |
 //! | [`heartbeat`] | what its supervisor hears of it |
+//! | [`offload`] | what is left to the kernel |
 //! | [`mark`] | its being the only one in a network namespace |
 
 pub mod core;
@@ -20,6 +21,7 @@ pub mod file;
 pub mod heartbeat;
 #[cfg(target_os = "linux")]
 pub mod mark;
+pub mod offload;
 pub mod rates;
 pub mod reload;
 pub mod scheduling;

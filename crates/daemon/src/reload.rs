@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ropewalk_control::api::{ApiError, ErrorCode, ReloadReport, Response};
-use ropewalk_control::config::{ConfigError, Scheduling, TunnelConfig};
+use ropewalk_control::config::{ConfigError, OffloadConfig, Scheduling, TunnelConfig};
 use ropewalk_control::server;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -129,8 +129,16 @@ fn log(report: &ReloadReport) {
 /// What differs of `[tunnel]`: how this end sends can be changed while it runs, the rest is the sessions'.
 pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelConfig, after: &TunnelConfig) {
     // Named one by one, so that a key that is added is not forgotten here.
-    let TunnelConfig { scheduling, controller, when_closed, rekey_after, ecn, cipher, resequencer } =
-        before;
+    let TunnelConfig {
+        scheduling,
+        controller,
+        when_closed,
+        rekey_after,
+        ecn,
+        cipher,
+        resequencer,
+        offload: OffloadConfig { tun, udp_gso, udp_gro },
+    } = before;
     compare_scheduling(report, scheduling, &after.scheduling);
     let texts = |before: &dyn std::fmt::Display, after: &dyn std::fmt::Display| {
         [before.to_string(), after.to_string()]
@@ -141,6 +149,9 @@ pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelConfig, after: &
     report.compare("tunnel.ecn", texts(ecn, &after.ecn), false);
     report.compare("tunnel.cipher", shown([cipher, &after.cipher]), false);
     report.compare("tunnel.resequencer", shown([resequencer, &after.resequencer]), false);
+    report.compare("tunnel.tun_offload", shown([tun, &after.offload.tun]), false);
+    report.compare("tunnel.udp_gso", shown([udp_gso, &after.offload.udp_gso]), false);
+    report.compare("tunnel.udp_gro", shown([udp_gro, &after.offload.udp_gro]), false);
 }
 
 fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Scheduling) {

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 
 use ropewalk_control::api::{
     AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LimitTimes, LinkState, LinkStatus,
-    PacketTraffic, PolicyStatus, QueueStatus, ResequencerStatus, Role, SessionStatus, ShareStatus,
+    OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, ResequencerStatus, Role,
+    SessionStatus, ShareStatus,
 };
 use ropewalk_control::config::scheduler::LinkTerms;
 use ropewalk_control::config::{Scheduling, TunnelConfig};
@@ -21,13 +22,19 @@ use crate::shown;
 
 /// The daemon itself.
 #[must_use]
-pub fn daemon(role: Role, uptime_s: f64, warnings: Vec<String>) -> DaemonStatus {
+pub fn daemon(
+    role: Role,
+    uptime_s: f64,
+    warnings: Vec<String>,
+    offload: OffloadStatus,
+) -> DaemonStatus {
     DaemonStatus {
         role,
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         uptime_s,
         warnings,
+        offload: Some(offload),
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! * [`clock`]: the only reader of the clock;
 //! * [`cpu`]: what the processor can do;
+//! * [`offload`]: whether work is left to the kernel;
 //! * [`tun`]: inner packets, from and to the kernel (or a test);
 //! * [`udp`]: outer datagrams, in batches in and out;
 //! * [`counters`]: what the kernel counts on each interface (Linux);
@@ -27,6 +28,7 @@ pub mod host;
 pub mod netlink;
 #[cfg(target_os = "linux")]
 pub mod nft;
+pub mod offload;
 #[cfg(target_os = "linux")]
 pub mod sysctl;
 pub mod timer;

@@ -7,6 +7,7 @@
 
 pub mod channel;
 pub mod linux;
+pub mod offload;
 pub mod queues;
 
 pub use channel::{ChannelEnd, ChannelTun};
@@ -36,6 +37,9 @@ pub trait TunControl {
 
     /// What passed, and what was dropped.
     fn counters(&self) -> TunCounters;
+
+    /// Which offload is in use.
+    fn offload(&self) -> TunOffload;
 }
 
 /// A source and sink of inner packets.
@@ -83,11 +87,26 @@ pub enum Drained {
 pub struct TunCounters {
     /// Packets read.
     pub packets_in: u64,
+    /// What was read and is no packet, by the kernel's own header before it.
+    pub dropped_in: u64,
+    /// System calls that read something.
+    pub calls_in: u64,
     /// Packets written.
     pub packets_out: u64,
     /// Packets that the kernel did not take: the interface is down, its queue is full, or what we
     /// wrote was no IP packet.
     pub dropped_out: u64,
+    /// System calls that wrote them.
+    pub calls_out: u64,
+}
+
+/// Which of a TUN's offloads are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TunOffload {
+    /// Super packets are read (TSO, and USO where the kernel has it).
+    pub reads: bool,
+    /// Packets are joined before they are written.
+    pub writes: bool,
 }
 
 /// Why there is no TUN.
@@ -136,6 +155,16 @@ pub enum TunError {
     Unsupported {
         /// What opening it said.
         source: io::Error,
+    },
+    /// Offload was demanded, and the kernel has none that works.
+    #[error(
+        "TUN interface {name}: tun_offload is \"on\", but this kernel does not exchange joined packets over a TUN ({why}); set it to \"auto\" to go without, or use a newer kernel"
+    )]
+    Offload {
+        /// Its name.
+        name: String,
+        /// What trying it said.
+        why: String,
     },
     /// The interface disappeared while it was in use.
     #[error("TUN interface {name} is gone: somebody deleted it")]

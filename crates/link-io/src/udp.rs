@@ -11,11 +11,14 @@ mod steering;
 
 pub use batch::{LANE_BYTES, LANE_DATAGRAMS, LANES, OutBatch};
 pub use receive::Arrival;
-pub use socket::{Bound, ClientSocket, ProxySocket, RECV_BUFFER, SEND_BUFFER, SocketCounters};
+pub use socket::{
+    Bound, ClientSocket, OffloadInUse, ProxySocket, RECV_BUFFER, SEND_BUFFER, SocketCounters,
+};
 #[cfg(target_os = "linux")]
 pub use steering::open_group;
 
 use crate::clock::Clock;
+use crate::offload::UdpOffload;
 use receive::Arena;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::time::Instant;
@@ -34,15 +37,26 @@ pub struct Sockets {
     clock: Clock,
     sockets: Vec<Socket>,
     next_id: u16,
+    offload: UdpOffload,
     out: OutBatch,
     arena: Arena,
 }
 
 impl Sockets {
-    /// No socket yet.
+    /// No socket yet; each will have the offloads that work.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, sockets: Vec::new(), next_id: 0, out: OutBatch::new(), arena: Arena::new() }
+        let (offload, out, arena) = (UdpOffload::default(), OutBatch::new(), Arena::new());
+        Self { clock, sockets: Vec::new(), next_id: 0, offload, out, arena }
+    }
+
+    /// No socket yet; each will have these offloads. What the kernel lacks of them is said here, once.
+    ///
+    /// # Errors
+    /// [`OpenError::Offload`], where the kernel lacks one that must be on.
+    pub fn with_offload(clock: Clock, offload: UdpOffload) -> Result<Self, OpenError> {
+        socket::check_offload(offload)?;
+        Ok(Self { offload, ..Self::new(clock) })
     }
 
     /// Opens a socket on one physical interface. Must be called inside the runtime.
@@ -50,7 +64,8 @@ impl Sockets {
     /// # Errors
     /// [`OpenError`]; no other socket is affected.
     pub fn open_client(&mut self, options: &ClientSocket) -> Result<SocketId, OpenError> {
-        self.open(|id| Socket::client(id, options))
+        let offload = self.offload;
+        self.open(|id| Socket::client(id, options, offload))
     }
 
     /// Opens the socket that clients send to. Must be called inside the runtime.
@@ -58,7 +73,8 @@ impl Sockets {
     /// # Errors
     /// [`OpenError`]; no other socket is affected.
     pub fn open_proxy(&mut self, options: &ProxySocket) -> Result<SocketId, OpenError> {
-        self.open(|id| Socket::new(id, Bound::proxy(options)?))
+        let offload = self.offload;
+        self.open(|id| Socket::new(id, Bound::proxy(options)?, offload))
     }
 
     /// Takes a socket that was opened before. Must be called inside the runtime.
@@ -66,7 +82,8 @@ impl Sockets {
     /// # Errors
     /// [`OpenError`]; no other socket is affected.
     pub fn adopt(&mut self, bound: Bound) -> Result<SocketId, OpenError> {
-        self.open(|id| Socket::new(id, bound))
+        let offload = self.offload;
+        self.open(|id| Socket::new(id, bound, offload))
     }
 
     fn open(
@@ -105,6 +122,16 @@ impl Sockets {
     #[must_use]
     pub fn counters(&self, id: SocketId) -> Option<SocketCounters> {
         self.get(id).map(|socket| socket.counters)
+    }
+
+    /// Which offloads every open socket uses at present.
+    #[must_use]
+    pub fn offload(&self) -> OffloadInUse {
+        let in_use: Vec<_> = self.sockets.iter().map(Socket::offload_in_use).collect();
+        OffloadInUse {
+            gso: in_use.iter().all(|socket| socket.gso),
+            gro: in_use.iter().all(|socket| socket.gro),
+        }
     }
 
     /// Receives at most one batch from each socket and calls `handle` with the present time, how the
@@ -249,6 +276,16 @@ pub enum OpenError {
     NoSteering {
         /// What the kernel said.
         source: io::Error,
+    },
+    /// An offload was demanded that the kernel does not have.
+    #[error(
+        "{key} is \"on\", but this kernel has no {option}; set it to \"auto\" to go without, or use a newer kernel"
+    )]
+    Offload {
+        /// The key of the config.
+        key: &'static str,
+        /// The option of a socket.
+        option: &'static str,
     },
     /// There are too many sockets.
     #[error("more than {limit} sockets")]

@@ -5,9 +5,12 @@
 //! options or the transport, which are the business of the kernels at both ends. It never panics,
 //! whatever the bytes.
 
+pub mod checksum;
 pub mod icmp;
+pub mod transport;
 
 use crate::ecn::Ecn;
+use checksum::corrected;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of an IPv4 header without options.
@@ -320,29 +323,6 @@ pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
         }
         _ => {}
     }
-}
-
-/// A checksum after one 16-bit word below it changed: equation 3 of RFC 1624, which unlike that of
-/// RFC 1141 never gives 0xffff for 0.
-fn corrected(checksum: u16, old: u16, new: u16) -> u16 {
-    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
-    !fold(u64::from(sum))
-}
-
-/// The one's complement sum of `bytes` (RFC 1071), added to `sum`; an odd last byte counts as high.
-fn sum(sum: u64, bytes: &[u8]) -> u64 {
-    let mut words = bytes.chunks_exact(2);
-    let whole: u64 = words.by_ref().map(|w| u64::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-    let odd = words.remainder().first().map_or(0, |byte| u64::from(*byte) << 8);
-    sum + whole + odd
-}
-
-/// The sum as 16 bits, carries added back.
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
 /// A small mixing hash over 64-bit words.

@@ -17,7 +17,7 @@ use ropewalk_control::server;
 use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::rates::{Rates, SAMPLE_INTERVAL};
 use ropewalk_daemon::reload::{self as reloading, Loaded};
-use ropewalk_daemon::{scheduling, shown};
+use ropewalk_daemon::{offload, scheduling, shown};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
@@ -276,6 +276,11 @@ impl<H: Host> Daemon<H> {
             span: self.rates.until(now),
             host: &self.host.facts(),
             driver_drops: &driver_drops,
+            offload: offload::status(
+                &self.config.tunnel.offload,
+                io.tun.offload(),
+                io.sockets.offload(),
+            ),
         })))
     }
 }

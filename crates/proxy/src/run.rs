@@ -17,7 +17,7 @@ use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::reload::{self, Reloader};
 use ropewalk_daemon::service::{self, StopSignals};
-use ropewalk_daemon::{file, heartbeat, mark};
+use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
@@ -82,7 +82,7 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let reload = Reloader::new(file, Config::load, !at_terminal, asked)?;
     let seed = service::seed()?;
 
-    let mut sockets = Sockets::new(clock);
+    let mut sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
     let socket = open_socket(&mut sockets, &config, config.listen.port())?;
     let mut at_ports = vec![(socket, config.listen.port())];
     for port in &config.more_ports {
@@ -98,8 +98,11 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let (peers, _) = register.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers)?;
     let network = LinuxNetwork::open().await?;
-    let tun =
-        LinuxTun::open(&TunOptions { name: config.tun_name.as_str().to_owned(), mtu: TUN_MTU })?;
+    let tun = LinuxTun::open(&TunOptions {
+        name: config.tun_name.as_str().to_owned(),
+        mtu: TUN_MTU,
+        offload: offload::tun(&config.tunnel.offload),
+    })?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
     // Before the state is read for the first time, so that no change falls between.
     let events = Events::open()?;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, PacketTraffic, PeerStatus,
-    PoolStatus, ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
+    ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
+    PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
 };
 use ropewalk_control::config::Scheduling;
 use ropewalk_daemon::core::public_key;
@@ -63,6 +63,8 @@ pub struct Facts<'a> {
     pub host: &'a HostFacts,
     /// Drops that the core did not see, by reason.
     pub driver_drops: &'a BTreeMap<&'static str, u64>,
+    /// What is left to the kernel.
+    pub offload: OffloadStatus,
 }
 
 impl Facts<'_> {
@@ -87,6 +89,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             Role::Proxy,
             seconds(facts, facts.started),
             facts.host.warnings.clone(),
+            facts.offload,
         ),
         tunnels: tunnels.collect(),
         drops: drops(facts),

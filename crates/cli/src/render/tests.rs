@@ -1,7 +1,7 @@
 use ropewalk_control::api::{
     ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
-    LinkSpending, LinkState, PathStatus, PolicyStatus, PoolStatus, QueueStatus, ResequencerStatus,
-    STATUS_VERSION, SessionStatus,
+    LinkSpending, LinkState, OffloadState, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
+    ResequencerStatus, STATUS_VERSION, SessionStatus,
 };
 use ropewalk_control::keys::PublicKey;
 
@@ -12,6 +12,7 @@ fn a_client_with_two_links_is_shown_whole() {
     let expected = "\
 ropewalk client 0.1.0, process 4711, running for 3h 12m
   warning: rp_filter is strict on wlan0: replies may be dropped
+  offload    TUN on for reading only, UDP sending on, UDP receiving unavailable
 
 Tunnel with vps.example.org:51900: up over 1 of 2 links for 1m 2s
   key        AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=
@@ -328,6 +329,11 @@ fn client() -> StatusReport {
             pid: 4711,
             uptime_s: 11_525.0,
             warnings: vec!["rp_filter is strict on wlan0: replies may be dropped".to_owned()],
+            offload: Some(OffloadStatus {
+                tun: OffloadState::ReadsOnly,
+                udp_gso: OffloadState::On,
+                udp_gro: OffloadState::Unavailable,
+            }),
         },
         tunnels: vec![one_tunnel("vps.example.org:51900")],
         drops: [("not authentic".to_owned(), 7)].into(),

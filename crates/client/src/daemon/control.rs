@@ -3,7 +3,7 @@
 use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport};
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::config::{NamePattern, Scheduling};
-use ropewalk_daemon::{reload as reloading, scheduling, shown};
+use ropewalk_daemon::{offload, reload as reloading, scheduling, shown};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::PathRow;
@@ -101,6 +101,11 @@ impl Daemon {
             unresolved: self.resolved.trouble.as_deref(),
             warnings,
             tun: io.tun.counters(),
+            offload: offload::status(
+                &self.config.tunnel.offload,
+                io.tun.offload(),
+                io.sockets.offload(),
+            ),
             send_errors: &self.send_errors,
         };
         status::report(facts, |socket| io.sockets.local_addr(socket))

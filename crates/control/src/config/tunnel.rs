@@ -37,6 +37,32 @@ pub struct TunnelConfig {
     pub cipher: Cipher,
     /// How packets are put back in order.
     pub resequencer: ResequencerConfig,
+    /// What is left to the kernel.
+    pub offload: OffloadConfig,
+}
+
+/// Work that the kernel can do for many packets at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OffloadConfig {
+    /// Packets of a flow cross the TUN joined (TSO, USO).
+    pub tun: Switch,
+    /// Datagrams are sent in trains (`UDP_SEGMENT`).
+    pub udp_gso: Switch,
+    /// Datagrams are received in trains (`UDP_GRO`).
+    pub udp_gro: Switch,
+}
+
+/// Whether an offload is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// Where it works.
+    #[default]
+    Auto,
+    /// Always: the daemon does not start where it does not work.
+    On,
+    /// Never.
+    Off,
 }
 
 /// How many datagrams may be in flight on a link.
@@ -158,6 +184,7 @@ impl Default for TunnelConfig {
             ecn: true,
             cipher: Cipher::default(),
             resequencer: ResequencerConfig::default(),
+            offload: OffloadConfig::default(),
         }
     }
 }
@@ -213,6 +240,9 @@ pub struct TunnelFile {
     rekey_after: Option<Spanned<Parsed<Duration>>>,
     ecn: Option<bool>,
     cipher: Cipher,
+    tun_offload: Switch,
+    udp_gso: Switch,
+    udp_gro: Switch,
     resequencer: ResequencerFile,
 }
 
@@ -270,6 +300,11 @@ impl TunnelFile {
             ecn: self.ecn.unwrap_or(true),
             cipher: self.cipher,
             resequencer: self.resequencer.resolve(source)?,
+            offload: OffloadConfig {
+                tun: self.tun_offload,
+                udp_gso: self.udp_gso,
+                udp_gro: self.udp_gro,
+            },
         })
     }
 

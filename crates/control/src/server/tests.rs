@@ -374,6 +374,7 @@ fn status() -> StatusReport {
             pid: 7,
             uptime_s: 1.5,
             warnings: vec!["a warning".to_owned()],
+            offload: None,
         },
         tunnels: Vec::new(),
         drops: [("not authentic".to_owned(), 3)].into(),

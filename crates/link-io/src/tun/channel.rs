@@ -1,6 +1,6 @@
 //! A TUN without a kernel, for tests: two bounded queues of packets.
 
-use super::{Drained, Tun, TunControl, TunCounters, TunError};
+use super::{Drained, Tun, TunControl, TunCounters, TunError, TunOffload};
 use ropewalk_proto::sink::PacketSink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -71,9 +71,16 @@ impl TunControl for ChannelTun {
     fn counters(&self) -> TunCounters {
         TunCounters {
             packets_in: self.packets_in,
+            dropped_in: 0,
+            calls_in: self.packets_in,
             packets_out: self.sink.packets_out,
             dropped_out: self.sink.dropped_out,
+            calls_out: self.sink.packets_out,
         }
+    }
+
+    fn offload(&self) -> TunOffload {
+        TunOffload::default()
     }
 }
 

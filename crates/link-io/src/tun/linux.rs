@@ -1,13 +1,25 @@
-//! The kernel's TUN on Linux, one packet per system call.
+//! The kernel's TUN on Linux.
 //!
-//! Opened without packet information and without `IFF_VNET_HDR`, so that what is read and written
-//! is exactly one IP packet. Addresses and routes are not set here.
+//! Opened without packet information, and with `IFF_VNET_HDR` where the kernel offers it: then a system call reads a
+//! super packet, which is parted where it lies, or writes one ([`sink`]). Without it what is read and written is exactly
+//! one IP packet. Addresses and routes are not set here.
 
-use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError};
-use ropewalk_proto::sink::PacketSink;
+mod probe;
+mod sink;
+
+pub(super) use sink::Framing;
+pub use sink::LinuxSink;
+
+use super::offload::header::{self, Header};
+use super::offload::split::Split;
+use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload};
+use crate::offload::Switch;
+use ropewalk_proto::packet::transport::TransportKind;
 use rustix::io::Errno;
+use rustix::ioctl;
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,6 +39,8 @@ pub struct TunOptions {
     pub name: String,
     /// MTU in bytes of inner packet.
     pub mtu: u16,
+    /// Whether super packets are exchanged with the kernel.
+    pub offload: Switch,
 }
 
 /// A TUN interface of the kernel. It goes away with this value, unless somebody made it persistent.
@@ -34,8 +48,17 @@ pub struct LinuxTun {
     name: String,
     index: u32,
     device: Arc<AsyncDevice>,
+    /// Room for a header, and the packet behind it.
     buffer: Box<[u8]>,
+    /// Whether the kernel puts a header before each packet.
+    has_headers: bool,
+    /// What of the packet in `buffer` was not handed out yet.
+    split: Split,
+    /// Bytes of that packet.
+    len: usize,
     packets_in: u64,
+    dropped_in: u64,
+    calls_in: u64,
     sink: LinuxSink,
 }
 
@@ -46,43 +69,74 @@ impl LinuxTun {
     /// # Errors
     /// [`TunError`], each of which says what to do.
     pub fn open(options: &TunOptions) -> Result<Self, TunError> {
-        let name = &options.name;
-        check_name(name)?;
-        let device = builder(options).build_async().map_err(|error| open_error(name, error))?;
+        check_name(&options.name)?;
+        let (device, framing) = build_best(options, |builder| builder.build_async())?;
         lengthen_queue(&device);
-        Self::from_device(device)
+        Self::from_device(device, framing)
     }
 
     /// Uses a TUN that somebody else opened (Android, a container runtime) and configured. It must
-    /// have been opened with `IFF_NO_PI` and without `IFF_VNET_HDR`. Must be called inside the
+    /// have been opened with `IFF_NO_PI` and without `IFF_VNET_HDR`: there is no offload. Must be called inside the
     /// runtime.
     ///
     /// # Errors
     /// When the descriptor is no TUN.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, TunError> {
+        let failed = |source| TunError::Io {
+            name: "(inherited)".to_owned(),
+            action: "using the inherited descriptor",
+            source,
+        };
         #[expect(unsafe_code, reason = "tun-rs takes an inherited descriptor only as a number")]
         // SAFETY: the number comes from an OwnedFd that is given up here: it is open, nobody else
         // closes it, and the device owns it from now on. tun-rs asks the kernel (TUNGETIFF) whether
         // it is a TUN, before anything else is done with it.
-        let device = unsafe { AsyncDevice::from_fd(fd.into_raw_fd()) };
-        Self::from_device(device.map_err(|source| TunError::Io {
-            name: "(inherited)".to_owned(),
-            action: "using the inherited descriptor",
-            source,
-        })?)
+        let device = unsafe { AsyncDevice::from_fd(fd.into_raw_fd()) }.map_err(failed)?;
+        forget_offload(&device).map_err(|errno| failed(errno.into()))?;
+        Self::from_device(device, Framing::Plain)
     }
 
     /// Names what the kernel calls the device and wraps it.
-    pub(super) fn from_device(device: AsyncDevice) -> Result<Self, TunError> {
+    pub(super) fn from_device(device: AsyncDevice, framing: Framing) -> Result<Self, TunError> {
         let failed =
             |action| move |source| TunError::Io { name: "(new)".to_owned(), action, source };
         let name = device.name().map_err(failed("reading its name"))?;
         let index = device.if_index().map_err(failed("reading its index"))?;
         let device = Arc::new(device);
-        let sink =
-            LinuxSink { device: Arc::clone(&device), packets_out: 0, dropped_out: 0, gone: false };
-        let buffer = vec![0; MAX_PACKET].into_boxed_slice();
-        Ok(Self { name, index, device, buffer, packets_in: 0, sink })
+        let sink = LinuxSink::new(Arc::clone(&device), framing);
+        let buffer = vec![0; header::LEN + MAX_PACKET].into_boxed_slice();
+        let has_headers = framing != Framing::Plain;
+        let (split, len) = (Split::EMPTY, 0);
+        let (packets_in, dropped_in, calls_in) = (0, 0, 0);
+        Ok(Self {
+            name,
+            index,
+            device,
+            buffer,
+            has_headers,
+            split,
+            len,
+            packets_in,
+            dropped_in,
+            calls_in,
+            sink,
+        })
+    }
+
+    /// Reads a packet, or a super packet, to be handed out. Counts and drops what makes no sense.
+    fn read(&mut self) -> io::Result<()> {
+        let start = if self.has_headers { 0 } else { header::LEN };
+        let read = self.device.try_recv(&mut self.buffer[start..])?;
+        self.calls_in += 1;
+        (self.split, self.len) = (Split::EMPTY, (start + read).saturating_sub(header::LEN));
+        let Some((head, packet)) = self.buffer.split_first_chunk_mut() else { return Ok(()) };
+        let head = if self.has_headers { Header::read(head) } else { Ok(Header::default()) };
+        let packet = &mut packet[..self.len];
+        match head.ok().and_then(|head| Split::new(&head, packet).ok()) {
+            Some(split) => self.split = split,
+            None => self.dropped_in += 1,
+        }
+        Ok(())
     }
 
     /// The error for an interface that was deleted.
@@ -109,11 +163,19 @@ impl TunControl for LinuxTun {
     }
 
     fn counters(&self) -> TunCounters {
+        let written = self.sink.counts();
         TunCounters {
             packets_in: self.packets_in,
-            packets_out: self.sink.packets_out,
-            dropped_out: self.sink.dropped_out,
+            dropped_in: self.dropped_in,
+            calls_in: self.calls_in,
+            packets_out: written.packets,
+            dropped_out: written.dropped,
+            calls_out: written.calls,
         }
+    }
+
+    fn offload(&self) -> TunOffload {
+        TunOffload { reads: self.has_headers, writes: self.sink.is_joining() }
     }
 }
 
@@ -125,12 +187,17 @@ impl Tun for LinuxTun {
         limit: usize,
         mut handle: impl FnMut(&mut [u8], &mut Self::Sink),
     ) -> Result<Drained, TunError> {
-        for _ in 0..limit {
-            match self.device.try_recv(&mut self.buffer) {
-                Ok(len) => {
-                    self.packets_in += 1;
-                    handle(&mut self.buffer[..len], &mut self.sink);
-                }
+        let mut handed = 0;
+        while handed < limit {
+            let packet = &mut self.buffer[header::LEN..header::LEN + self.len];
+            if let Some(range) = self.split.next(packet) {
+                self.packets_in += 1;
+                handed += 1;
+                handle(&mut packet[range], &mut self.sink);
+                continue;
+            }
+            match self.read() {
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Drained::Yes);
                 }
@@ -150,44 +217,25 @@ impl Tun for LinuxTun {
     }
 
     fn flush(&mut self) -> Result<(), TunError> {
-        if self.sink.gone { Err(self.gone()) } else { Ok(()) }
+        if self.sink.flush() { Ok(()) } else { Err(self.gone()) }
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.split.is_done() {
+            return Poll::Ready(());
+        }
         // An error shows itself again in the read.
         self.device.poll_readable(cx).map(|_| ())
     }
 }
 
-/// The writing side: each packet is written at once, without a copy.
-pub struct LinuxSink {
-    device: Arc<AsyncDevice>,
-    packets_out: u64,
-    dropped_out: u64,
-    gone: bool,
-}
-
-impl PacketSink for LinuxSink {
-    fn deliver(&mut self, packet: &[u8]) {
-        // Straight to the kernel: a TUN is always writable, and the runtime's idea of its readiness
-        // would only be in the way (it starts as "not yet").
-        match rustix::io::retry_on_intr(|| rustix::io::write(self.device.as_fd(), packet)) {
-            Ok(_) => self.packets_out += 1,
-            Err(errno) => {
-                self.dropped_out += 1;
-                self.gone |= is_gone(Some(errno));
-            }
-        }
-    }
-}
-
 /// How a TUN is made, before it is said for which runtime and with how many queues.
-pub(super) fn builder(options: &TunOptions) -> DeviceBuilder {
+fn builder(options: &TunOptions, offload: bool) -> DeviceBuilder {
     DeviceBuilder::new()
         .name(&options.name)
         .mtu(options.mtu)
         .packet_information(false)
-        .offload(false)
+        .offload(offload)
         .enable(true)
 }
 
@@ -213,8 +261,70 @@ fn is_gone(errno: Option<Errno>) -> bool {
     matches!(errno, Some(Errno::BADFD | Errno::NODEV | Errno::NXIO))
 }
 
+/// Creates or takes the interface, as `build` does, with the best offload that was not forbidden, and says once what is
+/// missing.
+pub(super) fn build_best<D: Deref<Target = DeviceImpl>>(
+    options: &TunOptions,
+    build: impl Fn(DeviceBuilder) -> io::Result<D>,
+) -> Result<(D, Framing), TunError> {
+    let name = &options.name;
+    let build = |offload| build(builder(options, offload)).map_err(|error| open_error(name, error));
+    if options.offload == Switch::Off {
+        return Ok((build(false)?, Framing::Plain));
+    }
+    let missing = |why: String| {
+        if options.offload == Switch::On {
+            return Err(TunError::Offload { name: name.clone(), why });
+        }
+        tracing::warn!(
+            tun = name,
+            why,
+            "no full TUN offload: packets pass one by one, which is slower; a newer kernel helps"
+        );
+        Ok(())
+    };
+    let device = match build(true) {
+        Ok(device) => device,
+        Err(error) => {
+            // Whatever else is wrong is wrong without offload too.
+            let device = build(false)?;
+            missing(error.to_string())?;
+            return Ok((device, Framing::Plain));
+        }
+    };
+    match probe(&device) {
+        Ok(framing) => Ok((device, framing)),
+        Err(errno) => {
+            missing(format!("it refuses joined packets: {}", io::Error::from(errno)))?;
+            Ok((device, Framing::Headers))
+        }
+    }
+}
+
+/// What of offload a device that was opened with it can do.
+///
+/// # Errors
+/// It takes no joined packets.
+fn probe(device: &DeviceImpl) -> Result<Framing, Errno> {
+    probe::joined(device, TransportKind::Tcp)?;
+    let udp = device.udp_gso() && probe::joined(device, TransportKind::Udp).is_ok();
+    Ok(Framing::Joined { udp })
+}
+
+/// Tells the kernel to hand out no super packets. It is the interface's property and stays with a persistent one,
+/// whoever used it before; without headers, super packets could not be told from packets.
+fn forget_offload(device: &AsyncDevice) -> Result<(), Errno> {
+    /// `TUNSETOFFLOAD`; its argument is the number itself.
+    const TUNSETOFFLOAD: ioctl::Opcode = ioctl::opcode::write::<std::ffi::c_uint>(b'T', 208);
+    #[expect(unsafe_code, reason = "rustix knows no ioctl of a TUN")]
+    // SAFETY: the descriptor is a TUN (tun-rs asked), and this ioctl takes a number, not a pointer.
+    unsafe {
+        ioctl::ioctl(device.as_fd(), ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(0))
+    }
+}
+
 /// What a failed `open` means.
-pub(super) fn open_error(name: &str, source: io::Error) -> TunError {
+fn open_error(name: &str, source: io::Error) -> TunError {
     let name = name.to_owned();
     match Errno::from_io_error(&source) {
         Some(Errno::BUSY) => TunError::Taken { name },
@@ -239,6 +349,15 @@ fn denied(name: String, device: io::Result<()>) -> TunError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offload_that_was_demanded_and_is_missing_is_an_error_that_says_what_to_do() {
+        let error = TunError::Offload { name: "rope0".to_owned(), why: "it says no".to_owned() };
+        let said = error.to_string();
+        for part in ["rope0", "tun_offload", "it says no", "\"auto\""] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
 
     #[test]
     fn a_closed_device_is_told_from_a_missing_capability() {

@@ -3,14 +3,17 @@
 //! The kernel keeps a flow on the queue to which its last packet was *written*: so the worker that has a
 //! client's session also reads what comes back. A flow that begins on our side comes by any queue.
 
-use super::linux::{builder, check_name, lengthen_queue, open_error};
+use super::linux::{Framing, build_best, check_name, lengthen_queue};
 use super::{LinuxTun, TunError, TunOptions};
-use rustix::io::Errno;
+use crate::offload::Switch;
 use std::io;
 use tun_rs::{AsyncDevice, SyncDevice};
 
 /// One queue of a TUN, that waits for the thread that is to drive it. The interface goes away with the last one.
-pub struct TunQueue(SyncDevice);
+pub struct TunQueue {
+    device: SyncDevice,
+    framing: Framing,
+}
 
 impl TunQueue {
     /// Opens an interface as [`LinuxTun::open`] does, with so many queues. Needs no runtime.
@@ -21,13 +24,14 @@ impl TunQueue {
         let name = &options.name;
         check_name(name)?;
         let several = queues > 1;
-        let first = match builder(options).multi_queue(several).build_sync() {
-            Ok(first) => first,
-            Err(error) if several && has_one_queue(options, &error) => {
-                return Err(TunError::OneQueue { name: name.clone() });
-            }
-            Err(error) => return Err(open_error(name, error)),
-        };
+        let (first, framing) =
+            match build_best(options, |builder| builder.multi_queue(several).build_sync()) {
+                Ok(first) => first,
+                Err(TunError::Name { .. }) if several && has_one_queue(options) => {
+                    return Err(TunError::OneQueue { name: name.clone() });
+                }
+                Err(error) => return Err(error),
+            };
         lengthen_queue(&first);
         let others = (1..queues).map(|_| first.try_clone());
         let others: Vec<_> = others.collect::<io::Result<_>>().map_err(|source| TunError::Io {
@@ -35,7 +39,8 @@ impl TunQueue {
             action: "opening another queue",
             source,
         })?;
-        Ok(std::iter::once(first).chain(others).map(Self).collect())
+        let all = std::iter::once(first).chain(others);
+        Ok(all.map(|device| Self { device, framing }).collect())
     }
 
     /// Hands it to the runtime that this is called in.
@@ -43,16 +48,17 @@ impl TunQueue {
     /// # Errors
     /// The runtime cannot wait for it.
     pub fn drive(self) -> Result<LinuxTun, TunError> {
-        let device = AsyncDevice::new(self.0).map_err(|source| TunError::Io {
+        let device = AsyncDevice::new(self.device).map_err(|source| TunError::Io {
             name: "(new)".to_owned(),
             action: "registering with the runtime",
             source,
         })?;
-        LinuxTun::from_device(device)
+        LinuxTun::from_device(device, self.framing)
     }
 }
 
 /// Whether the interface can be opened, but not with several queues.
-fn has_one_queue(options: &TunOptions, error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::INVAL) && builder(options).build_sync().is_ok()
+fn has_one_queue(options: &TunOptions) -> bool {
+    let plain = TunOptions { offload: Switch::Off, ..options.clone() };
+    build_best(&plain, |builder| builder.build_sync()).is_ok()
 }

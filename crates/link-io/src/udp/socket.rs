@@ -12,6 +12,7 @@
 //! lost, and offload is tried again later: quinn-udp would leave it off for the socket's life.
 
 use super::{OpenError, SendError, SendErrorKind};
+use crate::offload::{Switch, UdpOffload};
 use crate::udp::batch::{Lane, Train};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{Transmit, UdpSocketState};
@@ -153,9 +154,19 @@ impl AsFd for Bound {
     }
 }
 
+/// Which offloads a socket uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OffloadInUse {
+    /// Trains are sent.
+    pub gso: bool,
+    /// Trains are received.
+    pub gro: bool,
+}
+
 /// Whether segmentation offload may be tried.
 #[derive(Debug)]
 struct Offload {
+    wish: UdpOffload,
     /// It failed; then it is tried again.
     retry_at: Option<Instant>,
     wait: Duration,
@@ -163,7 +174,11 @@ struct Offload {
 
 impl Socket {
     /// Opens a socket of the client.
-    pub(super) fn client(id: SocketId, options: &ClientSocket) -> Result<Self, OpenError> {
+    pub(super) fn client(
+        id: SocketId,
+        options: &ClientSocket,
+        offload: UdpOffload,
+    ) -> Result<Self, OpenError> {
         let ClientSocket { interface, source, mark } = options;
         let raw = create(*source)?;
         raw.bind_device(Some(interface.as_bytes())).map_err(|source| match errno(&source) {
@@ -177,13 +192,13 @@ impl Socket {
                 _ => io_error("marking the socket", source),
             })?;
         }
-        Self::new(id, Bound::new(raw, SocketAddr::new(*source, 0))?)
+        Self::new(id, Bound::new(raw, SocketAddr::new(*source, 0))?, offload)
     }
 
     /// Configures, and hands it to the runtime.
-    pub(super) fn new(id: SocketId, bound: Bound) -> Result<Self, OpenError> {
+    pub(super) fn new(id: SocketId, bound: Bound, wish: UdpOffload) -> Result<Self, OpenError> {
         let Bound { raw, address } = bound;
-        let state = configure(&raw, address.ip().is_unspecified())
+        let state = configure(&raw, address.ip().is_unspecified(), wish)
             .map_err(|source| io_error("setting socket options", source))?;
         if state.may_fragment() {
             tracing::warn!(%address, "this kernel may fragment datagrams: the path MTU cannot be found");
@@ -191,7 +206,7 @@ impl Socket {
         let io = UdpSocket::from_std(raw.into())
             .map_err(|source| io_error("registering with the runtime", source))?;
         let local = io.local_addr().map_err(|source| io_error("reading its address", source))?;
-        let offload = Offload { retry_at: None, wait: OFFLOAD_RETRY };
+        let offload = Offload { wish, retry_at: None, wait: OFFLOAD_RETRY };
         let counters = SocketCounters::default();
         Ok(Self { id, io, state, local, counters, blocked: false, offload })
     }
@@ -199,6 +214,19 @@ impl Socket {
     /// Whether datagrams come to several addresses of ours.
     pub(super) fn is_wildcard(&self) -> bool {
         self.local.ip().is_unspecified()
+    }
+
+    /// Which offloads are in use.
+    pub(super) fn offload_in_use(&self) -> OffloadInUse {
+        OffloadInUse {
+            gso: self.longest_train() > 1,
+            gro: self.offload.wish.gro != Switch::Off && self.state.gro_segments() > 1,
+        }
+    }
+
+    /// Datagrams in the longest train.
+    fn longest_train(&self) -> usize {
+        if self.offload.wish.gso == Switch::Off { 1 } else { self.state.max_gso_segments() }
     }
 
     /// Sends what waits in `lane` until it is empty or the socket takes no more, and reports what
@@ -212,7 +240,7 @@ impl Socket {
     ) -> usize {
         self.retry_offload(now);
         let mut done = 0;
-        while let Some(train) = lane.next_train(self.state.max_gso_segments()) {
+        while let Some(train) = lane.next_train(self.longest_train()) {
             let handled = self.send_train(now, path, lane.contents(&train), &train, on_error);
             done += handled;
             lane.pop(handled);
@@ -345,7 +373,15 @@ impl Socket {
     /// to start anew. A single datagram's error says nothing about offload and does not lengthen
     /// the wait.
     fn offload_failed(&mut self, now: Instant, train: bool) {
+        static SAID: Once = Once::new();
         if self.offload.retry_at.is_none() {
+            if train {
+                SAID.call_once(|| {
+                    tracing::warn!(
+                        "the kernel refused a train of datagrams: they go one by one for a while, which is slower"
+                    );
+                });
+            }
             self.offload.retry_at = Some(now + self.offload.wait);
             if train {
                 self.offload.wait = (self.offload.wait * 2).min(OFFLOAD_RETRY_MAX);
@@ -356,7 +392,8 @@ impl Socket {
     fn retry_offload(&mut self, now: Instant) {
         if self.offload.retry_at.is_some_and(|at| at <= now) {
             self.offload.retry_at = None;
-            if let Ok(state) = configure(&socket2::SockRef::from(&self.io), self.is_wildcard()) {
+            let raw = socket2::SockRef::from(&self.io);
+            if let Ok(state) = configure(&raw, self.is_wildcard(), self.offload.wish) {
                 self.state = state;
             }
         }
@@ -376,7 +413,7 @@ fn create(address: IpAddr) -> Result<RawSocket, OpenError> {
 }
 
 /// The options of quinn-udp (see there), less those for which its control buffer has no room.
-fn configure(raw: &RawSocket, wildcard: bool) -> io::Result<UdpSocketState> {
+fn configure(raw: &RawSocket, wildcard: bool, wish: UdpOffload) -> io::Result<UdpSocketState> {
     let state = UdpSocketState::new(raw.into())?;
     let is_ipv4 = raw.local_addr()?.is_ipv4();
     if wildcard {
@@ -386,7 +423,40 @@ fn configure(raw: &RawSocket, wildcard: bool) -> io::Result<UdpSocketState> {
     } else {
         setsockopt(raw, sockopt::Ipv6RecvPacketInfo, &false)?;
     }
+    if wish.gro == Switch::Off && state.gro_segments() > 1 {
+        setsockopt(raw, sockopt::UdpGroSegment, &false)?;
+    }
     Ok(state)
+}
+
+/// Whether the kernel has the offloads that are wished for. What it lacks is said.
+///
+/// # Errors
+/// [`OpenError::Offload`], or there is no UDP at all.
+pub(super) fn check_offload(wish: UdpOffload) -> Result<(), OpenError> {
+    // The address family makes no difference; a host may lack one of them.
+    let raw =
+        create(Ipv4Addr::UNSPECIFIED.into()).or_else(|_| create(Ipv6Addr::UNSPECIFIED.into()))?;
+    let state = UdpSocketState::new((&raw).into())
+        .map_err(|source| io_error("setting socket options", source))?;
+    judge(wish, state.max_gso_segments() > 1, state.gro_segments() > 1)
+}
+
+fn judge(wish: UdpOffload, has_gso: bool, has_gro: bool) -> Result<(), OpenError> {
+    let judged =
+        [("udp_gso", "UDP_SEGMENT", wish.gso, has_gso), ("udp_gro", "UDP_GRO", wish.gro, has_gro)];
+    for (key, option, wish, is_there) in judged {
+        match wish {
+            Switch::On if !is_there => return Err(OpenError::Offload { key, option }),
+            Switch::Auto if !is_there => {
+                tracing::warn!(
+                    "this kernel has no {option}: datagrams pass one by one, which is slower"
+                );
+            }
+            Switch::On | Switch::Auto | Switch::Off => {}
+        }
+    }
+    Ok(())
 }
 
 /// Asks for large buffers: beyond the system's limit where we may, else up to it. Said once if that
@@ -428,4 +498,27 @@ fn privilege(what: &'static str, capability: &'static str) -> OpenError {
 
 fn io_error(what: &'static str, source: io::Error) -> OpenError {
     OpenError::Io { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offload_that_was_demanded_and_is_missing_is_an_error_that_names_its_key() {
+        let wish = |gso, gro| UdpOffload { gso, gro };
+        let (auto, on, off) = (Switch::Auto, Switch::On, Switch::Off);
+        for (wish, has_gso, has_gro, expected) in [
+            (wish(on, on), true, true, None),
+            (wish(auto, off), false, false, None),
+            (wish(off, auto), true, false, None),
+            (wish(on, auto), false, true, Some("udp_gso is \"on\"")),
+            (wish(auto, on), false, false, Some("udp_gro is \"on\"")),
+        ] {
+            let said = judge(wish, has_gso, has_gro).err().map(|error| error.to_string());
+            assert_eq!(said.is_some(), expected.is_some(), "{wish:?}: {said:?}");
+            let begins = said.unwrap_or_default();
+            assert!(begins.starts_with(expected.unwrap_or_default()), "{begins}");
+        }
+    }
 }

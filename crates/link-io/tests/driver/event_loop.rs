@@ -3,6 +3,7 @@
 use crate::namespace::{ip, isolated};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driver, DriverError, Io, Role};
+use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{
     ChannelEnd, ChannelTun, LinuxTun, Tun, TunControl, TunError, TunOptions,
 };
@@ -136,7 +137,9 @@ fn a_tun_that_disappears_ends_the_loop_with_its_name() {
         let ended = timeout(Duration::from_secs(10), near.run()).await.expect("in time");
         assert!(matches!(ended, Err(DriverError::Tun(TunError::Gone { .. }))), "{ended:?}");
 
-        let tun = LinuxTun::open(&TunOptions { name: "rwdrv0".into(), mtu: 1400 }).expect("a TUN");
+        let tun =
+            LinuxTun::open(&TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto })
+                .expect("a TUN");
         let (mut real, _commands) = driver(tun);
         let deleted = async {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,6 +1,7 @@
 //! One TUN, several workers: the kernel keeps a flow where it is written.
 
 use crate::namespace::{ip, isolated, run};
+use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{LinuxTun, Tun, TunControl, TunError, TunOptions, TunQueue};
 use ropewalk_proto::sink::PacketSink;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,7 +10,7 @@ use std::time::Duration;
 const QUEUES: u16 = 3;
 
 fn options(name: &str) -> TunOptions {
-    TunOptions { name: name.to_owned(), mtu: 1400 }
+    TunOptions { name: name.to_owned(), mtu: 1400, offload: Switch::On }
 }
 
 /// The queues of a new TUN with addresses of both families.

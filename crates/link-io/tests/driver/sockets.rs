@@ -2,8 +2,9 @@
 
 use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
+use ropewalk_link_io::offload::{Switch, UdpOffload};
 use ropewalk_link_io::udp::{
-    Arrival, ClientSocket, OpenError, ProxySocket, SendError, SendErrorKind, Sockets,
+    Arrival, ClientSocket, OffloadInUse, OpenError, ProxySocket, SendError, SendErrorKind, Sockets,
 };
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::path::{Path, SocketId};
@@ -236,6 +237,58 @@ fn an_offload_failure_is_forgotten_after_a_while_and_loses_nothing() {
         assert_eq!(calls, [4, 1], "one by one, and later as a train");
         let heard = receive(&mut proxy, 8).await;
         assert!(heard[4..].iter().all(|(arrival, _)| arrival.ecn == Ecn::Ce));
+    });
+}
+
+#[test]
+fn trains_that_are_switched_off_are_neither_sent_nor_received() {
+    isolated(|| async {
+        let (on, off) = (Switch::On, Switch::Off);
+        for (gso, gro) in [(on, on), (on, off), (off, on), (off, off)] {
+            let offload = UdpOffload { gso, gro };
+            let mut client = Sockets::with_offload(client_clock(), offload).expect("a new kernel");
+            let client_id = client.open_client(&lo("::1")).expect("loopback");
+            let mut proxy = Sockets::with_offload(client_clock(), offload).expect("a new kernel");
+            let options = ProxySocket { address: None, port: 0 };
+            let proxy_id = proxy.open_proxy(&options).expect("a port");
+            let in_use = OffloadInUse { gso: gso == on, gro: gro == on };
+            assert_eq!((client.offload(), proxy.offload()), (in_use, in_use));
+            let path = client_path(client_id, &proxy, proxy_id, "::1");
+            for _ in 0..20 {
+                put(client.out(), path, Ecn::NotEct, &[7; 500]);
+            }
+            flush_cleanly(&mut client);
+            let counters = client.counters(client_id).expect("open");
+            assert_eq!((counters.datagrams_out, counters.trains_split), (20, 0));
+            assert_eq!(counters.calls_out, if gso == on { 1 } else { 20 }, "{offload:?}");
+            let heard = receive(&mut proxy, 20).await;
+            assert!(heard.iter().all(|(_, bytes)| bytes == &[7; 500]), "{offload:?}");
+        }
+    });
+}
+
+#[test]
+fn trains_go_on_after_the_mtu_fell_and_rose_again_and_lose_only_what_is_too_long() {
+    isolated(|| async {
+        let (mut client, client_id) = client("127.0.0.1");
+        let (mut proxy, proxy_id) = proxy(None);
+        let path = client_path(client_id, &proxy, proxy_id, "127.0.0.1");
+        let mut calls = Vec::new();
+        for (mtu, refused) in [(65_536, 0), (1400, 3), (65_536, 0)] {
+            ip(&format!("link set lo mtu {mtu}"));
+            let before = client.counters(client_id).expect("open").calls_out;
+            for _ in 0..3 {
+                put(client.out(), path, Ecn::NotEct, &[1; 1450]);
+            }
+            put(client.out(), path, Ecn::NotEct, &[2; 1000]);
+            let mut errors = Vec::new();
+            client.flush(|_, error| errors.push((error.kind, error.datagrams, error.longest)));
+            assert_eq!(errors, vec![(SendErrorKind::TooBig, 1, 1450); refused], "MTU {mtu}");
+            calls.push(client.counters(client_id).expect("open").calls_out - before);
+            let heard = receive(&mut proxy, 4 - refused).await;
+            assert_eq!(heard.last().expect("one at least").1, [2; 1000]);
+        }
+        assert_eq!(calls, [1, 1, 1], "the train, the only datagram that fits, the train");
     });
 }
 

@@ -1,20 +1,31 @@
 //! The kernel's TUN.
 
 use crate::namespace::{ip, isolated, run};
-use ropewalk_link_io::tun::{Drained, LinuxTun, Tun, TunControl, TunError, TunOptions};
+use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
+use ropewalk_link_io::offload::Switch;
+use ropewalk_link_io::tun::{Drained, LinuxTun, Tun, TunControl, TunError, TunOffload, TunOptions};
 use ropewalk_proto::sink::PacketSink;
+use rustix::ioctl;
 use std::fs::File;
 use std::future::poll_fn;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tun_rs::DeviceBuilder;
 
 #[test]
 fn packets_pass_through_the_kernel_both_ways() {
-    isolated(|| async {
-        let mut tun = open("rwdrv0").expect("a TUN");
+    for offload in [Switch::On, Switch::Off] {
+        packets_pass(offload);
+    }
+}
+
+fn packets_pass(offload: Switch) {
+    isolated(move || async move {
+        let mut tun = open_with("rwdrv0", offload).expect("a TUN");
         assert_eq!(tun.name(), "rwdrv0");
         assert_eq!(run("cat", "/proc/net/dev").matches("rwdrv0").count(), 1);
         ip("addr add 10.9.0.1/24 dev rwdrv0");
@@ -129,8 +140,153 @@ fn a_deleted_tun_wakes_the_reader_and_says_so() {
     });
 }
 
+#[test]
+fn kernel_tcp_passes_in_super_packets_and_without() {
+    for (family, offload) in [
+        ("10.9.0.1", Switch::On),
+        ("fd09::1", Switch::On),
+        ("10.9.0.1", Switch::Off),
+        ("fd09::1", Switch::Off),
+    ] {
+        isolated(move || async move {
+            let mut tun = open_with("rwdrv0", offload).expect("a TUN");
+            let (sent, received) = echo_tcp(&mut tun, family.parse().expect("an address")).await;
+            assert_eq!(sent, received, "{family} {offload:?}");
+            let counters = tun.counters();
+            println!("{family} {offload:?}: {counters:?}");
+            let is_on = offload == Switch::On;
+            assert_eq!(tun.offload(), TunOffload { reads: is_on, writes: is_on });
+            assert_eq!((counters.dropped_in, counters.dropped_out), (0, 0));
+            assert_eq!(counters.calls_in * 4 < counters.packets_in, is_on, "{counters:?}");
+            assert_eq!(counters.calls_out * 4 < counters.packets_out, is_on, "{counters:?}");
+        });
+    }
+}
+
+#[test]
+fn udp_in_super_packets_is_parted_and_joined() {
+    isolated(|| async {
+        let mut tun = open_with("rwdrv0", Switch::On).expect("a TUN");
+        ip("addr add 10.9.0.1/24 dev rwdrv0");
+        let socket = UdpSocket::bind("10.9.0.1:5000").expect("our address");
+        setsockopt(&socket, UdpGsoSegment, &1000).expect("Linux 4.18");
+        let payload: Vec<u8> = (0..30_500_u32).map(|n| (n % 251) as u8).collect();
+        socket.send_to(&payload, "10.9.0.2:6000").expect("a route");
+        // Turned round, so that they come from port 6000 to 5000.
+        let mut packets = 0;
+        while packets < 31 {
+            let woken = poll_fn(|cx| tun.poll_readable(cx));
+            timeout(Duration::from_secs(10), woken).await.expect("a packet");
+            // Less than there is, so that a super packet is handed out in several turns.
+            let drained = tun.read_batch(7, |packet, sink| {
+                if packet[0] == 0x45 && packet[9] == 17 {
+                    turn_round(packet);
+                    sink.deliver(packet);
+                    packets += 1;
+                }
+            });
+            drained.map(|_: Drained| ()).expect("the TUN is there");
+        }
+        tun.flush().expect("the TUN is there");
+        let counters = tun.counters();
+        assert!(counters.calls_in < 10 && counters.calls_out < 10, "{counters:?}");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+        for expected in payload.chunks(1000) {
+            let mut buffer = [0; 2000];
+            let (len, _) = socket.recv_from(&mut buffer).expect("a datagram");
+            assert_eq!(&buffer[..len], expected);
+        }
+    });
+}
+
+#[test]
+fn a_persistent_tun_that_had_offload_is_used_without_and_the_other_way_round() {
+    isolated(|| async {
+        ip("tuntap add rwdrv0 mode tun");
+        for offload in [Switch::On, Switch::Off, Switch::On] {
+            let mut tun = open_with("rwdrv0", offload).expect("a TUN");
+            let (sent, received) = echo_tcp(&mut tun, "10.9.0.1".parse().expect("one")).await;
+            assert_eq!(sent, received, "{offload:?}");
+            let counters = tun.counters();
+            assert_eq!(counters.calls_in < counters.packets_in, offload == Switch::On);
+            drop(tun);
+            ip("addr flush dev rwdrv0");
+        }
+    });
+}
+
+#[test]
+fn an_inherited_descriptor_hands_out_no_super_packets_whoever_asked_for_them_before() {
+    isolated(|| async {
+        let builder = DeviceBuilder::new().name("rwdrv7").mtu(1400).packet_information(false);
+        let parent = builder.build_sync().expect("a TUN");
+        let fd = parent.as_fd().try_clone_to_owned().expect("a descriptor is free");
+        // TUN_F_CSUM and TUN_F_TSO4, as a daemon with offload leaves them behind.
+        const TUNSETOFFLOAD: ioctl::Opcode = ioctl::opcode::write::<std::ffi::c_uint>(b'T', 208);
+        #[expect(unsafe_code, reason = "rustix knows no ioctl of a TUN")]
+        // SAFETY: the descriptor is a TUN, and this ioctl takes a number.
+        unsafe { ioctl::ioctl(&fd, ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(3)) }
+            .expect("every kernel has these");
+        drop(parent);
+        let mut tun = LinuxTun::from_fd(fd).expect("a TUN");
+        let (sent, received) = echo_tcp(&mut tun, "10.9.0.1".parse().expect("one")).await;
+        assert_eq!(sent, received);
+        assert_eq!(tun.offload(), TunOffload::default());
+    });
+}
+
+/// Sends a megabyte by TCP from the TUN's address to its neighbour, for whom the TUN answers as a mirror: what goes
+/// there comes back from there. Returns what was sent and what came.
+async fn echo_tcp(tun: &mut LinuxTun, address: IpAddr) -> (Vec<u8>, Vec<u8>) {
+    let (prefix, neighbour) = match address {
+        IpAddr::V4(_) => ("24", "10.9.0.2"),
+        IpAddr::V6(_) => ("64 nodad", "fd09::2"),
+    };
+    ip(&format!("addr add {address}/{prefix} dev rwdrv{}", &tun.name()[5..]));
+    let listener = TcpListener::bind((address, 7000)).await.expect("our address");
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 253) as u8).collect();
+    let sent = bytes.clone();
+    let client = async {
+        let to = (neighbour.parse::<IpAddr>().expect("an address"), 7000);
+        let mut stream = TcpStream::connect(to).await.expect("a mirror");
+        stream.write_all(&sent).await.expect("a stream");
+        stream.shutdown().await.expect("a stream");
+    };
+    let server = async {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await.expect("a stream");
+        received
+    };
+    let mirror = async {
+        loop {
+            poll_fn(|cx| tun.poll_readable(cx)).await;
+            let drained = tun.read_batch(64, |packet, sink| {
+                assert!(packet.len() <= 1400, "{}", packet.len());
+                let (from, len) = if packet[0] >> 4 == 4 { (12, 4) } else { (8, 16) };
+                for at in from..from + len {
+                    packet.swap(at, at + len);
+                }
+                sink.deliver(packet);
+            });
+            drained.map(|_: Drained| ()).expect("the TUN is there");
+            tun.flush().expect("the TUN is there");
+            tokio::task::yield_now().await;
+        }
+    };
+    let transfer = async { tokio::join!(client, server).1 };
+    tokio::select! {
+        received = timeout(Duration::from_secs(60), transfer) => (bytes, received.expect("in time")),
+        () = mirror => unreachable!("the mirror never ends"),
+    }
+}
+
 fn open(name: &str) -> Result<LinuxTun, TunError> {
-    LinuxTun::open(&TunOptions { name: name.to_owned(), mtu: 1400 })
+    open_with(name, Switch::Auto)
+}
+
+fn open_with(name: &str, offload: Switch) -> Result<LinuxTun, TunError> {
+    LinuxTun::open(&TunOptions { name: name.to_owned(), mtu: 1400, offload })
 }
 
 fn read_all(tun: &mut LinuxTun) -> Result<Drained, TunError> {

@@ -9,7 +9,8 @@
 //!
 //! The caller limits how often it answers (RFC 1812 §4.3.2.8).
 
-use super::{Fragment, IPV4_HEADER, IPV6_HEADER, PacketView, fold, protocol, sum};
+use super::checksum::{fold, sum};
+use super::{Fragment, IPV4_HEADER, IPV6_HEADER, PacketView, protocol};
 use arrayvec::ArrayVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,3 +1,4 @@
+use super::checksum::{fold, sum};
 use super::*;
 use proptest::prelude::*;
 

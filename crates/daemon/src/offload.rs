@@ -1,0 +1,77 @@
+//! What is left to the kernel: from the config to the drivers, and from the drivers to the status.
+
+use ropewalk_control::api::{OffloadState, OffloadStatus};
+use ropewalk_control::config::{OffloadConfig, Switch};
+use ropewalk_link_io::offload::{self, UdpOffload};
+use ropewalk_link_io::tun::TunOffload;
+use ropewalk_link_io::udp::OffloadInUse;
+
+/// What the config wishes of the TUN.
+#[must_use]
+pub const fn tun(config: &OffloadConfig) -> offload::Switch {
+    switch(config.tun)
+}
+
+/// What the config wishes of the sockets.
+#[must_use]
+pub const fn udp(config: &OffloadConfig) -> UdpOffload {
+    UdpOffload { gso: switch(config.udp_gso), gro: switch(config.udp_gro) }
+}
+
+/// What is in use.
+#[must_use]
+pub const fn status(config: &OffloadConfig, tun: TunOffload, udp: OffloadInUse) -> OffloadStatus {
+    OffloadStatus {
+        tun: match tun {
+            TunOffload { reads: true, writes: false } => OffloadState::ReadsOnly,
+            TunOffload { reads, .. } => state(config.tun, reads),
+        },
+        udp_gso: state(config.udp_gso, udp.gso),
+        udp_gro: state(config.udp_gro, udp.gro),
+    }
+}
+
+const fn switch(switch: Switch) -> offload::Switch {
+    match switch {
+        Switch::Auto => offload::Switch::Auto,
+        Switch::On => offload::Switch::On,
+        Switch::Off => offload::Switch::Off,
+    }
+}
+
+const fn state(wish: Switch, in_use: bool) -> OffloadState {
+    match (wish, in_use) {
+        (Switch::Off, _) => OffloadState::Off,
+        (_, true) => OffloadState::On,
+        (_, false) => OffloadState::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_forbidden_is_told_from_what_is_missing() {
+        use OffloadState::{Off, On, ReadsOnly, Unavailable};
+        let table = [
+            (Switch::Auto, (true, true), (true, false), [On, On, Unavailable]),
+            (Switch::On, (true, false), (true, true), [ReadsOnly, On, On]),
+            (Switch::Auto, (false, false), (false, true), [Unavailable, Unavailable, On]),
+            (Switch::Off, (false, false), (false, false), [Off; 3]),
+        ];
+        for (wish, (reads, writes), (gso, gro), [of_tun, udp_gso, udp_gro]) in table {
+            let config = OffloadConfig { tun: wish, udp_gso: wish, udp_gro: wish };
+            let shown = status(&config, TunOffload { reads, writes }, OffloadInUse { gso, gro });
+            assert_eq!(shown, OffloadStatus { tun: of_tun, udp_gso, udp_gro }, "{wish:?}");
+        }
+    }
+
+    #[test]
+    fn each_wish_reaches_its_own_driver() {
+        let config = OffloadConfig { tun: Switch::Off, udp_gso: Switch::On, udp_gro: Switch::Auto };
+        assert_eq!(tun(&config), offload::Switch::Off);
+        let (gso, gro) = (offload::Switch::On, offload::Switch::Auto);
+        assert_eq!(udp(&config), UdpOffload { gso, gro });
+    }
+}
