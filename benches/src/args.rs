@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::throughput::contender::Part;
+
 /// Ropewalk's experiments, in virtual time and on the real kernel.
 #[derive(Debug, Parser)]
 #[command(name = "ropewalk-benches", version)]
@@ -43,9 +45,9 @@ pub enum Command {
 }
 
 /// How to run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// Experiments; all if none is named.
+    /// Experiments; all if none is named. `throughput`, which only the kernel has, runs when it is named.
     pub names: Vec<String>,
     /// In virtual time (the default).
     #[arg(long, conflicts_with = "real")]
@@ -68,4 +70,14 @@ pub struct Run {
     /// Threads of simulated runs; as many as there are cores if absent.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// `throughput`: this part only; may be given again. What another call with the same programs measured of the other parts
+    /// stays.
+    #[arg(long, value_name = "PART", value_enum)]
+    pub only: Vec<Part>,
+    /// `throughput`: how often each contender is measured.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub repetitions: Option<u8>,
+    /// `throughput`: a folder with the programs of others, asked before the search path.
+    #[arg(long, value_name = "DIR")]
+    pub peers: Option<PathBuf>,
 }

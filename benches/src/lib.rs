@@ -20,3 +20,4 @@ pub mod run;
 pub mod simulate;
 pub mod store;
 pub mod table;
+pub mod throughput;

@@ -16,7 +16,9 @@ use ropewalk_benches::provenance::{Sources, hash};
 use ropewalk_benches::results::Mode;
 use ropewalk_benches::run::{Means, run};
 use ropewalk_benches::store::{Basis, Store};
-use ropewalk_benches::{precedence, program, report, table};
+use ropewalk_benches::throughput::contender::{self, Programs};
+use ropewalk_benches::throughput::run::REPETITIONS;
+use ropewalk_benches::{precedence, program, report, table, throughput};
 use ropewalk_netlab::privilege::{enter_lab, probe};
 
 fn main() -> ExitCode {
@@ -34,7 +36,20 @@ fn act(arguments: &Arguments) -> Result<Outcome> {
     let catalogue = Catalogue::open(&folders.scenarios, arguments.traces.as_deref())?;
     match &arguments.command {
         Command::List { json } => list(&catalogue, *json),
-        Command::Run(options) => run_all(&catalogue, &folders, options),
+        Command::Run(options) => match options.names.iter().position(|one| one == throughput::NAME)
+        {
+            None => run_all(&catalogue, &folders, options),
+            Some(place) => {
+                let mut others = options.clone();
+                others.names.remove(place);
+                let first = match others.names.is_empty() {
+                    true => Outcome::Held,
+                    false => run_all(&catalogue, &folders, &others)?,
+                };
+                let second = run_throughput(&folders, options)?;
+                Ok(if first == Outcome::Held { second } else { first })
+            }
+        },
         Command::Report { check } => draw(&folders, *check),
     }
 }
@@ -44,6 +59,7 @@ struct Folders {
     workspace: PathBuf,
     scenarios: PathBuf,
     peers: PathBuf,
+    contenders: PathBuf,
     out: PathBuf,
     /// What the user named for `out`.
     told: Option<PathBuf>,
@@ -60,6 +76,7 @@ impl Folders {
             workspace: package.parent().context("the package is in no workspace")?.to_owned(),
             scenarios,
             peers: package.join("peers.toml"),
+            contenders: package.join("throughput.toml"),
             out: told.clone().unwrap_or_else(|| package.join("results")),
             told,
         })
@@ -109,6 +126,10 @@ fn list(catalogue: &Catalogue, json: bool) -> Result<Outcome> {
         println!("{}", serde_json::to_string_pretty(&table::listed(&plans, threads()))?);
     } else {
         println!("{}", table::list(&plans, threads()));
+        println!(
+            "{}: how fast, at what cost, beside others; named, on the kernel only",
+            throughput::NAME
+        );
     }
     Ok(Outcome::Held)
 }
@@ -173,6 +194,46 @@ fn run_all(catalogue: &Catalogue, folders: &Folders, options: &Run) -> Result<Ou
     }
     let mut checks = all.iter().flat_map(|results| &results.cases).flat_map(|case| &case.checks);
     Ok(if checks.all(|check| check.ok) { Outcome::Held } else { Outcome::Failed })
+}
+
+/// On the kernel whatever the mode: there is nothing of it in virtual time. Without precedence before the machine's other
+/// work, which would let two ends and a generator on two cores starve each other.
+fn run_throughput(folders: &Folders, options: &Run) -> Result<Outcome> {
+    probe()?;
+    let ropewalk = program::build(&folders.workspace)?;
+    enter_lab()?;
+    let contenders = contender::read(&folders.contenders)?;
+    let sources = Sources::of(&folders.workspace);
+    let own = std::env::current_exe().context("finding this program")?;
+    let basis = Basis {
+        name: throughput::NAME.to_owned(),
+        mode: Mode::Real,
+        quick: options.quick,
+        seed: options.seed,
+        commit: sources.commit.clone(),
+        code: hash(&[&own, &folders.contenders, &ropewalk])?,
+    };
+    let mut store = Store::open(&folders.scratch(), &basis, options.fresh)?;
+    let usual = if options.quick { 1 } else { REPETITIONS };
+    let asked = throughput::run::Asked {
+        quick: options.quick,
+        repetitions: options.repetitions.map_or(usual, usize::from),
+        only: options.only.clone(),
+    };
+    let programs = Programs { ropewalk, peers: options.peers.clone() };
+    let figures = throughput::run::run(&contenders, &asked, &programs, &sources, &mut store)?;
+    let path = figures.write(&folders.results(options.quick))?;
+    if asked.only.is_empty() {
+        store.remove();
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&figures)?);
+    } else {
+        println!("{}", report::throughput::checks(&figures));
+    }
+    eprintln!("written: {}", path.display());
+    let held = figures.checks.iter().all(|check| check.ok);
+    Ok(if held { Outcome::Held } else { Outcome::Failed })
 }
 
 fn say_plan(plans: &[Plan], threads: usize) {

@@ -13,6 +13,7 @@ pub mod overview;
 pub mod page;
 pub mod peers;
 pub mod picture;
+pub mod throughput;
 pub mod values;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ use anyhow::{Context, Result};
 
 use self::both::Both;
 use self::peers::Peers;
+use crate::throughput::NAME;
+use crate::throughput::figures::Figures;
 
 /// Files by path.
 type Files = BTreeMap<PathBuf, String>;
@@ -77,7 +80,16 @@ fn draw(folders: &Folders) -> Result<Files> {
             files.insert(folder.join(picture.file), picture.svg);
         }
     }
-    files.insert(folders.results.join("README.md"), overview::index(&experiments));
+    let mut index = overview::index(&experiments);
+    if let Some(figures) = Figures::read(&folders.results)? {
+        let folder = folders.results.join(NAME);
+        let findings = both::read_findings(&folder.join(both::FINDINGS))?;
+        let pictures = picture::load::pictures(&figures)?;
+        files.insert(folder.join("README.md"), throughput::page(&figures, &pictures, findings));
+        files.extend(pictures.into_iter().map(|(_, file, svg)| (folder.join(file), svg)));
+        index += &throughput::line(&figures);
+    }
+    files.insert(folders.results.join("README.md"), index);
     if let Some(readme) = &folders.readme {
         let text = fs::read_to_string(readme)
             .with_context(|| format!("cannot read {}", readme.display()))?;

@@ -170,7 +170,7 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn read_findings(path: &Path) -> Result<Option<String>> {
+pub(super) fn read_findings(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -13,6 +13,7 @@
 
 pub mod bars;
 pub mod curves;
+pub mod load;
 pub mod palette;
 pub mod seconds;
 pub mod tried;

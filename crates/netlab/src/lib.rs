@@ -6,6 +6,7 @@ pub mod capture;
 pub mod compare;
 pub mod demo;
 pub mod deployment;
+pub mod direct;
 pub mod dns;
 pub mod download;
 pub mod emulator;
