@@ -70,7 +70,7 @@ impl LinuxTun {
     /// [`TunError`], each of which says what to do.
     pub fn open(options: &TunOptions) -> Result<Self, TunError> {
         check_name(&options.name)?;
-        let (device, framing) = build_best(options, |builder| builder.build_async())?;
+        let (device, framing) = build_best(options, DeviceBuilder::build_async)?;
         lengthen_queue(&device);
         Self::from_device(device, framing)
     }

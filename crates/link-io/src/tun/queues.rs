@@ -7,7 +7,7 @@ use super::linux::{Framing, build_best, check_name, lengthen_queue};
 use super::{LinuxTun, TunError, TunOptions};
 use crate::offload::Switch;
 use std::io;
-use tun_rs::{AsyncDevice, SyncDevice};
+use tun_rs::{AsyncDevice, DeviceBuilder, SyncDevice};
 
 /// One queue of a TUN, that waits for the thread that is to drive it. The interface goes away with the last one.
 pub struct TunQueue {
@@ -60,5 +60,5 @@ impl TunQueue {
 /// Whether the interface can be opened, but not with several queues.
 fn has_one_queue(options: &TunOptions) -> bool {
     let plain = TunOptions { offload: Switch::Off, ..options.clone() };
-    build_best(&plain, |builder| builder.build_sync()).is_ok()
+    build_best(&plain, DeviceBuilder::build_sync).is_ok()
 }

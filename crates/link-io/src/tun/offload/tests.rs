@@ -146,7 +146,8 @@ fn the_identification_of_what_may_not_be_fragmented_means_nothing() {
 
 #[test]
 fn a_push_or_a_shorter_packet_ends_a_super_packet_and_a_longer_one_begins_another() {
-    let table: [(&[(usize, bool)], &[usize]); 6] = [
+    type Case<'a> = (&'a [(usize, bool)], &'a [usize]);
+    let table: [Case<'_>; 6] = [
         (&[(500, false), (500, true), (500, false), (500, false)], &[2, 2]),
         (&[(500, true), (500, true)], &[1, 1]),
         (&[(500, false), (400, false), (400, false)], &[2, 1]),
