@@ -1,7 +1,7 @@
 //! The kernel's TUN on Linux.
 //!
 //! Opened without packet information, and with `IFF_VNET_HDR` where the kernel offers it: then a system call reads a
-//! super packet, which is parted where it lies, or writes one ([`sink`]). Without it what is read and written is exactly
+//! super packet, which is parted where it lies, or writes one (`sink.rs`). Without it what is read and written is exactly
 //! one IP packet. Addresses and routes are not set here.
 
 mod probe;
