@@ -40,6 +40,9 @@ pub trait TunControl {
 
     /// Which offload is in use.
     fn offload(&self) -> TunOffload;
+
+    /// Writes one packet, as [`Tun::sink`] does: for what does not come from a socket of this TUN's loop.
+    fn deliver(&mut self, packet: &[u8]);
 }
 
 /// A source and sink of inner packets.

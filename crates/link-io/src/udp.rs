@@ -59,6 +59,12 @@ impl Sockets {
         Ok(Self { offload, ..Self::new(clock) })
     }
 
+    /// No socket yet; each will have the same offloads as here: for another thread.
+    #[must_use]
+    pub fn alike(&self) -> Self {
+        Self { offload: self.offload, ..Self::new(self.clock) }
+    }
+
     /// Opens a socket on one physical interface. Must be called inside the runtime.
     ///
     /// # Errors

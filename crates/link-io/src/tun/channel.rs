@@ -82,6 +82,10 @@ impl TunControl for ChannelTun {
     fn offload(&self) -> TunOffload {
         TunOffload::default()
     }
+
+    fn deliver(&mut self, packet: &[u8]) {
+        self.sink.deliver(packet);
+    }
 }
 
 impl Tun for ChannelTun {

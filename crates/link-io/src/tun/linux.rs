@@ -15,6 +15,7 @@ use super::offload::split::Split;
 use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload};
 use crate::offload::Switch;
 use ropewalk_proto::packet::transport::TransportKind;
+use ropewalk_proto::sink::PacketSink as _;
 use rustix::io::Errno;
 use rustix::ioctl;
 use std::fs::File;
@@ -176,6 +177,10 @@ impl TunControl for LinuxTun {
 
     fn offload(&self) -> TunOffload {
         TunOffload { reads: self.has_headers, writes: self.sink.is_joining() }
+    }
+
+    fn deliver(&mut self, packet: &[u8]) {
+        self.sink.deliver(packet);
     }
 }
 
