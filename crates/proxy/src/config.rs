@@ -5,6 +5,7 @@
 //! key with its default.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ use ropewalk_control::config::{
 };
 use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
+use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use serde::Deserialize;
 use toml::Spanned;
@@ -66,6 +68,8 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// Most clients.
     pub max_peers: usize,
+    /// Threads that carry packets.
+    pub workers: Workers,
     /// How the tunnels send and receive.
     pub tunnel: TunnelConfig,
     /// The folder for what must survive a restart: the address leases.
@@ -92,6 +96,39 @@ pub enum Uplinks {
     Auto,
     /// These.
     Named(Vec<InterfaceName>),
+}
+
+/// How many threads carry packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Workers {
+    /// One for each core that the process may use.
+    #[default]
+    Auto,
+    /// So many.
+    Count(u16),
+}
+
+impl Workers {
+    /// How many that are on this machine.
+    #[must_use]
+    pub fn count(self) -> u16 {
+        match self {
+            Self::Count(count) => count,
+            Self::Auto => {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                u16::try_from(cores).unwrap_or(u16::MAX).min(Share::MAX_PARTS)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Count(count) => count.fmt(f),
+        }
+    }
 }
 
 /// One `[[peer]]`: a client that may connect.
@@ -123,6 +160,7 @@ impl ConfigFile for Config {
         "uplinks",
         "client_to_client",
         "max_peers",
+        "workers",
         "state_dir",
         "public_addresses",
         "peer",
@@ -189,6 +227,7 @@ struct File {
     #[serde(default)]
     client_to_client: bool,
     max_peers: Option<Spanned<i64>>,
+    workers: Option<Spanned<toml::Value>>,
     state_dir: Option<Spanned<PathBuf>>,
     public_addresses: Option<Spanned<OneOrMany<HostPort>>>,
     #[serde(default)]
@@ -264,6 +303,7 @@ impl File {
             client_to_client: self.client_to_client,
             peers,
             max_peers,
+            workers: workers(source, self.workers.as_ref())?,
             tunnel: self.tunnel.resolve(source)?,
             state_dir: state_dir(source, self.state_dir)?,
             control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
@@ -316,6 +356,27 @@ impl File {
             )),
         }
     }
+}
+
+fn workers(
+    source: &Source,
+    workers: Option<&Spanned<toml::Value>>,
+) -> Result<Workers, ConfigError> {
+    let Some(workers) = workers else { return Ok(Workers::Auto) };
+    let most = Share::MAX_PARTS;
+    match workers.get_ref() {
+        toml::Value::String(word) if word == "auto" => return Ok(Workers::Auto),
+        toml::Value::Integer(count) => {
+            if let Some(count) =
+                u16::try_from(*count).ok().filter(|count| (1..=most).contains(count))
+            {
+                return Ok(Workers::Count(count));
+            }
+        }
+        _ => {}
+    }
+    let message = format!("workers is \"auto\" (one for each core) or a number from 1 to {most}");
+    Err(source.error(workers.span(), &message))
 }
 
 fn listen(

@@ -17,10 +17,10 @@ use crate::pool::Pools;
 /// Sessions for each peer: one in use, one being made while the old one is still used.
 const SESSIONS_PER_PEER: usize = 2;
 
-/// What the whole endpoint is told. `wall_clock` is the time since 1970 at the core's instant zero; `aes`:
+/// What an endpoint that serves this share is told. `wall_clock` is the time since 1970 at the core's instant zero; `aes`:
 /// the processor has instructions for AES.
 #[must_use]
-pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool) -> EndpointConfig {
+pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) -> EndpointConfig {
     EndpointConfig {
         tunnel: core::tunnel(&config.tunnel, Direction::Down),
         secret: core::secret(&config.private_key),
@@ -30,7 +30,7 @@ pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool) -> EndpointCon
         name_servers: NameServers::of(config.dns.iter().copied()),
         max_sessions: config.max_peers.saturating_mul(SESSIONS_PER_PEER),
         wall_clock,
-        share: Share::WHOLE,
+        share,
     }
 }
 

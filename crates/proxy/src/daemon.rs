@@ -1,4 +1,5 @@
-//! The proxy's role in the event loop: the core's endpoint, and what follows from its events.
+//! The coordinator: the worker that also has the config, the books, the host and the control socket's ear, and
+//! what follows from the events of all workers. With a single worker it is the whole proxy.
 //!
 //! Nothing here waits: the host's routes are changed by another task, which is told what is wanted
 //! ([`Host`]); the status document is made from what is at hand.
@@ -19,22 +20,31 @@ use ropewalk_daemon::rates::{Rates, SAMPLE_INTERVAL};
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::{offload, scheduling, shown};
 use ropewalk_link_io::driver::{Io, Role};
-use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
-use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
-use ropewalk_proto::event::Event;
+use ropewalk_link_io::udp::{Arrival, SendError};
+use ropewalk_proto::crypto::PublicKey;
+use ropewalk_proto::endpoint::{EndpointEvent, EndpointStats, PeerConfig as CorePeer};
+use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
-use ropewalk_proto::time::{Instant, earliest};
-use ropewalk_proto::tunnel::PathRow;
+use ropewalk_proto::time::{Duration, Instant, earliest};
+use ropewalk_proto::tunnel::{FlowTables, PathRow};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
+use crate::crew::{Crew, Purpose, Shown};
 use crate::gate::Gate;
+use crate::hand::News;
+use crate::handover::Passed;
 use crate::inviting;
 use crate::leases::Leases;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
 use crate::register::Register;
 use crate::status::{self, Facts, HostFacts};
+use crate::worker::{Order, Report, Worker};
+
+/// Time for the other workers to end after they were told: a second for their clients, and as long again on a busy
+/// machine.
+const CREW_ENDS: Duration = Duration::from_secs(3);
 
 /// The host's network, as the daemon sees it. Calls return at once.
 pub trait Host {
@@ -55,13 +65,22 @@ pub enum Command {
     Loaded(Loaded<Config>),
     /// IPv6 packets of clients can leave by now.
     HandOutIpv6,
+    /// Something for this worker came from another one.
+    Passed(Passed),
+    /// What happened to the clients of another worker.
+    News(News),
+    /// The other workers' reports are there.
+    Gathered(Purpose, Vec<Report>),
+    /// What another worker shows of flow routing to one of its clients.
+    FlowsShown(server::Command, Shown),
     /// Say goodbye and end.
     Stop,
 }
 
 /// The proxy.
 pub struct Daemon<H> {
-    endpoint: Endpoint,
+    worker: Worker,
+    crew: Crew,
     config: Config,
     /// Where it stands, and who reads it again.
     file: PathBuf,
@@ -76,20 +95,19 @@ pub struct Daemon<H> {
     sample_at: Option<Instant>,
     /// Those that clients send to, with their ports.
     sockets: Vec<(SocketId, u16)>,
-    send_errors: BTreeMap<&'static str, u64>,
-    stopping: bool,
+    /// When it was told to stop, the time at which it no longer waits for the other workers.
+    stop_by: Option<Instant>,
 }
 
 impl<H: Host> Daemon<H> {
-    /// A proxy for the clients of `config`, which are given IPv6 addresses if `ipv6` says so. `seed` must
-    /// be unpredictable; `sockets` are those that clients send to, with their ports; the config stands in `file`, which
-    /// `reloader` reads again.
+    /// A proxy for the clients of `config`, which are given IPv6 addresses if `ipv6` says so. `worker` is the
+    /// first one, whose sockets are `sockets`, with their ports, and `crew` the others; the config stands in `file`,
+    /// which `reloader` reads again.
     pub fn new(
         now: Instant,
         (config, file, reloader): (Config, PathBuf, mpsc::Sender<server::Command>),
         (register, leases): (Register, Leases),
-        core: EndpointConfig,
-        seed: [u8; 32],
+        (worker, crew): (Worker, Crew),
         (host, ipv6): (H, bool),
         sockets: Vec<(SocketId, u16)>,
     ) -> Self {
@@ -97,7 +115,8 @@ impl<H: Host> Daemon<H> {
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let peers = PeerBook::new(now, &known, &leases, ipv6);
         let mut daemon = Self {
-            endpoint: Endpoint::new(now, core, seed),
+            worker,
+            crew,
             config,
             file,
             reloader,
@@ -109,8 +128,7 @@ impl<H: Host> Daemon<H> {
             rates: Rates::new(now),
             sample_at: None,
             sockets,
-            send_errors: BTreeMap::new(),
-            stopping: false,
+            stop_by: None,
         };
         daemon.set_peers(now);
         for peer in daemon.peers.iter() {
@@ -121,18 +139,52 @@ impl<H: Host> Daemon<H> {
         daemon
     }
 
-    /// Tells the core of every peer. One whose addresses changed is asked to connect anew.
+    /// Tells every peer's home of it. One whose addresses changed is asked to connect anew.
     fn set_peers(&mut self, now: Instant) {
+        let mut by_home: BTreeMap<u16, Vec<(PublicKey, CorePeer)>> = BTreeMap::new();
         for (key, peer) in self.peers.for_core(&self.config) {
-            let name = peer.name.clone();
-            if let Err(error) = self.endpoint.set_peer(now, key, peer) {
-                tracing::error!(peer = name, %error, "this peer cannot connect");
+            by_home.entry(self.crew.home(&key)).or_default().push((key, peer));
+        }
+        for (home, peers) in by_home {
+            match home {
+                0 => self.worker.set_peers(now, peers),
+                home => self.crew.order(home, Order::SetPeers(peers)),
             }
+        }
+        self.crew.note_homes();
+    }
+
+    /// Ends the session of a client that is none any more, and does what follows while it is still in the book.
+    fn end_peer(&mut self, now: Instant, key: PublicKey) {
+        self.crew.note_homes();
+        match self.crew.home(&key) {
+            0 => {
+                self.worker.endpoint.remove_peer(now, key);
+                self.take_events(now);
+            }
+            home => {
+                self.crew.order(home, Order::RemovePeer(key));
+                // Its home tells of the end when the book does not know the client any more.
+                let event = Event::SessionEnded(EndReason::Removed);
+                if self.peers.is_connected(&key) {
+                    self.handle_event(now, &EndpointEvent { peer: key, event });
+                }
+            }
+        }
+    }
+
+    /// What happened to the clients that this worker serves.
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.worker.endpoint.poll_event() {
+            self.handle_event(now, &event);
         }
     }
 
     fn handle_event(&mut self, now: Instant, event: &EndpointEvent) {
         let EndpointEvent { peer: key, event } = event;
+        if self.sample_at.is_none() && matches!(event, Event::SessionEstablished(_)) {
+            self.ask_sample(now);
+        }
         let Some((peer, change)) = self.peers.note(now, key, event) else { return };
         log(&peer.config.name, event);
         let mtu = match change {
@@ -143,30 +195,73 @@ impl<H: Host> Daemon<H> {
         peer.addresses().for_each(|inner| self.host.route(inner, mtu));
     }
 
-    fn sample(&mut self, now: Instant) {
-        let stats = self.endpoint.stats();
-        self.rates.sample(now, status::totals(&stats));
+    /// Takes a sample for the rates, at once or when the other workers have reported.
+    fn ask_sample(&mut self, now: Instant) {
+        self.sample_at = None;
+        if self.crew.is_empty() {
+            let stats = self.worker.endpoint.stats();
+            self.sample(now, &stats);
+        } else {
+            self.crew.gather(Purpose::Sample);
+        }
+    }
+
+    fn sample(&mut self, now: Instant, stats: &EndpointStats) {
+        self.rates.sample(now, status::totals(stats));
         self.sample_at = (stats.sessions > 0).then(|| now + SAMPLE_INTERVAL);
     }
 
-    /// What somebody asked at the control socket.
-    fn answer(
-        &mut self,
-        now: Instant,
-        request: Request,
-        io: &Io<'_>,
-    ) -> Result<Response, ApiError> {
+    /// Somebody asked at the control socket: answered at once, or when the workers have said what is needed.
+    fn handle_request(&mut self, now: Instant, command: server::Command, io: &Io<'_>) {
+        match &command.request {
+            Request::Reload => return reloading::ask(&self.reloader, command),
+            Request::Status | Request::Peers if self.crew.is_empty() => {
+                return self.handle_reports(now, Purpose::Answer(command), &self.worker.report(io));
+            }
+            Request::Status | Request::Peers => return self.crew.gather(Purpose::Answer(command)),
+            Request::Flows { peer, limit } => {
+                // Whose flows are not known, or this worker's own, are answered below.
+                let (client, limit) = (self.flows_of(peer.as_deref()), *limit);
+                if let Some(key) = client.ok().filter(|key| self.crew.home(key) != 0) {
+                    return self.crew.ask_flows(key, limit, command);
+                }
+            }
+            _ => {}
+        }
+        let answer = self.answer(now, command.request.clone());
+        command.answer(answer);
+    }
+
+    /// The reports of all workers are there.
+    fn handle_reports(&mut self, now: Instant, purpose: Purpose, report: &Report) {
+        match purpose {
+            Purpose::Sample => self.sample(now, &report.stats),
+            Purpose::Answer(command) => {
+                let answer = match &command.request {
+                    Request::Peers => Response::Peers(Box::new(self.peers_report(now, report))),
+                    _ => self.report(now, report),
+                };
+                command.answer(Ok(answer));
+            }
+        }
+    }
+
+    /// What somebody asked at the control socket that takes no reports.
+    fn answer(&mut self, now: Instant, request: Request) -> Result<Response, ApiError> {
         match request {
-            Request::Status => Ok(self.report(now, io)),
+            // Dealt with before.
+            Request::Status | Request::Peers | Request::Reload => Err(reloading::is_busy()),
             Request::Scheduling { peer } => self.scheduling(peer.as_deref()),
             Request::SetScheduling { peer, scheduling } => {
                 self.set_scheduling(now, peer.as_deref(), *scheduling)?;
                 self.scheduling(peer.as_deref())
             }
-            Request::Flows { peer, limit } => self.flows(peer.as_deref(), limit),
+            Request::Flows { peer, limit } => {
+                let key = self.flows_of(peer.as_deref())?;
+                let tables = self.worker.endpoint.flow_tables(&key, limit);
+                self.flows(peer.as_deref(), tables.as_ref())
+            }
             Request::ChangeLink(change) => Err(shown::no_links(&change.name)),
-            Request::Reload => Err(reloading::is_busy()),
-            Request::Peers => Ok(Response::Peers(Box::new(self.peers_report(now)))),
             Request::Invite(wish) => {
                 let invited = inviting::invite(&self.config, &mut self.register, &wish)?;
                 tracing::info!(peer = invited.name, again = wish.again, "invited");
@@ -181,10 +276,7 @@ impl<H: Host> Daemon<H> {
         let removed = inviting::remove(&self.config, &mut self.register, name)?;
         if let Some(key) = &removed.public_key {
             let core_key = public_key(key);
-            self.endpoint.remove_peer(now, core_key);
-            while let Some(event) = self.endpoint.poll_event() {
-                self.handle_event(now, &event);
-            }
+            self.end_peer(now, core_key);
             self.peers.remove(&core_key);
             if let Err(error) = self.leases.forget(key) {
                 tracing::warn!("its addresses stay leased until the next start: {error}");
@@ -194,11 +286,10 @@ impl<H: Host> Daemon<H> {
         Ok(Response::Removed(Box::new(removed)))
     }
 
-    fn peers_report(&self, now: Instant) -> PeersReport {
-        let stats = self.endpoint.stats();
+    fn peers_report(&self, now: Instant, report: &Report) -> PeersReport {
         PeersReport {
             running: true,
-            peers: status::peers(now, &self.config, &self.peers, &stats),
+            peers: status::peers(now, &self.config, &self.peers, &report.stats),
             invitations: inviting::invitations(&self.register),
         }
     }
@@ -225,7 +316,13 @@ impl<H: Host> Daemon<H> {
                 let peer = self.peers.named(name)?;
                 let key = public_key(&peer.config.public_key);
                 peer.scheduling = Some(scheduling);
-                self.endpoint.set_peer_scheduling(now, key, &core, &terms);
+                match self.crew.home(&key) {
+                    0 => self.worker.schedule(now, Some(key), &core, &terms),
+                    home => {
+                        let (to, scheduler) = (Some(key), Box::new(core));
+                        self.crew.order(home, Order::Schedule { to, scheduler, terms });
+                    }
+                }
                 tracing::info!(peer = name, %scheduler, "told how to schedule to a client");
             }
             None => self.schedule_all(now, scheduling),
@@ -236,35 +333,60 @@ impl<H: Host> Daemon<H> {
     fn schedule_all(&mut self, now: Instant, scheduling: Scheduling) {
         let core = scheduling::scheduler(&scheduling);
         let terms = scheduling::terms(&scheduling, Direction::Down);
-        self.endpoint.set_scheduling(now, &core, &terms);
+        self.worker.schedule(now, None, &core, &terms);
+        self.crew.order_all(|| {
+            let (scheduler, terms) = (Box::new(core.clone()), terms.clone());
+            Order::Schedule { to: None, scheduler, terms }
+        });
         tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
         self.config.tunnel.scheduling = scheduling;
         self.peers.schedule_alike();
     }
 
-    fn flows(&mut self, peer: Option<&str>, limit: usize) -> Result<Response, ApiError> {
+    /// Whose flows are asked for.
+    fn flows_of(&mut self, peer: Option<&str>) -> Result<PublicKey, ApiError> {
         let peer = match peer {
             Some(name) => &*self.peers.named(name)?,
             None => self.peers.only()?,
         };
-        let key = public_key(&peer.config.public_key);
-        let tables = self.endpoint.flow_tables(&key, limit);
+        Ok(public_key(&peer.config.public_key))
+    }
+
+    fn flows(
+        &mut self,
+        peer: Option<&str>,
+        tables: Option<&FlowTables>,
+    ) -> Result<Response, ApiError> {
+        let peer = match peer {
+            Some(name) => &*self.peers.named(name)?,
+            None => self.peers.only()?,
+        };
         let scheduler = status::scheduling(&self.config, peer).scheduler;
         let known = |row: &PathRow| (row.name.to_string(), None);
-        let report = shown::flows(peer.config.name.clone(), scheduler, tables.as_ref(), known);
+        let report = shown::flows(peer.config.name.clone(), scheduler, tables, known);
         Ok(Response::Flows(Box::new(report)))
     }
 
     /// Whether it was told to stop, and every client knows or had its time.
     fn has_ended(&self) -> bool {
-        self.stopping && self.endpoint.is_closed()
+        self.stop_by.is_some() && self.worker.endpoint.is_closed() && self.crew.have_ended()
     }
 
-    fn report(&self, now: Instant, io: &Io<'_>) -> Response {
-        let mut driver_drops = self.send_errors.clone();
-        driver_drops.insert("tun_refused", io.tun.counters().dropped_out);
-        let counters = self.sockets.iter().filter_map(|(id, _)| io.sockets.counters(*id));
-        driver_drops.insert("receive_error", counters.map(|socket| socket.errors_in).sum());
+    /// How many workers there are, this one included.
+    #[must_use]
+    pub fn workers(&self) -> u16 {
+        self.crew.workers()
+    }
+
+    /// Why it ended although nobody told it to.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.crew.hangs().map(|worker| {
+            format!("worker {worker} of {} takes no orders: it hangs", self.crew.workers())
+        })
+    }
+
+    fn report(&self, now: Instant, report: &Report) -> Response {
         Response::Status(Box::new(status::report(&Facts {
             now,
             started: self.started,
@@ -272,14 +394,14 @@ impl<H: Host> Daemon<H> {
             sockets: &self.sockets,
             peers: &self.peers,
             leases: &self.leases,
-            stats: &self.endpoint.stats(),
+            stats: &report.stats,
             span: self.rates.until(now),
             host: &self.host.facts(),
-            driver_drops: &driver_drops,
+            driver_drops: &report.drops,
             offload: offload::status(
                 &self.config.tunnel.offload,
-                io.tun.offload(),
-                io.sockets.offload(),
+                report.offload.0,
+                report.offload.1,
             ),
         })))
     }
@@ -290,30 +412,48 @@ impl<H: Host> Role for Daemon<H> {
 
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
-            Command::Control(command) if command.request == Request::Reload => {
-                reloading::ask(&self.reloader, command);
-            }
+            Command::Control(command) => self.handle_request(now, command, io),
             Command::Loaded(loaded) => {
                 let file = self.file.clone();
                 loaded.settle(&file, |config| self.take_over(now, config));
-            }
-            Command::Control(command) => {
-                let answer = self.answer(now, command.request.clone(), io);
-                command.answer(answer);
             }
             Command::HandOutIpv6 => {
                 self.peers.hand_out_ipv6(&self.leases);
                 self.set_peers(now);
             }
+            Command::Passed(passed) => {
+                let Self { worker, crew, config, register, leases, peers, .. } = self;
+                let mut gate = Gate { now, config, register, leases, peers, crew };
+                worker.handle_passed(now, passed, io, &mut gate);
+            }
+            Command::News(News { events, ended }) => {
+                events.iter().for_each(|event| self.handle_event(now, event));
+                if ended {
+                    self.crew.note_end();
+                }
+            }
+            Command::Gathered(purpose, reports) => {
+                let report = reports.into_iter().fold(self.worker.report(io), Report::with);
+                self.handle_reports(now, purpose, &report);
+            }
+            Command::FlowsShown(command, tables) => {
+                let peer = match &command.request {
+                    Request::Flows { peer, .. } => peer.clone(),
+                    _ => None,
+                };
+                let answer = self.flows(peer.as_deref(), tables.as_deref());
+                command.answer(answer);
+            }
             Command::Stop => {
-                self.endpoint.close(now);
-                self.stopping = true;
+                self.worker.endpoint.close(now);
+                self.crew.order_all(|| Order::Close);
+                self.stop_by = Some(now + CREW_ENDS);
             }
         }
     }
 
     fn handle_packet(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
-        self.endpoint.handle_packet(now, packet, sink);
+        self.worker.handle_packet(now, packet, sink);
     }
 
     fn handle_datagram(
@@ -323,43 +463,45 @@ impl<H: Host> Role for Daemon<H> {
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        let Self { config, register, leases, peers, .. } = self;
-        let mut gate = Gate { now, config, register, leases, peers };
-        let (path, ecn) = (arrival.path, arrival.ecn);
-        self.endpoint.handle_datagram_inviting(now, path, ecn, datagram, sink, &mut gate);
+        let Self { worker, crew, config, register, leases, peers, .. } = self;
+        let mut gate = Gate { now, config, register, leases, peers, crew };
+        worker.handle_datagram(now, arrival, datagram, sink, &mut gate);
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
-        self.endpoint.handle_timeout(now, sink);
+        self.worker.endpoint.handle_timeout(now, sink);
         if self.sample_at.is_some_and(|at| at <= now) {
-            self.sample(now);
+            self.ask_sample(now);
         }
     }
 
     fn handle_send_error(&mut self, _now: Instant, path: Path, error: SendError) {
-        // The core finds out by itself: what did not leave is not confirmed.
-        tracing::trace!(?path, ?error, "not sent");
-        *self.send_errors.entry(send_error(error.kind)).or_default() += error.datagrams as u64;
+        self.worker.note_send_error(path, error);
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
-        self.endpoint.poll_transmit(now, out);
+        self.worker.endpoint.poll_transmit(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let ended = self.has_ended().then_some(Instant::ZERO);
-        earliest(ended, earliest(self.endpoint.poll_timeout(), self.sample_at))
+        let core = self.worker.endpoint.poll_timeout();
+        earliest(earliest(ended, self.stop_by), earliest(core, self.sample_at))
     }
 
     fn handle_events(&mut self, now: Instant, _io: &mut Io<'_>) -> ControlFlow<()> {
-        self.endpoint.end_of_batch(now);
-        while let Some(event) = self.endpoint.poll_event() {
-            self.handle_event(now, &event);
-            if self.sample_at.is_none() && matches!(event.event, Event::SessionEstablished(_)) {
-                self.sample(now);
-            }
+        // Before what is for other workers leaves: they are told of a client first.
+        if let Some(homes) = self.crew.publish_homes(&self.peers) {
+            self.worker.set_homes(homes);
         }
-        if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.worker.end_of_batch(now);
+        self.take_events(now);
+        let late = self.stop_by.is_some_and(|stop_by| stop_by <= now);
+        if self.has_ended() || late || self.crew.hangs().is_some() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }
 
@@ -384,18 +526,5 @@ fn log(peer: &str, event: &Event) {
         Event::Rekeyed(epoch) => tracing::debug!(peer, epoch, "fresh keys"),
         // Only a client's, or told of as the end of a session.
         Event::Closed(_) | Event::Refused(_) | Event::Displaced(_) | Event::OtherVersions(_) => {}
-    }
-}
-
-/// The name of a counter.
-fn send_error(kind: SendErrorKind) -> &'static str {
-    match kind {
-        SendErrorKind::TooBig => "send_too_big",
-        SendErrorKind::Unreachable => "send_unreachable",
-        SendErrorKind::InterfaceDown | SendErrorKind::InterfaceGone => "send_interface_down",
-        SendErrorKind::AddressGone => "send_address_gone",
-        SendErrorKind::Forbidden => "send_forbidden",
-        SendErrorKind::Full => "send_buffer_full",
-        _ => "send_error",
     }
 }

@@ -11,10 +11,12 @@ use ropewalk_proto::time::Instant;
 use ropewalk_proto::wire::hello::answer::Refusal;
 
 use crate::config::Config;
+use crate::crew::Crew;
 use crate::inviting;
 use crate::leases::Leases;
 use crate::peers::PeerBook;
 use crate::register::{Register, Shown};
+use crate::worker::Order;
 
 /// All that a decision takes, for the time of one datagram.
 pub struct Gate<'a> {
@@ -28,6 +30,8 @@ pub struct Gate<'a> {
     pub leases: &'a mut Leases,
     /// Who is shown.
     pub peers: &'a mut PeerBook,
+    /// The other workers: the client may be served by one of them.
+    pub crew: &'a mut Crew,
 }
 
 impl Authority for Gate<'_> {
@@ -73,9 +77,14 @@ impl Authority for Gate<'_> {
         }
         let config = member.config();
         let core = self.peers.admit(self.now, &config, self.leases).for_core(self.config);
-        Claim::Bound {
-            config: Box::new(core),
-            instead_of: member.formerly.as_ref().map(public_key),
+        let instead_of = member.formerly.as_ref().map(public_key);
+        // Its home hears of it before it is handed the message; an order to this worker itself goes nowhere.
+        if let Some(old) = &instead_of {
+            self.crew.order(self.crew.home(old), Order::RemovePeer(*old));
         }
+        let home = self.crew.home(client);
+        self.crew.order(home, Order::SetPeers(vec![(*client, core.clone())]));
+        self.crew.note_homes();
+        Claim::Bound { config: Box::new(core), instead_of }
     }
 }

@@ -7,7 +7,11 @@
 //! | [`register`], [`inviting`], [`gate`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
 //! | [`first_start`] | keys and a config, where there are none |
 //! | [`core`] | the config in the words of the protocol core |
-//! | [`daemon`] | the role in the event loop: datagrams and packets to the core, its events to the others |
+//! | [`worker`] | what each worker owns: one core of the processor, one part of the clients |
+//! | [`daemon`] | the coordinator's role in its event loop: a worker that has the books, too |
+//! | [`hand`], [`crew`] | the other workers' role and threads; the coordinator's hold on them |
+//! | [`gear`] | what each worker is given: its sockets, its queue of the TUN |
+//! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
 //! | [`host`], [`guard`], [`nat`] | what is changed of the host's network |
 //! | [`network`] | the task that keeps it so |
@@ -17,11 +21,16 @@
 
 pub mod config;
 pub mod core;
+pub mod crew;
 pub mod daemon;
 pub mod first_start;
 pub mod gate;
 #[cfg(target_os = "linux")]
+pub mod gear;
+#[cfg(target_os = "linux")]
 pub mod guard;
+pub mod hand;
+pub mod handover;
 pub mod host;
 pub mod inviting;
 pub mod leases;
@@ -38,6 +47,7 @@ pub mod register;
 #[cfg(target_os = "linux")]
 pub mod run;
 pub mod status;
+pub mod worker;
 
 pub use config::Config;
 #[cfg(target_os = "linux")]

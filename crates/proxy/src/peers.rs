@@ -198,6 +198,13 @@ impl PeerBook {
         }
     }
 
+    /// Whether the client has a session.
+    #[must_use]
+    pub fn is_connected(&self, key: &PublicKey) -> bool {
+        let peer = self.places.get(key).and_then(|place| self.peers.get(*place));
+        peer.is_some_and(|peer| matches!(peer.state, TunnelState::Up | TunnelState::Stalled))
+    }
+
     /// Notes an event of the core; says whose it is and what becomes of the routes.
     pub fn note(
         &mut self,

@@ -6,11 +6,10 @@
 //! everything is taken back but the guard (docs/OPERATIONS.md).
 
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
@@ -22,9 +21,9 @@ use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::netlink::Events;
-use ropewalk_link_io::tun::{LinuxTun, TunOptions};
-use ropewalk_link_io::udp::{OpenError, ProxySocket, Sockets};
-use ropewalk_proto::path::SocketId;
+use ropewalk_link_io::tun::{LinuxTun, TunQueue};
+use ropewalk_link_io::udp::Sockets;
+use ropewalk_proto::endpoint::Share;
 use sd_notify::NotifyState;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
@@ -32,22 +31,21 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::Config;
 use crate::core;
+use crate::crew::{Crew, orders, room_for_others};
 use crate::daemon::{Command, Daemon};
+use crate::gear::Gear;
+use crate::hand::{self, Hands, Outfit};
+use crate::handover::{Handover, Mailbox};
 use crate::host::HostNetwork;
 use crate::host::linux::LinuxNetwork;
 use crate::leases::Leases;
-use crate::network::{Desk, Keeper, TUN_MTU};
-use crate::port;
+use crate::network::{Desk, Keeper};
 use crate::register::Register;
+use crate::worker::Worker;
 
 /// Commands that may wait for the loop. They come from the control server, which bounds its own, and from
 /// two tasks that send one at a time.
 const WAITING_COMMANDS: usize = 16;
-
-/// How often, and after which pauses, a port that is in use is asked for again: a proxy that was killed in the moment in
-/// which it started a program (`nft`) holds it for some milliseconds more.
-const TRIES: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal). `file` is where the config stands,
 /// to be read again when somebody asks (SIGHUP where there is no terminal, `ropewalk reload`).
@@ -80,14 +78,9 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let stop = StopSignals::listen(&ends)?;
     let (reloader, asked) = mpsc::channel(reload::WAITING);
     let reload = Reloader::new(file, Config::load, !at_terminal, asked)?;
-    let seed = service::seed()?;
 
-    let mut sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
-    let socket = open_socket(&mut sockets, &config, config.listen.port())?;
-    let mut at_ports = vec![(socket, config.listen.port())];
-    for port in &config.more_ports {
-        at_ports.push((open_socket(&mut sockets, &config, *port)?, *port));
-    }
+    let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
+    let mut gear = Gear::open(&config)?;
     let _only_one = mark::hold(Role::Proxy)?;
     for written in [config.leases_file(), config.register_file()] {
         // What cannot be tidied up harms nobody.
@@ -98,11 +91,7 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let (peers, _) = register.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers)?;
     let network = LinuxNetwork::open().await?;
-    let tun = LinuxTun::open(&TunOptions {
-        name: config.tun_name.as_str().to_owned(),
-        mtu: TUN_MTU,
-        offload: offload::tun(&config.tunnel.offload),
-    })?;
+    let queues = gear.open_tun(&config)?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
     // Before the state is read for the first time, so that no change falls between.
     let events = Events::open()?;
@@ -112,37 +101,115 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     if let Err(error) = started {
         return take_back(keeper.release(), Err(error)).await;
     }
-    let (commands, queue) = mpsc::channel(WAITING_COMMANDS);
-    let now = clock.sample();
-    let core = core::endpoint(&config, wall_clock(now), cpu::has_aes());
-    let ipv6 = keeper.has_ipv6();
     let mut ready = format!("{} on {}", count_of(peers.len()), config.listen);
     for port in &config.more_ports {
         ready.push_str(&format!(", {port}"));
     }
-    let (books, host) = ((register, leases), (Rc::clone(&desk), ipv6));
+    let room = WAITING_COMMANDS + room_for_others(gear.workers());
+    let (commands, queue) = mpsc::channel(room);
+    let books = (register, leases);
+    let host = (Rc::clone(&desk), keeper.has_ipv6());
     let config = (config, file.to_owned(), reloader);
-    let daemon = Daemon::new(now.now, config, books, core, seed, host, at_ports);
-    let mut driver = match Driver::new(daemon, tun, sockets, queue, clock) {
-        Ok(driver) => driver,
-        Err(error) => return take_back(keeper.release(), Err(error.into())).await,
+    let manned = man(clock, (sockets, gear, queues), commands.clone(), config, books, host);
+    let (mut driver, mut hands) = match manned.and_then(|(own, hands)| {
+        let (daemon, tun, sockets) = own;
+        Ok((Driver::new(daemon, tun, sockets, queue, clock)?, hands))
+    }) {
+        Ok(manned) => manned,
+        Err(error) => return take_back(keeper.release(), Err(error)).await,
     };
     spawn_local(service::forward(control, commands.clone(), Command::Control));
     spawn_local(stop.forward(commands.clone(), Command::Stop));
     spawn_local(heartbeat::beat(commands.clone(), Command::Control));
     spawn_local(reload.run(commands.clone(), Command::Loaded));
     let keeper = spawn_local(keeper.keep(events, commands));
-    tracing::info!("ready for {ready}");
 
-    let ran = driver.run().await.context("the proxy cannot go on");
+    let ran = turn(&mut driver, &mut hands, &ready).await.context("the proxy cannot go on");
     service::notify(&[NotifyState::Stopping]);
     drop(server);
     desk.stop();
+    hands.end().await;
     let network = keeper.await.context("the keeper of the host's network failed")?;
     // The TUN stays until its routes are gone.
     let ended = take_back(network, ran).await;
     drop(driver);
     ended
+}
+
+type Own = (Daemon<Rc<Desk>>, LinuxTun, Sockets);
+
+/// Gives each worker its gear: the first one's is for the coordinator, in this thread; the others are started.
+fn man(
+    clock: Clock,
+    (mut sockets, gear, queues): (Sockets, Gear, Vec<TunQueue>),
+    commands: mpsc::Sender<Command>,
+    config: (Config, PathBuf, mpsc::Sender<server::Command>),
+    books: (Register, Leases),
+    host: (Rc<Desk>, bool),
+) -> anyhow::Result<(Own, Hands)> {
+    let now = clock.sample();
+    let workers = gear.workers();
+    let core = |number| {
+        let share = Share::new(number, workers).context("there are too many workers")?;
+        Ok::<_, anyhow::Error>(core::endpoint(&config.0, wall_clock(now), cpu::has_aes(), share))
+    };
+    let ports: Vec<_> = gear.ports().collect();
+    let (orders, taken): (Vec<_>, Vec<_>) = (1..workers).map(|_| orders(workers)).unzip();
+    let mailboxes: Vec<_> = std::iter::once(Mailbox::Coordinator(commands.clone()))
+        .chain(orders.iter().cloned().map(Mailbox::Worker))
+        .collect();
+    let handover = |number: u16| {
+        let others = (0..).zip(&mailboxes);
+        Handover::new(others.map(|(at, mailbox)| (at != number).then(|| mailbox.clone())))
+    };
+
+    let mut gears = gear.into_sockets().into_iter().zip(queues);
+    let (bound, queue) = gears.next().context("no worker has sockets and a TUN")?;
+    let adopted: Result<Vec<_>, _> = bound.into_iter().map(|bound| sockets.adopt(bound)).collect();
+    let ids = adopted?;
+    let worker = Worker::new(now.now, core(0)?, service::seed()?, ids.clone(), handover(0));
+    let mut hands = Hands::default();
+    for (((number, orders), taken), (bound, queue)) in (1..).zip(&orders).zip(taken).zip(gears) {
+        let outfit = Outfit {
+            number,
+            sockets: sockets.alike(),
+            bound,
+            tun: move || Ok(queue.drive()?),
+            core: core(number)?,
+            seed: service::seed()?,
+            handover: handover(number),
+            orders: taken,
+            news: commands.clone(),
+            clock,
+        };
+        hands.add(orders.clone(), hand::start(outfit)?);
+    }
+    let crew = Crew::new(orders, commands);
+    let at_ports = ids.into_iter().zip(ports).collect();
+    let daemon = Daemon::new(now.now, config, books, (worker, crew), host, at_ports);
+    Ok(((daemon, queue.drive()?, sockets), hands))
+}
+
+/// Turns the coordinator's loop until it ends, or another worker does that was not told to.
+async fn turn(
+    driver: &mut Driver<Daemon<Rc<Desk>>, LinuxTun>,
+    hands: &mut Hands,
+    ready: &str,
+) -> anyhow::Result<()> {
+    hands.ready().await?;
+    match driver.role().workers() {
+        1 => tracing::info!("ready for {ready}"),
+        workers => tracing::info!("ready for {ready}, with {workers} workers"),
+    }
+    tokio::select! {
+        biased;
+        failure = hands.first_failure() => return Err(failure),
+        ran = driver.run() => ran?,
+    }
+    match driver.role().failure() {
+        Some(failure) => Err(anyhow!(failure)),
+        None => Ok(()),
+    }
 }
 
 /// The end: the host's network as it was, but for the guard. `result` matters more than how that goes.
@@ -162,31 +229,6 @@ async fn take_back(
             Err(error)
         }
     }
-}
-
-fn open_socket(sockets: &mut Sockets, config: &Config, port: u16) -> anyhow::Result<SocketId> {
-    let address = config.listen.ip();
-    // The unspecified IPv6 address means both families, whatever the host's settings are.
-    let every = address.is_unspecified() && address.is_ipv6();
-    let options = ProxySocket { address: (!every).then_some(address), port };
-    let mut opened = sockets.open_proxy(&options);
-    for _ in 1..TRIES {
-        if !matches!(opened, Err(OpenError::InUse { .. })) {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-        opened = sockets.open_proxy(&options);
-    }
-    opened.map_err(|error| {
-        let holder = match error {
-            OpenError::InUse { .. } => port::holder(port),
-            _ => None,
-        };
-        match holder {
-            Some(holder) => anyhow::Error::new(error).context(format!("{holder} holds the port")),
-            None => error.into(),
-        }
-    })
 }
 
 fn count_of(peers: usize) -> String {

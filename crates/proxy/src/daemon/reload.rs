@@ -42,11 +42,8 @@ impl<H: Host> Daemon<H> {
         let here: Vec<_> =
             self.peers.iter().map(|peer| public_key(&peer.config.public_key)).collect();
         for gone in here.into_iter().filter(|key| !keys.contains(key)) {
-            self.endpoint.remove_peer(now, gone);
-        }
-        // While they are still known, so that their routes go.
-        while let Some(event) = self.endpoint.poll_event() {
-            self.handle_event(now, &event);
+            // While it is still known, so that its routes go.
+            self.end_peer(now, gone);
         }
         if let Err(error) = self.leases.admit(&known) {
             tracing::error!("addresses may be others after a restart: {error}");
@@ -76,6 +73,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         client_to_client,
         peers,
         max_peers,
+        workers,
         tunnel,
         state_dir,
         control,
@@ -96,6 +94,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("uplinks", shown([uplinks, &after.uplinks]), false);
     report.compare("client_to_client", texts([client_to_client, &after.client_to_client]), false);
     report.compare("max_peers", texts([max_peers, &after.max_peers]), false);
+    report.compare("workers", texts([workers, &after.workers]), false);
     report.compare("state_dir", shown([state_dir, &after.state_dir]), false);
     compare_peers(&mut report, peers, &after.peers);
     compare_tunnel(&mut report, tunnel, &after.tunnel);
@@ -161,6 +160,7 @@ mod tests {
             (LISA, "", "peer.lisa a client -> no client yes"),
             ("", "listen = \"[::]:443\"", "listen [::]:51900 -> [::]:443 no"),
             ("", "max_peers = 7", "max_peers 1024 -> 7 no"),
+            ("", "workers = 3", "workers auto -> 3 no"),
             ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
             ("", "client_to_client = true", "client_to_client false -> true no"),
             ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler free-window -> safire"),

@@ -1,0 +1,204 @@
+//! The coordinator's hold on the other workers: orders to them, and what all of them report.
+//!
+//! An order never waits: a worker has room for more of them than people can give, and one that lets it run full
+//! hangs, which ends the proxy. An answer that takes all workers comes back as a command, so that the loop goes on
+//! meanwhile.
+
+use std::sync::Arc;
+
+use ropewalk_control::server;
+use ropewalk_proto::crypto::PublicKey;
+use ropewalk_proto::endpoint::Share;
+use ropewalk_proto::tunnel::FlowTables;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+
+use crate::daemon::Command;
+use crate::handover::{Homes, PLACES};
+use crate::peers::PeerBook;
+use crate::worker::Order;
+
+/// Orders of the coordinator that may wait for a worker: a thousand requests at the control socket.
+const ORDERS: usize = 1024;
+
+/// What every worker's report is wanted for.
+#[derive(Debug)]
+pub enum Purpose {
+    /// An answer at the control socket.
+    Answer(server::Command),
+    /// A sample for the rates.
+    Sample,
+}
+
+/// The other workers.
+#[derive(Debug)]
+pub struct Crew {
+    share: Share,
+    /// Those with the numbers from 1.
+    hands: Vec<mpsc::Sender<Order>>,
+    /// The coordinator's own queue.
+    commands: mpsc::Sender<Command>,
+    /// How many have said that all is said.
+    ended: usize,
+    hangs: Option<u16>,
+    homes_changed: bool,
+}
+
+/// The queue of one worker's orders, where each of so many workers may have something for it.
+#[must_use]
+pub fn orders(workers: u16) -> (mpsc::Sender<Order>, mpsc::Receiver<Order>) {
+    mpsc::channel(ORDERS + room_for_others(workers))
+}
+
+/// Room in a worker's queue for what the others pass to it.
+#[must_use]
+pub fn room_for_others(workers: u16) -> usize {
+    usize::from(workers.saturating_sub(1)) * PLACES
+}
+
+impl Crew {
+    /// The workers whose orders are taken there, with the numbers from 1; `commands` is the coordinator's queue.
+    /// There are at most as many as [`Share::MAX_PARTS`] allows, and those beyond are left out.
+    #[must_use]
+    pub fn new(mut hands: Vec<mpsc::Sender<Order>>, commands: mpsc::Sender<Command>) -> Self {
+        hands.truncate(usize::from(Share::MAX_PARTS) - 1);
+        let parts = u16::try_from(hands.len() + 1).unwrap_or(1);
+        let share = Share::new(0, parts).unwrap_or(Share::WHOLE);
+        Self { share, hands, commands, ended: 0, hangs: None, homes_changed: false }
+    }
+
+    /// Whether the coordinator is the only worker.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hands.is_empty()
+    }
+
+    /// The worker that serves a client.
+    #[must_use]
+    pub fn home(&self, client: &PublicKey) -> u16 {
+        self.share.home(client)
+    }
+
+    /// How many workers there are.
+    #[must_use]
+    pub fn workers(&self) -> u16 {
+        self.share.parts()
+    }
+
+    /// Orders another worker; the coordinator does its own part itself.
+    pub fn order(&mut self, worker: u16, order: Order) {
+        let hand = usize::from(worker).checked_sub(1).and_then(|at| self.hands.get(at));
+        // One that is gone has ended the proxy already.
+        if let Some(Err(TrySendError::Full(_))) = hand.map(|hand| hand.try_send(order)) {
+            self.hangs = Some(worker);
+        }
+    }
+
+    /// Orders all others.
+    pub fn order_all(&mut self, order: impl Fn() -> Order) {
+        (1..self.workers()).for_each(|worker| self.order(worker, order()));
+    }
+
+    /// A worker whose queue is full.
+    #[must_use]
+    pub fn hangs(&self) -> Option<u16> {
+        self.hangs
+    }
+
+    /// The addresses of some client are others, or another's.
+    pub fn note_homes(&mut self) {
+        self.homes_changed = !self.is_empty();
+    }
+
+    /// Tells the others which worker serves each address, if that changed, and returns it for the coordinator.
+    pub fn publish_homes(&mut self, peers: &PeerBook) -> Option<Arc<Homes>> {
+        if !std::mem::take(&mut self.homes_changed) {
+            return None;
+        }
+        let homes = peers.iter().flat_map(|peer| {
+            let home = self.home(&ropewalk_daemon::core::public_key(&peer.config.public_key));
+            peer.addresses().map(move |address| (address, home))
+        });
+        let homes: Arc<Homes> = Arc::new(homes.collect());
+        self.order_all(|| Order::Homes(Arc::clone(&homes)));
+        Some(homes)
+    }
+
+    /// Asks the others how things are; their reports come as a command.
+    pub fn gather(&mut self, purpose: Purpose) {
+        let mut answers = Vec::with_capacity(self.hands.len());
+        for worker in 1..self.workers() {
+            let (reply, answer) = oneshot::channel();
+            self.order(worker, Order::Report(reply));
+            answers.push(answer);
+        }
+        let commands = self.commands.clone();
+        spawn_local(async move {
+            let mut reports = Vec::with_capacity(answers.len());
+            for answer in answers {
+                // A worker that is gone has ended the proxy: nobody waits for the answer any more.
+                let Ok(report) = answer.await else { return };
+                reports.push(report);
+            }
+            drop(commands.send(Command::Gathered(purpose, reports)).await);
+        });
+    }
+
+    /// Asks another worker for the tables of flow routing towards a client; they come as a command.
+    pub fn ask_flows(&mut self, client: PublicKey, limit: usize, asked: server::Command) {
+        let (reply, answer) = oneshot::channel();
+        self.order(self.home(&client), Order::Flows(client, limit, reply));
+        let commands = self.commands.clone();
+        spawn_local(async move {
+            let Ok(tables) = answer.await else { return };
+            drop(commands.send(Command::FlowsShown(asked, tables.map(Box::new))).await);
+        });
+    }
+
+    /// Another worker has said goodbye to its clients.
+    pub fn note_end(&mut self) {
+        self.ended += 1;
+    }
+
+    /// Whether all others have.
+    #[must_use]
+    pub fn have_ended(&self) -> bool {
+        self.ended >= self.hands.len()
+    }
+}
+
+/// The tables, as they come back.
+pub type Shown = Option<Box<FlowTables>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_takes_no_orders_is_found_out() {
+        let (hand, mut queue) = orders(2);
+        let mut crew = Crew::new(vec![hand], mpsc::channel(1).0);
+        assert_eq!(crew.workers(), 2);
+        for _ in 0..ORDERS + room_for_others(2) {
+            crew.order(1, Order::Close);
+            assert_eq!(crew.hangs(), None);
+        }
+        crew.order(1, Order::Close);
+        assert_eq!(crew.hangs(), Some(1));
+        assert!(matches!(queue.try_recv(), Ok(Order::Close)));
+    }
+
+    #[test]
+    fn all_have_ended_when_each_said_so() {
+        let hands = (0..2).map(|_| orders(3).0).collect();
+        let mut crew = Crew::new(hands, mpsc::channel(1).0);
+        assert!(!crew.is_empty() && !crew.have_ended());
+        crew.note_end();
+        assert!(!crew.have_ended());
+        crew.note_end();
+        assert!(crew.have_ended());
+        assert!(Crew::new(Vec::new(), mpsc::channel(1).0).have_ended());
+    }
+}

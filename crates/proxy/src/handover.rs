@@ -1,0 +1,291 @@
+//! What one worker has for another: packets, and first messages.
+//!
+//! Both are rare. A packet comes by the queue of the worker that serves its client, unless its flow began on our
+//! side; a first message is handed on once for each session ([`Share`](ropewalk_proto::endpoint::Share)). So
+//! they go through the channel by which the other worker gets its orders, packets in batches.
+//!
+//! Nothing waits: each way holds a bounded number of either, and what finds it full is dropped and counted. The
+//! places are counted by what takes them, so that orders always find room in the channel.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ropewalk_proto::endpoint::Handed;
+use tokio::sync::mpsc;
+
+use crate::daemon::Command;
+use crate::worker::Order;
+
+/// Packets of one batch: as many as a turn reads from the TUN.
+const BATCH_PACKETS: usize = 64;
+
+/// Bytes of one batch; one packet always fits.
+const BATCH_BYTES: usize = 128 << 10;
+
+/// Batches on their way from one worker to another: 8 turns, about a millisecond each.
+const BATCHES: usize = 8;
+
+/// First messages on their way from one worker to another: a quarter of a second of those that one may decrypt.
+const FIRSTS: usize = 128;
+
+/// Most that is on its way to a worker from one other.
+pub const PLACES: usize = BATCHES + FIRSTS;
+
+/// Which worker serves an inner address. Read without a lock: each worker has it from the coordinator, and is given
+/// another when it changes.
+pub type Homes = BTreeMap<IpAddr, u16>;
+
+/// What comes from another worker.
+#[derive(Debug)]
+pub enum Passed {
+    /// Packets for clients that are served here.
+    Packets(Batch),
+    /// A first message that is to be answered here.
+    First(Handed, Place),
+}
+
+/// A place on the way, taken until this is dropped.
+#[derive(Debug)]
+pub struct Place(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+
+/// Packets, one behind the other.
+#[derive(Debug)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    #[expect(dead_code, reason = "holds the place")]
+    place: Place,
+}
+
+impl Batch {
+    fn new(place: Place) -> Self {
+        Self { bytes: Vec::new(), ends: Vec::with_capacity(BATCH_PACKETS), place }
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.ends.len() < BATCH_PACKETS && self.bytes.len() + len <= BATCH_BYTES
+    }
+
+    fn push(&mut self, packet: &[u8]) {
+        self.bytes.extend_from_slice(packet);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// The packets, in order.
+    pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+}
+
+/// Where a worker takes what others have for it.
+#[derive(Clone, Debug)]
+pub enum Mailbox {
+    /// The coordinator's.
+    Coordinator(mpsc::Sender<Command>),
+    /// Another worker's.
+    Worker(mpsc::Sender<Order>),
+}
+
+impl Mailbox {
+    fn put(&self, passed: Passed) -> bool {
+        match self {
+            Self::Coordinator(commands) => commands.try_send(Command::Passed(passed)).is_ok(),
+            Self::Worker(orders) => orders.try_send(Order::Passed(passed)).is_ok(),
+        }
+    }
+}
+
+/// The way to one other worker.
+#[derive(Debug)]
+struct Way {
+    mailbox: Mailbox,
+    filling: Option<Batch>,
+    batches: Arc<()>,
+    firsts: Arc<()>,
+}
+
+/// What did not find room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Packets.
+    pub packets: u64,
+    /// First messages; their clients ask again.
+    pub firsts: u64,
+}
+
+/// A worker's ways to the others.
+#[derive(Debug)]
+pub struct Handover {
+    /// By worker; none to itself.
+    ways: Vec<Option<Way>>,
+    homes: Arc<Homes>,
+    lost: Lost,
+}
+
+impl Handover {
+    /// The ways of the worker that has no mailbox among these, which stand in the order of the workers.
+    #[must_use]
+    pub fn new(mailboxes: impl IntoIterator<Item = Option<Mailbox>>) -> Self {
+        let way =
+            |mailbox| Way { mailbox, filling: None, batches: Arc::new(()), firsts: Arc::new(()) };
+        let ways = mailboxes.into_iter().map(|mailbox| mailbox.map(way)).collect();
+        Self { ways, homes: Arc::default(), lost: Lost::default() }
+    }
+
+    /// Of a worker that is the only one.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new([None])
+    }
+
+    /// From now on the addresses are served so.
+    pub fn set_homes(&mut self, homes: Arc<Homes>) {
+        self.homes = homes;
+    }
+
+    /// What did not find room so far.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        self.lost
+    }
+
+    /// Takes a packet to this address if it is another worker's.
+    pub fn take(&mut self, to: IpAddr, packet: &[u8]) -> bool {
+        let Some(home) = self.homes.get(&to) else { return false };
+        let Some(Some(way)) = self.ways.get_mut(usize::from(*home)) else { return false };
+        if way.filling.as_ref().is_some_and(|batch| !batch.has_room(packet.len())) {
+            self.lost.packets += way.send();
+        }
+        if way.filling.is_none() {
+            way.filling = place(&way.batches, BATCHES).map(Batch::new);
+        }
+        match &mut way.filling {
+            Some(batch) => batch.push(packet),
+            None => self.lost.packets += 1,
+        }
+        true
+    }
+
+    /// Hands on a first message.
+    pub fn pass(&mut self, handed: Handed) {
+        let way = self.ways.get(usize::from(handed.to)).and_then(Option::as_ref);
+        let sent = way.and_then(|way| {
+            let place = place(&way.firsts, FIRSTS)?;
+            way.mailbox.put(Passed::First(handed, place)).then_some(())
+        });
+        self.lost.firsts += u64::from(sent.is_none());
+    }
+
+    /// Sends the batches of this turn.
+    pub fn flush(&mut self) {
+        for way in self.ways.iter_mut().flatten() {
+            self.lost.packets += way.send();
+        }
+    }
+}
+
+impl Way {
+    /// Returns how many packets were lost.
+    fn send(&mut self) -> u64 {
+        let Some(batch) = self.filling.take() else { return 0 };
+        let packets = batch.ends.len() as u64;
+        if self.mailbox.put(Passed::Packets(batch)) { 0 } else { packets }
+    }
+}
+
+/// A place, if fewer than `most` are taken.
+fn place(taken: &Arc<()>, most: usize) -> Option<Place> {
+    (Arc::strong_count(taken) <= most).then(|| Place(Arc::clone(taken)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ways of worker 0 of three, and what comes to the others.
+    fn ways() -> (Handover, Vec<mpsc::Receiver<Order>>) {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel(PLACES)).unzip();
+        let others = senders.into_iter().map(|orders| Some(Mailbox::Worker(orders)));
+        let mut handover = Handover::new(std::iter::once(None).chain(others));
+        let homes = (0..3).map(|home| (address(home), home)).collect();
+        handover.set_homes(Arc::new(homes));
+        (handover, receivers)
+    }
+
+    fn address(home: u16) -> IpAddr {
+        IpAddr::from([10, 77, 0, u8::try_from(home).unwrap()])
+    }
+
+    fn packets(orders: &mut mpsc::Receiver<Order>) -> Vec<Vec<u8>> {
+        let mut packets = Vec::new();
+        while let Ok(order) = orders.try_recv() {
+            let Order::Passed(Passed::Packets(batch)) = order else { panic!("{order:?}") };
+            packets.extend(batch.packets().map(<[u8]>::to_vec));
+        }
+        packets
+    }
+
+    #[test]
+    fn a_packet_goes_to_the_worker_that_serves_its_address() {
+        let (mut handover, mut others) = ways();
+        assert!(!handover.take(address(9), b"nobody's"));
+        assert!(!handover.take(address(0), b"our own, without a session"));
+        let sent: Vec<_> =
+            (0..200_u8).map(|number| vec![number; usize::from(number) + 1]).collect();
+        for packet in &sent {
+            assert!(handover.take(address(1), packet));
+        }
+        assert!(handover.take(address(2), b"another's"));
+        handover.flush();
+        assert_eq!(packets(&mut others[0]), sent, "in order, whole, once");
+        assert_eq!(packets(&mut others[1]), [b"another's"]);
+        handover.flush();
+        assert!(packets(&mut others[0]).is_empty());
+        assert_eq!(handover.lost(), Lost::default());
+    }
+
+    #[test]
+    fn what_finds_the_way_full_is_dropped_and_counted_and_room_comes_back() {
+        let (mut handover, mut others) = ways();
+        let fits = BATCHES * BATCH_PACKETS;
+        for _ in 0..fits + 10 {
+            assert!(handover.take(address(1), b"packet"));
+        }
+        handover.flush();
+        assert_eq!(handover.lost().packets, 10);
+        // The way to another worker is its own.
+        assert!(handover.take(address(2), b"packet"));
+        handover.flush();
+        assert_eq!(handover.lost().packets, 10);
+        assert_eq!(packets(&mut others[0]).len(), fits);
+        assert!(handover.take(address(1), b"packet"));
+        handover.flush();
+        assert_eq!(packets(&mut others[0]).len(), 1);
+    }
+
+    #[test]
+    fn a_batch_holds_few_large_packets() {
+        let (mut handover, mut others) = ways();
+        for _ in 0..5 {
+            handover.take(address(1), &[7; 60_000]);
+        }
+        handover.flush();
+        let mut batches = 0;
+        while let Ok(Order::Passed(Passed::Packets(batch))) = others[0].try_recv() {
+            assert!(batch.bytes.len() <= BATCH_BYTES);
+            batches += 1;
+        }
+        assert_eq!((batches, handover.lost().packets), (3, 0));
+    }
+
+    #[test]
+    fn a_worker_that_is_gone_takes_nothing() {
+        let (mut handover, others) = ways();
+        drop(others);
+        assert!(handover.take(address(1), b"packet"));
+        handover.flush();
+        assert_eq!(handover.lost().packets, 1);
+    }
+}

@@ -1,0 +1,245 @@
+//! What each worker owns: its part of the clients with their sessions, its socket at each port, its queue of the
+//! TUN, and its ways to the others. Nothing of this is shared, and no packet waits for another worker.
+//!
+//! One of them is the coordinator, too ([`Daemon`](crate::daemon::Daemon)); the others are told what to do by
+//! its [`Order`]s ([`Hand`](crate::hand::Hand)). Orders that concern clients go to the home of each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ropewalk_link_io::driver::Io;
+use ropewalk_link_io::tun::{TunControl, TunOffload};
+use ropewalk_link_io::udp::{Arrival, OffloadInUse, SendError, SendErrorKind};
+use ropewalk_proto::crypto::PublicKey;
+use ropewalk_proto::endpoint::{
+    Authority, Endpoint, EndpointConfig, EndpointStats, NoInvitations, PeerConfig,
+};
+use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::sched::{SchedulerConfig, Terms};
+use ropewalk_proto::sink::PacketSink;
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::FlowTables;
+use tokio::sync::oneshot;
+
+use crate::handover::{Handover, Homes, Passed};
+
+/// What the coordinator tells a worker, itself included.
+#[derive(Debug)]
+pub enum Order {
+    /// These clients are yours, with these terms.
+    SetPeers(Vec<(PublicKey, PeerConfig)>),
+    /// This client is none any more.
+    RemovePeer(PublicKey),
+    /// Send so to all your clients, or to this one.
+    Schedule {
+        /// The client.
+        to: Option<PublicKey>,
+        /// How.
+        scheduler: Box<SchedulerConfig>,
+        /// What is said of links by name.
+        terms: Vec<(String, Terms)>,
+    },
+    /// Inner addresses are served so.
+    Homes(Arc<Homes>),
+    /// Say how things are.
+    Report(oneshot::Sender<Report>),
+    /// Show the tables of flow routing towards this client, with at most so many flows.
+    Flows(PublicKey, usize, oneshot::Sender<Option<FlowTables>>),
+    /// This is from another worker.
+    Passed(Passed),
+    /// Say goodbye to your clients, and end when they know.
+    Close,
+    /// End at once.
+    End,
+}
+
+/// How things are at a worker, or at all of them.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The core.
+    pub stats: EndpointStats,
+    /// Drops that the core did not see, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// What is left to the kernel; the same for all.
+    pub offload: (TunOffload, OffloadInUse),
+}
+
+impl Report {
+    /// With that of another worker.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        self.stats = self.stats.with(other.stats);
+        for (reason, count) in other.drops {
+            *self.drops.entry(reason).or_default() += count;
+        }
+        self
+    }
+}
+
+/// One worker's part of the proxy.
+pub struct Worker {
+    /// The core: the clients that are served here.
+    pub endpoint: Endpoint,
+    handover: Handover,
+    sockets: Vec<SocketId>,
+    send_errors: BTreeMap<&'static str, u64>,
+}
+
+impl Worker {
+    /// A worker without clients. `seed` must be unpredictable; `sockets` are those that clients send to.
+    #[must_use]
+    pub fn new(
+        now: Instant,
+        core: EndpointConfig,
+        seed: [u8; 32],
+        sockets: Vec<SocketId>,
+        handover: Handover,
+    ) -> Self {
+        let endpoint = Endpoint::new(now, core, seed);
+        Self { endpoint, handover, sockets, send_errors: BTreeMap::new() }
+    }
+
+    /// Does what concerns its clients; the rest is the loop's.
+    pub fn carry_out(&mut self, now: Instant, order: Order, io: &mut Io<'_>) {
+        match order {
+            Order::SetPeers(peers) => self.set_peers(now, peers),
+            Order::RemovePeer(key) => {
+                self.endpoint.remove_peer(now, key);
+            }
+            Order::Schedule { to, scheduler, terms } => {
+                self.schedule(now, to, &scheduler, &terms);
+            }
+            Order::Homes(homes) => self.handover.set_homes(homes),
+            // Whoever asked may be gone.
+            Order::Report(reply) => drop(reply.send(self.report(io))),
+            Order::Flows(key, limit, reply) => {
+                drop(reply.send(self.endpoint.flow_tables(&key, limit)));
+            }
+            Order::Passed(passed) => self.handle_passed(now, passed, io, &mut NoInvitations),
+            Order::Close => self.endpoint.close(now),
+            Order::End => {}
+        }
+    }
+
+    /// Takes these clients in, or changes them. One whose addresses changed is asked to connect anew.
+    pub fn set_peers(&mut self, now: Instant, peers: Vec<(PublicKey, PeerConfig)>) {
+        for (key, peer) in peers {
+            let name = peer.name.clone();
+            if let Err(error) = self.endpoint.set_peer(now, key, peer) {
+                tracing::error!(peer = name, %error, "this peer cannot connect");
+            }
+        }
+    }
+
+    /// Sends so from now on, to all clients or to one.
+    pub fn schedule(
+        &mut self,
+        now: Instant,
+        to: Option<PublicKey>,
+        scheduler: &SchedulerConfig,
+        terms: &[(String, Terms)],
+    ) {
+        match to {
+            Some(key) => {
+                self.endpoint.set_peer_scheduling(now, key, scheduler, terms);
+            }
+            None => self.endpoint.set_scheduling(now, scheduler, terms),
+        }
+    }
+
+    /// Inner addresses are served so.
+    pub fn set_homes(&mut self, homes: Arc<Homes>) {
+        self.handover.set_homes(homes);
+    }
+
+    /// A packet came by this worker's queue of the TUN: to a session here, or to the worker that serves its
+    /// destination.
+    pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {
+        let Self { endpoint, handover, .. } = self;
+        endpoint.handle_packet_or(now, packet, sink, |to| handover.take(to, packet));
+    }
+
+    /// A datagram came from a socket of this worker.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        datagram: &mut [u8],
+        sink: &mut impl PacketSink,
+        authority: &mut impl Authority,
+    ) {
+        let (path, ecn) = (arrival.path, arrival.ecn);
+        self.endpoint.handle_datagram_inviting(now, path, ecn, datagram, sink, authority);
+    }
+
+    /// Something came from another worker.
+    pub fn handle_passed(
+        &mut self,
+        now: Instant,
+        passed: Passed,
+        io: &mut Io<'_>,
+        authority: &mut impl Authority,
+    ) {
+        match passed {
+            Passed::Packets(batch) => {
+                let mut sink = ToTun(io.tun);
+                for packet in batch.packets() {
+                    // Never handed on: the client may have gone meanwhile.
+                    self.endpoint.handle_packet(now, packet, &mut sink);
+                }
+            }
+            Passed::First(handed, _place) => self.endpoint.handle_handed(now, handed, authority),
+        }
+    }
+
+    /// All that came in this turn is in: what is for others goes to them.
+    pub fn end_of_batch(&mut self, now: Instant) {
+        self.endpoint.end_of_batch(now);
+        while let Some(handed) = self.endpoint.poll_handed() {
+            self.handover.pass(handed);
+        }
+        self.handover.flush();
+    }
+
+    /// The kernel refused datagrams. The core finds out by itself: what did not leave is not confirmed.
+    pub fn note_send_error(&mut self, path: Path, error: SendError) {
+        tracing::trace!(?path, ?error, "not sent");
+        *self.send_errors.entry(send_error(error.kind)).or_default() += error.datagrams as u64;
+    }
+
+    /// How things are.
+    #[must_use]
+    pub fn report(&self, io: &Io<'_>) -> Report {
+        let mut drops = self.send_errors.clone();
+        drops.insert("tun_refused", io.tun.counters().dropped_out);
+        let counters = self.sockets.iter().filter_map(|id| io.sockets.counters(*id));
+        drops.insert("receive_error", counters.map(|socket| socket.errors_in).sum());
+        let lost = self.handover.lost();
+        drops.insert("handover_full", lost.packets);
+        drops.insert("handshake_handover_full", lost.firsts);
+        let offload = (io.tun.offload(), io.sockets.offload());
+        Report { stats: self.endpoint.stats(), drops, offload }
+    }
+}
+
+/// Answers to the senders of packets, written to this worker's queue of the TUN.
+struct ToTun<'a>(&'a mut dyn TunControl);
+
+impl PacketSink for ToTun<'_> {
+    fn deliver(&mut self, packet: &[u8]) {
+        self.0.deliver(packet);
+    }
+}
+
+/// The name of a counter.
+fn send_error(kind: SendErrorKind) -> &'static str {
+    match kind {
+        SendErrorKind::TooBig => "send_too_big",
+        SendErrorKind::Unreachable => "send_unreachable",
+        SendErrorKind::InterfaceDown | SendErrorKind::InterfaceGone => "send_interface_down",
+        SendErrorKind::AddressGone => "send_address_gone",
+        SendErrorKind::Forbidden => "send_forbidden",
+        SendErrorKind::Full => "send_buffer_full",
+        _ => "send_error",
+    }
+}
