@@ -57,9 +57,8 @@ pub fn finished(sum: u64) -> u16 {
 pub fn complete(bytes: &mut [u8], start: usize, offset: usize) -> bool {
     let Some(covered) = bytes.get_mut(start..) else { return false };
     let checksum = finished(sum(0, covered)).to_be_bytes();
-    let Some(field) = covered.get_mut(offset..offset + 2) else { return false };
-    field.copy_from_slice(&checksum);
-    true
+    let field = covered.get_mut(offset..).and_then(<[u8]>::first_chunk_mut::<2>);
+    field.map(|field| *field = checksum).is_some()
 }
 
 #[cfg(test)]
