@@ -1,0 +1,388 @@
+//! What is measured of the core, once for time (`packet`) and once for instructions (`instructions`): the same bodies.
+
+use ropewalk_netlab::direct::Direct;
+use ropewalk_netlab::inner::Inner;
+use ropewalk_netlab::lab::Towards;
+use ropewalk_proto::config::TunnelConfig;
+use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::crypto::DataKey;
+use ropewalk_proto::crypto::aead::{Cipher, Opener, Sealer, TAG_LEN};
+use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
+use ropewalk_proto::link::sender::{LinkSender, Via};
+use ropewalk_proto::link::sent::Sent;
+use ropewalk_proto::packet::FlowKey;
+use ropewalk_proto::reseq::{self, Resequencer};
+use ropewalk_proto::sched::{LinkView, PacketMeta, Pick, Scheduler, SchedulerConfig};
+use ropewalk_proto::sink::PacketSink;
+use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_proto::units::{LinkId, SessionIndex};
+use ropewalk_proto::wire::cursor::Writer;
+use ropewalk_proto::wire::frame::{Frame, Frames, PacketFrame, emit};
+use ropewalk_proto::wire::header::{Clear, Kind, Sealed};
+
+/// Packets of one piece of work: half of what a driver reads in one turn.
+const PACKETS: usize = 32;
+/// Bytes of a packet.
+const LEN: usize = 1400;
+/// Between two packets: at 1 Gbit/s.
+const GAP: Duration = Duration::from_nanos(11_500);
+
+/// Something that is measured.
+pub(crate) trait Body {
+    /// Gets ready for a piece of work; not measured.
+    fn prepare(&mut self) {}
+
+    /// The work: [`Named::packets`] packets of it.
+    fn work(&mut self);
+}
+
+/// A body before it is set up, which may take seconds.
+pub(crate) struct Named {
+    /// For people and for the file of counts.
+    pub(crate) name: &'static str,
+    /// Packets of a piece of work.
+    pub(crate) packets: u32,
+    /// Whether it takes so long to set up that its instructions are not counted.
+    pub(crate) slow: bool,
+    /// Sets it up.
+    pub(crate) build: fn() -> Box<dyn Body>,
+}
+
+/// All of them.
+pub(crate) const ALL: [Named; 15] = [
+    of("wire: write and read a packet's headers", || Box::new(Wire::new())),
+    of("seal 1400 B", || Box::new(Seal::new(1400))),
+    of("open 1400 B", || Box::new(Open(Seal::new(1400)))),
+    of("seal 160 B", || Box::new(Seal::new(160))),
+    of("open 160 B", || Box::new(Open(Seal::new(160)))),
+    of("scheduler: one of four links", || Box::new(Schedule::new())),
+    of("resequencer: in order", || Box::new(Resequence::new(1))),
+    of("resequencer: every fourth packet late", || Box::new(Resequence::new(4))),
+    of("report: note, write and take", || Box::new(Reporting::new())),
+    of("core sends, 1 link", || Box::new(CoreSends(Core::new(1, 1, LEN)))),
+    of("core sends, 4 links", || Box::new(CoreSends(Core::new(1, 4, LEN)))),
+    of("core receives, 1 link", || Box::new(CoreReceives(Core::new(1, 1, LEN)))),
+    of("core receives, 4 links", || Box::new(CoreReceives(Core::new(1, 4, LEN)))),
+    of("core receives 160 B beside 100 sessions", || {
+        Box::new(CoreReceives(Core::new(101, 2, 160)))
+    }),
+    Named {
+        slow: true,
+        ..of("core receives 160 B beside 10,000 sessions", || {
+            Box::new(CoreReceives(Core::new(10_001, 2, 160)))
+        })
+    },
+];
+
+const fn of(name: &'static str, build: fn() -> Box<dyn Body>) -> Named {
+    Named { name, packets: 32, slow: false, build }
+}
+
+struct Wire {
+    buffer: Vec<u8>,
+    packet: Vec<u8>,
+}
+
+impl Wire {
+    fn new() -> Self {
+        Self { buffer: vec![0; 1500], packet: vec![7; LEN] }
+    }
+}
+
+impl Body for Wire {
+    fn work(&mut self) {
+        for number in 0..32 {
+            let clear = Clear {
+                kind: Kind::Frames,
+                phase: 3,
+                link: LinkId(1),
+                receiver: SessionIndex::new(77),
+                number,
+            };
+            let sealed = Sealed {
+                send_time: number,
+                global: number,
+                previous_on_link: 1,
+                previous_of_flow: 1,
+            };
+            let (head, rest) = self.buffer.split_at_mut(8);
+            head.copy_from_slice(&clear.to_bytes());
+            let mut writer = Writer::new(rest);
+            let packet = Frame::Packet(PacketFrame {
+                global: number,
+                previous_on_link: 1,
+                previous_of_flow: 1,
+                packet: &self.packet,
+            });
+            let written = sealed.emit(&mut writer).and_then(|()| emit(&mut writer, &packet));
+            written.expect("there is room");
+            let clear = Clear::parse(&self.buffer).expect("as written");
+            let (sealed, frames) = Sealed::parse(&self.buffer[8..]).expect("as written");
+            std::hint::black_box((clear, sealed, Frames::new(frames).next()));
+        }
+    }
+}
+
+/// Datagrams sealed one behind the other.
+struct Seal {
+    sealer: Sealer,
+    opener: Opener,
+    number: u64,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Seal {
+    fn new(len: usize) -> Self {
+        let (cipher, key) = (Cipher::Aes256Gcm, DataKey::from_bytes([1; 32]));
+        Self {
+            sealer: Sealer::new(cipher, &key),
+            opener: Opener::new(cipher, &key),
+            number: 0,
+            buffers: vec![vec![7; len + TAG_LEN]; PACKETS],
+        }
+    }
+}
+
+impl Body for Seal {
+    fn work(&mut self) {
+        for buffer in &mut self.buffers {
+            self.number += 1;
+            self.sealer.seal(LinkId(0), self.number, &[0; 8], buffer).expect("within the limits");
+        }
+    }
+}
+
+struct Open(Seal);
+
+impl Body for Open {
+    fn prepare(&mut self) {
+        self.0.work();
+    }
+
+    fn work(&mut self) {
+        let Seal { opener, number, buffers, .. } = &mut self.0;
+        let first = *number - buffers.len() as u64;
+        for (number, buffer) in (first + 1..).zip(buffers) {
+            let opened = opener.open(LinkId(0), number, &[0; 8], buffer);
+            std::hint::black_box(opened.expect("as sealed").len());
+        }
+    }
+}
+
+struct Schedule {
+    scheduler: ropewalk_proto::sched::AnyScheduler,
+    links: [LinkView; 4],
+    packet: PacketMeta,
+    now: Instant,
+}
+
+impl Schedule {
+    fn new() -> Self {
+        let links = [(0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)].map(|(id, weight)| LinkView {
+            weight,
+            ..LinkView::new(LinkId(id), 20 + u32::from(id))
+        });
+        let packet = PacketMeta { flow: FlowKey(9), ..PacketMeta::of_len(1400) };
+        let scheduler = SchedulerConfig::default().build(Instant::ZERO);
+        Self { scheduler, links, packet, now: Instant::ZERO }
+    }
+}
+
+impl Body for Schedule {
+    fn work(&mut self) {
+        for _ in 0..PACKETS {
+            self.now += GAP;
+            let pick =
+                self.scheduler.pick(self.now, &self.packet, std::hint::black_box(&self.links));
+            if let Pick::Send(index) = pick {
+                self.scheduler.on_sent(self.now, &self.packet, self.links[index].id);
+            }
+        }
+    }
+}
+
+/// Takes packets and forgets them.
+struct Nowhere;
+
+impl PacketSink for Nowhere {
+    fn deliver(&mut self, packet: &[u8]) {
+        std::hint::black_box(packet);
+    }
+}
+
+struct Resequence {
+    resequencer: Resequencer,
+    now: Instant,
+    next: u64,
+    local: [u64; 2],
+    /// The first of so many comes after the others, on a link of its own; 1: none does.
+    every: u64,
+    packet: Vec<u8>,
+}
+
+impl Resequence {
+    fn new(every: u64) -> Self {
+        let mut resequencer = Resequencer::new(reseq::Config::default(), 0);
+        resequencer.link_added(LinkId(0), 0);
+        resequencer.link_added(LinkId(1), 0);
+        Self {
+            resequencer,
+            now: Instant::from_millis(1),
+            next: 0,
+            local: [0; 2],
+            every,
+            packet: vec![7; LEN],
+        }
+    }
+
+    fn offer(&mut self, link: usize, global: u64) {
+        self.now += GAP;
+        let arrival = reseq::Arrival {
+            link: LinkId(u8::from(link == 1)),
+            local: self.local[link],
+            sent_us: i64::try_from(self.now.as_nanos() / 1000).unwrap_or_default(),
+            global,
+            kind: reseq::ArrivalKind::Data { prev_on_link: None },
+        };
+        self.local[link] += 1;
+        self.resequencer.offer(self.now, &arrival, &self.packet, &mut Nowhere);
+    }
+}
+
+impl Body for Resequence {
+    fn work(&mut self) {
+        for _ in 0..PACKETS as u64 / self.every {
+            let first = self.next;
+            self.next += self.every;
+            for global in first + 1..self.next {
+                self.offer(0, global);
+            }
+            self.offer(usize::from(self.every > 1), first);
+        }
+    }
+}
+
+struct Reporting {
+    sender: LinkSender,
+    receiver: LinkReceiver,
+    now: Instant,
+}
+
+impl Reporting {
+    fn new() -> Self {
+        Self {
+            sender: LinkSender::new(ControllerKind::default(), 0),
+            receiver: LinkReceiver::new(LinkId(0), 0),
+            now: Instant::ZERO,
+        }
+    }
+}
+
+impl Body for Reporting {
+    fn work(&mut self) {
+        for _ in 0..PACKETS {
+            self.now += GAP;
+            let sent = Sent {
+                size: 1432,
+                header: 28,
+                in_window: true,
+                eliciting: true,
+                window_limited: true,
+                paced: false,
+                tag: 0,
+            };
+            let number = self.sender.on_sent(self.now, sent);
+            let arrival = Arrival { number, size: 1432, eliciting: true, ce: false };
+            self.receiver.on_datagram(self.now, arrival);
+        }
+        self.receiver.end_of_batch(self.now);
+        self.now += Duration::from_millis(1);
+        let Some(report) =
+            self.receiver.poll_report(self.now).or(self.receiver.poll_ride(self.now))
+        else {
+            return;
+        };
+        let token = self.receiver.report_sent(self.now, &report);
+        self.receiver.on_report_confirmed(self.now, token);
+        let taken = self.sender.on_report(self.now, &report, Via::Own, |settled| {
+            std::hint::black_box(settled);
+        });
+        std::hint::black_box(taken).expect("an honest report");
+    }
+}
+
+/// Clients and a proxy; the first client is the busy one.
+struct Core {
+    ends: Direct,
+    packet: Vec<u8>,
+}
+
+impl Core {
+    fn new(clients: u32, links: u8, len: usize) -> Self {
+        let mut ends =
+            Direct::new(&TunnelConfig::default(), clients, links).expect("there is room");
+        ends.connect().expect("everybody is known");
+        let packet = Inner::plain(Towards::Proxy, 1, len).packet();
+        let mut core = Self { ends, packet };
+        // Until windows and memory have their sizes: more than is sent later, and what has no room waits.
+        for _ in 0..400 {
+            core.offer();
+            core.offer();
+            core.ends.exchange(0);
+        }
+        let before = core.ends.at_proxy.packets;
+        core.send();
+        core.receive();
+        let came = core.ends.at_proxy.packets - before;
+        assert_eq!(came, PACKETS as u64, "the windows let all pass in one batch");
+        core.ends.exchange(0);
+        core
+    }
+
+    fn offer(&mut self) {
+        for _ in 0..PACKETS {
+            self.ends.packet_up(0, &self.packet);
+        }
+    }
+
+    /// The packets go into the client and out as one batch.
+    fn send(&mut self) {
+        self.offer();
+        assert!(self.ends.client_sends(0) > 0, "there is something to send");
+    }
+
+    fn receive(&mut self) {
+        self.ends.proxy_receives(0);
+    }
+
+    /// They come, and are reported.
+    fn settle(&mut self) {
+        self.receive();
+        self.ends.exchange(0);
+    }
+}
+
+struct CoreSends(Core);
+
+impl Body for CoreSends {
+    fn prepare(&mut self) {
+        self.0.settle();
+    }
+
+    fn work(&mut self) {
+        self.0.send();
+    }
+}
+
+struct CoreReceives(Core);
+
+impl Body for CoreReceives {
+    fn prepare(&mut self) {
+        self.0.ends.exchange(0);
+        self.0.send();
+    }
+
+    fn work(&mut self) {
+        self.0.receive();
+    }
+}

@@ -1,0 +1,68 @@
+//! An idle tunnel rests: what makes its ends wake is its keepalives, and nothing else.
+
+use ropewalk_netlab::direct::{Direct, ROUND_TRIP};
+use ropewalk_netlab::inner::Inner;
+use ropewalk_netlab::lab::Towards;
+use ropewalk_proto::config::TunnelConfig;
+use ropewalk_proto::time::{Duration, Instant, earliest};
+
+/// The default of a link (`Keepalive`).
+const KEEPALIVE: u64 = 15;
+/// How long it rests before it is looked at: all that the last packets brought with them is over.
+const SETTLE: Duration = Duration::from_secs(300);
+const LOOKED_AT_SECONDS: u64 = 1800;
+
+/// Wakes of each end until `end`: timers that went off, and batches that came.
+fn rest(ends: &mut Direct, end: Instant) -> (u64, u64) {
+    let (mut client, mut proxy) = (0, 0);
+    while let Some(next) = earliest(ends.clients[0].poll_timeout(), ends.proxy.poll_timeout())
+        && next <= end
+    {
+        client += u64::from(ends.clients[0].poll_timeout().is_some_and(|at| at <= next));
+        proxy += u64::from(ends.proxy.poll_timeout().is_some_and(|at| at <= next));
+        ends.pass(0, next.since(ends.now));
+        let mut talking = true;
+        while talking {
+            talking = false;
+            while ends.client_sends(0) > 0 {
+                ends.pass(0, ROUND_TRIP / 2);
+                ends.proxy_receives(0);
+                (talking, proxy) = (true, proxy + 1);
+            }
+            while ends.proxy_sends() > 0 {
+                ends.pass(0, ROUND_TRIP / 2);
+                ends.client_receives();
+                (talking, client) = (true, client + 1);
+            }
+        }
+    }
+    (client, proxy)
+}
+
+#[test]
+fn an_idle_tunnel_wakes_for_its_keepalives_only() {
+    for links in [1, 2, 4] {
+        let mut ends = Direct::new(&TunnelConfig::default(), 1, links).unwrap();
+        ends.connect().unwrap();
+        for number in 0..1000 {
+            ends.packet_up(0, &Inner::plain(Towards::Proxy, number, 1400).packet());
+            ends.packet_down(&Inner::plain(Towards::Client, number, 1400).packet());
+            ends.exchange(0);
+        }
+        let settled = ends.now + SETTLE;
+        rest(&mut ends, settled);
+        let (client, proxy) = rest(&mut ends, settled + Duration::from_secs(LOOKED_AT_SECONDS));
+        let keepalives = u64::from(links) * LOOKED_AT_SECONDS / KEEPALIVE;
+        println!(
+            "{links} links: {keepalives} keepalives, {client} wakes of the client, {proxy} of the proxy"
+        );
+        // The timer that sends it, what comes for it, and one timer that follows from that.
+        for wakes in [client, proxy] {
+            assert!(
+                wakes <= 3 * keepalives,
+                "{links} links: {wakes} wakes, {keepalives} keepalives"
+            );
+        }
+        assert!(client >= keepalives / 2, "the test would be empty: {client} wakes");
+    }
+}
