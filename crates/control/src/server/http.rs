@@ -1,5 +1,6 @@
 //! HTTP on the control socket: one short connection for each request.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,10 +38,10 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// How long one connection may take in all: a tool asks and goes.
-pub(super) const CONNECTION_TIME: Duration = Duration::from_secs(10);
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 /// How long to rest when the system cannot accept (too many open files).
-pub(super) const ACCEPT_REST: Duration = Duration::from_millis(100);
+const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The credentials of the other end of a connection.
 #[derive(Clone, Copy)]
@@ -65,7 +66,12 @@ pub(super) async fn serve(
     };
     let accept = async {
         match bound.listener.try_clone().and_then(UnixListener::from_std) {
-            Ok(listener) => accept(listener, desk).await,
+            Ok(listener) => {
+                let router = router(desk);
+                let next = async || listener.accept().await.map(|(stream, _)| stream);
+                let serve = |stream| serve_connection(stream, router.clone());
+                accept("control socket", MAX_CONNECTIONS, next, serve).await;
+            }
             Err(error) => tracing::error!(%error, "the control socket cannot be served"),
         }
     };
@@ -76,24 +82,31 @@ pub(super) async fn serve(
     }
 }
 
-async fn accept(listener: UnixListener, desk: Desk) {
-    let router = router(desk);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// Serves connections for ever, as many at a time as there are `places`; more wait in the kernel's queue. `name` is what
+/// they are to, for the log.
+pub(super) async fn accept<S, F>(
+    name: &'static str,
+    places: usize,
+    next: impl AsyncFn() -> io::Result<S>,
+    serve: impl Fn(S) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(places));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let router = router.clone();
+        match next().await {
+            Ok(stream) => {
+                let served = serve(stream);
                 tokio::spawn(async move {
-                    let served = serve_connection(stream, router);
                     if tokio::time::timeout(CONNECTION_TIME, served).await.is_err() {
-                        tracing::debug!("a control connection took too long");
+                        tracing::debug!("a connection to the {name} took too long");
                     }
                     drop(place);
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "the control socket accepts nothing");
+                tracing::debug!(%error, "the {name} accepts nothing");
                 tokio::time::sleep(ACCEPT_REST).await;
             }
         }

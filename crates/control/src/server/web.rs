@@ -30,9 +30,9 @@ use axum::routing::get;
 use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener as TokioListener;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 
-use super::http::{ACCEPT_REST, CONNECTION_TIME, converse, refusal};
+use super::http::{accept, converse, refusal};
 use super::{BindError, Desk};
 use crate::api::{ApiError, ErrorCode, Request, Response, StatusReport};
 use crate::metrics;
@@ -77,26 +77,9 @@ pub(super) async fn serve(web: Web, desk: Desk) {
         }
     };
     let router = router(desk);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let router = router.clone();
-                tokio::spawn(async move {
-                    let served = converse(stream, router);
-                    if tokio::time::timeout(CONNECTION_TIME, served).await.is_err() {
-                        tracing::debug!("a connection to the page took too long");
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the page's socket accepts nothing");
-                tokio::time::sleep(ACCEPT_REST).await;
-            }
-        }
-    }
+    let next = async || listener.accept().await.map(|(stream, _)| stream);
+    let serve = |stream| converse(stream, router.clone());
+    accept("page", MAX_CONNECTIONS, next, serve).await;
 }
 
 fn router(desk: Desk) -> Router {
