@@ -3,6 +3,7 @@
 //! A hangup signal asks for it, or somebody at the control socket. The loop gets what was read and decides what of it it
 //! can make so; a config with an error reaches nobody's settings.
 
+use std::fmt::{Debug, Display};
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// Whoever asks while so many wait is told to try again.
-pub const WAITING: usize = 4;
+pub(crate) const WAITING: usize = 4;
 
 /// A config that was read again.
 #[derive(Debug)]
@@ -140,13 +141,10 @@ pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelConfig, after: &
         offload: OffloadConfig { tun, udp_gso, udp_gro },
     } = before;
     compare_scheduling(report, scheduling, &after.scheduling);
-    let texts = |before: &dyn std::fmt::Display, after: &dyn std::fmt::Display| {
-        [before.to_string(), after.to_string()]
-    };
-    report.compare("tunnel.controller", texts(controller, &after.controller), false);
-    report.compare("tunnel.when_closed", texts(when_closed, &after.when_closed), false);
+    report.compare("tunnel.controller", texts([controller, &after.controller]), false);
+    report.compare("tunnel.when_closed", texts([when_closed, &after.when_closed]), false);
     report.compare("tunnel.rekey_after", shown([rekey_after, &after.rekey_after]), false);
-    report.compare("tunnel.ecn", texts(ecn, &after.ecn), false);
+    report.compare("tunnel.ecn", texts([ecn, &after.ecn]), false);
     report.compare("tunnel.cipher", shown([cipher, &after.cipher]), false);
     report.compare("tunnel.resequencer", shown([resequencer, &after.resequencer]), false);
     report.compare("tunnel.tun_offload", shown([tun, &after.offload.tun]), false);
@@ -173,9 +171,22 @@ fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Sc
     report.compare("tunnel.safire.routes", shown(routes), true);
 }
 
+/// Two values as people write them.
+#[must_use]
+pub fn texts<T: Display>(values: [&T; 2]) -> [String; 2] {
+    values.map(ToString::to_string)
+}
+
+/// Values as people write them, one beside the other.
+#[must_use]
+pub fn list<T: Display>(values: &[T]) -> String {
+    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+    format!("[{}]", texts.join(", "))
+}
+
 /// Two values as a programmer would write them: good enough for lists and numbers.
 #[must_use]
-pub fn shown<T: std::fmt::Debug>(values: [&T; 2]) -> [String; 2] {
+pub fn shown<T: Debug>(values: [&T; 2]) -> [String; 2] {
     values.map(|value| format!("{value:?}"))
 }
 

@@ -6,7 +6,7 @@
 use std::fmt::Display;
 
 use ropewalk_control::api::{ApiError, ErrorCode, LinkChange, ReloadReport, Response};
-use ropewalk_daemon::reload::{compare_tunnel, shown};
+use ropewalk_daemon::reload::{compare_tunnel, list, shown, texts};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 
@@ -177,15 +177,6 @@ fn compare_link(report: &mut ReloadReport, before: &LinkConfig, after: &LinkConf
 
 fn bound(rate: Option<impl Display>) -> String {
     rate.map_or_else(|| "off".to_owned(), |rate| rate.to_string())
-}
-
-fn texts<T: Display>(values: [&T; 2]) -> [String; 2] {
-    values.map(ToString::to_string)
-}
-
-fn list<T: Display>(values: &[T]) -> String {
-    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
-    format!("[{}]", texts.join(", "))
 }
 
 #[cfg(test)]

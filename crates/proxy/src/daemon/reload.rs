@@ -2,11 +2,10 @@
 //! touched. What cannot be changed while the proxy runs is told, and stays.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 
 use ropewalk_control::api::ReloadReport;
 use ropewalk_daemon::core::public_key;
-use ropewalk_daemon::reload::{compare_tunnel, shown};
+use ropewalk_daemon::reload::{compare_tunnel, list, shown, texts};
 use ropewalk_proto::time::Instant;
 
 use super::{Daemon, Host};
@@ -126,15 +125,6 @@ fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[Peer
             compare("preshared_key_file", ["(the one in use)", "(another one)"].map(str::to_owned));
         }
     }
-}
-
-fn texts<T: Display>(values: [&T; 2]) -> [String; 2] {
-    values.map(ToString::to_string)
-}
-
-fn list<T: Display>(values: &[T]) -> String {
-    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
-    format!("[{}]", texts.join(", "))
 }
 
 #[cfg(test)]
