@@ -8,7 +8,6 @@
 //! 5. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
 //!    then rules, routes of links and the firewall table.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,15 +17,13 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
-use ropewalk_daemon::reload::{self, Reloader};
-use ropewalk_daemon::service::{self, StopSignals};
+use ropewalk_daemon::service::{self, Ears};
 use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
 use ropewalk_link_io::udp::Sockets;
 use sd_notify::NotifyState;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::Traces;
@@ -78,13 +75,7 @@ async fn serve(
     requests: mpsc::Receiver<server::Command>,
 ) -> anyhow::Result<()> {
     // First, so that a signal during the start ends it cleanly too.
-    let at_terminal = std::io::stdin().is_terminal();
-    let mut ends = vec![SignalKind::terminate(), SignalKind::interrupt()];
-    ends.extend(at_terminal.then_some(SignalKind::hangup()));
-    let stop = StopSignals::listen(&ends)?;
-    let (reloader, asked) = mpsc::channel(reload::WAITING);
-    // A hangup is the end of the daemon's terminal; where it has none, somebody's wish that the config be read again.
-    let reload = Reloader::new(file, Config::load, !at_terminal, asked)?;
+    let Ears { stop, reload, reloader } = Ears::open(file, Config::load)?;
     let clock = Clock::start();
     let name = config.tun.name.to_string();
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;

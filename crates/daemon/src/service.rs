@@ -1,14 +1,19 @@
 //! The frame of a daemon: its runtime, the signals that end it, its supervisor.
 
 use std::future::poll_fn;
+use std::io::IsTerminal as _;
+use std::path::Path;
 use std::task::Poll;
 
 use anyhow::Context as _;
+use ropewalk_control::config::ConfigError;
 use ropewalk_control::server;
 use sd_notify::NotifyState;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+
+use crate::reload::{self, Reloader};
 
 /// The runtime of a daemon: one thread, so that no packet crosses a lock.
 ///
@@ -73,6 +78,33 @@ impl StopSignals {
         tracing::info!("told to stop");
         // An error means that the loop is over already.
         drop(commands.send(stop).await);
+    }
+}
+
+/// What a daemon hears from outside.
+pub struct Ears<T> {
+    /// The signals that end it.
+    pub stop: StopSignals,
+    /// Reads its config again.
+    pub reload: Reloader<T>,
+    /// Where to ask for that.
+    pub reloader: mpsc::Sender<server::Command>,
+}
+
+impl<T: Send + 'static> Ears<T> {
+    /// Open from now on. A hangup is the end of the daemon's terminal; where it has none, somebody's wish that the
+    /// config, `file`, be read again.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub fn open(file: &Path, load: fn(&Path) -> Result<T, ConfigError>) -> anyhow::Result<Self> {
+        let at_terminal = std::io::stdin().is_terminal();
+        let mut ends = vec![SignalKind::terminate(), SignalKind::interrupt()];
+        ends.extend(at_terminal.then_some(SignalKind::hangup()));
+        let stop = StopSignals::listen(&ends)?;
+        let (reloader, asked) = mpsc::channel(reload::WAITING);
+        let reload = Reloader::new(file, load, !at_terminal, asked)?;
+        Ok(Self { stop, reload, reloader })
     }
 }
 

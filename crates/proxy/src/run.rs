@@ -5,7 +5,6 @@
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
 //! everything is taken back but the guard (docs/OPERATIONS.md).
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -14,8 +13,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
-use ropewalk_daemon::reload::{self, Reloader};
-use ropewalk_daemon::service::{self, StopSignals};
+use ropewalk_daemon::service::{self, Ears};
 use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
@@ -25,7 +23,6 @@ use ropewalk_link_io::tun::{LinuxTun, TunQueue};
 use ropewalk_link_io::udp::Sockets;
 use ropewalk_proto::endpoint::Share;
 use sd_notify::NotifyState;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -72,12 +69,7 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 
 async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let clock = Clock::start();
-    let at_terminal = std::io::stdin().is_terminal();
-    let mut ends = vec![SignalKind::terminate(), SignalKind::interrupt()];
-    ends.extend(at_terminal.then_some(SignalKind::hangup()));
-    let stop = StopSignals::listen(&ends)?;
-    let (reloader, asked) = mpsc::channel(reload::WAITING);
-    let reload = Reloader::new(file, Config::load, !at_terminal, asked)?;
+    let Ears { stop, reload, reloader } = Ears::open(file, Config::load)?;
 
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
     let mut gear = Gear::open(&config)?;
