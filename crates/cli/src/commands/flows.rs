@@ -10,7 +10,7 @@ use crate::render;
 /// Asks the daemon and prints what it says.
 pub(crate) fn run(flows: &Flows) -> Result<(), Failure> {
     let peer = flows.peer.as_deref();
-    let socket = ask::socket_for(flows.socket.as_deref(), peer);
+    let socket = ask::socket_for(flows.daemon.socket.as_deref(), peer);
     let report = ask::flows(socket, peer, usize::from(flows.top))?;
     if flows.json {
         let json = serde_json::to_string_pretty(&report).context("cannot write it as JSON")?;

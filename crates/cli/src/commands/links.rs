@@ -13,7 +13,7 @@ use crate::render;
 
 /// Does what is asked, at once, on the running daemon.
 pub(crate) fn run(links: &Links) -> Result<(), Failure> {
-    let socket = links.socket.as_deref();
+    let socket = links.daemon.socket.as_deref();
     let Some(what) = &links.what else { return show(links) };
     let enabled = |on: bool| vec![("enabled".to_owned(), on.to_string())];
     let (name, values) = match what {
@@ -46,7 +46,7 @@ struct OfTunnel<'a> {
 }
 
 fn show(links: &Links) -> Result<(), Failure> {
-    let report: StatusReport = ask::status(links.socket.as_deref())?;
+    let report: StatusReport = ask::status(links.daemon.socket.as_deref())?;
     if !links.json {
         return print(&render::links(&report));
     }

@@ -71,7 +71,7 @@ fn find(logs: &Logs) -> Result<Found, Failure> {
         args::Role::Client => (Role::Client, CLIENT_SOCKET),
         args::Role::Proxy => (Role::Proxy, PROXY_SOCKET),
     });
-    let socket = logs.socket.as_deref().or(wanted.map(|(_, socket)| Path::new(socket)));
+    let socket = logs.daemon.socket.as_deref().or(wanted.map(|(_, socket)| Path::new(socket)));
     match ask::status(socket) {
         Ok(report) => {
             let (role, pid) = (report.daemon.role, report.daemon.pid);
@@ -80,7 +80,7 @@ fn find(logs: &Logs) -> Result<Found, Failure> {
             Ok(Found { role: role.to_string(), pid: Some(pid), place })
         }
         // What it wrote before it ended may be in the journal.
-        Err(none) if none.is_no_daemon() && logs.socket.is_none() => {
+        Err(none) if none.is_no_daemon() && logs.daemon.socket.is_none() => {
             let roles = match wanted {
                 Some((role, _)) => vec![role],
                 None => vec![Role::Client, Role::Proxy],

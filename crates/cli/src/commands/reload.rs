@@ -11,7 +11,7 @@ use crate::exit::{Failure, print};
 
 /// Asks the daemon and prints what it says.
 pub(crate) fn run(reload: &Reload) -> Result<(), Failure> {
-    let report = ask::reload(reload.socket.as_deref())?;
+    let report = ask::reload(reload.daemon.socket.as_deref())?;
     if reload.json {
         let json = serde_json::to_string_pretty(&report).context("cannot write it as JSON")?;
         return print(&(json + "\n"));

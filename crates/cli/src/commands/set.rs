@@ -15,7 +15,7 @@ use crate::exit::{Failure, print};
 /// Reads what is in force, changes it as told, has it put in force, and shows it.
 pub(crate) fn run(set: &Set) -> Result<(), Failure> {
     let peer = set.peer.as_deref();
-    let socket = ask::socket_for(set.socket.as_deref(), peer);
+    let socket = ask::socket_for(set.daemon.socket.as_deref(), peer);
     let mut scheduling = ask::scheduling(socket, peer, None)?;
     if let Some(what) = &set.what {
         let report = ask::status(socket)?;

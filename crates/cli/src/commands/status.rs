@@ -10,7 +10,7 @@ use crate::render;
 
 /// Asks the daemon and prints what it says.
 pub(crate) fn run(status: &Status) -> Result<(), Failure> {
-    let mut report = ask::status(status.socket.as_deref())?;
+    let mut report = ask::status(status.daemon.socket.as_deref())?;
     if let Some(peer) = &status.peer {
         select(&mut report, peer)?;
     }

@@ -71,7 +71,7 @@ fn judged_over(watch: &Watch) -> usize {
 
 /// One look at the daemon.
 fn look(watch: &Watch) -> Result<StatusReport, Failure> {
-    let socket = ask::socket_for(watch.socket.as_deref(), watch.peer.as_deref());
+    let socket = ask::socket_for(watch.daemon.socket.as_deref(), watch.peer.as_deref());
     let mut report = ask::status(socket)?;
     if let Some(peer) = &watch.peer {
         status::select(&mut report, peer)?;

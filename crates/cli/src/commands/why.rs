@@ -12,7 +12,7 @@ use crate::render;
 
 /// Asks the daemon twice and prints the judgement.
 pub(crate) fn run(why: &Why) -> Result<(), Failure> {
-    let socket = ask::socket_for(why.socket.as_deref(), why.peer.as_deref());
+    let socket = ask::socket_for(why.daemon.socket.as_deref(), why.peer.as_deref());
     let look = || -> Result<_, Failure> {
         let mut report = ask::status(socket)?;
         if let Some(peer) = &why.peer {

@@ -1,0 +1,168 @@
+//! The commands that change a running daemon.
+
+use clap::{Args, Subcommand};
+use ropewalk_control::config::scheduler::{
+    Cost, Count, Direction, Formula, Importance, Preference, Rate, Scheduler, Weights, WhenFull,
+};
+use ropewalk_control::config::value::Text as _;
+use serde::de::value::Error as ConfigNameError;
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
+
+use super::Target;
+
+#[derive(Debug, Args)]
+pub(crate) struct Links {
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// Print the links, or what holds then, as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) what: Option<LinksWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LinksWhat {
+    /// Use a link (again)
+    Enable {
+        /// The link, as `ropewalk links` names it
+        #[arg(value_name = "LINK")]
+        name: String,
+    },
+
+    /// Do not use a link any more
+    Disable {
+        /// The link, as `ropewalk links` names it
+        #[arg(value_name = "LINK")]
+        name: String,
+    },
+
+    /// Change settings of a link
+    Set {
+        /// The link, as `ropewalk links` names it
+        #[arg(value_name = "LINK")]
+        name: String,
+
+        /// A key of the config's link and its value, such as priority=backup or max_up='5 Mbit/s'
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = setting)]
+        values: Vec<(String, String)>,
+    },
+}
+
+/// Reads a key and its value.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as priority=backup")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reload {
+    /// Print what changed as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// Print what is in force then as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// On a proxy: only what is sent to this client, as `ropewalk status` names it
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) peer: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) what: Option<SetWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SetWhat {
+    /// Which link takes the next packet
+    Scheduler(SetScheduler),
+
+    /// What is said of one link
+    Link(SetLink),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetScheduler {
+    /// free-window, round-robin, natalie, batcp or safire
+    #[arg(value_name = "NAME", value_parser = choice::<Scheduler>)]
+    pub(crate) name: Scheduler,
+
+    /// natalie: weights from what others leave of each link (auto), or as told (told)
+    #[arg(long, value_name = "FROM", value_parser = choice::<Weights>)]
+    pub(crate) weights: Option<Weights>,
+
+    /// natalie: shares of packets or of bytes
+    #[arg(long, value_name = "WHAT", value_parser = choice::<Count>)]
+    pub(crate) count: Option<Count>,
+
+    /// natalie and batcp: pass (the next link takes the turn of a full one) or wait (as in the papers)
+    #[arg(long, value_name = "WHAT", value_parser = choice::<WhenFull>)]
+    pub(crate) when_full: Option<WhenFull>,
+
+    /// batcp: prose (the better link carries more) or literal (the paper's formula as printed)
+    #[arg(long, value_name = "READING", value_parser = choice::<Formula>)]
+    pub(crate) formula: Option<Formula>,
+
+    /// safire: the constant of its throughput formula
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) k: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetLink {
+    /// The link, as `ropewalk status` names it
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Its share beside the others' where weights are told; 0: no packets on it
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(crate) weight: Option<f64>,
+
+    /// What it carries in the direction in which this end sends, such as "20 Mbit/s": no more is sent
+    #[arg(long, value_name = "RATE", value_parser = Rate::from_text)]
+    pub(crate) rate: Option<Rate>,
+
+    /// What a gigabyte costs on it, such as "5 EUR/GB"
+    #[arg(long, value_name = "PRICE", value_parser = Cost::from_text)]
+    pub(crate) cost: Option<Cost>,
+
+    /// batcp: first, also or when-needed
+    #[arg(long = "use", value_name = "WHEN", value_parser = choice::<Preference>)]
+    pub(crate) preference: Option<Preference>,
+
+    /// batcp: what throughput and cost matter on it, in place of --use: shares of one, such as 0.1,0.9
+    #[arg(long, value_name = "THROUGHPUT,COST", value_parser = importance, conflicts_with = "preference")]
+    pub(crate) importance: Option<Importance>,
+
+    /// Which way it carries packets: up, down or both
+    #[arg(long, value_name = "WAY", value_parser = choice::<Direction>)]
+    pub(crate) direction: Option<Direction>,
+}
+
+/// Reads two shares.
+fn importance(text: &str) -> Result<Importance, String> {
+    let number = |text: &str| text.trim().parse().ok();
+    let both = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+    let (throughput, cost) = both.ok_or("write two shares of one, such as 0.1,0.9")?;
+    Ok(Importance { throughput, cost })
+}
+
+/// Reads a choice by the names of the config file; an unknown one is refused with the names there are.
+fn choice<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let read = T::deserialize(text.into_deserializer());
+    read.map_err(|error: ConfigNameError| {
+        ropewalk_control::config::error::explained(&error.to_string())
+    })
+}

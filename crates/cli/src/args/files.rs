@@ -1,0 +1,89 @@
+//! The commands that need no running daemon: they run one, or read and write files.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
+
+use super::Role;
+
+#[derive(Debug, Args)]
+pub(crate) struct Client {
+    /// The config file, as `ropewalk join` writes it; the sample in configs/ shows every key with its default
+    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG)]
+    pub(crate) config: PathBuf,
+
+    /// Remove everything that a crashed client has left on this machine, its kill switch too, and end
+    #[arg(long)]
+    pub(crate) purge: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Proxy {
+    /// The config file; the sample in configs/ shows every key with its default
+    #[arg(long, value_name = "FILE", default_value = PROXY_CONFIG)]
+    pub(crate) config: PathBuf,
+
+    /// Remove everything that a stopped proxy has left on this machine, and end
+    #[arg(long)]
+    pub(crate) purge: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The config file [default: client.toml and proxy.toml in /etc/ropewalk, what is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Whose file it is, where its keys do not tell
+    #[arg(long, value_enum)]
+    pub(crate) role: Option<Role>,
+
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Keygen {
+    /// Where the secret is written; an existing file is not touched
+    #[arg(value_name = "FILE", required_unless_present = "public")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Read a private key from standard input and print its public key
+    #[arg(long, conflicts_with_all = ["file", "preshared", "force"])]
+    pub(crate) public: bool,
+
+    /// Make a preshared key instead of a key pair
+    #[arg(long)]
+    pub(crate) preshared: bool,
+
+    /// Replace an existing file: the old key is lost
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckConfig {
+    /// The file to check
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Whose file it is, where its keys do not tell
+    #[arg(long, value_enum)]
+    pub(crate) role: Option<Role>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Which shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The folder; it must exist
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+}

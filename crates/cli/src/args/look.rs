@@ -1,0 +1,115 @@
+//! The commands that look at a running daemon, and change nothing.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Role, Target};
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Print the whole status document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// Show only this peer, in full
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Watch {
+    /// How often to look, from 100ms to 1min
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = every)]
+    pub(crate) every: Duration,
+
+    /// Print the whole status document as JSON, one a line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// On a proxy: the links of this client
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+/// Reads how often to look: no more often than a person sees.
+fn every(text: &str) -> Result<Duration, String> {
+    time(text, "100ms", "1min")
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// Whose [default: the client's if it runs, else the proxy's]
+    #[arg(value_enum)]
+    pub(crate) role: Option<Role>,
+
+    /// How many lines
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub(crate) lines: u16,
+
+    /// Print where the log is as JSON, without its lines
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// How long to look, from 500ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = look)]
+    pub(crate) over: Duration,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// On a proxy: only about this client
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+/// Reads how long to look: long enough for some packets.
+fn look(text: &str) -> Result<Duration, String> {
+    time(text, "500ms", "1h")
+}
+
+/// Reads a time between two others.
+fn time(text: &str, least: &str, most: &str) -> Result<Duration, String> {
+    let read = |text| humantime::parse_duration(text).map_err(|error| error.to_string());
+    let time = read(text)?;
+    let sense = read(least)?..=read(most)?;
+    if sense.contains(&time) {
+        Ok(time)
+    } else {
+        Err(format!("from {least} to {most} are possible"))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Flows {
+    /// How many flows, the most active first
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=4096))]
+    pub(crate) top: u16,
+
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// On a proxy: towards this client, as `ropewalk status` names it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
