@@ -4,6 +4,7 @@
 //! take turns within one run, and what counts is the ratio of two that followed each other.
 
 pub mod contender;
+pub mod crowd;
 pub mod figures;
 pub mod load;
 pub mod network;

@@ -204,8 +204,15 @@ fn udp(figures: &Figures, ladder: Ladder) -> String {
 }
 
 fn idle(figures: &Figures) -> String {
-    let mut table =
-        Table::new(&["", "round trip, ms", "client wakes, a second", "proxy wakes, a second"]);
+    let mut table = Table::new(&[
+        "",
+        "round trip, ms",
+        "client wakes, a second",
+        "proxy wakes, a second",
+        "proxy, % of a core",
+        "session, KiB",
+        "beginning one, µs",
+    ]);
     for one in of(figures, Part::Ping) {
         let of = |name: &str, decimals| spread(one.summary.get(name), decimals);
         table.row(&[
@@ -213,6 +220,9 @@ fn idle(figures: &Figures) -> String {
             of("idle.p50_ms", 3),
             of("idle.near_sleeps", 1),
             of("idle.far_sleeps", 1),
+            of("idle.far_core_percent", 2),
+            of("sessions.kib", 1),
+            of("sessions.us_to_begin", 0),
         ]);
     }
     table.to_string()

@@ -11,10 +11,15 @@ use ropewalk_netlab::tool;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::crowd::Crowd;
+use super::load::Values;
 use super::network::{LINKS, Network, PROXY, SERVER};
 use super::ropewalk::Deployment;
 use super::wireguard::Pair;
 use crate::error::BadInput;
+
+/// Sessions of a contender: the proxy's pool has about as many addresses.
+const MOST_SESSIONS: u32 = 60_000;
 
 /// The file of all.
 #[derive(Debug, Deserialize)]
@@ -34,6 +39,9 @@ pub struct Contender {
     /// Over how many links.
     #[serde(default = "one")]
     pub links: u8,
+    /// How many clients the proxy has: all but the one that is measured are idle.
+    #[serde(default = "single")]
+    pub sessions: u32,
     /// Whether what is measured lies behind the far end, which translates addresses.
     #[serde(default)]
     pub nat: bool,
@@ -101,6 +109,10 @@ const fn one() -> u8 {
     1
 }
 
+const fn single() -> u32 {
+    1
+}
+
 /// Reads `throughput.toml`.
 ///
 /// # Errors
@@ -110,7 +122,13 @@ pub fn read(path: &Path) -> Result<Vec<Contender>> {
     let text = std::fs::read_to_string(path).with_context(bad)?;
     let file: File = toml::from_str(&text).with_context(bad)?;
     for (place, contender) in file.contender.iter().enumerate() {
-        let Contender { name, kind, links, .. } = contender;
+        let Contender { name, kind, links, sessions, .. } = contender;
+        ensure!(
+            (1..=MOST_SESSIONS).contains(sessions) && (*sessions == 1 || *kind == Kind::Ropewalk),
+            BadInput(format!(
+                "`{name}`: 1 to {MOST_SESSIONS} sessions, and one for what is no proxy"
+            ))
+        );
         ensure!(
             (1..=LINKS).contains(links) && (*links == 1 || *kind == Kind::Ropewalk),
             BadInput(format!("`{name}`: 1 to {LINKS} links, and one for what does not bond"))
@@ -176,6 +194,9 @@ pub struct Running {
     pub target: Ipv4Addr,
     /// Whether that is the server.
     pub nat: bool,
+    /// What was measured while it came up.
+    pub notes: Values,
+    _crowd: Option<Crowd>,
     // Last: removed when the processes have ended.
     _folder: Scratch,
 }
@@ -187,6 +208,7 @@ impl Contender {
     /// When its tunnel does not come up; with the end of a log.
     pub fn start(&self, network: &Network, program: &Path) -> Result<Running> {
         let folder = Scratch::create().context("making a temporary folder")?;
+        let (mut notes, mut crowd) = (Values::new(), None);
         let (near, far, inner) = match self.kind {
             Kind::Veth => (None, None, PROXY),
             Kind::WireguardGo | Kind::Boringtun => {
@@ -195,8 +217,9 @@ impl Contender {
                 (Some(near), Some(far), inner)
             }
             Kind::Ropewalk => {
-                let Deployment { near, far, inner } =
-                    Deployment::start(self, program, network, folder.path())?;
+                let up = Deployment::start(self, program, network, folder.path())?;
+                let Deployment { near, far, inner, .. } = up;
+                (notes, crowd) = (up.notes, up.crowd);
                 (Some(near), Some(far), inner)
             }
         };
@@ -204,7 +227,7 @@ impl Contender {
             network.masquerade()?;
         }
         let target = if self.nat { SERVER } else { inner };
-        Ok(Running { near, far, target, nat: self.nat, _folder: folder })
+        Ok(Running { near, far, target, nat: self.nat, notes, _crowd: crowd, _folder: folder })
     }
 }
 
@@ -227,6 +250,7 @@ mod tests {
         for (text, expected) in [
             ("[[contender]]\nname = 'x'\nkind = 'veth'\nlinks = 2", "`x`: 1 to 4 links"),
             ("[[contender]]\nname = 'x'\nkind = 'ropewalk'\nlinks = 5", "`x`: 1 to 4 links"),
+            ("[[contender]]\nname = 'x'\nkind = 'veth'\nsessions = 9", "`x`: 1 to 60000 sessions"),
             ("[[contender]]\nname = 'x'\nkind = 'ship'", "ship"),
             ("[[contender]]\nname = 'x'\nkind = 'veth'\nlink = 1", "link"),
             (

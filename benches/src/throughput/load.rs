@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `tcp` | iperf3, cubic, one and four connections, each way; a ping beside the single download | `gbit`, CPU seconds per GB of each end, what other processes used meanwhile |
 //! | `udp` | packets of 1400 and 160 bytes at a ladder of rates, each way | packets that came, loss, CPU per packet of each end; of all rates the highest without loss |
-//! | `ping` | round trips on an idle tunnel, then silence | `idle_ms`, wake-ups a second of each end |
+//! | `ping` | round trips on an idle tunnel, then silence | the median, wake-ups a second of each end, what the proxy works |
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -86,11 +86,13 @@ pub fn measure(
     lengths: Lengths,
 ) -> Result<Values> {
     let bench = Bench { running, network, lengths };
-    match part {
+    let mut values = match part {
         Part::Tcp => bench.tcp(),
         Part::Udp => bench.udp(),
         Part::Ping => bench.idle(),
-    }
+    }?;
+    values.extend(running.notes.clone());
+    Ok(values)
 }
 
 struct Bench<'a> {
@@ -271,6 +273,8 @@ impl Bench<'_> {
         if self.running.near.is_some() {
             values.insert("idle.near_sleeps".into(), to_f64(used.near.sleeps) / used.seconds);
             values.insert("idle.far_sleeps".into(), to_f64(used.far.sleeps) / used.seconds);
+            let cores = used.far.cpu.as_secs_f64() / used.seconds;
+            values.insert("idle.far_core_percent".into(), 100.0 * cores);
         }
         Ok(values)
     }

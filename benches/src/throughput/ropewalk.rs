@@ -14,7 +14,10 @@ use ropewalk_netlab::tool;
 use toml::{Table, Value};
 
 use super::contender::Contender;
+use super::crowd::{Crowd, Keys};
+use super::load::Values;
 use super::network::{Network, PROXY, interface};
+use super::usage::{Usage, resident};
 
 /// How long a daemon may take for what it does at once.
 const SOON: Duration = Duration::from_secs(20);
@@ -27,6 +30,10 @@ pub(super) struct Deployment {
     pub(super) far: Process,
     /// The proxy's inner address.
     pub(super) inner: Ipv4Addr,
+    /// The others that the proxy has.
+    pub(super) crowd: Option<Crowd>,
+    /// What they cost it.
+    pub(super) notes: Values,
 }
 
 impl Deployment {
@@ -63,6 +70,11 @@ impl Deployment {
             at("client.sock"),
             links.concat()
         ))?;
+        let others = Keys::new(contender.sessions - 1);
+        if let Some(Value::Array(peers)) = proxy.get_mut("peer") {
+            peers.extend(others.peers().into_iter().map(Value::Table));
+        }
+        proxy.insert("max_peers".into(), Value::Integer(contender.sessions.max(1024).into()));
         merge(&mut proxy, &contender.both);
         merge(&mut proxy, &contender.proxy);
         merge(&mut client, &contender.both);
@@ -93,8 +105,31 @@ impl Deployment {
         let pool = proxy.get("pool_v4").and_then(Value::as_str).unwrap_or("10.77.0.0/16");
         let first = pool.split('/').next().and_then(|address| address.parse::<Ipv4Addr>().ok());
         let first = first.context("pool_v4 is no IPv4 network")?;
-        Ok(Self { near, far, inner: Ipv4Addr::from_bits(first.to_bits() | 1) })
+        let (crowd, notes) = match contender.sessions {
+            1 => (None, Values::new()),
+            _ => crowd(network, others, &proxy_key, &far)
+                .map(|(crowd, notes)| (Some(crowd), notes))?,
+        };
+        Ok(Self { near, far, inner: Ipv4Addr::from_bits(first.to_bits() | 1), crowd, notes })
     }
+}
+
+/// Connects the others, and notes what the proxy needs for it.
+fn crowd(network: &Network, keys: Keys, proxy: &str, far: &Process) -> Result<(Crowd, Values)> {
+    /// Until their paths are searched and what that took is given back.
+    const REST: Duration = Duration::from_secs(4);
+    let number = f64::from(keys.len());
+    let (before, held) = (Usage::of(far.id())?, resident(far.id())?);
+    let crowd = Crowd::connect(&network.client, keys, proxy)?;
+    let used = Usage::of(far.id())?.since(before);
+    thread::sleep(REST);
+    #[expect(clippy::cast_precision_loss, reason = "the memory of a machine")]
+    let kept = resident(far.id())?.saturating_sub(held) as f64;
+    let notes = Values::from([
+        ("sessions.us_to_begin".to_owned(), used.cpu.as_secs_f64() * 1e6 / number),
+        ("sessions.kib".to_owned(), kept / 1024.0 / number),
+    ]);
+    Ok((crowd, notes))
 }
 
 /// Waits for a figure that stays.

@@ -13,6 +13,10 @@ pub const OURS: &str = "ropewalk, 2 links";
 const ONE_LINK: &str = "ropewalk, 1 link";
 const THROUGH_NAT: &str = "ropewalk, 2 links, NAT";
 const NO_TUNNEL: &str = "veth";
+const CROWDED: &str = "ropewalk, 2 links, 10,000 sessions";
+
+/// The rate in thousands of packets a second at which proxies of one and many sessions are compared: both are to carry it.
+const COMPARED_AT: f64 = 50.0;
 
 /// The rate in thousands of packets a second at which the cost of small packets is judged.
 pub const JUDGED_AT: f64 = 92.0;
@@ -94,6 +98,24 @@ pub fn checks(figures: &Figures) -> Vec<Check> {
         "ping beside a full download, ms".into(),
         AtMost(3.0),
         values(ours, "ping-beside.p50_ms"),
+    );
+    let crowded = figures.of(CROWDED);
+    check("10,000 sessions: KiB each".into(), AtMost(64.0), values(crowded, "sessions.kib"));
+    check(
+        "10,000 sessions: CPU µs of the proxy to begin one".into(),
+        AtMost(500.0),
+        values(crowded, "sessions.us_to_begin"),
+    );
+    check(
+        "10,000 idle sessions: % of a core".into(),
+        AtMost(5.0),
+        values(crowded, "idle.far_core_percent"),
+    );
+    let cost = at_rate(SMALL, Way::Up, COMPARED_AT, "far_us");
+    check(
+        "10,000 sessions: a packet's cost at the proxy, times that of one session".into(),
+        AtMost(1.2),
+        pairs(crowded, ours, &cost, |crowded, ours| crowded / ours),
     );
     checks
 }
