@@ -30,7 +30,6 @@ use ropewalk_control::api::{Request, TunnelState};
 use ropewalk_control::config::value::is_name_server;
 use ropewalk_control::config::{HostPort, Mtu};
 use ropewalk_control::server;
-use ropewalk_daemon::rates::Rates;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
@@ -108,7 +107,6 @@ pub(crate) struct Daemon {
     patience: Patience,
     reopen_at: Option<Instant>,
     held: Held,
-    rates: Rates<status::Key>,
     others: Others,
     clock: Clock,
     gaps: Gaps,
@@ -178,7 +176,6 @@ impl Daemon {
             patience: Patience::new(),
             reopen_at: None,
             held: Held::default(),
-            rates: Rates::new(now),
             others: Others::new(now),
             clock,
             gaps: Gaps::new(clock.asleep()),
@@ -462,9 +459,6 @@ impl Role for Daemon {
             self.on_event(now, event);
         }
         self.watch_state(now);
-        if self.rates.is_due(now) {
-            self.rates.sample(now, status::totals(&self.client.stats()));
-        }
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
         if self.budget.is_due(now) || self.has_ended() {

@@ -12,21 +12,17 @@ use ropewalk_control::api::{
     AllowanceStatus, LinkState, LinkStatus, OffloadStatus, Role, STATUS_VERSION, SessionStatus,
     StatusReport, TunnelState, TunnelStatus,
 };
-use ropewalk_daemon::rates::{Bytes, Span};
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey};
+use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats};
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats, Traffic};
+use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 
 use crate::allowance::Allowances;
 use crate::config::Config;
 use crate::links::{Link, Links, Obstacle};
-
-/// Whose bytes: the tunnel's packets, or the datagrams of a link.
-pub(crate) type Key = Option<LinkKey>;
 
 /// All that the document is made of.
 pub(crate) struct Facts<'a> {
@@ -48,8 +44,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) routed: bool,
     /// What it counted.
     pub(crate) stats: &'a ClientStats,
-    /// What rates are given for.
-    pub(crate) span: Span<'a, Key>,
     /// Since when it has been in this state.
     pub(crate) since: Instant,
     /// Why the proxy's name has no address.
@@ -105,7 +99,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
     let (config, stats) = (facts.config, facts.stats);
     let tunnel = stats.tunnel.as_ref();
     let (up, down) = (stats.accepted, stats.delivered);
-    let (up_bps, down_bps) = facts.span.of(&None, bytes(up, down));
+    let [up_bps, down_bps] = tunnel.map(|tunnel| tunnel.rates(facts.now)).unwrap_or_default();
     let own = |is_v4: bool| {
         let own = stats.session.iter().flat_map(|session| &session.own);
         own.copied().find(|net| net.addr().is_ipv4() == is_v4)
@@ -199,7 +193,7 @@ fn status_of(
     let since = core.map_or(link.since, |core| core.since.max(link.since));
     let (state, reason) = state_of(link, core, facts.seconds(since));
     let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
-    let (up_bps, down_bps) = facts.span.of(&link.key(), bytes(sent, received));
+    let [up_bps, down_bps] = core.map(|core| core.rates(facts.now)).unwrap_or_default();
     let (name, scheduling) = (&link.decision.name, &facts.config.tunnel.scheduling);
     let allowance = facts.allowances.of(name).map(|(allowance, count, until)| AllowanceStatus {
         bytes: allowance.bytes,
@@ -280,17 +274,6 @@ fn drops(facts: &Facts<'_>) -> BTreeMap<String, u64> {
     let sent = facts.send_errors.iter().map(|(reason, count)| (*reason, *count));
     let tun = ("tun_refused", facts.tun.dropped_out);
     status::drops(core.chain(sent).chain([tun]))
-}
-
-/// Bytes so far, for the rates.
-pub(crate) fn totals(stats: &ClientStats) -> BTreeMap<Key, Bytes> {
-    let links = stats.links.iter();
-    let links = links.map(|link| (Some(link.key), bytes(link.sent, link.received)));
-    links.chain([(None, bytes(stats.accepted, stats.delivered))]).collect()
-}
-
-fn bytes(up: Traffic, down: Traffic) -> Bytes {
-    Bytes { up: up.bytes, down: down.bytes }
 }
 
 impl Facts<'_> {

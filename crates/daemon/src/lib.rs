@@ -8,7 +8,6 @@
 //! | [`core`] | what the values of a config mean to the protocol core |
 //! | [`status`] | what the core counts, in the words of the status document |
 //! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
-//! | [`rates`] | bits per second from the totals |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
 //! | [`mod@file`] | files that survive a crash |
 //! | [`service`] | a daemon's runtime and signals |
@@ -22,7 +21,6 @@ pub mod heartbeat;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod offload;
-pub mod rates;
 pub mod reload;
 pub mod scheduling;
 pub mod service;

@@ -22,6 +22,7 @@ mod limits;
 mod link;
 mod parts;
 mod path;
+mod recent;
 mod rekey;
 mod routing;
 mod seal;
@@ -41,6 +42,7 @@ pub use filter::InnerFilter;
 pub use ledger::{Ledger, Metered};
 pub use limits::{Limit, Limits};
 pub use link::{LinkState, Traffic};
+pub use recent::Recent;
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
 pub use snapshot::{LinkStats, TunnelStats};
@@ -134,6 +136,8 @@ pub struct Tunnel {
     delivered: Traffic,
     /// Packets taken from the TUN.
     accepted: Traffic,
+    /// How much lately: what was accepted, and delivered.
+    recent: Recent,
     /// Reports to be repeated over another link; the newest of each link that is down.
     report_copies: Vec<Report>,
     /// Packets sent in two parts, modulo 2^16.
@@ -201,6 +205,7 @@ impl Tunnel {
             drops: DropCounters::default(),
             delivered: Traffic::default(),
             accepted: Traffic::default(),
+            recent: Recent::new(now),
             report_copies: Vec::new(),
             split: 0,
             joiner: Joiner::default(),
@@ -297,6 +302,16 @@ impl Tunnel {
         if self.inner_mtu != Some(mtu) {
             self.inner_mtu = Some(mtu);
             self.events.push_back(Event::InnerMtu(mtu));
+        }
+    }
+
+    /// Keeps the totals of this moment for the rates, at most once a second.
+    fn mark_recent(&mut self, now: Instant) {
+        if self.recent.is_due(now) {
+            self.recent.mark(now, [self.accepted.bytes, self.delivered.bytes]);
+            self.links.iter_mut().for_each(|link| {
+                link.recent.mark(now, [link.sent.bytes, link.received.bytes]);
+            });
         }
     }
 

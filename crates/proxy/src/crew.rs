@@ -23,15 +23,6 @@ use crate::worker::Order;
 /// Orders of the coordinator that may wait for a worker: a thousand requests at the control socket.
 const ORDERS: usize = 1024;
 
-/// What every worker's report is wanted for.
-#[derive(Debug)]
-pub enum Purpose {
-    /// An answer at the control socket.
-    Answer(server::Command),
-    /// A sample for the rates.
-    Sample,
-}
-
 /// The other workers.
 #[derive(Debug)]
 pub struct Crew {
@@ -126,8 +117,8 @@ impl Crew {
         Some(homes)
     }
 
-    /// Asks the others how things are; their reports come as a command.
-    pub fn gather(&mut self, purpose: Purpose) {
+    /// Asks the others how things are, for an answer at the control socket; their reports come as a command.
+    pub fn gather(&mut self, asked: server::Command) {
         let mut answers = Vec::with_capacity(self.hands.len());
         for worker in 1..self.workers() {
             let (reply, answer) = oneshot::channel();
@@ -142,7 +133,7 @@ impl Crew {
                 let Ok(report) = answer.await else { return };
                 reports.push(report);
             }
-            drop(commands.send(Command::Gathered(purpose, reports)).await);
+            drop(commands.send(Command::Gathered(asked, reports)).await);
         });
     }
 

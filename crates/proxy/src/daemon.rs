@@ -16,13 +16,12 @@ use ropewalk_control::config::Scheduling;
 use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::server;
 use ropewalk_daemon::core::public_key;
-use ropewalk_daemon::rates::{Rates, SAMPLE_INTERVAL};
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::{offload, scheduling, shown};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError};
 use ropewalk_proto::crypto::PublicKey;
-use ropewalk_proto::endpoint::{EndpointEvent, EndpointStats, PeerConfig as CorePeer};
+use ropewalk_proto::endpoint::{EndpointEvent, PeerConfig as CorePeer};
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
@@ -31,7 +30,7 @@ use ropewalk_proto::tunnel::{FlowTables, PathRow};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::crew::{Crew, Purpose, Shown};
+use crate::crew::{Crew, Shown};
 use crate::gate::Gate;
 use crate::hand::News;
 use crate::handover::Passed;
@@ -70,7 +69,7 @@ pub enum Command {
     /// What happened to the clients of another worker.
     News(News),
     /// The other workers' reports are there.
-    Gathered(Purpose, Vec<Report>),
+    Gathered(server::Command, Vec<Report>),
     /// What another worker shows of flow routing to one of its clients.
     FlowsShown(server::Command, Shown),
     /// Say goodbye and end.
@@ -90,9 +89,6 @@ pub struct Daemon<H> {
     peers: PeerBook,
     host: H,
     started: Instant,
-    rates: Rates<status::Key>,
-    /// When the next sample for the rates is due; none without sessions.
-    sample_at: Option<Instant>,
     /// Those that clients send to, with their ports.
     sockets: Vec<(SocketId, u16)>,
     /// When it was told to stop, the time at which it no longer waits for the other workers.
@@ -125,8 +121,6 @@ impl<H: Host> Daemon<H> {
             peers,
             host,
             started: now,
-            rates: Rates::new(now),
-            sample_at: None,
             sockets,
             stop_by: None,
         };
@@ -182,9 +176,6 @@ impl<H: Host> Daemon<H> {
 
     fn handle_event(&mut self, now: Instant, event: &EndpointEvent) {
         let EndpointEvent { peer: key, event } = event;
-        if self.sample_at.is_none() && matches!(event, Event::SessionEstablished(_)) {
-            self.ask_sample(now);
-        }
         let Some((peer, change)) = self.peers.note(now, key, event) else { return };
         log(&peer.config.name, event);
         let mtu = match change {
@@ -195,30 +186,14 @@ impl<H: Host> Daemon<H> {
         peer.addresses().for_each(|inner| self.host.route(inner, mtu));
     }
 
-    /// Takes a sample for the rates, at once or when the other workers have reported.
-    fn ask_sample(&mut self, now: Instant) {
-        self.sample_at = None;
-        if self.crew.is_empty() {
-            let stats = self.worker.endpoint.stats();
-            self.sample(now, &stats);
-        } else {
-            self.crew.gather(Purpose::Sample);
-        }
-    }
-
-    fn sample(&mut self, now: Instant, stats: &EndpointStats) {
-        self.rates.sample(now, status::totals(stats));
-        self.sample_at = (stats.sessions > 0).then(|| now + SAMPLE_INTERVAL);
-    }
-
     /// Somebody asked at the control socket: answered at once, or when the workers have said what is needed.
     fn handle_request(&mut self, now: Instant, command: server::Command, io: &Io<'_>) {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
             Request::Status | Request::Peers if self.crew.is_empty() => {
-                return self.handle_reports(now, Purpose::Answer(command), &self.worker.report(io));
+                return self.handle_reports(now, command, &self.worker.report(io));
             }
-            Request::Status | Request::Peers => return self.crew.gather(Purpose::Answer(command)),
+            Request::Status | Request::Peers => return self.crew.gather(command),
             Request::Flows { peer, limit } => {
                 // Whose flows are not known, or this worker's own, are answered below.
                 let (client, limit) = (self.flows_of(peer.as_deref()), *limit);
@@ -233,17 +208,12 @@ impl<H: Host> Daemon<H> {
     }
 
     /// The reports of all workers are there.
-    fn handle_reports(&mut self, now: Instant, purpose: Purpose, report: &Report) {
-        match purpose {
-            Purpose::Sample => self.sample(now, &report.stats),
-            Purpose::Answer(command) => {
-                let answer = match &command.request {
-                    Request::Peers => Response::Peers(Box::new(self.peers_report(now, report))),
-                    _ => self.report(now, report),
-                };
-                command.answer(Ok(answer));
-            }
-        }
+    fn handle_reports(&self, now: Instant, command: server::Command, report: &Report) {
+        let answer = match &command.request {
+            Request::Peers => Response::Peers(Box::new(self.peers_report(now, report))),
+            _ => self.report(now, report),
+        };
+        command.answer(Ok(answer));
     }
 
     /// What somebody asked at the control socket that takes no reports.
@@ -395,7 +365,6 @@ impl<H: Host> Daemon<H> {
             peers: &self.peers,
             leases: &self.leases,
             stats: &report.stats,
-            span: self.rates.until(now),
             host: &self.host.facts(),
             driver_drops: &report.drops,
             offload: offload::status(
@@ -432,9 +401,9 @@ impl<H: Host> Role for Daemon<H> {
                     self.crew.note_end();
                 }
             }
-            Command::Gathered(purpose, reports) => {
+            Command::Gathered(command, reports) => {
                 let report = reports.into_iter().fold(self.worker.report(io), Report::with);
-                self.handle_reports(now, purpose, &report);
+                self.handle_reports(now, command, &report);
             }
             Command::FlowsShown(command, tables) => {
                 let peer = match &command.request {
@@ -470,9 +439,6 @@ impl<H: Host> Role for Daemon<H> {
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
         self.worker.endpoint.handle_timeout(now, sink);
-        if self.sample_at.is_some_and(|at| at <= now) {
-            self.ask_sample(now);
-        }
     }
 
     fn handle_send_error(&mut self, _now: Instant, path: Path, error: SendError) {
@@ -486,7 +452,7 @@ impl<H: Host> Role for Daemon<H> {
     fn poll_timeout(&self) -> Option<Instant> {
         let ended = self.has_ended().then_some(Instant::ZERO);
         let core = self.worker.endpoint.poll_timeout();
-        earliest(earliest(ended, self.stop_by), earliest(core, self.sample_at))
+        earliest(earliest(ended, self.stop_by), core)
     }
 
     fn handle_events(&mut self, now: Instant, _io: &mut Io<'_>) -> ControlFlow<()> {

@@ -11,23 +11,17 @@ use ropewalk_control::api::{
 };
 use ropewalk_control::config::Scheduling;
 use ropewalk_daemon::core::public_key;
-use ropewalk_daemon::rates::{Bytes, Span};
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
-use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{EndpointStats, PeerStats, SessionStats};
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats, Traffic};
-use ropewalk_proto::units::{LinkId, SessionIndex};
+use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 
 use crate::config::Config;
 use crate::leases::Leases;
 use crate::peers::{Peer, PeerBook};
-
-/// Whose bytes: a client's packets, or the datagrams of one link of one session.
-pub type Key = (PublicKey, Option<(SessionIndex, LinkId)>);
 
 /// What is known of the host, besides the core.
 #[derive(Clone, Debug, Default)]
@@ -57,8 +51,6 @@ pub struct Facts<'a> {
     pub leases: &'a Leases,
     /// The core.
     pub stats: &'a EndpointStats,
-    /// What rates are given for.
-    pub span: Span<'a, Key>,
     /// The host.
     pub host: &'a HostFacts,
     /// Drops that the core did not see, by reason.
@@ -126,10 +118,7 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
         down,
         queue: tunnel.map(status::queue).unwrap_or_default(),
         resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
-        links: stats
-            .zip(session)
-            .map(|(stats, session)| links(facts, peer, stats, session))
-            .unwrap_or_default(),
+        links: session.map(|session| links(facts, peer, session)).unwrap_or_default(),
         flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
         spending: stats
             .and_then(|stats| shown::spending(scheduling(facts.config, peer), &stats.ledger)),
@@ -145,8 +134,9 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
 /// A client's packets, up and down.
 fn traffic(facts: &Facts<'_>, peer: &PeerStats) -> (PacketTraffic, PacketTraffic) {
     let (up, down) = (peer.delivered, peer.accepted);
-    let rates = facts.span.of(&(peer.key, None), bytes(up, down));
-    (status::packets(rates.0, up), status::packets(rates.1, down))
+    let tunnel = peer.session.as_ref().map(|session| &session.tunnel);
+    let [down_bps, up_bps] = tunnel.map(|tunnel| tunnel.rates(facts.now)).unwrap_or_default();
+    (status::packets(up_bps, up), status::packets(down_bps, down))
 }
 
 /// Every client, in brief.
@@ -188,26 +178,20 @@ pub fn scheduling<'a>(config: &'a Config, peer: &'a Peer) -> &'a Scheduling {
     peer.scheduling.as_ref().unwrap_or(&config.tunnel.scheduling)
 }
 
-fn links(
-    facts: &Facts<'_>,
-    peer: &Peer,
-    stats: &PeerStats,
-    session: &SessionStats,
-) -> Vec<LinkStatus> {
+fn links(facts: &Facts<'_>, peer: &Peer, session: &SessionStats) -> Vec<LinkStatus> {
     let scheduling = scheduling(facts.config, peer);
     let links = session.tunnel.links.iter();
-    links.map(|each| link(facts, (stats, session), each, scheduling)).collect()
+    links.map(|each| link(facts, session, each, scheduling)).collect()
 }
 
 fn link(
     facts: &Facts<'_>,
-    (peer, session): (&PeerStats, &SessionStats),
+    session: &SessionStats,
     link: &LinkStats,
     scheduling: &Scheduling,
 ) -> LinkStatus {
     let (up, down) = (link.received, link.sent);
-    let key = (peer.key, Some((session.info.index, link.id)));
-    let rates = facts.span.of(&key, bytes(up, down));
+    let [down_bps, up_bps] = link.rates(facts.now);
     let (state, reason) = match link.state {
         CoreLinkState::Joining => (LinkState::Joining, Some("its path is not proven yet")),
         CoreLinkState::Up => (LinkState::Up, None),
@@ -220,8 +204,8 @@ fn link(
         reason: reason.map(str::to_owned),
         state_age_s: seconds(facts, link.since),
         local: link.path.local.map(|local| SocketAddr::new(local, facts.port_of(link.path.socket))),
-        up: status::datagrams(rates.0, up),
-        down: status::datagrams(rates.1, down),
+        up: status::datagrams(up_bps, up),
+        down: status::datagrams(down_bps, down),
         allowance: None,
         limits: Some(status::limits(facts.now, link)),
         told: shown::told(scheduling, &link.name),
@@ -279,23 +263,4 @@ fn handshakes(stats: &EndpointStats) -> HandshakeCounters {
 
 fn seconds(facts: &Facts<'_>, since: Instant) -> f64 {
     status::seconds(facts.now, since)
-}
-
-/// Bytes so far, for the rates.
-#[must_use]
-pub fn totals(stats: &EndpointStats) -> BTreeMap<Key, Bytes> {
-    let mut totals = BTreeMap::new();
-    for peer in &stats.peers {
-        totals.insert((peer.key, None), bytes(peer.delivered, peer.accepted));
-        let Some(session) = &peer.session else { continue };
-        for link in &session.tunnel.links {
-            let key = (peer.key, Some((session.info.index, link.id)));
-            totals.insert(key, bytes(link.received, link.sent));
-        }
-    }
-    totals
-}
-
-fn bytes(up: Traffic, down: Traffic) -> Bytes {
-    Bytes { up: up.bytes, down: down.bytes }
 }

@@ -96,7 +96,6 @@ impl Daemon {
             state: self.client.state(),
             routed: self.is_routed(),
             stats: &stats,
-            span: self.rates.until(now),
             since: self.state.1,
             unresolved: self.resolved.trouble.as_deref(),
             warnings,

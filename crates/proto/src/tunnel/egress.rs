@@ -90,6 +90,7 @@ impl Tunnel {
     /// Steps 2 to 5: fills the batch with all that may be sent now. Call again after a flush until it
     /// leaves room. While nothing can be sealed, all of it waits for fresh keys.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
+        self.mark_recent(now);
         self.call_backups(now);
         if self.keys.can_seal()
             && self.ending.receives()

@@ -18,6 +18,7 @@ use super::keepalive::KeepaliveTimer;
 use super::ledger::Metered;
 use super::limits::Limits;
 use super::path::Validation;
+use super::recent::Recent;
 use super::weigh::Share;
 use crate::config::{LinkConfig, MAX_LINKS, MAX_PATHS, Wishes};
 use crate::link::mtu::{PathMtu, State as MtuState};
@@ -245,6 +246,8 @@ pub(super) struct Link {
     pub(super) limits: Limits,
     pub(super) sent: Traffic,
     pub(super) received: Traffic,
+    /// How much lately: what was sent, and received.
+    pub(super) recent: Recent,
     /// The same with IP and UDP headers.
     pub(super) on_wire: Metered,
 }
@@ -324,6 +327,7 @@ impl Link {
             limits: Limits::new(now),
             sent: Traffic::default(),
             received: Traffic::default(),
+            recent: Recent::new(now),
             on_wire: Metered::default(),
         }
     }

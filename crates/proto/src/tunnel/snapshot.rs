@@ -7,6 +7,7 @@ use super::backup::Duty;
 use super::ledger::{Ledger, Metered};
 use super::limits::Limits;
 use super::link::{Link, LinkState, Traffic};
+use super::recent::Recent;
 use super::routing::FlowCounts;
 use super::weigh::LinkShare;
 use crate::config::Wishes;
@@ -65,6 +66,8 @@ pub struct LinkStats {
     pub sent: Traffic,
     /// Datagrams received.
     pub received: Traffic,
+    /// How much lately: bytes sent, and received.
+    pub recent: Recent,
     /// Both with IP and UDP headers.
     pub on_wire: Metered,
 }
@@ -86,6 +89,8 @@ pub struct TunnelStats {
     pub accepted: Traffic,
     /// Packets handed to the TUN.
     pub delivered: Traffic,
+    /// How much lately: bytes accepted, and delivered.
+    pub recent: Recent,
     /// Of these, packets that came in two parts, because they fit no link whole.
     pub joined: u64,
     /// How full the table of flow routing is; `None`: another scheduler decides.
@@ -96,6 +101,22 @@ pub struct TunnelStats {
     pub reseq: reseq::Stats,
     /// What was dropped and why.
     pub drops: DropCounters,
+}
+
+impl LinkStats {
+    /// Bits per second sent and received, in about the last second.
+    #[must_use]
+    pub fn rates(&self, now: Instant) -> [f64; 2] {
+        self.recent.rates(now, [self.sent.bytes, self.received.bytes])
+    }
+}
+
+impl TunnelStats {
+    /// Bits per second of packets accepted and delivered, in about the last second.
+    #[must_use]
+    pub fn rates(&self, now: Instant) -> [f64; 2] {
+        self.recent.rates(now, [self.accepted.bytes, self.delivered.bytes])
+    }
 }
 
 impl Tunnel {
@@ -115,6 +136,7 @@ impl Tunnel {
                 + self.reseq.spare_bytes(),
             accepted: self.accepted,
             delivered: self.delivered,
+            recent: self.recent,
             joined: self.joined,
             flows: self.flow_counts(),
             ledger: self.ledger(),
@@ -153,6 +175,7 @@ impl Tunnel {
             share: self.share_of(link),
             sent: link.sent,
             received: link.received,
+            recent: link.recent,
             on_wire: link.on_wire,
         }
     }
