@@ -1,4 +1,4 @@
-//! An idle tunnel rests: what makes its ends wake is its keepalives, and nothing else.
+//! An idle tunnel rests: what makes its ends wake is its keepalives, all links' at a time, and nothing else.
 
 use ropewalk_netlab::direct::{Direct, ROUND_TRIP};
 use ropewalk_netlab::inner::Inner;
@@ -52,17 +52,16 @@ fn an_idle_tunnel_wakes_for_its_keepalives_only() {
         let settled = ends.now + SETTLE;
         rest(&mut ends, settled);
         let (client, proxy) = rest(&mut ends, settled + Duration::from_secs(LOOKED_AT_SECONDS));
-        let keepalives = u64::from(links) * LOOKED_AT_SECONDS / KEEPALIVE;
+        let rounds = LOOKED_AT_SECONDS / KEEPALIVE;
         println!(
-            "{links} links: {keepalives} keepalives, {client} wakes of the client, {proxy} of the proxy"
+            "{links} links: {rounds} rounds, {client} wakes of the client, {proxy} of the proxy"
         );
-        // The timer that sends it, what comes for it, and one timer that follows from that.
-        for wakes in [client, proxy] {
-            assert!(
-                wakes <= 3 * keepalives,
-                "{links} links: {wakes} wakes, {keepalives} keepalives"
-            );
+        // The client: the timer that sends the keepalives, and what comes for them. The proxy: what comes. Now and then
+        // both confirm what they hold, on each link.
+        for (end, wakes, needed) in [("client", client, 2 * rounds), ("proxy", proxy, rounds)] {
+            let most = needed + needed / 4;
+            assert!(wakes <= most, "{links} links: {wakes} wakes of the {end}, {needed} needed");
         }
-        assert!(client >= keepalives / 2, "the test would be empty: {client} wakes");
+        assert!(client >= rounds, "the test would be empty: {client} wakes");
     }
 }

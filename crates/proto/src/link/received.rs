@@ -139,6 +139,12 @@ impl Received {
         self.kept.iter().filter(|kept| kept.epoch > self.confirmed).count()
     }
 
+    /// Whether one of them is another than the highest, which every report holds.
+    #[must_use]
+    pub fn has_unconfirmed_gaps(&self) -> bool {
+        self.kept.iter().skip(1).any(|kept| kept.epoch > self.confirmed)
+    }
+
     /// Ranges that were forgotten before the peer confirmed them: it may take what arrived for lost.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
@@ -315,6 +321,18 @@ mod tests {
         let third = received.on_reported(2);
         received.on_confirmed(third);
         assert_eq!(pairs(&received.ranges()), [(6, 6)], "the largest is always told");
+    }
+
+    #[test]
+    fn only_what_lies_beneath_a_gap_needs_a_confirmation() {
+        let mut received = received(&[0, 1]);
+        assert_eq!((received.unconfirmed(), received.has_unconfirmed_gaps()), (1, false));
+        received.insert(at(9), 3);
+        assert!(received.has_unconfirmed_gaps());
+        let told = received.on_reported(2);
+        received.on_confirmed(told);
+        received.insert(at(10), 4);
+        assert_eq!((received.unconfirmed(), received.has_unconfirmed_gaps()), (1, false));
     }
 
     #[test]

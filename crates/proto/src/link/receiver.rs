@@ -235,6 +235,12 @@ impl LinkReceiver {
         now.since(self.last_elicit) >= interval
     }
 
+    /// Whether the peer may not know yet of numbers beneath a gap. Of those above the highest gap every report tells.
+    #[must_use]
+    pub fn has_unconfirmed_gaps(&self) -> bool {
+        self.received.has_unconfirmed_gaps()
+    }
+
     /// The report that leaves now does elicit a report.
     pub fn on_elicit(&mut self, now: Instant) {
         self.last_elicit = now;

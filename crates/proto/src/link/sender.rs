@@ -187,6 +187,12 @@ impl LinkSender {
         self.sent.unconfirmed() >= MAX_UNCONFIRMED
     }
 
+    /// Datagrams beyond the largest confirmed one.
+    #[must_use]
+    pub fn unconfirmed(&self) -> u64 {
+        self.sent.unconfirmed()
+    }
+
     /// Share of losses among the last 512 to 1,024 datagrams resolved, from 0 to 1.
     #[must_use]
     pub fn loss_ratio(&self) -> f64 {

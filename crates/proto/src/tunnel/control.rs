@@ -71,9 +71,8 @@ impl Tunnel {
         if !link.pending.any() && report.is_none() && !mark && !others {
             return true;
         }
-        if report.is_some()
-            && link.receiver.wants_elicit(now, link.sender.rtt().srtt().unwrap_or_default())
-        {
+        let in_use = self.usage.is_on(now);
+        if report.is_some() && link.wants_confirmation(now, in_use) {
             link.receiver.on_elicit(now);
             link.pending.ping = true;
         }

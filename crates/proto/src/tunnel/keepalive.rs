@@ -27,6 +27,10 @@ const FAILURES: u8 = 2;
 /// five to four: finer steps gain nothing, as one fifth is kept as a margin.
 const CLOSE_ENOUGH: (u32, u32) = (5, 4);
 
+/// The part of an interval by which a ping may go sooner, with another link's of the same interval. With half of it two
+/// links meet in the first round, whenever each began, and wake the tunnel once from then on.
+const SLACK: u32 = 2;
+
 /// When to send what on an idle link.
 #[derive(Clone, Debug)]
 pub(super) struct KeepaliveTimer {
@@ -112,6 +116,19 @@ impl KeepaliveTimer {
             return Some(last_used + SHORTEST.min(interval));
         }
         Some(last_sent + interval)
+    }
+
+    /// How much sooner a ping may go than it must, when one of another link goes that is sent after each `rhythm` of
+    /// silence. While the longest silence is looked for, each is as long as it is.
+    pub(super) fn slack(&self, rhythm: Option<Duration>) -> Duration {
+        match self.interval() {
+            interval @ Some(alike) if interval == rhythm && !self.is_trying() => alike / SLACK,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn is_trying(&self) -> bool {
+        self.attempt.is_some() || self.is_searching()
     }
 
     /// The silence is over.
@@ -254,5 +271,17 @@ mod tests {
         assert_eq!(every.poll_timeout(sent, sent), Some(Instant::from_millis(4500)));
         assert_eq!(every.handle_timeout(Instant::from_millis(4500)), Some(Due::Ping));
         assert_eq!(KeepaliveTimer::new(Keepalive::Off).poll_timeout(sent, sent), None);
+    }
+
+    #[test]
+    fn a_ping_may_go_sooner_unless_a_silence_is_on_trial() {
+        let (rhythm, other) = (Duration::from_secs(16), Duration::from_secs(20));
+        let every = KeepaliveTimer::new(Keepalive::Every(rhythm));
+        assert_eq!(every.slack(Some(rhythm)), Duration::from_secs(8));
+        assert_eq!((every.slack(Some(other)), every.slack(None)), (Duration::ZERO, Duration::ZERO));
+        let auto = KeepaliveTimer::new(Keepalive::Auto);
+        assert_eq!((auto.is_searching(), auto.slack(auto.interval())), (true, Duration::ZERO));
+        let off = KeepaliveTimer::new(Keepalive::Off);
+        assert_eq!(off.slack(None), Duration::ZERO);
     }
 }

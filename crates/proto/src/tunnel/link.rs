@@ -66,6 +66,9 @@ const SENSE_INTERVAL: Duration = Duration::from_secs(1);
 /// The same on a backup that rests: it must be known whether it lives, but its bytes are spared.
 const RESTING_SENSE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Datagrams of its own that an end of an idle tunnel leaves unconfirmed: until then its reports ask for no answer.
+const UNASKED: u64 = 16;
+
 /// After the last of what others received the peer is told of silence so often, one less: each count halves what it has
 /// heard, and one or two may be lost.
 const SILENCES: u8 = 6;
@@ -618,6 +621,16 @@ impl Link {
         self.pending.others = (self.silences > 0).then_some(kbps);
     }
 
+    /// Whether the report that leaves now asks to be confirmed. On an idle tunnel one that says nothing but what the
+    /// next one says too does not: its confirmation would wake both ends for nothing. Now and then it does all the
+    /// same, so that this end need not remember all that it sent.
+    pub(super) fn wants_confirmation(&self, now: Instant, in_use: bool) -> bool {
+        let srtt = self.sender.rtt().srtt().unwrap_or_default();
+        let news =
+            in_use || self.receiver.has_unconfirmed_gaps() || self.sender.unconfirmed() >= UNASKED;
+        news && self.receiver.wants_elicit(now, srtt)
+    }
+
     /// Whether the window limits this sender, for a datagram about to be sent: it was full within the last window of
     /// datagrams (RFC 7661 §4.1).
     pub(super) fn is_window_limited(&mut self) -> bool {
@@ -645,6 +658,13 @@ impl Link {
         unknown.then(|| self.last_asked.max(usage.since) + interval)
     }
 
+    /// When its NATs must hear of it.
+    pub(super) fn keepalive_at(&self) -> Option<Instant> {
+        let last_used = self.last_sent.max(self.last_received);
+        let up = self.state == LinkState::Up;
+        up.then(|| self.keepalive.poll_timeout(self.last_sent, last_used)).flatten()
+    }
+
     /// The earliest of the timers that need no datagram to have their effect.
     pub(super) fn poll_silent(&self) -> Option<Instant> {
         [
@@ -661,16 +681,11 @@ impl Link {
 
     /// The earliest of the link's timers.
     pub(super) fn poll_timeout(&self, next_global: u64, usage: Usage) -> Option<Instant> {
-        let last_used = self.last_sent.max(self.last_received);
-        let keepalive = match self.state {
-            LinkState::Up => self.keepalive.poll_timeout(self.last_sent, last_used),
-            LinkState::Joining | LinkState::Down => None,
-        };
         [
             (!self.held).then(|| self.receiver.poll_timeout()).flatten(),
             self.may_probe().then(|| self.mtu.poll_timeout()).flatten(),
             self.validation.poll_timeout(),
-            keepalive,
+            self.keepalive_at(),
             self.mark_at(next_global),
             self.doubt_at(),
             self.probe_at(usage),

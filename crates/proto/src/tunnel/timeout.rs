@@ -64,8 +64,10 @@ impl Tunnel {
             self.drops.add(DropReason::QueueTimeout, late);
         }
         self.with_gate(sink, |reseq, gate| reseq.handle_timeout(now, gate));
+        let due = |link: &&Link| link.keepalive_at().is_some_and(|at| at <= now);
+        let rhythm = self.links.iter().find(due).and_then(|link| link.keepalive.interval());
         for at in 0..self.links.len() {
-            if let Some(moved) = self.links[at].handle_timeout(now, self.usage) {
+            if let Some(moved) = self.links[at].handle_timeout(now, self.usage, rhythm) {
                 self.events.push_back(moved);
             }
             if self.links[at].pending.join {
@@ -134,8 +136,14 @@ impl Tunnel {
 }
 
 impl Link {
-    /// Returns the event of a path that moved.
-    fn handle_timeout(&mut self, now: Instant, usage: Usage) -> Option<Event> {
+    /// Returns the event of a path that moved. Another link says after each `rhythm` of silence that it is there, and does
+    /// so now: this one joins in.
+    fn handle_timeout(
+        &mut self,
+        now: Instant,
+        usage: Usage,
+        rhythm: Option<Duration>,
+    ) -> Option<Event> {
         let before = self.path();
         let moved = self.validation.handle_timeout(now);
         if moved {
@@ -155,9 +163,8 @@ impl Link {
         if let Some((token, _)) = self.echo_due.take_if(|(_, at)| *at <= now) {
             self.pending.echo = Some(token);
         }
-        let last_used = self.last_sent.max(self.last_received);
-        let due = self.keepalive.poll_timeout(self.last_sent, last_used);
-        if self.state == LinkState::Up && due.is_some_and(|at| at <= now) {
+        let near = self.keepalive.slack(rhythm);
+        if self.keepalive_at().is_some_and(|at| at <= now + near) {
             match self.keepalive.handle_timeout(now) {
                 Some(Due::Ping) => self.pending.ping = true,
                 Some(Due::EchoAfter { token, delay }) => {
