@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A link's routes are in place before the daemon hears of it, so its first datagram finds its way.
-//! The kernel tells of every change to links, addresses, routes and rules, and what another program took
-//! away of these is put back because its removal is such news. Of the firewall table and the settings
-//! nobody tells: they are looked at now and then. A failure is tried again, ever less often.
+//! The kernel tells of every change to links, addresses, routes, rules, the firewall and most settings, and what
+//! another program took away of these is put back because its removal is such news. The rest is looked at now and
+//! then. A failure is tried again, ever less often.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -37,8 +37,9 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// First pause after a failure; doubles up to [`LOOK_INTERVAL`].
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often everything is looked at without being asked to, and the longest pause after a failure: long
-/// against the few milliseconds that a look takes, short against a person's patience.
+/// How often everything is looked at without being asked to while the tunnel's name servers are in use, which other
+/// programs may replace and nobody tells; and the longest pause after a failure: long against the few milliseconds that a
+/// look takes, short against a person's patience.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What the daemon wants beside the links.
@@ -134,7 +135,7 @@ impl Network {
         daemon: mpsc::Sender<Command>,
     ) -> anyhow::Result<Self> {
         // Before the first look at the state, so that no change falls between.
-        let events = Events::open()?;
+        let events = Events::open(None)?;
         let mut host = LinuxNetwork::open(crate::routes::Numbers::default()).await?;
         if config.kill_switch {
             let done = host.lock(config.tun.name.as_str()).await;
@@ -175,13 +176,17 @@ impl Network {
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<End>) -> anyhow::Result<()> {
         let mut retry = RETRY;
         let end = loop {
-            let mut pause = LOOK_INTERVAL;
-            if self.update().await {
-                retry = RETRY;
-            } else {
-                pause = retry.min(LOOK_INTERVAL);
+            let pause = if !self.update().await {
+                let pause = retry.min(LOOK_INTERVAL);
                 retry = pause * 2;
-            }
+                pause
+            } else if self.names.is_set() {
+                retry = RETRY;
+                LOOK_INTERVAL
+            } else {
+                retry = RETRY;
+                self.events.patience()
+            };
             tokio::select! {
                 biased;
                 end = &mut stop => break end.unwrap_or(End::Failed),

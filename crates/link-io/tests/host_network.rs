@@ -247,7 +247,7 @@ fn a_change_of_each_kind_is_heard() {
             assert!(done.unwrap().success(), "{script}");
         };
         let settle = Duration::from_millis(50);
-        let mut events = Events::open().unwrap();
+        let mut events = Events::open(Some(PROTOCOL)).unwrap();
         shell("ip link add dum0 type veth peer name far0").await;
         assert!(events.changed(settle).await.links);
         shell("ip link set far0 up; ip link set dum0 up; ip addr add 192.0.2.1/24 dev dum0").await;
@@ -256,6 +256,24 @@ fn a_change_of_each_kind_is_heard() {
         shell("ip route add 198.51.100.0/24 dev dum0").await;
         let changes = events.changed(settle).await;
         assert!(changes.routes, "{changes:?}");
+        shell("ip route add 198.51.101.0/24 dev dum0 proto 233").await;
+        shell("nft add table inet somebody").await;
+        let mut changes = events.changed(settle).await;
+        while !changes.firewall {
+            assert!(!changes.routes, "our own route: {changes:?}");
+            changes = events.changed(settle).await;
+        }
+        shell("sysctl -q net.ipv4.ip_forward=1; ip route del 198.51.101.0/24").await;
+        let (mut settings, mut own_routes) = (false, false);
+        while !(settings && own_routes) {
+            let changes = events.changed(settle).await;
+            (settings, own_routes) =
+                (settings || changes.settings, own_routes || changes.own_routes);
+        }
+        assert!(
+            events.patience() >= Duration::from_secs(60),
+            "the kernel tells of all that matters"
+        );
         shell("ip rule add priority 77 table 99").await;
         loop {
             // IPv6 duplicate detection may still report between.

@@ -11,9 +11,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ropewalk_control::api::ConntrackStatus;
-use ropewalk_link_io::netlink::Events;
+use ropewalk_link_io::netlink::{Changes, Events};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::{Config, Ipv6Mode, Uplinks};
 use crate::core;
@@ -29,9 +29,11 @@ pub const TUN_MTU: u16 = 1440;
 /// A burst of changes (an interface comes up, a routing daemon starts) counts as one.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// How often everything is looked at without being asked to: nobody tells of a flushed firewall table or a
-/// growing table of connections.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// How soon a look that failed is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// How often the kernel's table of connections is looked at, of whose growth nobody tells.
+const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Clients keep their inner IPv6 addresses then: most such losses pass.
 const IPV6_LOST: &str =
@@ -116,9 +118,10 @@ impl<N: HostNetwork> Keeper<N> {
 
     /// Keeps it so until the desk says stop.
     pub async fn keep(mut self, mut events: Events, commands: mpsc::Sender<Command>) -> N {
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut connections = tokio::time::interval(CONNECTIONS_INTERVAL);
+        connections.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let desk = Rc::clone(&self.desk);
+        let mut look_at = Instant::now() + events.patience();
         loop {
             tokio::select! {
                 () = desk.stop.notified() => return self.network,
@@ -126,14 +129,21 @@ impl<N: HostNetwork> Keeper<N> {
                     self.set_routes().await;
                     continue;
                 }
+                _ = connections.tick() => {
+                    self.known.look_at_connections();
+                    self.publish();
+                    continue;
+                }
                 changes = events.changed(SETTLE) => {
-                    if !(changes.links || changes.addresses || changes.routes) {
+                    let only_rules = Changes { rules: true, ..Changes::default() };
+                    if changes == only_rules {
                         continue;
                     }
                 }
-                _ = look.tick() => {}
+                () = tokio::time::sleep_until(look_at) => {}
             }
             let found = self.look().await;
+            look_at = Instant::now() + if found.is_ok() { events.patience() } else { RETRY };
             let ipv6_came = matches!(found, Ok(true));
             self.note_failure(found.err());
             if ipv6_came && commands.send(Command::HandOutIpv6).await.is_err() {

@@ -18,7 +18,7 @@ use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
-use ropewalk_link_io::netlink::Events;
+use ropewalk_link_io::netlink::{Events, PROXY_PROTOCOL};
 use ropewalk_link_io::tun::{LinuxTun, TunQueue};
 use ropewalk_link_io::udp::Sockets;
 use ropewalk_proto::endpoint::Share;
@@ -86,7 +86,7 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let queues = gear.open_tun(&config)?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
     // Before the state is read for the first time, so that no change falls between.
-    let events = Events::open()?;
+    let events = Events::open(Some(PROXY_PROTOCOL))?;
 
     let desk = Rc::new(Desk::default());
     let (keeper, started) = Keeper::start(network, &config, Rc::clone(&desk)).await;
