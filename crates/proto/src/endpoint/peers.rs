@@ -111,7 +111,7 @@ impl PeerTable {
         if let Some(address) = config.addresses().find(taken) {
             return Err(AddPeerError::AddressTaken(address));
         }
-        self.owners.retain(|_, owner| *owner != key);
+        self.free_addresses(&key);
         self.owners.extend(config.addresses().map(|address| (address, key)));
         if let Some(peer) = self.peers.get_mut(&key) {
             let changed = !peer.config.is_same(&config);
@@ -132,8 +132,16 @@ impl PeerTable {
     }
 
     pub(super) fn remove(&mut self, key: &PublicKey) {
+        self.free_addresses(key);
         self.peers.remove(key);
-        self.owners.retain(|_, owner| owner != key);
+    }
+
+    /// The addresses that it has may be another's.
+    fn free_addresses(&mut self, key: &PublicKey) {
+        let Some(peer) = self.peers.get(key) else { return };
+        for address in peer.config.addresses() {
+            self.owners.remove(&address);
+        }
     }
 
     pub(super) fn contains(&self, key: &PublicKey) -> bool {

@@ -296,8 +296,8 @@ fn a_flood_of_forged_first_messages_keeps_nothing_and_is_limited() {
         );
     }
     let after = world.proxy.stats();
-    assert_eq!(after.drops.get(DropReason::HandshakeNotAuthentic), 1000, "the burst");
-    assert_eq!(after.drops.get(DropReason::HandshakeRateLimited), 4000);
+    assert_eq!(after.drops.get(DropReason::HandshakeNotAuthentic), 2500, "the burst");
+    assert_eq!(after.drops.get(DropReason::HandshakeRateLimited), 2500);
     assert_eq!(after.recent, before.recent);
     world.ping(0, ms(100));
 }
