@@ -4,7 +4,7 @@
 //! on the wire and what the emulated network did to them. Checked at every step:
 //!
 //! - nothing is delivered twice, altered, or invented; marks (ECN) are set only where they may be;
-//! - the order is kept, except for packets that the receiver counted as late;
+//! - within a flow the order is kept, except for packets that the receiver counted as late;
 //! - what the receiver counts is what it delivered;
 //! - no late packet was skipped by proof, unless links reorder or leave: a packet under way on a live
 //!   link is never taken for lost;
@@ -13,7 +13,7 @@
 //! - memory stays within its bounds;
 //! - no nonce (key epoch, link, local number) is used twice by one end.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use ropewalk_proto::config::{MAX_LINKS, TunnelConfig};
@@ -72,14 +72,16 @@ pub struct Direction {
     sent: Vec<Sent>,
     delivered: u64,
     disorder: u64,
-    highest: Option<u64>,
+    /// The last packet of each flow that came out, and of both families.
+    highest: BTreeMap<(u16, bool), u64>,
     /// Answers to the sender of packets that were too big.
     answers: u64,
 }
 
 impl Direction {
     fn new(towards: Towards) -> Self {
-        Self { towards, sent: Vec::new(), delivered: 0, disorder: 0, highest: None, answers: 0 }
+        let highest = BTreeMap::new();
+        Self { towards, sent: Vec::new(), delivered: 0, disorder: 0, highest, answers: 0 }
     }
 
     /// Packets that went in.
@@ -94,7 +96,7 @@ impl Direction {
         self.delivered
     }
 
-    /// Packets that came out after one that went in later.
+    /// Packets that came out after one of their flow that went in later.
     #[must_use]
     pub fn disorder(&self) -> u64 {
         self.disorder
@@ -128,8 +130,9 @@ impl Direction {
         let unaltered = Inner { ecn, ..sent.inner }.packet() == packet;
         hold(unaltered, || format!("{at:?} {towards:?}: packet {number} altered"))?;
         self.delivered += 1;
-        self.disorder += u64::from(self.highest.is_some_and(|highest| number < highest));
-        self.highest = self.highest.max(Some(number));
+        let highest = self.highest.entry((sent.inner.flow, sent.inner.v6)).or_insert(number);
+        self.disorder += u64::from(number < *highest);
+        *highest = number.max(*highest);
         Ok(())
     }
 }

@@ -3,8 +3,13 @@
 //! Packets have no global number yet; they get one when they are sealed, so that a packet dropped
 //! here leaves no hole for the receiver to wait for. Buffers are recycled.
 
+mod sparse_first;
+
+pub use sparse_first::SparseFirst;
+
 use std::collections::VecDeque;
 
+use crate::packet::FlowKey;
 use crate::time::{Duration, Instant};
 
 /// Bounds of the queue.
@@ -19,10 +24,11 @@ pub struct QueueLimits {
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
+    flow: FlowKey,
     packet: Vec<u8>,
 }
 
-/// Packets from the TUN that have no link yet.
+/// Packets in the order in which they came.
 #[derive(Debug)]
 pub struct EgressQueue {
     limits: QueueLimits,
@@ -43,8 +49,8 @@ impl EgressQueue {
         Self { limits, waiting: VecDeque::new(), bytes: 0, begun: false, spare: Vec::new() }
     }
 
-    /// Copies `packet` to the tail. `false`: full; the packet is to be counted as dropped.
-    pub fn push(&mut self, now: Instant, packet: &[u8]) -> bool {
+    /// Copies `packet`, of `flow`, to the tail. `false`: full; the packet is to be counted as dropped.
+    pub fn push(&mut self, now: Instant, flow: FlowKey, packet: &[u8]) -> bool {
         if self.bytes + packet.len() > self.limits.bytes {
             return false;
         }
@@ -52,7 +58,7 @@ impl EgressQueue {
         buffer.clear();
         buffer.extend_from_slice(packet);
         self.bytes += packet.len();
-        self.waiting.push_back(Waiting { since: now, packet: buffer });
+        self.waiting.push_back(Waiting { since: now, flow, packet: buffer });
         true
     }
 
@@ -78,6 +84,17 @@ impl EgressQueue {
     #[must_use]
     pub fn head(&self) -> Option<&[u8]> {
         self.waiting.front().map(|waiting| waiting.packet.as_slice())
+    }
+
+    /// Its flow.
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowKey> {
+        self.waiting.front().map(|waiting| waiting.flow)
+    }
+
+    /// The flows of all that waits, from the head on.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = FlowKey> {
+        self.waiting.iter().map(|waiting| waiting.flow)
     }
 
     /// Notes that a first part of the head has gone.
@@ -166,7 +183,7 @@ mod tests {
     fn packets_leave_in_the_order_they_came() {
         let mut queue = queue();
         for byte in 0..3 {
-            assert!(queue.push(Instant::ZERO, &[byte]));
+            assert!(queue.push(Instant::ZERO, FlowKey(0), &[byte]));
         }
         for byte in 0..3 {
             assert_eq!(queue.head(), Some(&[byte][..]));
@@ -178,8 +195,8 @@ mod tests {
     #[test]
     fn a_packet_that_waited_too_long_goes_and_a_younger_one_stays() {
         let mut queue = queue();
-        queue.push(Instant::ZERO, &[1]);
-        queue.push(Instant::from_millis(1), &[2]);
+        queue.push(Instant::ZERO, FlowKey(0), &[1]);
+        queue.push(Instant::from_millis(1), FlowKey(0), &[2]);
         assert_eq!(queue.poll_timeout(), Some(Instant::from_millis(100)));
         assert_eq!(queue.handle_timeout(Instant::from_millis(99)), 0);
         assert_eq!(queue.handle_timeout(Instant::from_millis(100)), 1);
@@ -189,18 +206,18 @@ mod tests {
     #[test]
     fn the_queue_never_holds_more_bytes_than_allowed() {
         let mut queue = queue();
-        assert!(queue.push(Instant::ZERO, &[0; 1500]));
-        assert!(queue.push(Instant::ZERO, &[0; 1500]));
-        assert!(!queue.push(Instant::ZERO, &[0]));
+        assert!(queue.push(Instant::ZERO, FlowKey(0), &[0; 1500]));
+        assert!(queue.push(Instant::ZERO, FlowKey(0), &[0; 1500]));
+        assert!(!queue.push(Instant::ZERO, FlowKey(0), &[0]));
         queue.pop();
-        assert!(queue.push(Instant::ZERO, &[0]));
+        assert!(queue.push(Instant::ZERO, FlowKey(0), &[0]));
     }
 
     #[test]
     fn a_released_queue_keeps_only_what_waits() {
         let mut queue = queue();
         for byte in 0..2 {
-            queue.push(Instant::ZERO, &[byte]);
+            queue.push(Instant::ZERO, FlowKey(0), &[byte]);
         }
         queue.pop();
         assert!(queue.has_spare() && queue.spare_bytes() > 0);

@@ -58,7 +58,7 @@ use crate::link::received::Report;
 use crate::link::receiver::LinkReceiver;
 use crate::link::sender::LinkSender;
 use crate::path::Path;
-use crate::queue::EgressQueue;
+use crate::queue::SparseFirst;
 use crate::reseq::Resequencer;
 use crate::sched::AnyScheduler;
 use crate::sink::PacketSink;
@@ -116,7 +116,7 @@ pub struct Tunnel {
     scheduler: AnyScheduler,
     weigher: Weigher,
     backups: Backups,
-    queue: EgressQueue,
+    queue: SparseFirst,
     waiting: LinkQueues,
     /// When a packet was last dropped because no link had room.
     refused_at: Option<Instant>,
@@ -182,7 +182,7 @@ impl Tunnel {
             scheduler: config.scheduler.build(now),
             weigher: Weigher::default(),
             backups: Backups::default(),
-            queue: EgressQueue::new(config.queue),
+            queue: SparseFirst::new(config.queue),
             waiting: LinkQueues::new(config.queue),
             refused_at: None,
             reseq: Resequencer::new(config.reseq, 0),

@@ -1,6 +1,7 @@
 //! The way of a packet out.
 //!
-//! 1. [`Tunnel::handle_packet`]: from the TUN, into the queue (bounded in time and bytes).
+//! 1. [`Tunnel::handle_packet`]: from the TUN, into the queue (bounded in time and bytes), where flows of which nothing
+//!    waits go first.
 //! 2. [`Tunnel::poll_transmit`]: first what has to be said without packets ([`control`](super::control)).
 //! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it
 //!    ([`parts`]).
@@ -24,7 +25,7 @@ use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::link::mtu;
 use crate::link::received::MAX_REPORT_RANGES;
-use crate::packet::{FlowKey, PacketView, icmp};
+use crate::packet::{PacketView, icmp};
 use crate::path::Path;
 use crate::sched::{LinkView, PacketMeta, Pick, Scheduler, WhenClosed};
 use crate::sink::{PacketSink, TransmitSink};
@@ -59,7 +60,7 @@ impl Tunnel {
         self.accepted.count(packet.len());
         self.usage.on_packet(now);
         let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
-        if bytes > self.config.queue.bytes || !self.queue.push(now, packet) {
+        if bytes > self.config.queue.bytes || !self.queue.push(now, view.flow_key(), packet) {
             self.drops.count(DropReason::QueueFull);
         }
     }
@@ -218,14 +219,12 @@ impl Tunnel {
         out: &mut impl TransmitSink,
     ) -> Made {
         let Some(link) = self.links.get_mut(at) else { return Made::Refused };
-        let queue = match from {
-            From::Tunnel => Some(&mut self.queue),
-            From::Waiting => self.waiting.of(link.id),
+        let head = match from {
+            From::Tunnel => self.queue.head().zip(self.queue.flow()),
+            From::Waiting => self.waiting.of(link.id).and_then(|own| own.head().zip(own.flow())),
         };
-        let Some(queue) = queue else { return Made::Refused };
-        let Some(packet) = queue.head() else { return Made::Refused };
+        let Some((packet, flow)) = head else { return Made::Refused };
         let view = PacketView::parse(packet).ok();
-        let flow = view.as_ref().map_or(FlowKey(0), PacketView::flow_key);
         let header = part.map(Part::header);
         let header = header.as_ref().map_or(&[][..], |header| &header[..]);
         // The mark of one half could not be given to the whole.
@@ -276,9 +275,12 @@ impl Tunnel {
             match part {
                 Some(Part { half: Half::First, id }) => {
                     self.split = id;
-                    queue.begin_head();
+                    self.queue.begin_head();
                 }
-                _ => queue.pop(),
+                _ => match from {
+                    From::Tunnel => self.queue.pop(),
+                    From::Waiting => self.waiting.pop_of(link.id),
+                },
             }
         }
         made

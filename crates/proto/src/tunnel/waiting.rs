@@ -4,7 +4,7 @@
 //! link carries packets no more.
 
 use crate::config::MAX_LINKS;
-use crate::queue::{EgressQueue, QueueLimits};
+use crate::queue::{EgressQueue, QueueLimits, SparseFirst};
 use crate::time::{Instant, earliest};
 use crate::units::LinkId;
 use arrayvec::ArrayVec;
@@ -22,7 +22,7 @@ impl LinkQueues {
     }
 
     /// Moves the head of `from` to the tail of the link's queue. `false`: no room for another link's.
-    pub(super) fn take_head(&mut self, link: LinkId, from: &mut EgressQueue) -> bool {
+    pub(super) fn take_head(&mut self, link: LinkId, from: &mut SparseFirst) -> bool {
         if self.of(link).is_none() {
             self.queues.retain(|(_, queue)| !queue.is_empty());
             if self.queues.try_push((link, EgressQueue::new(self.limits))).is_err() {
@@ -38,6 +38,13 @@ impl LinkQueues {
     /// The link's queue.
     pub(super) fn of(&mut self, link: LinkId) -> Option<&mut EgressQueue> {
         self.queues.iter_mut().find(|(id, _)| *id == link).map(|(_, queue)| queue)
+    }
+
+    /// Removes the head of the link's queue.
+    pub(super) fn pop_of(&mut self, link: LinkId) {
+        if let Some(queue) = self.of(link) {
+            queue.pop();
+        }
     }
 
     /// The links that packets wait for.
@@ -76,16 +83,17 @@ impl LinkQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::FlowKey;
     use crate::time::Duration;
 
     #[test]
     fn a_packet_keeps_its_age_on_the_way_to_a_links_queue_and_back() {
         let limits = QueueLimits { time: Duration::from_millis(100), bytes: 3000 };
-        let mut queue = EgressQueue::new(limits);
+        let mut queue = SparseFirst::new(limits);
         let mut links = LinkQueues::new(limits);
         let at = Instant::from_millis;
         for byte in 0..3 {
-            queue.push(at(u64::from(byte) * 10), &[byte; 100]);
+            queue.push(at(u64::from(byte) * 10), FlowKey(0), &[byte; 100]);
         }
         assert!(links.take_head(LinkId(1), &mut queue));
         assert!(links.take_head(LinkId(2), &mut queue));

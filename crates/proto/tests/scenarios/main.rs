@@ -17,6 +17,7 @@ mod parts;
 mod rekey;
 mod schedulers;
 mod sensing;
+mod sparse;
 mod speed;
 
 use std::time::Duration;

@@ -1,0 +1,364 @@
+//! The queue of a tunnel: flows that have nothing waiting go before those that have (RFC 8290 §4.2, the sparse flows of
+//! FQ-CoDel).
+//!
+//! A call, a keystroke, a look-up of a name or the acknowledgements of a download do not wait behind what a download has
+//! piled up. Within a flow the order stays. Who sends more than his link carries is in the queue all the time, and gains
+//! nothing; and however many flows are new, the others have a share of the turns.
+
+use super::{EgressQueue, QueueLimits};
+use crate::packet::FlowKey;
+use crate::time::{Instant, earliest};
+
+/// Most bytes of one flow that go before others: a full packet, as the quantum of RFC 8290 §5.2.3.
+const QUANTUM: usize = 1514;
+
+/// Bytes of new flows that go one after the other while others wait; then one packet of those has its turn. So at least a
+/// ninth of full packets is theirs, whoever floods the tunnel with new flows.
+const MOST_AHEAD: usize = 8 * QUANTUM;
+
+/// Flows told apart. Two that meet in a place wait as if they were one: no harm is done, only no favour.
+const PLACES: usize = 256;
+
+/// What of the flows in one place waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// Bytes in the queue of sparse flows.
+    sparse: u32,
+    /// Packets in that of the others.
+    backlogged: u32,
+}
+
+/// Which of the two queues has its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Sparse,
+    Backlogged,
+}
+
+/// Packets from the TUN that have no link yet.
+#[derive(Debug)]
+pub struct SparseFirst {
+    sparse: EgressQueue,
+    backlogged: EgressQueue,
+    places: Box<[Place; PLACES]>,
+    /// Bytes of sparse flows that went since a packet of the others did, while those waited.
+    ahead: usize,
+}
+
+impl SparseFirst {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(limits: QueueLimits) -> Self {
+        let (sparse, backlogged) = (EgressQueue::new(limits), EgressQueue::new(limits));
+        Self { sparse, backlogged, places: Box::new([Place::default(); PLACES]), ahead: 0 }
+    }
+
+    /// Copies a packet of `flow` into the queue. `false`: full; the packet is to be counted as dropped.
+    pub fn push(&mut self, now: Instant, flow: FlowKey, packet: &[u8]) -> bool {
+        let place = &mut self.places[place_of(flow)];
+        let is_sparse = place.backlogged == 0 && place.sparse as usize + packet.len() <= QUANTUM;
+        let queue = if is_sparse { &mut self.sparse } else { &mut self.backlogged };
+        let pushed = queue.push(now, flow, packet);
+        if pushed && is_sparse {
+            place.sparse += length(packet);
+        } else if pushed {
+            place.backlogged += 1;
+        }
+        pushed
+    }
+
+    /// The packet whose turn it is.
+    #[must_use]
+    pub fn head(&self) -> Option<&[u8]> {
+        self.of(self.turn()).head()
+    }
+
+    /// Its flow.
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowKey> {
+        self.of(self.turn()).flow()
+    }
+
+    /// Notes that a first part of the head has gone.
+    pub fn begin_head(&mut self) {
+        let turn = self.turn();
+        self.of_mut(turn).begin_head();
+    }
+
+    /// Whether a first part of the head has gone.
+    #[must_use]
+    pub const fn is_head_begun(&self) -> bool {
+        self.sparse.is_head_begun() || self.backlogged.is_head_begun()
+    }
+
+    /// Removes the head.
+    pub fn pop(&mut self) {
+        let turn = self.turn();
+        self.note_gone(turn);
+        self.of_mut(turn).pop();
+    }
+
+    /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
+    pub fn pass_head_to(&mut self, other: &mut EgressQueue) {
+        let turn = self.turn();
+        self.note_gone(turn);
+        self.of_mut(turn).pass_head_to(other);
+    }
+
+    /// Puts all that waits in `other`, with its age, before all that waits here.
+    pub fn put_back(&mut self, other: &mut EgressQueue) {
+        // What is sparse here came after it, and before what is not: it keeps its place between them.
+        for flow in self.sparse.flows() {
+            let place = &mut self.places[place_of(flow)];
+            (place.sparse, place.backlogged) = (0, place.backlogged + 1);
+        }
+        for flow in other.flows() {
+            self.places[place_of(flow)].backlogged += 1;
+        }
+        self.backlogged.put_back(&mut self.sparse);
+        self.backlogged.put_back(other);
+    }
+
+    /// Drops what has waited too long; returns how many.
+    pub fn handle_timeout(&mut self, now: Instant) -> u64 {
+        let mut dropped = 0;
+        for turn in [Turn::Sparse, Turn::Backlogged] {
+            while self.of(turn).poll_timeout().is_some_and(|due| due <= now) {
+                self.note_gone(turn);
+                self.of_mut(turn).pop();
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// When the first will have waited too long.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        earliest(self.sparse.poll_timeout(), self.backlogged.poll_timeout())
+    }
+
+    /// Packets waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sparse.len() + self.backlogged.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sparse.is_empty() && self.backlogged.is_empty()
+    }
+
+    /// Bytes waiting.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.sparse.bytes() + self.backlogged.bytes()
+    }
+
+    /// Bytes kept for packets to come.
+    #[must_use]
+    pub fn spare_bytes(&self) -> usize {
+        self.sparse.spare_bytes() + self.backlogged.spare_bytes()
+    }
+
+    /// Whether memory is kept for packets to come.
+    #[must_use]
+    pub const fn has_spare(&self) -> bool {
+        self.sparse.has_spare() || self.backlogged.has_spare()
+    }
+
+    /// Gives that memory back.
+    pub fn release_memory(&mut self) {
+        self.sparse.release_memory();
+        self.backlogged.release_memory();
+    }
+
+    /// Whose head is next.
+    fn turn(&self) -> Turn {
+        // The second part of a packet follows its first.
+        if self.backlogged.is_head_begun() || self.sparse.is_empty() {
+            return Turn::Backlogged;
+        }
+        if self.sparse.is_head_begun() || self.ahead < MOST_AHEAD {
+            return Turn::Sparse;
+        }
+        // What of its own flow came before it is still among the sparse.
+        let is_later = |flow| self.places[place_of(flow)].sparse > 0;
+        match self.backlogged.flow() {
+            Some(flow) if !is_later(flow) => Turn::Backlogged,
+            _ => Turn::Sparse,
+        }
+    }
+
+    const fn of(&self, turn: Turn) -> &EgressQueue {
+        match turn {
+            Turn::Sparse => &self.sparse,
+            Turn::Backlogged => &self.backlogged,
+        }
+    }
+
+    const fn of_mut(&mut self, turn: Turn) -> &mut EgressQueue {
+        match turn {
+            Turn::Sparse => &mut self.sparse,
+            Turn::Backlogged => &mut self.backlogged,
+        }
+    }
+
+    /// The head of one of the queues is about to go.
+    fn note_gone(&mut self, turn: Turn) {
+        let queue = self.of(turn);
+        let (Some(flow), Some(packet)) = (queue.flow(), queue.head()) else { return };
+        let (len, bytes) = (packet.len(), length(packet));
+        let place = &mut self.places[place_of(flow)];
+        match turn {
+            Turn::Sparse => {
+                place.sparse = place.sparse.saturating_sub(bytes);
+                self.ahead = if self.backlogged.is_empty() { 0 } else { self.ahead + len };
+            }
+            Turn::Backlogged => {
+                place.backlogged = place.backlogged.saturating_sub(1);
+                self.ahead = 0;
+            }
+        }
+    }
+}
+
+/// What a place counts a packet as.
+fn length(packet: &[u8]) -> u32 {
+    u32::try_from(packet.len()).unwrap_or(u32::MAX)
+}
+
+fn place_of(flow: FlowKey) -> usize {
+    usize::try_from(flow.0 % PLACES as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Duration;
+
+    const DOWNLOAD: FlowKey = FlowKey(1);
+    const CALL: FlowKey = FlowKey(2);
+
+    fn queue() -> SparseFirst {
+        SparseFirst::new(QueueLimits { time: Duration::from_millis(100), bytes: 1 << 20 })
+    }
+
+    /// A packet of a flow, with a number to know it by.
+    fn packet(number: u8, len: usize) -> Vec<u8> {
+        vec![number; len]
+    }
+
+    /// The numbers of the packets, in the order in which they leave.
+    fn drained(queue: &mut SparseFirst) -> Vec<u8> {
+        let mut numbers = Vec::new();
+        while let Some(packet) = queue.head() {
+            numbers.push(packet[0]);
+            queue.pop();
+        }
+        numbers
+    }
+
+    #[test]
+    fn a_call_does_not_wait_behind_a_download() {
+        let mut queue = queue();
+        for number in 0..10 {
+            assert!(queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400)));
+        }
+        assert!(queue.push(Instant::ZERO, CALL, &packet(100, 160)));
+        assert!(queue.push(Instant::ZERO, CALL, &packet(101, 160)));
+        // The download's first packet was a new flow's, too.
+        assert_eq!(drained(&mut queue), [0, 100, 101, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_flow_keeps_its_order_however_much_of_it_waits() {
+        let mut queue = queue();
+        let mut left = Vec::new();
+        for number in 0..200_u8 {
+            let (flow, len) = [(DOWNLOAD, 1400), (CALL, 400)][usize::from(number % 2)];
+            assert!(queue.push(Instant::ZERO, flow, &packet(number, len)));
+            if number % 3 == 0 {
+                left.push(queue.head().expect("one waits")[0]);
+                queue.pop();
+            }
+        }
+        left.extend(drained(&mut queue));
+        for parity in 0..2 {
+            let own: Vec<_> = left.iter().filter(|number| *number % 2 == parity).collect();
+            assert!(own.is_sorted(), "{own:?}");
+        }
+        assert_eq!(left.len(), 200);
+    }
+
+    #[test]
+    fn a_flood_of_new_flows_leaves_the_others_a_ninth() {
+        let mut queue = queue();
+        for number in 0..20 {
+            queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1514));
+        }
+        for flow in 3..203 {
+            queue.push(Instant::ZERO, FlowKey(flow), &packet(255, 1514));
+        }
+        let first: Vec<_> = drained(&mut queue).into_iter().take(91).collect();
+        let downloads = first.iter().filter(|number| **number < 20).count();
+        assert_eq!(downloads, 11, "its first packet, and then each ninth: {first:?}");
+    }
+
+    #[test]
+    fn a_packet_that_goes_in_parts_is_finished_before_any_other() {
+        for first in [DOWNLOAD, CALL] {
+            let mut queue = queue();
+            for number in 0..3 {
+                queue.push(Instant::ZERO, first, &packet(number, 1280));
+            }
+            if first == DOWNLOAD {
+                queue.pop();
+            }
+            let begun = queue.head().expect("two wait")[0];
+            queue.begin_head();
+            queue.push(Instant::ZERO, FlowKey(3), &packet(100, 100));
+            assert_eq!((queue.head().expect("it waits")[0], queue.is_head_begun()), (begun, true));
+            queue.pop();
+            assert!(!queue.is_head_begun());
+            assert_eq!(queue.head().expect("the new one")[0], 100);
+        }
+    }
+
+    #[test]
+    fn what_waited_too_long_goes_from_both() {
+        let mut queue = queue();
+        let at = Instant::from_millis;
+        queue.push(at(0), DOWNLOAD, &packet(0, 1400));
+        queue.push(at(1), DOWNLOAD, &packet(1, 1400));
+        queue.push(at(2), CALL, &packet(2, 160));
+        assert_eq!(queue.poll_timeout(), Some(at(100)));
+        assert_eq!(queue.handle_timeout(at(101)), 2);
+        assert_eq!(queue.poll_timeout(), Some(at(102)));
+        assert_eq!(drained(&mut queue), [2]);
+        queue.push(at(103), DOWNLOAD, &packet(3, 1400));
+        assert_eq!(queue.sparse.len(), 1, "a flow of which nothing waits is new again");
+    }
+
+    #[test]
+    fn what_comes_back_from_a_link_goes_first_and_no_flow_loses_its_order() {
+        let mut queue = queue();
+        let mut other = EgressQueue::new(QueueLimits { time: Duration::ZERO, bytes: 0 });
+        for number in 0..3 {
+            queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400));
+        }
+        for _ in 0..3 {
+            queue.pass_head_to(&mut other);
+        }
+        for number in 3..6 {
+            queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400));
+        }
+        queue.push(Instant::ZERO, CALL, &packet(100, 160));
+        queue.put_back(&mut other);
+        assert_eq!(drained(&mut queue), [0, 1, 2, 3, 100, 4, 5]);
+        assert!(queue.places.iter().all(|place| place.sparse == 0 && place.backlogged == 0));
+        assert_eq!((queue.len(), queue.bytes(), other.len()), (0, 0, 0));
+    }
+}
