@@ -35,7 +35,7 @@ use super::network::{PROXY, interface};
 const SOCKETS: usize = 16;
 /// Clients that ask at a time, one for each socket: an answer goes to whoever asks on its socket.
 const ASKING: usize = SOCKETS;
-/// How long all may take: the proxy admits some hundred a second.
+/// How long all may take: the proxy begins more than a thousand sessions a second, and the crowd is one thread.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// A client that got no session in this time is left for later.
 const TRY: Duration = Duration::from_secs(10);

@@ -16,11 +16,11 @@ use ropewalk_proto::error::DropReason;
 use ropewalk_proto::time::Duration;
 
 #[test]
-fn two_thousand_clients_a_second_return_after_a_restart_and_none_has_to_ask_twice() {
+fn ten_thousand_clients_a_second_return_after_a_restart_and_none_has_to_ask_twice() {
     const CLIENTS: u32 = 4000;
     let mut ends = Direct::new(&TunnelConfig::default(), CLIENTS, 1).unwrap();
     for client in 0..CLIENTS as usize {
-        ends.pass(client, Duration::from_micros(500));
+        ends.pass(client, Duration::from_micros(100));
         while ends.client_sends(client) > 0 {
             ends.proxy_receives(client);
         }

@@ -38,6 +38,11 @@ impl TokenBucket {
         self.credit = rest;
         true
     }
+
+    /// Puts the token back that was just taken: it was for something else.
+    pub fn give_back(&mut self) {
+        self.credit = self.credit.saturating_add(self.cost).min(self.full);
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +59,18 @@ mod tests {
         assert_eq!(passed(&mut bucket, 10, 10_010), 100);
         // A pause of an hour gives a burst, not an hour's worth.
         assert_eq!(passed(&mut bucket, 3_610_000, 3_610_050), 5);
+    }
+
+    #[test]
+    fn a_token_given_back_can_be_taken_again_and_the_bucket_holds_no_more_than_before() {
+        let mut bucket = TokenBucket::new(Instant::ZERO, 10, 2);
+        for _ in 0..100 {
+            assert!(bucket.take(Instant::ZERO));
+            bucket.give_back();
+        }
+        bucket.give_back();
+        let taken = (0..10).filter(|_| bucket.take(Instant::ZERO)).count();
+        assert_eq!(taken, 2);
     }
 
     #[test]

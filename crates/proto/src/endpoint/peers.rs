@@ -10,6 +10,7 @@ use super::Totals;
 use crate::crypto::freshness::{FreshnessRecord, Timestamp};
 use crate::crypto::secret::{PresharedKey, PublicKey};
 use crate::sched::{SchedulerConfig, Terms};
+use crate::time::{Duration, Instant};
 use crate::tunnel::InnerFilter;
 use crate::units::SessionIndex;
 
@@ -70,7 +71,12 @@ pub(super) struct Peer {
     pub(super) scheduling: Option<(SchedulerConfig, Vec<(String, Terms)>)>,
     /// Sum over the sessions that are over.
     pub(super) totals: Totals,
+    /// When a first message of it was last spared the limit on decryptions.
+    spared_at: Option<Instant>,
 }
+
+/// A client asks once a second at most, whatever it hears (PROTOCOL §6.6): more is not spared.
+const SPARED_EVERY: Duration = Duration::from_secs(1);
 
 impl Peer {
     /// Another session is granted. Returns the one that has to go for it.
@@ -78,6 +84,15 @@ impl Peer {
         let oldest = self.pending.is_full().then(|| self.pending.remove(0));
         self.pending.push(index);
         oldest
+    }
+
+    /// Whether a first message that brought it a session is spared the limit on decryptions.
+    pub(super) fn is_spared(&mut self, now: Instant) -> bool {
+        let spared = self.spared_at.is_none_or(|at| now.since(at) >= SPARED_EVERY);
+        if spared {
+            self.spared_at = Some(now);
+        }
+        spared
     }
 
     /// How many sessions it has.
@@ -126,6 +141,7 @@ impl PeerTable {
             sessions: 0,
             scheduling: None,
             totals: Totals::default(),
+            spared_at: None,
         };
         self.peers.insert(key, peer);
         Ok(false)
