@@ -190,7 +190,7 @@ impl PeerTable {
 mod tests {
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_unix(std::time::Duration::from_secs(1_800_000_000));
+    const NOW: Timestamp = Timestamp::from_unix(Duration::from_secs(1_800_000_000));
 
     fn config(v4: &str) -> PeerConfig {
         PeerConfig {
