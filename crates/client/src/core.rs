@@ -4,14 +4,17 @@ use ropewalk_control::config::scheduler::Direction;
 use ropewalk_daemon::core;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
+use ropewalk_link_io::tun::TunOffload;
 use ropewalk_proto::client::ClientConfig;
+use ropewalk_proto::config::TunnelConfig;
 
 use crate::config::Config;
 
-/// The core's config, with what only this machine knows.
-pub(crate) fn client_config(config: &Config, clock: Clock) -> ClientConfig {
+/// The core's config, with what only this machine knows. `tun`: what its TUN can do.
+pub(crate) fn client_config(config: &Config, clock: Clock, tun: TunOffload) -> ClientConfig {
+    let tunnel = core::tunnel(&config.tunnel, Direction::Up);
     ClientConfig {
-        tunnel: core::tunnel(&config.tunnel, Direction::Up),
+        tunnel: TunnelConfig { partial_checksums: tun.completes_checksums(), ..tunnel },
         secret: core::secret(&config.private_key),
         proxy: core::public_key(&config.proxy.public_key),
         psk: core::preshared_key(config.proxy.preshared_key.as_ref()),

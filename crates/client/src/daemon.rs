@@ -33,6 +33,7 @@ use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
+use ropewalk_link_io::tun::TunOffload;
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
 use ropewalk_proto::client::{Client, ClientState};
 use ropewalk_proto::event::SessionInfo;
@@ -135,6 +136,8 @@ pub(crate) struct Setup {
     /// Where it stands.
     pub(crate) file: PathBuf,
     pub(crate) clock: Clock,
+    /// What the TUN can do.
+    pub(crate) tun: TunOffload,
     /// For the core; must be unpredictable.
     pub(crate) seed: [u8; 32],
     /// For pauses.
@@ -158,11 +161,11 @@ pub(crate) struct Setup {
 impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { config, file, clock, seed, rng, wanted, look_up, .. } = setup;
+        let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
         let Setup { endpoints, reloader, portals, counts, counts_trouble, .. } = setup;
         let now = clock.now();
         Self {
-            client: Client::new(now, core::client_config(&config, clock), seed),
+            client: Client::new(now, core::client_config(&config, clock, tun), seed),
             config,
             file,
             links: Links::default(),
@@ -392,6 +395,10 @@ impl Role for Daemon {
 
     fn handle_packet(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
         self.client.handle_packet(now, packet, sink);
+    }
+
+    fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        self.client.handle_partial(now, packet, sink);
     }
 
     fn handle_datagram(

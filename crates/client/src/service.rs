@@ -21,7 +21,7 @@ use ropewalk_daemon::service::{self, Ears};
 use ropewalk_daemon::{file, heartbeat, mark, offload, precedence};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
-use ropewalk_link_io::tun::{LinuxTun, TunOptions};
+use ropewalk_link_io::tun::{LinuxTun, TunControl as _, TunOptions};
 use ropewalk_link_io::udp::Sockets;
 use sd_notify::NotifyState;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -119,6 +119,7 @@ async fn serve(
         config,
         file: file.to_owned(),
         clock,
+        tun: tun.offload(),
         seed: service::seed()?,
         rng: SmallRng::from_seed(service::seed()?),
         wanted,

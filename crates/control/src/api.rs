@@ -286,6 +286,9 @@ pub struct SessionStatus {
     pub key_age_s: f64,
     /// Rekeys of this session.
     pub rekeys: u64,
+    /// Whether this end leaves the TCP and UDP checksums of what it sends to be completed by the other.
+    #[serde(default)]
+    pub leaves_checksums: bool,
 }
 
 /// How an end sends, by the names of the config file.

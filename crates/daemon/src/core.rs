@@ -48,6 +48,8 @@ pub fn tunnel(config: &TunnelConfig, sends: Direction) -> CoreConfig {
             ..defaults.reseq
         },
         max_mtu: defaults.max_mtu,
+        // The TUN will say.
+        partial_checksums: defaults.partial_checksums,
     }
 }
 

@@ -63,6 +63,7 @@ pub fn session(
         age_s,
         key_age_s,
         rekeys: tunnel.map_or(0, |tunnel| tunnel.epoch.into()),
+        leaves_checksums: tunnel.is_some_and(|tunnel| tunnel.leaves_checksums),
     }
 }
 

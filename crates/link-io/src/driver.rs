@@ -18,6 +18,8 @@ use crate::clock::Clock;
 use crate::timer::Timer;
 use crate::tun::{Drained, Tun, TunControl, TunError};
 use crate::udp::{Arrival, SendError, Sockets};
+use ropewalk_proto::packet::checksum::Checksum;
+use ropewalk_proto::packet::transport;
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
@@ -52,6 +54,12 @@ pub trait Role {
     /// A packet came from the TUN. Borrowed for the call, may be changed in place. Answers to its
     /// sender (ICMP) go to `sink`.
     fn handle_packet(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink);
+
+    /// The same for a TCP or UDP packet whose checksum is partial. It is completed here for a role that says nothing of it.
+    fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        transport::complete(packet);
+        self.handle_packet(now, packet, sink);
+    }
 
     /// A datagram came from a socket. Borrowed for the call, to be decrypted in place. `arrival.at`
     /// is the better time for one-way delays; it is not later than `now` and may go back.
@@ -232,7 +240,10 @@ impl<R: Role, T: Tun> Driver<R, T> {
     fn take_packets(&mut self) -> Result<Drained, TunError> {
         let Self { role, tun, clock, .. } = self;
         let now = clock.now();
-        tun.read_batch(TUN_BATCH, |packet, sink| role.handle_packet(now, packet, sink))
+        tun.read_batch(TUN_BATCH, |packet, checksum, sink| match checksum {
+            Checksum::Whole => role.handle_packet(now, packet, sink),
+            Checksum::Partial => role.handle_partial(now, packet, sink),
+        })
     }
 
     /// Step 5.

@@ -14,6 +14,7 @@ pub use channel::{ChannelEnd, ChannelTun};
 pub use linux::{LinuxTun, TunOptions};
 pub use queues::TunQueue;
 
+use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::sink::PacketSink;
 use std::io;
 use std::task::{Context, Poll};
@@ -50,15 +51,16 @@ pub trait Tun: TunControl {
     /// The writing side.
     type Sink: PacketSink;
 
-    /// Reads at most `limit` packets and calls `handle` with each, and with the writing side. The
-    /// bytes are borrowed for the call and may be changed in place.
+    /// Reads at most `limit` packets and calls `handle` with each, the state of its checksum, and the writing side. The
+    /// bytes are borrowed for the call and may be changed in place. A checksum is partial only where
+    /// [`Transport::of`](ropewalk_proto::packet::transport::Transport::of) finds it.
     ///
     /// # Errors
     /// [`TunError::Gone`] when the interface is no more.
     fn read_batch(
         &mut self,
         limit: usize,
-        handle: impl FnMut(&mut [u8], &mut Self::Sink),
+        handle: impl FnMut(&mut [u8], Checksum, &mut Self::Sink),
     ) -> Result<Drained, TunError>;
 
     /// The writing side.
@@ -110,6 +112,15 @@ pub struct TunOffload {
     pub reads: bool,
     /// Packets are joined before they are written.
     pub writes: bool,
+}
+
+impl TunOffload {
+    /// Whether the kernel completes partial checksums of what is written.
+    #[must_use]
+    pub const fn completes_checksums(self) -> bool {
+        // The header before each packet that says so is the same as that before a super packet.
+        self.reads
+    }
 }
 
 /// Why there is no TUN.

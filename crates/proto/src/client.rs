@@ -210,6 +210,14 @@ impl Client {
         }
     }
 
+    /// The same for a TCP or UDP packet whose checksum is partial.
+    pub fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        match &mut self.session {
+            Some(session) => session.tunnel.handle_partial(now, packet, sink),
+            None => self.totals.drops.count(DropReason::NoSession),
+        }
+    }
+
     /// A datagram came from a socket: an answer, or one of the session's.
     pub fn handle_datagram(
         &mut self,

@@ -42,6 +42,9 @@ pub struct TunnelConfig {
     pub reseq: reseq::Config,
     /// Largest outer IP packet tried by the path MTU search, in bytes.
     pub max_mtu: u16,
+    /// Whether what this end delivers to completes partial checksums of TCP and UDP (a TUN with offload does), so that the
+    /// peer may leave them.
+    pub partial_checksums: bool,
 }
 
 impl TunnelConfig {
@@ -87,6 +90,7 @@ impl Default for TunnelConfig {
             reseq: reseq::Config::default(),
             // Ethernet. Larger paths are rare, and a probe of 9,000 bytes is dear on a slow link.
             max_mtu: 1500,
+            partial_checksums: false,
         }
     }
 }

@@ -53,7 +53,7 @@ use crate::crypto::secret::{InvitationToken, PublicKey, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};
-use crate::packet::PacketView;
+use crate::packet::{PacketView, transport};
 use crate::path::Path;
 use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::PacketSink;
@@ -257,6 +257,25 @@ impl Endpoint {
         };
         session.tunnel.handle_packet(now, packet, sink);
         self.sessions.touch(index);
+    }
+
+    /// A TCP or UDP packet whose checksum is partial came from the TUN. `false`: no session here leads to its destination;
+    /// its checksum was completed, and it is to be handled as any other.
+    pub fn handle_partial(
+        &mut self,
+        now: Instant,
+        packet: &mut [u8],
+        sink: &mut impl PacketSink,
+    ) -> bool {
+        let destination = PacketView::parse(packet).ok().map(|view| view.destination());
+        let index = destination.and_then(|destination| self.peers.session_for(destination));
+        let Some((index, session)) = index.and_then(|index| self.sessions.entry(index)) else {
+            transport::complete(packet);
+            return false;
+        };
+        session.tunnel.handle_partial(now, packet, sink);
+        self.sessions.touch(index);
+        true
     }
 
     /// A datagram came from a socket: a session's, or a first message. Nobody is invited.
@@ -508,7 +527,7 @@ impl Endpoint {
 
     /// Makes a pending session of a peer; its oldest one goes if there are too many.
     fn start_session(&mut self, now: Instant, admitted: Admitted) {
-        let Admitted { client, client_index, accept, keys, links } = admitted;
+        let Admitted { client, client_index, accept, keys, links, completes } = admitted;
         let Some(peer) = self.peers.get_mut(&client) else { return };
         let oldest = peer.grant(accept.index);
         let info = SessionInfo::of_proxy(&accept, links);
@@ -523,6 +542,7 @@ impl Endpoint {
                 standing: Standing::from(&keys),
             },
             gateways: info.own.iter().map(IpNet::addr).collect(),
+            peer_completes: completes,
         };
         let filter = peer.config.filter.clone();
         let mut config = self.tunnel.clone();

@@ -115,6 +115,9 @@ drop_reasons! {
     ReportInvalid = "report_invalid",
     /// A packet whose IP header contradicts its length, or that is neither IPv4 nor IPv6.
     PacketMalformed = "packet_malformed",
+    /// A packet marked as one with a partial checksum that is no unfragmented TCP or UDP packet, or came to an end that
+    /// completes none.
+    PartialChecksum = "partial_checksum",
     /// A packet larger than any link carries; its sender was told if the rules allow it.
     PacketTooBig = "packet_too_big",
     /// Half of a packet that was sent in two parts, without the other half.

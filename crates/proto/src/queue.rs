@@ -9,7 +9,8 @@ pub use sparse_first::SparseFirst;
 
 use std::collections::VecDeque;
 
-use crate::packet::FlowKey;
+use crate::packet::checksum::Checksum;
+use crate::packet::{FlowKey, transport};
 use crate::time::{Duration, Instant};
 
 /// Bounds of the queue.
@@ -26,6 +27,7 @@ struct Waiting {
     since: Instant,
     flow: FlowKey,
     packet: Vec<u8>,
+    checksum: Checksum,
 }
 
 /// Packets in the order in which they came.
@@ -50,7 +52,7 @@ impl EgressQueue {
     }
 
     /// Copies `packet`, of `flow`, to the tail. `false`: full; the packet is to be counted as dropped.
-    pub fn push(&mut self, now: Instant, flow: FlowKey, packet: &[u8]) -> bool {
+    pub fn push(&mut self, now: Instant, flow: FlowKey, packet: &[u8], checksum: Checksum) -> bool {
         if self.bytes + packet.len() > self.limits.bytes {
             return false;
         }
@@ -58,8 +60,25 @@ impl EgressQueue {
         buffer.clear();
         buffer.extend_from_slice(packet);
         self.bytes += packet.len();
-        self.waiting.push_back(Waiting { since: now, flow, packet: buffer });
+        self.waiting.push_back(Waiting { since: now, flow, packet: buffer, checksum });
         true
+    }
+
+    /// The checksum of the packet whose turn it is.
+    #[must_use]
+    pub fn head_checksum(&self) -> Checksum {
+        self.waiting.front().map_or(Checksum::Whole, |head| head.checksum)
+    }
+
+    /// Completes the checksum of the packet whose turn it is, if it is partial.
+    pub fn complete_head(&mut self) {
+        if let Some(head) = self.waiting.front_mut()
+            && head.checksum == Checksum::Partial
+        {
+            head.checksum = Checksum::Whole;
+            let complete = transport::complete(&mut head.packet);
+            debug_assert!(complete, "what is marked was read before");
+        }
     }
 
     /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
@@ -179,11 +198,15 @@ mod tests {
         EgressQueue::new(QueueLimits { time: Duration::from_millis(100), bytes: 3000 })
     }
 
+    fn push(queue: &mut EgressQueue, packet: &[u8]) -> bool {
+        queue.push(Instant::ZERO, FlowKey(0), packet, Checksum::Whole)
+    }
+
     #[test]
     fn packets_leave_in_the_order_they_came() {
         let mut queue = queue();
         for byte in 0..3 {
-            assert!(queue.push(Instant::ZERO, FlowKey(0), &[byte]));
+            assert!(push(&mut queue, &[byte]));
         }
         for byte in 0..3 {
             assert_eq!(queue.head(), Some(&[byte][..]));
@@ -195,8 +218,8 @@ mod tests {
     #[test]
     fn a_packet_that_waited_too_long_goes_and_a_younger_one_stays() {
         let mut queue = queue();
-        queue.push(Instant::ZERO, FlowKey(0), &[1]);
-        queue.push(Instant::from_millis(1), FlowKey(0), &[2]);
+        push(&mut queue, &[1]);
+        queue.push(Instant::from_millis(1), FlowKey(0), &[2], Checksum::Whole);
         assert_eq!(queue.poll_timeout(), Some(Instant::from_millis(100)));
         assert_eq!(queue.handle_timeout(Instant::from_millis(99)), 0);
         assert_eq!(queue.handle_timeout(Instant::from_millis(100)), 1);
@@ -206,18 +229,38 @@ mod tests {
     #[test]
     fn the_queue_never_holds_more_bytes_than_allowed() {
         let mut queue = queue();
-        assert!(queue.push(Instant::ZERO, FlowKey(0), &[0; 1500]));
-        assert!(queue.push(Instant::ZERO, FlowKey(0), &[0; 1500]));
-        assert!(!queue.push(Instant::ZERO, FlowKey(0), &[0]));
+        assert!(push(&mut queue, &[0; 1500]));
+        assert!(push(&mut queue, &[0; 1500]));
+        assert!(!push(&mut queue, &[0]));
         queue.pop();
-        assert!(queue.push(Instant::ZERO, FlowKey(0), &[0]));
+        assert!(push(&mut queue, &[0]));
+    }
+
+    #[test]
+    fn what_is_said_of_a_checksum_moves_with_its_packet_until_it_is_completed() {
+        let (mut queue, mut other) = (queue(), queue());
+        let mut udp = vec![0x45, 0, 0, 30, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        udp.extend([0, 1, 0, 2, 0, 10, 20, 28, 7, 7]);
+        queue.push(Instant::ZERO, FlowKey(0), &udp, Checksum::Partial);
+        push(&mut queue, &[1]);
+        assert_eq!(queue.head_checksum(), Checksum::Partial);
+        queue.pass_head_to(&mut other);
+        assert_eq!(queue.head_checksum(), Checksum::Whole);
+        queue.put_back(&mut other);
+        assert_eq!(queue.head_checksum(), Checksum::Partial);
+        queue.complete_head();
+        assert_eq!(queue.head_checksum(), Checksum::Whole);
+        let completed = queue.head().unwrap().to_vec();
+        assert_ne!(completed, udp);
+        queue.complete_head();
+        assert_eq!(queue.head(), Some(&completed[..]), "only once");
     }
 
     #[test]
     fn a_released_queue_keeps_only_what_waits() {
         let mut queue = queue();
         for byte in 0..2 {
-            queue.push(Instant::ZERO, FlowKey(0), &[byte]);
+            push(&mut queue, &[byte]);
         }
         queue.pop();
         assert!(queue.has_spare() && queue.spare_bytes() > 0);

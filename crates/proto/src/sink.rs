@@ -1,6 +1,6 @@
 //! Where the core puts what it produces: slices of the driver's batches, never buffers of its own.
 
-use crate::{ecn::Ecn, path::Path};
+use crate::{ecn::Ecn, packet::transport, path::Path};
 
 /// The driver's outgoing batch. `reserve`, fill, `commit`; a reservation that is not committed is
 /// as if it had not been made.
@@ -18,4 +18,13 @@ pub trait PacketSink {
     /// Takes one inner IP packet. Borrowed: the bytes are valid until the call returns; copy what is
     /// kept.
     fn deliver(&mut self, packet: &[u8]);
+
+    /// The same for a TCP or UDP packet whose checksum is partial. A sink that cannot leave that to somebody else
+    /// completes it, as is done here in a copy.
+    fn deliver_partial(&mut self, packet: &[u8]) {
+        let mut packet = packet.to_vec();
+        if transport::complete(&mut packet) {
+            self.deliver(&packet);
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod keepalive;
 mod ledger;
 mod limits;
 mod link;
+mod partial;
 mod parts;
 mod path;
 mod recent;
@@ -99,6 +100,8 @@ pub struct Established {
     pub rekey: Credentials,
     /// The proxy's inner addresses: whom an ICMP answer comes from.
     pub gateways: Vec<IpAddr>,
+    /// Whether the peer completes partial checksums.
+    pub peer_completes: bool,
 }
 
 /// One end of a tunnel.
@@ -126,6 +129,8 @@ pub struct Tunnel {
     sender_clock: ingress::SenderClock,
     filter: InnerFilter,
     gateways: Vec<IpAddr>,
+    /// Whether the peer completes partial checksums.
+    peer_completes: bool,
     /// ICMP answers that may be sent now.
     answers: TokenBucket,
     inner_mtu: Option<u16>,
@@ -198,6 +203,7 @@ impl Tunnel {
             sender_clock: ingress::SenderClock::default(),
             filter,
             gateways: session.gateways,
+            peer_completes: session.peer_completes,
             answers: TokenBucket::new(now, ANSWERS_PER_SECOND, ANSWERS_PER_SECOND),
             inner_mtu: None,
             ending: Ending::default(),

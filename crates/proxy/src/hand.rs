@@ -110,6 +110,10 @@ impl Role for Hand {
         self.worker.handle_packet(now, packet, sink);
     }
 
+    fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        self.worker.handle_partial(now, packet, sink);
+    }
+
     fn handle_datagram(
         &mut self,
         now: Instant,

@@ -143,9 +143,12 @@ fn man(
 ) -> anyhow::Result<(Own, Hands)> {
     let now = clock.sample();
     let workers = gear.workers();
+    let partial_checksums = queues.iter().all(|queue| queue.offload().completes_checksums());
     let core = |number| {
         let share = Share::new(number, workers).context("there are too many workers")?;
-        Ok::<_, anyhow::Error>(core::endpoint(&config.0, wall_clock(now), cpu::has_aes(), share))
+        let mut core = core::endpoint(&config.0, wall_clock(now), cpu::has_aes(), share);
+        core.tunnel.partial_checksums = partial_checksums;
+        Ok::<_, anyhow::Error>(core)
     };
     let ports: Vec<_> = gear.ports().collect();
     let (orders, taken): (Vec<_>, Vec<_>) = (1..workers).map(|_| orders(workers)).unzip();

@@ -159,6 +159,13 @@ impl Worker {
         endpoint.handle_packet_or(now, packet, sink, |to| handover.take(to, packet));
     }
 
+    /// The same for a TCP or UDP packet whose checksum is partial; to another worker it goes completed.
+    pub fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        if !self.endpoint.handle_partial(now, packet, sink) {
+            self.handle_packet(now, packet, sink);
+        }
+    }
+
     /// A datagram came from a socket of this worker.
     pub fn handle_datagram(
         &mut self,

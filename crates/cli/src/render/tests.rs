@@ -447,6 +447,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             age_s: 62.0,
             key_age_s: 62.0,
             rekeys: 0,
+            leaves_checksums: true,
         }),
         policy: PolicyStatus {
             scheduler: "free-window".to_owned(),

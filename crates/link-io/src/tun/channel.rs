@@ -1,6 +1,7 @@
 //! A TUN without a kernel, for tests: two bounded queues of packets.
 
 use super::{Drained, Tun, TunControl, TunCounters, TunError, TunOffload};
+use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::sink::PacketSink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -94,7 +95,7 @@ impl Tun for ChannelTun {
     fn read_batch(
         &mut self,
         limit: usize,
-        mut handle: impl FnMut(&mut [u8], &mut Self::Sink),
+        mut handle: impl FnMut(&mut [u8], Checksum, &mut Self::Sink),
     ) -> Result<Drained, TunError> {
         for _ in 0..limit {
             let packet = match self.next.take() {
@@ -104,7 +105,7 @@ impl Tun for ChannelTun {
             match packet {
                 Ok(mut packet) => {
                     self.packets_in += 1;
-                    handle(&mut packet, &mut self.sink);
+                    handle(&mut packet, Checksum::Whole, &mut self.sink);
                 }
                 Err(mpsc::error::TryRecvError::Empty) if !self.gone => return Ok(Drained::Yes),
                 Err(_) => return Err(TunError::Gone { name: self.name.clone() }),

@@ -14,6 +14,7 @@ use super::offload::header::{self, Header};
 use super::offload::split::Split;
 use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload};
 use crate::offload::Switch;
+use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::packet::transport::TransportKind;
 use ropewalk_proto::sink::PacketSink as _;
 use rustix::io::Errno;
@@ -133,7 +134,7 @@ impl LinuxTun {
         let Some((head, packet)) = self.buffer.split_first_chunk_mut() else { return Ok(()) };
         let head = if self.has_headers { Header::read(head) } else { Ok(Header::default()) };
         let packet = &mut packet[..self.len];
-        match head.ok().and_then(|head| Split::new(&head, packet).ok()) {
+        match head.ok().and_then(|head| Split::new(&head, packet, Checksum::Partial).ok()) {
             Some(split) => self.split = split,
             None => self.dropped_in += 1,
         }
@@ -190,15 +191,15 @@ impl Tun for LinuxTun {
     fn read_batch(
         &mut self,
         limit: usize,
-        mut handle: impl FnMut(&mut [u8], &mut Self::Sink),
+        mut handle: impl FnMut(&mut [u8], Checksum, &mut Self::Sink),
     ) -> Result<Drained, TunError> {
         let mut handed = 0;
         while handed < limit {
             let packet = &mut self.buffer[header::LEN..header::LEN + self.len];
-            if let Some(range) = self.split.next(packet) {
+            if let Some((range, checksum)) = self.split.next(packet) {
                 self.packets_in += 1;
                 handed += 1;
-                handle(&mut packet[range], &mut self.sink);
+                handle(&mut packet[range], checksum, &mut self.sink);
                 continue;
             }
             match self.read() {

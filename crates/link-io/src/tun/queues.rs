@@ -4,7 +4,7 @@
 //! client's session also reads what comes back. A flow that begins on our side comes by any queue.
 
 use super::linux::{Framing, build_best, check_name, lengthen_queue};
-use super::{LinuxTun, TunError, TunOptions};
+use super::{LinuxTun, TunError, TunOffload, TunOptions};
 use crate::offload::Switch;
 use std::io;
 use tun_rs::{AsyncDevice, DeviceBuilder, SyncDevice};
@@ -41,6 +41,12 @@ impl TunQueue {
         })?;
         let all = std::iter::once(first).chain(others);
         Ok(all.map(|device| Self { device, framing }).collect())
+    }
+
+    /// Which offload it begins with.
+    #[must_use]
+    pub fn offload(&self) -> TunOffload {
+        self.framing.offload()
     }
 
     /// Hands it to the runtime that this is called in.

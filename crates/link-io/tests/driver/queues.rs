@@ -76,7 +76,7 @@ async fn queue_of(queues: &mut [LinuxTun], port: u16) -> usize {
     for _ in 0..2_000 {
         for (number, queue) in queues.iter_mut().enumerate() {
             let mut found = false;
-            let read = queue.read_batch(64, |packet, _| {
+            let read = queue.read_batch(64, |packet, _, _| {
                 let transport = if packet[0] >> 4 == 4 { 20 } else { 40 };
                 let to = packet.get(transport + 2..transport + 4);
                 found |= to == Some(&port.to_be_bytes()[..]);

@@ -6,3 +6,4 @@ pub mod handshake;
 mod input;
 pub mod invitation;
 pub mod operations;
+pub mod packets;

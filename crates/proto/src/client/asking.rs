@@ -60,6 +60,7 @@ impl Origin {
         let parameters = Parameters {
             rekey_interval: Some(config.tunnel.rekey_after),
             invitation: config.invitation,
+            partial_checksums: config.tunnel.partial_checksums,
             ..Parameters::default()
         };
         Self {

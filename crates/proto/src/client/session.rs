@@ -90,6 +90,7 @@ impl Client {
             peer: accept.index,
             rekey: self.origin.credentials(Standing::from(&keys)),
             gateways: info.peer.iter().map(IpNet::addr).collect(),
+            peer_completes: accept.parameters.partial_checksums,
         };
         let seed = self.seed();
         let tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);

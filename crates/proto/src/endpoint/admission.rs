@@ -84,6 +84,8 @@ pub(super) struct Admitted {
     pub(super) keys: EpochKeys,
     /// How many links the client announced.
     pub(super) links: Option<u8>,
+    /// Whether it completes partial checksums.
+    pub(super) completes: bool,
 }
 
 /// The proxy's gate.
@@ -100,6 +102,7 @@ pub(super) struct Admission {
     name_servers: NameServers,
     max_sessions: usize,
     rekey_interval: Duration,
+    partial_checksums: bool,
     pub(super) counters: AdmissionCounters,
 }
 
@@ -124,6 +127,7 @@ impl Admission {
             name_servers: config.name_servers.clone(),
             max_sessions: config.max_sessions.min(MAX_SESSIONS / usize::from(share.parts())),
             rekey_interval: config.tunnel.rekey_after,
+            partial_checksums: config.tunnel.partial_checksums,
             counters: AdmissionCounters::default(),
         }
     }
@@ -314,14 +318,19 @@ impl Admission {
                 rekey_interval: Some(self.rekey_interval),
                 displaced,
                 name_servers,
+                partial_checksums: self.partial_checksums,
                 ..Parameters::default()
             },
         };
         self.counters.grants += 1;
         let (client, client_index) = (first.client, first.index);
         let links = first.hello.parameters.links;
+        let completes = first.hello.parameters.partial_checksums;
         let (answer, keys) = first.accept(&config.psk, &accept);
-        Verdict::Admitted(answer, Box::new(Admitted { client, client_index, accept, keys, links }))
+        Verdict::Admitted(
+            answer,
+            Box::new(Admitted { client, client_index, accept, keys, links, completes }),
+        )
     }
 }
 

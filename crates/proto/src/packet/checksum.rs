@@ -4,6 +4,16 @@
 //! a kernel leaves it for a device to complete. A sum is kept in 64 bits, in the order of the network, and folded
 //! once at the end.
 
+/// Whether the checksum of a packet's TCP segment or UDP datagram can be looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Checksum {
+    /// As its sender left it: right, unless the packet was broken.
+    #[default]
+    Whole,
+    /// It is partial: the packet was never broken, and whoever passes it on completes it or says so.
+    Partial,
+}
+
 /// The one's complement sum of `bytes`, added to `sum`; an odd last byte counts as high, so only the last part of
 /// something may be of odd length.
 #[must_use]

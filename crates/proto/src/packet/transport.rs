@@ -4,13 +4,22 @@
 //! is whole, its transport header stands directly behind the IP header (behind IPv4 options, but behind no IPv6
 //! extension header), and every length agrees with the bytes at hand.
 
-use super::checksum::{self, fold, sum};
+use super::checksum::{self, Checksum, fold, sum};
 use super::{Fragment, IPV6_HEADER, PacketView, protocol};
 
 /// Bytes of a TCP header without options.
 const TCP_HEADER: usize = 20;
 /// Bytes of a UDP header.
 const UDP_HEADER: usize = 8;
+
+/// Completes the partial checksum of a packet. `false`: it is no TCP or UDP by the strict reading, and nothing was changed.
+pub fn complete(packet: &mut [u8]) -> bool {
+    let transport = PacketView::parse(packet).ok().and_then(|view| Transport::of(&view));
+    transport.is_some_and(|transport| {
+        transport.complete(packet);
+        true
+    })
+}
 
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +102,15 @@ impl Transport {
         let covered = packet.get(self.start..).unwrap_or_default();
         let whole = fold(sum(self.pseudo_sum(packet), covered)) == 0xffff;
         whole && (self.kind == TransportKind::Tcp || self.checksum(packet) != 0)
+    }
+
+    /// The same, where the checksum may be partial.
+    #[must_use]
+    pub fn is_sound(&self, packet: &[u8], checksum: Checksum) -> bool {
+        match checksum {
+            Checksum::Whole => self.is_right(packet),
+            Checksum::Partial => self.checksum(packet) == self.partial(packet),
+        }
     }
 
     /// What a partial checksum is in a packet that this was read from: the pseudo-header's sum (RFC 9293 §3.1, RFC 8200

@@ -7,6 +7,7 @@
 
 use super::{EgressQueue, QueueLimits};
 use crate::packet::FlowKey;
+use crate::packet::checksum::Checksum;
 use crate::time::{Instant, earliest};
 
 /// Most bytes of one flow that go before others: a full packet, as the quantum of RFC 8290 §5.2.3.
@@ -55,10 +56,19 @@ impl SparseFirst {
 
     /// Copies a packet of `flow` into the queue. `false`: full; the packet is to be counted as dropped.
     pub fn push(&mut self, now: Instant, flow: FlowKey, packet: &[u8]) -> bool {
+        self.add(now, flow, packet, Checksum::Whole)
+    }
+
+    /// The same for a packet whose checksum is partial.
+    pub fn push_partial(&mut self, now: Instant, flow: FlowKey, packet: &[u8]) -> bool {
+        self.add(now, flow, packet, Checksum::Partial)
+    }
+
+    fn add(&mut self, now: Instant, flow: FlowKey, packet: &[u8], checksum: Checksum) -> bool {
         let place = &mut self.places[place_of(flow)];
         let is_sparse = place.backlogged == 0 && place.sparse as usize + packet.len() <= QUANTUM;
         let queue = if is_sparse { &mut self.sparse } else { &mut self.backlogged };
-        let pushed = queue.push(now, flow, packet);
+        let pushed = queue.push(now, flow, packet, checksum);
         if pushed && is_sparse {
             place.sparse += length(packet);
         } else if pushed {
@@ -77,6 +87,18 @@ impl SparseFirst {
     #[must_use]
     pub fn flow(&self) -> Option<FlowKey> {
         self.of(self.turn()).flow()
+    }
+
+    /// Its checksum.
+    #[must_use]
+    pub fn head_checksum(&self) -> Checksum {
+        self.of(self.turn()).head_checksum()
+    }
+
+    /// Completes it, if it is partial.
+    pub fn complete_head(&mut self) {
+        let turn = self.turn();
+        self.of_mut(turn).complete_head();
     }
 
     /// Notes that a first part of the head has gone.

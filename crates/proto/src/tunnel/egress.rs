@@ -18,6 +18,7 @@ use arrayvec::ArrayVec;
 
 use super::Tunnel;
 use super::link::Link;
+use super::partial::partial_mark;
 use super::parts::{self, Half, Part};
 use super::seal::{Cargo, Datagram, Made, Press};
 use crate::config::MAX_LINKS;
@@ -25,6 +26,8 @@ use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::link::mtu;
 use crate::link::received::MAX_REPORT_RANGES;
+use crate::packet::checksum::Checksum;
+use crate::packet::transport::Transport;
 use crate::packet::{PacketView, icmp};
 use crate::path::Path;
 use crate::sched::{LinkView, PacketMeta, Pick, Scheduler, WhenClosed};
@@ -45,6 +48,16 @@ impl Tunnel {
     /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
     /// goes to `sink`, back into the TUN.
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {
+        self.take(now, packet, Checksum::Whole, sink);
+    }
+
+    fn take(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        checksum: Checksum,
+        sink: &mut impl PacketSink,
+    ) {
         let Ok(view) = PacketView::parse(packet) else {
             return self.drops.count(DropReason::PacketMalformed);
         };
@@ -60,8 +73,33 @@ impl Tunnel {
         self.accepted.count(packet.len());
         self.usage.on_packet(now);
         let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
-        if bytes > self.config.queue.bytes || !self.queue.push(now, view.flow_key(), packet) {
+        let flow = view.flow_key();
+        let has_room = bytes <= self.config.queue.bytes
+            && match checksum {
+                Checksum::Whole => self.queue.push(now, flow, packet),
+                Checksum::Partial => self.queue.push_partial(now, flow, packet),
+            };
+        if !has_room {
             self.drops.count(DropReason::QueueFull);
+        }
+    }
+
+    /// The same for a TCP or UDP packet whose checksum is partial. It is completed here, unless the peer does that: then
+    /// the packet goes marked. Small ones may share a datagram with frames, where there is no mark, and cost little.
+    pub fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
+        let view = PacketView::parse(packet).ok();
+        let Some(transport) = view.and_then(|view| Transport::of(&view)) else {
+            return self.drops.count(DropReason::PacketMalformed);
+        };
+        // What is too big is quoted to its sender, or goes in parts.
+        let is_left = self.peer_completes
+            && packet.len() > SMALL_PACKET
+            && self.too_big_for(now, packet.len()).is_none();
+        if is_left {
+            self.take(now, packet, Checksum::Partial, sink);
+        } else {
+            transport.complete(packet);
+            self.take(now, packet, Checksum::Whole, sink);
         }
     }
 
@@ -219,11 +257,20 @@ impl Tunnel {
         out: &mut impl TransmitSink,
     ) -> Made {
         let Some(link) = self.links.get_mut(at) else { return Made::Refused };
+        if part.is_some() {
+            self.queue.complete_head();
+        }
         let head = match from {
-            From::Tunnel => self.queue.head().zip(self.queue.flow()),
-            From::Waiting => self.waiting.of(link.id).and_then(|own| own.head().zip(own.flow())),
+            From::Tunnel => {
+                let queue = &self.queue;
+                queue.head().zip(queue.flow()).zip(Some(queue.head_checksum()))
+            }
+            From::Waiting => {
+                let own = self.waiting.of(link.id);
+                own.and_then(|own| own.head().zip(own.flow()).zip(Some(own.head_checksum())))
+            }
         };
-        let Some((packet, flow)) = head else { return Made::Refused };
+        let Some(((packet, flow), checksum)) = head else { return Made::Refused };
         let view = PacketView::parse(packet).ok();
         let header = part.map(Part::header);
         let header = header.as_ref().map_or(&[][..], |header| &header[..]);
@@ -265,7 +312,9 @@ impl Tunnel {
             let cargo = cargo_of(&datagram.path, len);
             press.send(now, link, &datagram, out, |writer, _| {
                 writer.bytes(header)?;
-                writer.bytes(packet).map(|()| cargo)
+                let (first, rest) = packet.split_first().unwrap_or((&0, &[]));
+                writer.bytes(&[first | partial_mark(checksum)])?;
+                writer.bytes(rest).map(|()| cargo)
             })
         };
         if made == Made::Sent {

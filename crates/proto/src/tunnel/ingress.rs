@@ -14,6 +14,7 @@ use std::mem;
 use super::Traffic;
 use super::filter::Refusal;
 use super::link::Link;
+use super::partial::{self, PARTIAL, take_mark};
 use super::parts::{Came, Joiner};
 use super::path::Validation;
 use super::{InnerFilter, Side, Tunnel};
@@ -22,6 +23,8 @@ use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::link::receiver::Arrival as LinkArrival;
 use crate::packet::PacketView;
+use crate::packet::checksum::Checksum;
+use crate::packet::transport::Transport;
 use crate::path::Path;
 use crate::reseq::{Arrival, ArrivalKind, Resequencer};
 use crate::sink::PacketSink;
@@ -74,7 +77,13 @@ impl<S: PacketSink> PacketSink for Gate<'_, S> {
         if packet.is_empty() {
             return;
         }
-        let packet = match self.joiner.take(packet) {
+        let (checksum, packet) = partial::unframed(packet);
+        let came = match checksum {
+            Checksum::Whole => self.joiner.take(packet),
+            // A part has no mark.
+            Checksum::Partial => Came::Packet,
+        };
+        let packet = match came {
             Came::Packet => packet,
             Came::Joined(packet) => {
                 *self.joined += 1;
@@ -84,13 +93,20 @@ impl<S: PacketSink> PacketSink for Gate<'_, S> {
             Came::Kept { alone: true } => return self.drops.count(DropReason::PartAlone),
             Came::Malformed => return self.drops.count(DropReason::PacketMalformed),
         };
-        let Ok(view) = PacketView::parse(packet) else {
+        let view = PacketView::parse(packet).ok();
+        if checksum == Checksum::Partial && view.as_ref().and_then(Transport::of).is_none() {
+            return self.drops.count(DropReason::PartialChecksum);
+        }
+        let Some(view) = view else {
             return self.drops.count(DropReason::PacketMalformed);
         };
         match self.filter.check(view.source(), view.destination()) {
             Ok(()) => {
                 self.delivered.count(packet.len());
-                self.sink.deliver(packet);
+                match checksum {
+                    Checksum::Whole => self.sink.deliver(packet),
+                    Checksum::Partial => self.sink.deliver_partial(packet),
+                }
             }
             Err(Refusal::Source) => self.drops.count(DropReason::ForeignSource),
             Err(Refusal::Destination) => self.drops.count(DropReason::RefusedDestination),
@@ -148,7 +164,13 @@ impl Tunnel {
             self.drops.count(DropReason::DatagramMalformed);
             return true;
         };
-        let body = opened.plaintext.get_mut(SEALED_LEN..).unwrap_or_default();
+        // With the byte before it, which was read.
+        let framed = opened.plaintext.get_mut(SEALED_LEN - 1..).unwrap_or_default();
+        let checksum = match (clear.kind, framed.get_mut(1..)) {
+            (Kind::Data, Some(packet)) => take_mark(packet),
+            _ => Checksum::Whole,
+        };
+        let body = framed.get_mut(1..).unwrap_or_default();
         let at = match place.or_else(|_| self.try_join(now, &clear, path, body, sink)) {
             Ok(at) => Some(at),
             Err(reason) => {
@@ -176,7 +198,7 @@ impl Tunnel {
             self.note(now, at, &received, body);
         }
         match (received.kind, at) {
-            (Kind::Data, _) => self.offer(now, &received, body, sink),
+            (Kind::Data, _) => self.offer(now, &received, framed, checksum, sink),
             (Kind::Frames, Some(at)) => self.obey(now, at, &received, body, sink),
             (Kind::Frames, None) => self.offer_departed(now, &received, body, sink),
         }
@@ -261,19 +283,23 @@ impl Tunnel {
         self.reseq.set_tolerance(id, tolerance);
     }
 
-    /// Step 5 for one packet.
+    /// Step 5 for one packet, with a spare byte before it.
     fn offer(
         &mut self,
         now: Instant,
         received: &Received,
-        packet: &mut [u8],
+        framed: &mut [u8],
+        checksum: Checksum,
         sink: &mut impl PacketSink,
     ) {
         self.usage.on_packet(now);
         if let Ok(at) = self.position(received.link) {
             self.links[at].last_packet = Some(now);
         }
-        let packet = self.decapsulated(received.ecn, packet);
+        let packet = framed.get_mut(1..).unwrap_or_default();
+        // Its number came, whatever it is.
+        let goes_on = self.is_fit(packet, checksum) && self.decapsulate(received.ecn, packet);
+        let packet = if goes_on { partial::framed(framed, checksum) } else { &[] };
         let arrival = Arrival {
             link: received.link,
             local: received.number,
@@ -284,18 +310,29 @@ impl Tunnel {
         self.with_gate(sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));
     }
 
-    /// Combines outer and inner ECN; empty if the packet must not go on (RFC 6040 §4.2).
-    fn decapsulated<'a>(&mut self, outer: Ecn, packet: &'a mut [u8]) -> &'a [u8] {
-        let Ok(view) = PacketView::parse(packet) else { return packet };
+    /// Whether it may have this checksum, and is not taken for one with another.
+    fn is_fit(&mut self, packet: &[u8], checksum: Checksum) -> bool {
+        let reason = match checksum {
+            Checksum::Partial if !self.config.partial_checksums => DropReason::PartialChecksum,
+            Checksum::Whole if packet.first() == Some(&PARTIAL) => DropReason::PacketMalformed,
+            _ => return true,
+        };
+        self.drops.count(reason);
+        false
+    }
+
+    /// Combines outer and inner ECN. `false`: the packet must not go on (RFC 6040 §4.2).
+    fn decapsulate(&mut self, outer: Ecn, packet: &mut [u8]) -> bool {
+        let Ok(view) = PacketView::parse(packet) else { return true };
         match Ecn::decapsulate(view.ecn(), outer) {
-            Some(ecn) if ecn == view.ecn() => packet,
+            Some(ecn) if ecn == view.ecn() => true,
             Some(ecn) => {
                 crate::packet::set_ecn(packet, ecn);
-                packet
+                true
             }
             None => {
                 self.drops.count(DropReason::CongestionMarkedNotCapable);
-                &[]
+                false
             }
         }
     }
@@ -409,8 +446,9 @@ impl Tunnel {
             Received { global, previous: previous(global, frame.previous_on_link), ..*received };
         let mut packet = mem::take(&mut self.scratch);
         packet.clear();
+        packet.push(0);
         packet.extend_from_slice(frame.packet);
-        self.offer(now, &received, &mut packet, sink);
+        self.offer(now, &received, &mut packet, Checksum::Whole, sink);
         self.scratch = packet;
     }
 

@@ -93,6 +93,8 @@ pub struct TunnelStats {
     pub recent: Recent,
     /// Of these, packets that came in two parts, because they fit no link whole.
     pub joined: u64,
+    /// Whether this end leaves checksums to be completed by the other.
+    pub leaves_checksums: bool,
     /// How full the table of flow routing is; `None`: another scheduler decides.
     pub flows: Option<FlowCounts>,
     /// What its links carried, those that left too.
@@ -138,6 +140,7 @@ impl Tunnel {
             delivered: self.delivered,
             recent: self.recent,
             joined: self.joined,
+            leaves_checksums: self.peer_completes,
             flows: self.flow_counts(),
             ledger: self.ledger(),
             reseq: self.reseq.stats(),

@@ -102,6 +102,7 @@ impl Pair {
                     standing: Standing::from(&keys),
                 },
                 gateways: Vec::new(),
+                peer_completes: false,
             };
             let (config, filter) = (TunnelConfig::default(), InnerFilter::default());
             Tunnel::new(Instant::ZERO, config, filter, session, [5; 32])

@@ -13,6 +13,7 @@ mod links;
 mod marks;
 mod mtu;
 mod nat;
+mod partial;
 mod parts;
 mod rekey;
 mod schedulers;

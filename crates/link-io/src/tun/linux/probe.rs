@@ -5,8 +5,8 @@
 
 use super::sink::Kernel;
 use crate::tun::offload::coalesce::{Coalescer, Write};
-use crate::tun::offload::header;
-use ropewalk_proto::packet::checksum::{self, fold, sum};
+use crate::tun::offload::header::{self, Partial};
+use ropewalk_proto::packet::checksum::{self, Checksum, fold, sum};
 use ropewalk_proto::packet::transport::TransportKind;
 use rustix::io::Errno;
 
@@ -27,7 +27,7 @@ pub(super) fn joined(kernel: &impl Kernel, kind: TransportKind) -> Result<(), Er
     let mut probe = Probe { kernel, result: Ok(()) };
     let mut coalescer = Coalescer::new(true);
     for before in [0, PAYLOAD] {
-        coalescer.add(&packet(kind, before), &mut probe);
+        coalescer.add(&packet(kind, before), Checksum::Whole, &mut probe);
     }
     coalescer.flush(&mut probe);
     probe.result
@@ -72,7 +72,7 @@ struct Probe<'a, K> {
 }
 
 impl<K: Kernel> Write for Probe<'_, K> {
-    fn write_single(&mut self, _packet: &[u8]) {
+    fn write_single(&mut self, _packet: &[u8], _partial: Option<Partial>) {
         // Nothing was joined, so nothing can be said for it.
         self.result = Err(Errno::INVAL);
     }

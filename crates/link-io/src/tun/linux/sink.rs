@@ -2,13 +2,16 @@
 //!
 //! Without offload each packet is written at once, from where it lies. With it, packets of one flow are joined until the
 //! flush. A kernel that takes no joined packet after all (some of Linux 6.1 and 6.10 do not) is found out by the first one:
-//! it is parted again, written packet by packet, and nothing is joined from then on.
+//! it is parted again, written packet by packet, and nothing is joined from then on. One that refuses to complete a
+//! checksum is not asked for that twice either.
 
 use super::is_gone;
-use crate::tun::MAX_PACKET;
 use crate::tun::offload::coalesce::{Coalescer, Write};
-use crate::tun::offload::header::{self, Header};
+use crate::tun::offload::header::{self, Header, Partial};
 use crate::tun::offload::split::Split;
+use crate::tun::{MAX_PACKET, TunOffload};
+use ropewalk_proto::packet::checksum::Checksum;
+use ropewalk_proto::packet::transport;
 use ropewalk_proto::sink::PacketSink;
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -67,7 +70,11 @@ impl LinuxSink {
 
 impl PacketSink for LinuxSink {
     fn deliver(&mut self, packet: &[u8]) {
-        self.inner.deliver(packet);
+        self.inner.deliver(packet, Checksum::Whole);
+    }
+
+    fn deliver_partial(&mut self, packet: &[u8]) {
+        self.inner.deliver(packet, Checksum::Partial);
     }
 }
 
@@ -80,6 +87,16 @@ pub(in crate::tun) enum Framing {
     Headers,
     /// Joined, behind a header; UDP only where `udp`.
     Joined { udp: bool },
+}
+
+impl Framing {
+    /// What it means to others.
+    pub(in crate::tun) const fn offload(self) -> TunOffload {
+        TunOffload {
+            reads: !matches!(self, Self::Plain),
+            writes: matches!(self, Self::Joined { .. }),
+        }
+    }
 }
 
 /// What was written.
@@ -110,18 +127,27 @@ impl<K: Kernel> Sink<K> {
             Framing::Plain => &[],
             Framing::Headers | Framing::Joined { .. } => &[0; header::LEN],
         };
-        let counts = Written { packets: 0, dropped: 0, calls: 0 };
-        Self { joining, writer: Writer { kernel, head, counts, gone: false, refused: false } }
+        let writer = Writer {
+            kernel,
+            head,
+            counts: Written { packets: 0, dropped: 0, calls: 0 },
+            gone: false,
+            refused: false,
+            completes: true,
+            scratch: Vec::new(),
+        };
+        Self { joining, writer }
     }
 
-    fn deliver(&mut self, packet: &[u8]) {
+    fn deliver(&mut self, packet: &[u8], checksum: Checksum) {
         let Self { joining, writer } = self;
-        match joining {
-            Some(coalescer) => {
-                coalescer.add(packet, writer);
+        match (joining, checksum) {
+            (Some(coalescer), _) => {
+                coalescer.add(packet, checksum, writer);
                 self.stop_if_refused();
             }
-            None => writer.write_single(packet),
+            (None, Checksum::Whole) => writer.write_single(packet, None),
+            (None, Checksum::Partial) => drop(writer.write_completed(packet)),
         }
     }
 
@@ -153,6 +179,10 @@ struct Writer<K> {
     gone: bool,
     /// A joined packet was refused whose packets were taken.
     refused: bool,
+    /// The kernel completes checksums, as far as is known.
+    completes: bool,
+    /// A packet whose checksum is completed here.
+    scratch: Vec<u8>,
 }
 
 impl<K: Kernel> Writer<K> {
@@ -165,22 +195,55 @@ impl<K: Kernel> Writer<K> {
     fn write_parted(&mut self, frame: &mut [u8]) -> bool {
         let Some((head, packet)) = frame.split_first_chunk_mut() else { return false };
         let Ok(header) = Header::read(head) else { return false };
-        let Ok(mut split) = Split::new(&header, packet) else { return false };
+        let Ok(mut split) = Split::new(&header, packet, Checksum::Whole) else { return false };
         let before = self.counts.packets;
-        while let Some(range) = split.next(packet) {
-            self.write_single(&packet[range]);
+        while let Some((range, _)) = split.next(packet) {
+            self.write_single(&packet[range], None);
         }
         self.counts.packets > before
+    }
+
+    /// Completes the checksum first, for a kernel that was asked for nothing or refuses to. Returns whether it took that.
+    fn write_completed(&mut self, packet: &[u8]) -> bool {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend_from_slice(packet);
+        let is_taken =
+            transport::complete(&mut scratch) && self.write([self.head, &scratch]).is_ok();
+        self.scratch = scratch;
+        self.count(is_taken);
+        is_taken
+    }
+
+    /// Counts a packet that was written by itself.
+    const fn count(&mut self, is_taken: bool) {
+        if is_taken {
+            self.counts.packets += 1;
+        } else {
+            self.counts.dropped += 1;
+        }
     }
 }
 
 impl<K: Kernel> Write for Writer<K> {
-    fn write_single(&mut self, packet: &[u8]) {
+    fn write_single(&mut self, packet: &[u8], partial: Option<Partial>) {
         // A packet longer than any is none; the kernel would take it for a super packet.
         debug_assert!(packet.len() <= MAX_PACKET, "packets come out of datagrams");
-        match self.write([self.head, packet]) {
-            Ok(()) => self.counts.packets += 1,
-            Err(_) => self.counts.dropped += 1,
+        if partial.is_none() {
+            let is_taken = self.write([self.head, packet]).is_ok();
+            return self.count(is_taken);
+        }
+        if self.completes {
+            let head = Header { partial, ..Header::default() }.bytes();
+            match self.write([&head, packet]) {
+                Err(Errno::INVAL) => {}
+                result => return self.count(result.is_ok()),
+            }
+        }
+        if self.write_completed(packet) && std::mem::take(&mut self.completes) {
+            tracing::warn!(
+                "the kernel refuses packets whose checksum it is to complete (EINVAL): that is done here from now on, which is slower; a newer kernel helps"
+            );
         }
     }
 
@@ -201,12 +264,16 @@ impl<K: Kernel> Write for Writer<K> {
 mod tests {
     use super::*;
     use crate::tun::offload::testing::{Flow, Shape};
+    use ropewalk_proto::packet::checksum;
+    use ropewalk_proto::packet::{PacketView, transport::Transport};
     use std::cell::RefCell;
 
     /// Takes what it is told to, and keeps it.
     struct Fake {
         joined: Result<(), Errno>,
         single: Result<(), Errno>,
+        /// A single packet whose checksum it is to complete.
+        partial: Result<(), Errno>,
         taken: RefCell<Vec<Vec<u8>>>,
     }
 
@@ -214,15 +281,23 @@ mod tests {
         fn write(&self, pieces: [&[u8]; 2]) -> Result<(), Errno> {
             let frame = pieces.concat();
             let head = frame.first_chunk().expect("a header");
-            let is_joined = Header::read(head).expect("a known kind").gso.is_some();
-            if is_joined { self.joined } else { self.single }?;
-            self.taken.borrow_mut().push(frame[header::LEN..].to_vec());
+            let header = Header::read(head).expect("a known kind");
+            match (header.gso, header.partial) {
+                (Some(_), _) => self.joined?,
+                (None, Some(_)) => self.partial?,
+                (None, None) => self.single?,
+            }
+            let mut packet = frame[header::LEN..].to_vec();
+            if let (None, Some(Partial { start, offset })) = (header.gso, header.partial) {
+                assert!(checksum::complete(&mut packet, start.into(), offset.into()));
+            }
+            self.taken.borrow_mut().push(packet);
             Ok(())
         }
     }
 
     fn sink(joined: Result<(), Errno>, single: Result<(), Errno>) -> Sink<Fake> {
-        let fake = Fake { joined, single, taken: RefCell::default() };
+        let fake = Fake { joined, single, partial: Ok(()), taken: RefCell::default() };
         Sink::new(fake, Framing::Joined { udp: true })
     }
 
@@ -230,7 +305,7 @@ mod tests {
     fn deliver(sink: &mut Sink<Fake>) -> Vec<Vec<u8>> {
         let mut flow = Flow::new(Shape::TcpV4);
         let packets: Vec<_> = (0..10).map(|_| flow.packet(500, false)).collect();
-        packets.iter().for_each(|packet| sink.deliver(packet));
+        packets.iter().for_each(|packet| sink.deliver(packet, Checksum::Whole));
         sink.flush();
         packets
     }
@@ -254,6 +329,63 @@ mod tests {
             deliver(&mut sink);
             assert!(sink.joining.is_some());
             assert_eq!((sink.writer.counts.packets, sink.writer.counts.dropped), (0, 10));
+        }
+    }
+
+    /// A packet by itself, with its checksum whole and partial.
+    fn single() -> [Vec<u8>; 2] {
+        let whole = Flow::new(Shape::TcpV4).packet(500, true);
+        let mut left = whole.clone();
+        let view = PacketView::parse(&left).expect("a packet");
+        let transport = Transport::of(&view).expect("TCP");
+        let partial = transport.partial(&left).to_be_bytes();
+        left[36..38].copy_from_slice(&partial);
+        [whole, left]
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_to_complete_a_checksum_gets_it_completed_and_is_not_asked_again() {
+        let [whole, left] = single();
+        let mut sink = sink(Ok(()), Ok(()));
+        sink.writer.kernel.partial = Err(Errno::INVAL);
+        for (calls, packets) in [(2, 1), (3, 2)] {
+            sink.deliver(&left, Checksum::Partial);
+            sink.flush();
+            assert_eq!(sink.writer.counts, Written { packets, dropped: 0, calls });
+        }
+        assert_eq!(*sink.writer.kernel.taken.borrow(), [whole.clone(), whole]);
+        deliver(&mut sink);
+        assert_eq!(sink.writer.counts.calls, 4, "packets are still joined");
+    }
+
+    #[test]
+    fn an_interface_that_is_down_says_nothing_about_checksums() {
+        let [whole, left] = single();
+        let mut sink = sink(Ok(()), Err(Errno::IO));
+        sink.writer.kernel.partial = Err(Errno::IO);
+        sink.deliver(&left, Checksum::Partial);
+        assert_eq!(sink.writer.counts, Written { packets: 0, dropped: 1, calls: 1 });
+        sink.writer.kernel.partial = Ok(());
+        sink.deliver(&left, Checksum::Partial);
+        assert_eq!(sink.writer.counts, Written { packets: 1, dropped: 1, calls: 2 });
+        assert_eq!(*sink.writer.kernel.taken.borrow(), [whole]);
+    }
+
+    #[test]
+    fn where_nothing_is_joined_checksums_are_completed_here() {
+        let [whole, left] = single();
+        for framing in [Framing::Headers, Framing::Joined { udp: true }] {
+            let mut sink = sink(Err(Errno::INVAL), Ok(()));
+            sink.writer.kernel.partial = Err(Errno::INVAL);
+            if framing == Framing::Headers {
+                sink.joining = None;
+            } else {
+                // Refused while it ran.
+                deliver(&mut sink);
+                sink.writer.kernel.taken.borrow_mut().clear();
+            }
+            sink.deliver(&left, Checksum::Partial);
+            assert_eq!(*sink.writer.kernel.taken.borrow(), std::slice::from_ref(&whole));
         }
     }
 

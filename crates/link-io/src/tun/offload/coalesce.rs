@@ -9,7 +9,7 @@
 use super::header::{self, Gso, Header, Partial};
 use crate::tun::MAX_PACKET;
 use ropewalk_proto::packet::PacketView;
-use ropewalk_proto::packet::checksum::{fold, sum};
+use ropewalk_proto::packet::checksum::{Checksum, fold, sum};
 use ropewalk_proto::packet::transport::{Transport, TransportKind};
 
 /// Flows held at a time, each in 64 KiB; a further one takes the place of the oldest.
@@ -30,8 +30,8 @@ const PSH: u8 = 0x08;
 
 /// Where packets go that are joined, or not.
 pub trait Write {
-    /// One packet, as it came.
-    fn write_single(&mut self, packet: &[u8]);
+    /// One packet, as it came. `partial`: its checksum is to be completed.
+    fn write_single(&mut self, packet: &[u8], partial: Option<Partial>);
 
     /// `packets` joined into one: `frame` is the header ([`header`]) and the packet, and may be changed.
     fn write_joined(&mut self, frame: &mut [u8], packets: usize);
@@ -55,17 +55,17 @@ impl Coalescer {
     }
 
     /// Takes a packet: copies it to others of its flow, or hands it to `out`, with what must go before it.
-    pub fn add(&mut self, packet: &[u8], out: &mut impl Write) {
+    pub fn add(&mut self, packet: &[u8], checksum: Checksum, out: &mut impl Write) {
         let Ok(view) = PacketView::parse(packet) else {
             self.flush(out);
-            return out.write_single(packet);
+            return out.write_single(packet, None);
         };
         let Some(transport) = Transport::of(&view) else {
             // It may belong to any flow of these addresses: a fragment, say.
             self.flush_where(out, |slot| slot.has_addresses_of(packet));
-            return out.write_single(packet);
+            return out.write_single(packet, None);
         };
-        let candidate = Candidate::new(packet, transport, self.udp);
+        let candidate = Candidate::new(packet, transport, checksum, self.udp);
         let held =
             self.slots[..self.held].iter().position(|slot| slot.is_flow_of(packet, transport));
         if let Some(at) = held {
@@ -83,7 +83,7 @@ impl Coalescer {
         }
         match candidate.filter(|candidate| !candidate.is_last) {
             Some(candidate) => self.begin(&candidate, out),
-            None => out.write_single(packet),
+            None => out.write_single(packet, partial(transport, checksum)),
         }
     }
 
@@ -125,12 +125,13 @@ impl Coalescer {
 struct Candidate<'a> {
     packet: &'a [u8],
     transport: Transport,
+    checksum: Checksum,
     /// Nothing may follow it.
     is_last: bool,
 }
 
 impl<'a> Candidate<'a> {
-    fn new(packet: &'a [u8], transport: Transport, udp: bool) -> Option<Self> {
+    fn new(packet: &'a [u8], transport: Transport, checksum: Checksum, udp: bool) -> Option<Self> {
         let is_v4 = is_v4(packet);
         // The joined packet gets a new header checksum.
         let header = &packet[..transport.start];
@@ -144,11 +145,12 @@ impl<'a> Candidate<'a> {
             }
             TransportKind::Udp => {
                 let is_tunnel = [0, 2].iter().any(|at| TUNNEL_PORTS.contains(&port(*at)));
-                (udp && !is_tunnel && transport.checksum(packet) != 0, false)
+                let is_summed = checksum == Checksum::Partial || transport.checksum(packet) != 0;
+                (udp && !is_tunnel && is_summed, false)
             }
         };
         let is_long = packet.len() - transport.payload >= MIN_PAYLOAD;
-        (is_ip_right && is_fit && is_long).then_some(Self { packet, transport, is_last })
+        (is_ip_right && is_fit && is_long).then_some(Self { packet, transport, checksum, is_last })
     }
 
     fn payload(&self) -> &'a [u8] {
@@ -175,6 +177,8 @@ struct Slot {
     len: usize,
     packets: usize,
     transport: Transport,
+    /// Of the first packet.
+    checksum: Checksum,
     /// Bytes of payload in each packet but the last.
     size: usize,
     /// Of the packet that fits next.
@@ -192,6 +196,7 @@ impl Slot {
             len: 0,
             packets: 0,
             transport,
+            checksum: Checksum::Whole,
             size: 0,
             sequence: 0,
             identification: 0,
@@ -204,6 +209,7 @@ impl Slot {
         self.frame[header::LEN..self.len].copy_from_slice(first.packet);
         self.packets = 1;
         self.transport = first.transport;
+        self.checksum = first.checksum;
         self.size = first.payload().len();
         self.is_right = None;
         self.expect_after(first);
@@ -239,11 +245,14 @@ impl Slot {
 
     /// Whether a packet of the flow may stand behind those that are held.
     fn accepts(&mut self, next: &Candidate<'_>) -> bool {
-        self.fits(next) && self.is_first_right() && next.transport.is_right(next.packet)
+        self.fits(next)
+            && self.is_first_right()
+            && next.transport.is_sound(next.packet, next.checksum)
     }
 
     fn is_first_right(&mut self) -> bool {
-        let is_right = self.is_right.unwrap_or_else(|| self.transport.is_right(self.packet()));
+        let is_right =
+            self.is_right.unwrap_or_else(|| self.transport.is_sound(self.packet(), self.checksum));
         self.is_right = Some(is_right);
         is_right
     }
@@ -300,7 +309,7 @@ impl Slot {
     /// Hands out what is held.
     fn write(&mut self, out: &mut impl Write) {
         if self.packets == 1 {
-            return out.write_single(self.packet());
+            return out.write_single(self.packet(), partial(self.transport, self.checksum));
         }
         self.finish();
         out.write_joined(&mut self.frame[..self.len], self.packets);
@@ -309,7 +318,6 @@ impl Slot {
     /// Makes the headers those of the whole.
     fn finish(&mut self) {
         let Transport { kind, start, payload } = self.transport;
-        let word = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
         let (head, packet) = self.frame[..self.len].split_at_mut(header::LEN);
         let gso = match (kind, is_v4(packet)) {
             (TransportKind::Udp, _) => Gso::Udp,
@@ -318,7 +326,7 @@ impl Slot {
         };
         let offset = kind.checksum_offset();
         let header = Header {
-            partial: Some(Partial { start: word(start), offset: word(offset) }),
+            partial: partial(self.transport, Checksum::Partial),
             gso: Some((gso, word(self.size))),
             headers: word(payload),
         };
@@ -340,6 +348,18 @@ impl Slot {
         let partial = self.transport.partial(packet).to_be_bytes();
         packet[start + offset..start + offset + 2].copy_from_slice(&partial);
     }
+}
+
+/// Where the checksum of a packet with this transport is to be completed, if it is.
+fn partial(transport: Transport, checksum: Checksum) -> Option<Partial> {
+    let Transport { kind, start, .. } = transport;
+    let partial = Partial { start: word(start), offset: word(kind.checksum_offset()) };
+    (checksum == Checksum::Partial).then_some(partial)
+}
+
+/// As a length or place in a packet; none is longer.
+fn word(value: usize) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
 }
 
 fn is_v4(packet: &[u8]) -> bool {

@@ -3,11 +3,12 @@
 //! The headers of a segment are written directly before its payload, over the payload of the segment before, which was
 //! handed out already; so no payload is ever moved, and one read buffer is enough. Each segment gets what the kernel
 //! would have given it: lengths, the IPv4 identification counted up, the sequence number, PSH and FIN on the last
-//! alone, CWR on the first alone, and whole checksums.
+//! alone, CWR on the first alone, and checksums. Those of TCP and UDP can be left partial, so that no payload is looked at.
 
 use super::header::{Gso, Header, Partial};
-use ropewalk_proto::packet::checksum::{self, fold, sum};
-use ropewalk_proto::packet::transport::TransportKind;
+use ropewalk_proto::packet::PacketView;
+use ropewalk_proto::packet::checksum::{self, Checksum, fold, sum};
+use ropewalk_proto::packet::transport::{Transport, TransportKind};
 use std::ops::Range;
 
 /// Bytes of all headers of a super packet, IPv6 extension headers among them, that are understood.
@@ -43,6 +44,8 @@ pub struct Split {
     /// First byte not handed out yet, in the packet.
     next: usize,
     end: usize,
+    /// Of what is handed out.
+    checksum: Checksum,
 }
 
 #[derive(Debug)]
@@ -63,25 +66,32 @@ struct SuperPacket {
 
 impl Split {
     /// Nothing to hand out.
-    pub const EMPTY: Self = Self { super_packet: None, next: 0, end: 0 };
+    pub const EMPTY: Self = Self { super_packet: None, next: 0, end: 0, checksum: Checksum::Whole };
 
-    /// Begins with a packet that was read with this header. The checksum of a single packet is completed here.
+    /// Begins with a packet that was read with this header. With [`Checksum::Partial`], partial checksums are left so,
+    /// where the packet itself says by the strict reading that they are where the header says.
     ///
     /// # Errors
     /// [`SplitError`]; the packet is to be dropped.
-    pub fn new(header: &Header, packet: &mut [u8]) -> Result<Self, SplitError> {
+    pub fn new(header: &Header, packet: &mut [u8], wanted: Checksum) -> Result<Self, SplitError> {
         let end = packet.len();
+        let checksum = match header.partial {
+            Some(partial) if wanted == Checksum::Partial && is_at(partial, packet) => wanted,
+            _ => Checksum::Whole,
+        };
         let Some((gso, size)) = header.gso else {
             if let Some(Partial { start, offset }) = header.partial
+                && checksum == Checksum::Whole
                 && !checksum::complete(packet, start.into(), offset.into())
             {
                 return Err(SplitError::Checksum);
             }
-            return Ok(Self { super_packet: None, next: 0, end });
+            return Ok(Self { super_packet: None, next: 0, end, checksum });
         };
         let partial = header.partial.ok_or(SplitError::Checksum)?;
         let super_packet = SuperPacket::new(gso, size.into(), partial, packet)?;
-        Ok(Self { next: super_packet.headers_len, super_packet: Some(super_packet), end })
+        let next = super_packet.headers_len;
+        Ok(Self { super_packet: Some(super_packet), next, end, checksum })
     }
 
     /// Whether all was handed out.
@@ -90,23 +100,31 @@ impl Split {
         self.next >= self.end
     }
 
-    /// Makes the next packet, in the bytes that [`Split::new`] was given, and says where it is. What was handed out
-    /// before may have been changed, and is overwritten.
-    pub fn next(&mut self, packet: &mut [u8]) -> Option<Range<usize>> {
+    /// Makes the next packet, in the bytes that [`Split::new`] was given, and says where it is and what its checksum is.
+    /// What was handed out before may have been changed, and is overwritten.
+    pub fn next(&mut self, packet: &mut [u8]) -> Option<(Range<usize>, Checksum)> {
         if self.is_done() {
             return None;
         }
         let Some(super_packet) = &mut self.super_packet else {
             self.next = self.end;
-            return Some(0..self.end);
+            return Some((0..self.end, self.checksum));
         };
         let start = self.next - super_packet.headers_len;
         let end = self.end.min(self.next + super_packet.size);
         let segment = packet.get_mut(start..end)?;
-        super_packet.finish(segment, end == self.end);
+        super_packet.finish(segment, end == self.end, self.checksum);
         self.next = end;
-        Some(start..end)
+        Some((start..end, self.checksum))
     }
+}
+
+/// Whether the packet is TCP or UDP by the strict reading, with its checksum there.
+fn is_at(partial: Partial, packet: &[u8]) -> bool {
+    let transport = PacketView::parse(packet).ok().and_then(|view| Transport::of(&view));
+    transport.is_some_and(|Transport { kind, start, .. }| {
+        (start, kind.checksum_offset()) == (partial.start.into(), partial.offset.into())
+    })
 }
 
 impl SuperPacket {
@@ -147,7 +165,7 @@ impl SuperPacket {
     }
 
     /// Writes the headers of the next segment, whose payload is in place.
-    fn finish(&mut self, segment: &mut [u8], is_last: bool) {
+    fn finish(&mut self, segment: &mut [u8], is_last: bool, checksum: Checksum) {
         let Self { headers, headers_len, transport, .. } = self;
         let transport = *transport;
         segment[..*headers_len].copy_from_slice(&headers[..*headers_len]);
@@ -185,7 +203,11 @@ impl SuperPacket {
             }
         }
         let pseudo = self.pseudo + u64::from(u16::from_be_bytes(covered_len));
-        let checksum = checksum::finished(sum(pseudo, covered)).to_be_bytes();
+        let checksum = match checksum {
+            Checksum::Whole => checksum::finished(sum(pseudo, covered)),
+            Checksum::Partial => fold(pseudo),
+        };
+        let checksum = checksum.to_be_bytes();
         let field = self.kind.checksum_offset();
         covered[field..field + 2].copy_from_slice(&checksum);
         self.done += 1;

@@ -5,6 +5,8 @@ use super::header::{self, Gso, Header, Partial};
 use super::split::{Split, SplitError};
 use super::testing::{Flow, Shape, is_right, sign};
 use proptest::prelude::*;
+use ropewalk_proto::packet::checksum::{self, Checksum};
+use ropewalk_proto::packet::transport;
 
 /// Parts what is joined, as the kernel would.
 #[derive(Default)]
@@ -15,8 +17,12 @@ struct Kernel {
 }
 
 impl Write for Kernel {
-    fn write_single(&mut self, packet: &[u8]) {
-        self.packets.push(packet.to_vec());
+    fn write_single(&mut self, packet: &[u8], partial: Option<Partial>) {
+        let mut packet = packet.to_vec();
+        if let Some(Partial { start, offset }) = partial {
+            assert!(checksum::complete(&mut packet, start.into(), offset.into()));
+        }
+        self.packets.push(packet);
         self.calls.push(1);
     }
 
@@ -30,11 +36,29 @@ impl Write for Kernel {
     }
 }
 
+/// Parts a packet with whole checksums, and with partial ones that are completed then: that must be the same.
 fn split(header: &Header, packet: &mut [u8]) -> Result<Vec<Vec<u8>>, SplitError> {
-    let mut split = Split::new(header, packet)?;
+    let mut left = split_to(header, &mut packet.to_vec(), Checksum::Partial)?;
+    for (packet, checksum) in &mut left {
+        assert!(*checksum == Checksum::Whole || transport::complete(packet));
+    }
+    let left: Vec<_> = left.into_iter().map(|(packet, _)| packet).collect();
+    let whole = split_to(header, packet, Checksum::Whole)?;
+    assert!(whole.iter().all(|(_, checksum)| *checksum == Checksum::Whole));
+    let whole: Vec<_> = whole.into_iter().map(|(packet, _)| packet).collect();
+    assert_eq!(left, whole);
+    Ok(whole)
+}
+
+fn split_to(
+    header: &Header,
+    packet: &mut [u8],
+    wanted: Checksum,
+) -> Result<Vec<(Vec<u8>, Checksum)>, SplitError> {
+    let mut split = Split::new(header, packet, wanted)?;
     let mut parted = Vec::new();
-    while let Some(range) = split.next(packet) {
-        parted.push(packet[range.clone()].to_vec());
+    while let Some((range, checksum)) = split.next(packet) {
+        parted.push((packet[range.clone()].to_vec(), checksum));
         // What was handed out may be changed.
         packet[range].fill(0xee);
     }
@@ -44,7 +68,7 @@ fn split(header: &Header, packet: &mut [u8]) -> Result<Vec<Vec<u8>>, SplitError>
 
 fn join(packets: &[Vec<u8>]) -> Kernel {
     let (mut coalescer, mut kernel) = (Coalescer::new(true), Kernel::default());
-    packets.iter().for_each(|packet| coalescer.add(packet, &mut kernel));
+    packets.iter().for_each(|packet| coalescer.add(packet, Checksum::Whole, &mut kernel));
     coalescer.flush(&mut kernel);
     kernel
 }
@@ -179,7 +203,9 @@ fn udp_is_joined_only_where_that_is_safe() {
     }
     assert_eq!(join(&packets(5000, |p| p[26..28].fill(0))).calls, [1, 1], "without a checksum");
     let (mut coalescer, mut kernel) = (Coalescer::new(false), Kernel::default());
-    packets(5000, |_| {}).iter().for_each(|packet| coalescer.add(packet, &mut kernel));
+    packets(5000, |_| {})
+        .iter()
+        .for_each(|packet| coalescer.add(packet, Checksum::Whole, &mut kernel));
     assert_eq!(kernel.calls, [1, 1], "a kernel that takes none");
 }
 
@@ -190,10 +216,10 @@ fn a_fragment_comes_after_what_is_held_between_the_same_hosts() {
     packets[2][6] = 0x20;
     let (mut coalescer, mut kernel) = (Coalescer::new(true), Kernel::default());
     let other = Flow { port: 1, ..Flow::new(Shape::UdpV6) }.packet(500, false);
-    coalescer.add(&other, &mut kernel);
-    packets.iter().for_each(|packet| coalescer.add(packet, &mut kernel));
+    coalescer.add(&other, Checksum::Whole, &mut kernel);
+    packets.iter().for_each(|packet| coalescer.add(packet, Checksum::Whole, &mut kernel));
     assert_eq!(kernel.packets, packets, "the other hosts' is held still");
-    coalescer.add(b"no packet", &mut kernel);
+    coalescer.add(b"no packet", Checksum::Whole, &mut kernel);
     assert_eq!(kernel.packets[3..], [other, b"no packet".to_vec()], "it may be of any flow");
 }
 
@@ -202,7 +228,7 @@ fn more_flows_than_are_held_go_the_oldest_first() {
     let (mut coalescer, mut kernel) = (Coalescer::new(true), Kernel::default());
     let mut flows: Vec<_> = (0..=9).map(|port| Flow { port, ..Flow::new(Shape::UdpV4) }).collect();
     let packets: Vec<_> = flows.iter_mut().map(|flow| flow.packet(500, false)).collect();
-    packets.iter().for_each(|packet| coalescer.add(packet, &mut kernel));
+    packets.iter().for_each(|packet| coalescer.add(packet, Checksum::Whole, &mut kernel));
     assert_eq!(kernel.packets, packets[..packets.len() - FLOWS]);
     coalescer.flush(&mut kernel);
     assert_eq!(kernel.packets, packets);
@@ -269,6 +295,48 @@ fn a_single_packet_gets_its_checksum() {
 }
 
 #[test]
+fn packets_with_partial_checksums_are_joined_without_being_summed() {
+    for shape in Shape::ALL {
+        let mut flow = Flow::new(shape);
+        let whole: Vec<_> = (0..5).map(|_| flow.packet(900, false)).collect();
+        let (mut coalescer, mut kernel) = (Coalescer::new(true), Kernel::default());
+        for packet in &whole {
+            let mut packet = packet.clone();
+            partial_checksum(&mut packet);
+            coalescer.add(&packet, Checksum::Partial, &mut kernel);
+        }
+        coalescer.flush(&mut kernel);
+        assert_eq!((kernel.calls, kernel.packets), (vec![5], whole.clone()), "{shape:?}");
+        // One whose field holds anything else is not joined, and is completed to what it says.
+        let (mut coalescer, mut kernel) = (Coalescer::new(true), Kernel::default());
+        coalescer.add(&whole[0], Checksum::Whole, &mut kernel);
+        coalescer.add(&whole[1], Checksum::Partial, &mut kernel);
+        coalescer.flush(&mut kernel);
+        assert_eq!(kernel.calls, [1, 1], "{shape:?}");
+    }
+}
+
+#[test]
+fn a_checksum_is_left_only_where_the_packet_itself_says_that_it_is() {
+    let whole = Flow::new(Shape::TcpV6).packet(333, false);
+    let mut tcp = whole.clone();
+    let partial = partial_checksum(&mut tcp);
+    let header = |partial| Header { partial: Some(partial), ..Header::default() };
+    let left = split_to(&header(partial), &mut tcp.clone(), Checksum::Partial);
+    assert_eq!(left, Ok(vec![(tcp.clone(), Checksum::Partial)]));
+    // An extension header: where the kernel says, but not by the strict reading.
+    let mut extended = tcp.clone();
+    extended.splice(40..40, [6, 0, 1, 4, 0, 0, 0, 0]);
+    extended[6] = 60;
+    extended[5] += 8;
+    let Partial { start, offset } = partial;
+    let moved = header(Partial { start: start + 8, offset });
+    let left = split_to(&moved, &mut extended, Checksum::Partial).expect("one packet");
+    assert_eq!(left[0].1, Checksum::Whole);
+    assert_eq!(left[0].0[48..], whole[40..], "completed");
+}
+
+#[test]
 fn a_header_that_does_not_fit_its_packet_is_an_error() {
     let partial = |start, offset| Some(Partial { start, offset });
     let table = [
@@ -312,19 +380,21 @@ struct Step {
     /// One in a few is changed: which byte, and how.
     broken: Option<(usize, u8)>,
     flush: bool,
+    partial: bool,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let payload = prop_oneof![4 => Just(1200_usize), 2 => Just(400), 1 => 0..1500_usize];
     let broken = prop_oneof![9 => Just(None), 1 => any::<(usize, u8)>().prop_map(Some)];
-    let step =
-        (0..12_usize, payload, prop::bool::weighted(0.1), broken, prop::bool::weighted(0.05));
-    let step = step.prop_map(|(flow, payload, push, broken, flush)| Step {
+    let (push, flush) = (prop::bool::weighted(0.1), prop::bool::weighted(0.05));
+    let step = (0..12_usize, payload, push, broken, flush, any::<bool>());
+    let step = step.prop_map(|(flow, payload, push, broken, flush, partial)| Step {
         flow,
         payload,
         push,
         broken,
         flush,
+        partial,
     });
     prop::collection::vec(step, 0..200)
 }
@@ -347,7 +417,14 @@ proptest! {
                 let at = at % packet.len();
                 packet[at] ^= 1 << (bit % 8);
             }
-            coalescer.add(&packet, &mut kernel);
+            // A packet that was never broken may come with its checksum partial.
+            if is_whole && step.partial {
+                let mut partial = packet.clone();
+                partial_checksum(&mut partial);
+                coalescer.add(&partial, Checksum::Partial, &mut kernel);
+            } else {
+                coalescer.add(&packet, Checksum::Whole, &mut kernel);
+            }
             if is_whole {
                 sent[step.flow].push(packet.clone());
             }

@@ -13,19 +13,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use super::parameters::{BadContent, MAX_LEN, Parameters};
+use super::parameters::{BadContent, MAX_ANSWER_LEN, Parameters};
 use super::{ENVELOPE_LEN, FIRST_LEN, index_bytes, index_from_bytes};
 use crate::crypto::aead::Cipher;
 use crate::units::SessionIndex;
 
-/// Bytes of the payload, padded; as long as all parameters together.
+/// Bytes of the payload, padded; longer than all its parameters together.
 pub const PAYLOAD_LEN: usize = 128;
 
 /// Bytes of a whole response: envelope, ephemeral key, tag, payload.
 pub const RESPONSE_LEN: usize = ENVELOPE_LEN + 32 + 16 + PAYLOAD_LEN;
 
 const FIXED_LEN: usize = 48;
-const _: () = assert!(FIXED_LEN + MAX_LEN <= PAYLOAD_LEN);
+const _: () = assert!(FIXED_LEN + MAX_ANSWER_LEN <= PAYLOAD_LEN);
 const _: () = assert!(RESPONSE_LEN <= FIRST_LEN, "an answer is never longer than the question");
 
 const ACCEPTED: u8 = 0;

@@ -26,19 +26,17 @@ const DISPLACED: u8 = 4;
 const LINKS: u8 = 5;
 const NAME_SERVERS_V4: u8 = 6;
 const NAME_SERVERS_V6: u8 = 7;
+const PARTIAL_CHECKSUMS: u8 = 8;
 
 /// Most name servers of each family: resolvers ask no more than three altogether.
 pub const MAX_NAME_SERVERS: usize = 2;
 
-/// Bytes of the longest list that this version writes, with its end.
-pub const MAX_LEN: usize = (2 + 4)
-    + (2 + INVITATION_TOKEN_LEN)
-    + 2
-    + (2 + 4)
-    + (2 + 1)
-    + (2 + MAX_NAME_SERVERS * 4)
-    + (2 + MAX_NAME_SERVERS * 16)
-    + 1;
+/// Bytes of the longest list that this version writes into a response, with its end.
+pub const MAX_ANSWER_LEN: usize =
+    (2 + 4) + (2 + 4) + (2 + MAX_NAME_SERVERS * 4) + (2 + MAX_NAME_SERVERS * 16) + 2 + 1;
+
+/// Bytes of all that this version knows, with the end.
+pub const MAX_LEN: usize = MAX_ANSWER_LEN + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 1);
 
 /// Where names are to be looked up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -86,6 +84,8 @@ pub struct Parameters {
     pub links: Option<u8>,
     /// In a response: where the client may look up names.
     pub name_servers: NameServers,
+    /// Whoever says so completes partial checksums of inner packets: the other may leave them.
+    pub partial_checksums: bool,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -123,6 +123,9 @@ impl Parameters {
             out.extend_from_slice(&[NAME_SERVERS_V6, (v6.len() * 16) as u8]);
             v6.iter().for_each(|address| out.extend_from_slice(&address.octets()));
         }
+        if self.partial_checksums {
+            out.extend_from_slice(&[PARTIAL_CHECKSUMS, 0]);
+        }
         out.push(END);
     }
 
@@ -142,8 +145,7 @@ impl Parameters {
             match kind {
                 REKEY_INTERVAL => once(&mut parameters.rekey_interval, read_millis(value)?)?,
                 INVITATION => once(&mut parameters.invitation, read_token(value)?)?,
-                YIELDS if !value.is_empty() || parameters.yields => return Err(BadContent),
-                YIELDS => parameters.yields = true,
+                YIELDS => word(&mut parameters.yields, value)?,
                 DISPLACED => once(&mut parameters.displaced, read_millis(value)?)?,
                 LINKS => {
                     let &[links] = value else { return Err(BadContent) };
@@ -151,6 +153,7 @@ impl Parameters {
                 }
                 NAME_SERVERS_V4 => read_servers(&mut parameters.name_servers.v4, value)?,
                 NAME_SERVERS_V6 => read_servers(&mut parameters.name_servers.v6, value)?,
+                PARTIAL_CHECKSUMS => word(&mut parameters.partial_checksums, value)?,
                 _ => {}
             }
         }
@@ -160,6 +163,11 @@ impl Parameters {
 
 fn once<T>(place: &mut Option<T>, value: T) -> Result<(), BadContent> {
     if place.replace(value).is_some() { Err(BadContent) } else { Ok(()) }
+}
+
+/// Reads what says all by being there.
+fn word(place: &mut bool, value: &[u8]) -> Result<(), BadContent> {
+    if std::mem::replace(place, true) || !value.is_empty() { Err(BadContent) } else { Ok(()) }
 }
 
 /// Reads one or more addresses of `N` bytes each into a list that is empty yet.
@@ -206,6 +214,7 @@ mod tests {
                 ["192.0.2.53", "2001:db8::53", "9.9.9.9", "1.1.1.1", "2620:fe::fe"]
                     .map(|address| address.parse().unwrap()),
             ),
+            partial_checksums: true,
         }
     }
 
@@ -244,6 +253,7 @@ mod tests {
             &[7, 32],
             &first,
             &second,
+            &[8, 0],
             &[0],
         ];
         assert_eq!(written(&all()), parts.concat());
@@ -269,6 +279,8 @@ mod tests {
             ("half a token", &[2, 8, 1, 2, 3, 4, 5, 6, 7, 8]),
             ("a word with a value", &[3, 1, 1]),
             ("a word twice", &[3, 0, 3, 0]),
+            ("another word with a value", &[8, 1, 0]),
+            ("another word twice", &[8, 0, 8, 0, 0]),
             ("too short a time", &[4, 2, 1, 1]),
             ("no number of links", &[5, 0, 0]),
             ("a number of links in two bytes", &[5, 2, 0, 1, 0]),
