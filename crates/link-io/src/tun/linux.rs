@@ -50,7 +50,7 @@ pub struct LinuxTun {
     name: String,
     index: u32,
     device: Arc<AsyncDevice>,
-    /// Room for a header, and the packet behind it.
+    /// Room for a header, and the packet behind it: the kernel parts what is longer (`gso_max_size`, which no TUN exceeds).
     buffer: Box<[u8]>,
     /// Whether the kernel puts a header before each packet.
     has_headers: bool,
@@ -355,6 +355,8 @@ fn denied(name: String, device: io::Result<()>) -> TunError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::testing::Namespace;
+    use std::cell::Cell;
 
     #[test]
     fn offload_that_was_demanded_and_is_missing_is_an_error_that_says_what_to_do() {
@@ -363,6 +365,49 @@ mod tests {
         for part in ["rope0", "tun_offload", "it says no", "\"auto\""] {
             assert!(said.contains(part), "{part}: {said}");
         }
+    }
+
+    #[test]
+    fn a_kernel_without_offload_or_that_refuses_joined_packets_is_found_out_at_the_start() {
+        let Some(namespace) = Namespace::open() else { return };
+        namespace.run(|| {
+            let options = |offload| TunOptions { name: "rwprobe0".to_owned(), mtu: 1400, offload };
+            let (auto, on, off) = (Switch::Auto, Switch::On, Switch::Off);
+            // As the kernel is.
+            for (offload, expected) in [(auto, true), (on, true), (off, false)] {
+                let (_, framing) =
+                    build_best(&options(offload), DeviceBuilder::build_sync).expect("a TUN");
+                assert_eq!(matches!(framing, Framing::Joined { .. }), expected, "{offload:?}");
+            }
+            // It knows no headers: the first try fails.
+            for (offload, tries, expected) in
+                [(auto, 2, Some(Framing::Plain)), (on, 2, None), (off, 1, Some(Framing::Plain))]
+            {
+                let tried = Cell::new(0);
+                let without = |builder: DeviceBuilder| {
+                    tried.set(tried.get() + 1);
+                    let is_lacking = offload != off && tried.get() == 1;
+                    if is_lacking { Err(Errno::INVAL.into()) } else { builder.build_sync() }
+                };
+                let built = build_best(&options(offload), without);
+                assert_eq!(
+                    (built.map(|(_, framing)| framing).ok(), tried.get()),
+                    (expected, tries),
+                    "{offload:?}"
+                );
+            }
+            // It takes nothing joined: what is written before the packet makes no sense to it.
+            for (offload, expected) in
+                [(auto, Some(Framing::Headers)), (on, None), (off, Some(Framing::Plain))]
+            {
+                let refusing = |builder: DeviceBuilder| builder.offload(false).build_sync();
+                let built = build_best(&options(offload), refusing).map(|(_, framing)| framing);
+                if let Err(error) = &built {
+                    assert!(error.to_string().contains("tun_offload is \"on\""), "{error}");
+                }
+                assert_eq!(built.ok(), expected, "{offload:?}");
+            }
+        });
     }
 
     #[test]

@@ -4,13 +4,15 @@ use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::offload::{Switch, UdpOffload};
 use ropewalk_link_io::udp::{
-    Arrival, ClientSocket, OffloadInUse, OpenError, ProxySocket, SendError, SendErrorKind, Sockets,
+    Arrival, ClientSocket, LANE_BYTES, OffloadInUse, OpenError, ProxySocket, SendError,
+    SendErrorKind, Sockets, open_group,
 };
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::TransmitSink;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -237,6 +239,87 @@ fn an_offload_failure_is_forgotten_after_a_while_and_loses_nothing() {
         assert_eq!(calls, [4, 1], "one by one, and later as a train");
         let heard = receive(&mut proxy, 8).await;
         assert!(heard[4..].iter().all(|(arrival, _)| arrival.ecn == Ecn::Ce));
+    });
+}
+
+#[test]
+fn a_train_that_the_kernel_refuses_goes_datagram_by_datagram_until_it_takes_trains_again() {
+    isolated(|| async {
+        let options = ProxySocket { address: Some(address_of("127.0.0.1")), port: 0 };
+        let bound = open_group(&options, 1).expect("a port is free").remove(0);
+        let handle = bound.as_fd().try_clone_to_owned().expect("a descriptor is free");
+        let mut sockets = Sockets::new(client_clock());
+        let id = sockets.adopt(bound).expect("room");
+        let (mut proxy, proxy_id) = proxy(None);
+        let path = client_path(id, &proxy, proxy_id, "127.0.0.1");
+        // After each wait: whether trains are refused, the calls that takes, and all trains that were refused.
+        let table = [
+            ("at first", 0, false, 1, 0),
+            ("refused", 0, true, 10, 1),
+            ("not tried again at once", 0, false, 10, 1),
+            ("tried again after a second, and refused", 1100, true, 10, 2),
+            ("not tried again after one second more", 1100, false, 10, 2),
+            ("tried again after two", 1100, false, 1, 2),
+            ("and still in use", 0, true, 10, 3),
+        ];
+        for (case, wait, is_refused, calls, split) in table {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            refuse_trains(&handle, is_refused);
+            let before = sockets.counters(id).expect("open").calls_out;
+            let sent: Vec<_> = (0..10).map(|n| vec![n; if n == 9 { 40 } else { 1200 }]).collect();
+            sent.iter().for_each(|bytes| put(sockets.out(), path, Ecn::NotEct, bytes));
+            flush_cleanly(&mut sockets);
+            let counters = sockets.counters(id).expect("open");
+            assert_eq!(
+                (counters.calls_out - before, counters.trains_split),
+                (calls, split),
+                "{case}"
+            );
+            let heard: Vec<_> =
+                receive(&mut proxy, 10).await.into_iter().map(|(_, bytes)| bytes).collect();
+            assert!(heard == sent, "{case}: nothing is lost or changed");
+        }
+    });
+}
+
+/// Makes the kernel answer trains with `EINVAL`, and nothing else: segments of a socket that computes no checksums would
+/// have none.
+fn refuse_trains(socket: &impl AsFd, refuse: bool) {
+    use nix::libc::{SO_NO_CHECK, SOL_SOCKET, c_int, setsockopt};
+    let (value, size) = (c_int::from(refuse), size_of::<c_int>());
+    #[expect(unsafe_code, reason = "no library knows this option")]
+    // SAFETY: the descriptor is a socket, and the kernel reads `size` bytes of `value`.
+    let result = unsafe {
+        setsockopt(
+            socket.as_fd().as_raw_fd(),
+            SOL_SOCKET,
+            SO_NO_CHECK,
+            std::ptr::from_ref(&value).cast(),
+            u32::try_from(size).expect("small"),
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn the_longest_datagram_and_the_longest_trains_come_whole() {
+    isolated(|| async {
+        let (mut client, client_id) = client("127.0.0.1");
+        let (mut proxy, proxy_id) = proxy(None);
+        let path = client_path(client_id, &proxy, proxy_id, "127.0.0.1");
+        // As many bytes as a lane has, in one datagram, in as many as a train may have, and in few.
+        for len in [LANE_BYTES, LANE_BYTES / 64, 1472, 32_000] {
+            let sent: Vec<_> = (0..LANE_BYTES / len)
+                .map(|n| vec![u8::try_from(n).expect("at most 64"); len])
+                .collect();
+            sent.iter().for_each(|bytes| put(client.out(), path, Ecn::NotEct, bytes));
+            let before = client.counters(client_id).expect("open").calls_out;
+            flush_cleanly(&mut client);
+            assert_eq!(client.counters(client_id).expect("open").calls_out - before, 1, "{len}");
+            let heard: Vec<_> =
+                receive(&mut proxy, sent.len()).await.into_iter().map(|(_, bytes)| bytes).collect();
+            assert!(heard == sent, "{len}");
+        }
     });
 }
 

@@ -201,6 +201,40 @@ fn udp_in_super_packets_is_parted_and_joined() {
 }
 
 #[test]
+fn no_super_packet_is_longer_than_the_buffer_whatever_is_sent() {
+    isolated(|| async {
+        let mut tun = open_with("rwdrv0", Switch::On).expect("a TUN");
+        ip("addr add 10.9.0.1/24 dev rwdrv0");
+        ip("addr add fd09::1/64 dev rwdrv0 nodad");
+        // The most that UDP takes: over IPv4 the longest packet there is, over IPv6 longer than that.
+        for (own, to, size, headers, most) in [
+            ("10.9.0.1:5000", "10.9.0.2:6000", 1300, 28, 65_507),
+            ("[fd09::1]:5000", "[fd09::2]:6000", 1213, 48, 54 * 1213),
+        ] {
+            let socket = UdpSocket::bind(own).expect("our address");
+            setsockopt(&socket, UdpGsoSegment, &size).expect("Linux 4.18");
+            let sent: Vec<u8> = (0..most).map(|n: u32| (n % 251) as u8).collect();
+            socket.send_to(&sent, to).expect("a route");
+            let mut came = Vec::new();
+            while came.len() < sent.len() {
+                let woken = poll_fn(|cx| tun.poll_readable(cx));
+                timeout(Duration::from_secs(10), woken).await.expect("a packet");
+                let drained = tun.read_batch(64, |packet, _, _| {
+                    let port = packet.get(headers - 6..headers - 4);
+                    if port == Some(&6000_u16.to_be_bytes()[..]) {
+                        came.extend_from_slice(&packet[headers..]);
+                    }
+                });
+                drained.map(|_: Drained| ()).expect("the TUN is there");
+            }
+            assert!(came == sent, "{own}");
+            println!("{own}: {:?}", tun.counters());
+        }
+        assert_eq!(tun.counters().dropped_in, 0);
+    });
+}
+
+#[test]
 fn a_persistent_tun_that_had_offload_is_used_without_and_the_other_way_round() {
     isolated(|| async {
         ip("tuntap add rwdrv0 mode tun");

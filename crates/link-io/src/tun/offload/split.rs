@@ -28,6 +28,9 @@ pub enum SplitError {
     /// Fewer bytes than its headers, or headers longer than any that are sent.
     #[error("the headers of a super packet do not fit")]
     Headers,
+    /// The IP header tells of other bytes: the packet was longer than what it was read into.
+    #[error("a super packet was cut short")]
+    Length,
     /// Segments without payload.
     #[error("a super packet of segments without a size")]
     Size,
@@ -145,6 +148,12 @@ impl SuperPacket {
             || headers_len > packet.len().min(MAX_HEADERS)
         {
             return Err(SplitError::Headers);
+        }
+        // A read cuts what is too long for its buffer and does not say so; the last segment would come out shorter, and signed.
+        let (field, before) = if is_v4 { (2, 0) } else { (4, IPV6_HEADER) };
+        let length = u16::from_be_bytes([packet[field], packet[field + 1]]);
+        if usize::from(length) + before != packet.len() {
+            return Err(SplitError::Length);
         }
         if usize::from(partial.offset) != kind.checksum_offset() {
             return Err(SplitError::Checksum);

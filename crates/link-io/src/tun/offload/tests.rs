@@ -359,6 +359,25 @@ fn a_header_that_does_not_fit_its_packet_is_an_error() {
     }
 }
 
+#[test]
+fn a_super_packet_that_was_cut_short_is_dropped_whole() {
+    for shape in Shape::ALL {
+        let mut packet = Flow::new(shape).packet(40_000, false);
+        let partial = partial_checksum(&mut packet);
+        let gso = match (shape.is_tcp(), partial.start) {
+            (false, _) => Gso::Udp,
+            (true, 40) => Gso::TcpV6,
+            (true, _) => Gso::TcpV4,
+        };
+        let header = Header { partial: Some(partial), gso: Some((gso, 1000)), headers: 0 };
+        assert_eq!(split(&header, &mut packet.clone()).map(|parted| parted.len()), Ok(40));
+        for len in [packet.len() - 1, packet.len() - 1000, shape.headers() + 1] {
+            let cut = split(&header, &mut packet[..len].to_vec());
+            assert_eq!(cut, Err(SplitError::Length), "{shape:?}, {len} bytes");
+        }
+    }
+}
+
 /// Makes the transport's checksum partial, and says where it is.
 fn partial_checksum(packet: &mut [u8]) -> Partial {
     use ropewalk_proto::packet::{PacketView, transport::Transport};
