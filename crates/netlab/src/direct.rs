@@ -33,7 +33,8 @@ pub const BATCH: usize = 64;
 const LARGEST: usize = 1500;
 /// Inner addresses that clients may have.
 const MOST: u32 = 1 << 16;
-const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2)), 51_900);
+/// Where every client takes the proxy to be.
+pub const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2)), 51_900);
 
 /// Datagrams in fixed memory.
 struct Batch {
