@@ -25,6 +25,10 @@ pub const CLIENT_TUN: &str = "ropewalk0";
 /// The name of the proxy's TUN.
 pub const PROXY_TUN: &str = "ropewalk-proxy0";
 
+/// Names the value (`on`, `off`) of every offload that a test does not set itself, so that all tests can be run with each;
+/// where it is absent, the daemons decide.
+const OFFLOADS: &str = "ROPEWALK_NETLAB_OFFLOADS";
+
 /// How long a daemon may take for what it does at once; generous for a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
@@ -232,6 +236,10 @@ impl Deployment {
         config: &Table,
     ) -> Result<Process, LabError> {
         let file = self.folder().join(format!("{name}.toml"));
+        let config = match std::env::var(OFFLOADS) {
+            Ok(value) => with_offloads(config.clone(), &value),
+            Err(_) => config.clone(),
+        };
         std::fs::write(&file, config.to_string())
             .map_err(LabError::io(format!("writing {}", file.display())))?;
         let own = [self.program.as_os_str(), role.as_ref(), "--config".as_ref(), file.as_os_str()];
@@ -252,8 +260,34 @@ fn table<const N: usize>(entries: [(&str, toml::Value); N]) -> Table {
     entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+/// The same config, with this value of each offload of which it says nothing.
+fn with_offloads(mut config: Table, value: &str) -> Table {
+    let tunnel = config.entry("tunnel").or_insert_with(|| Table::new().into());
+    if let Some(tunnel) = tunnel.as_table_mut() {
+        for key in ["tun_offload", "udp_gso", "udp_gro"] {
+            tunnel.entry(key).or_insert_with(|| value.into());
+        }
+    }
+    config
+}
+
 fn set_links(config: &mut Table, wans: impl IntoIterator<Item = u8>) {
     let link = |wan| table([("interface", client_interface(wan).into())]);
     let links: Vec<Table> = wans.into_iter().map(link).collect();
     config.insert("link".into(), links.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offload_that_a_test_sets_stays_as_it_is() {
+        let before: Table = toml::from_str("[tunnel]\nudp_gso = \"on\"\necn = false").unwrap();
+        let tunnel = with_offloads(before, "off")["tunnel"].as_table().unwrap().clone();
+        let of = |key: &str| tunnel[key].as_str().unwrap();
+        assert_eq!(["udp_gso", "udp_gro", "tun_offload"].map(of), ["on", "off", "off"]);
+        assert_eq!(tunnel["ecn"].as_bool(), Some(false));
+        assert_eq!(with_offloads(Table::new(), "on")["tunnel"]["udp_gro"].as_str(), Some("on"));
+    }
 }
