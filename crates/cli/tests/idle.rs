@@ -2,7 +2,6 @@
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
-#![expect(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 use std::fs;
 use std::path::Path;
