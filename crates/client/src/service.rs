@@ -18,7 +18,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::service::{self, Ears};
-use ropewalk_daemon::{file, heartbeat, mark, offload, precedence};
+use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunControl as _, TunOptions};
@@ -48,8 +48,6 @@ pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     let options = server::Options::of_config(&config.control)?;
     let (server, requests) = Server::start(options)?;
     let _only_one = mark::hold(Role::Client)?;
-    // Also for the threads that the runtime starts.
-    precedence::take();
     let runtime = service::runtime()?;
     let result = runtime.block_on(serve(config, file, requests));
     // A look-up may still wait for a name server, on a thread that cannot be interrupted.

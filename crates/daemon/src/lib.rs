@@ -11,7 +11,6 @@
 //! | [`reload`] | reading the config again, and what of it needs a restart |
 //! | [`mod@file`] | files that survive a crash |
 //! | [`service`] | a daemon's runtime and signals |
-//! | [`precedence`] | its turn before other programs |
 //! | [`heartbeat`] | what its supervisor hears of it |
 //! | [`offload`] | what is left to the kernel |
 //! | [`mark`] | its being the only one in a network namespace |
@@ -22,8 +21,6 @@ pub mod heartbeat;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod offload;
-#[cfg(target_os = "linux")]
-pub mod precedence;
 pub mod reload;
 pub mod scheduling;
 pub mod service;

@@ -14,7 +14,7 @@ use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::service::{self, Ears};
-use ropewalk_daemon::{file, heartbeat, mark, offload, precedence};
+use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
@@ -51,8 +51,6 @@ const WAITING_COMMANDS: usize = 16;
 /// What is missing, in use or forbidden on this host, and what to do; or the TUN was taken away. What was
 /// changed is taken back before.
 pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
-    // Before the first thread, which inherits it.
-    precedence::take();
     block_on(serve(config, file))
 }
 
