@@ -11,6 +11,7 @@ use std::time::Duration;
 use ropewalk_netlab::access::Access;
 use ropewalk_netlab::address::{SERVER_V4, SERVER_V6, UPLINK};
 use ropewalk_netlab::capture::{Capture, Frame};
+use ropewalk_netlab::deployment::OFFLOAD_KEYS;
 use ropewalk_netlab::download::Curl;
 use ropewalk_netlab::http::body_sha256;
 use ropewalk_netlab::namespace::{Namespace, next_number};
@@ -23,7 +24,6 @@ use ropewalk_proto::units::Bitrate;
 use serde_json::json;
 use toml::Table;
 
-const KEYS: [&str; 3] = ["tun_offload", "udp_gso", "udp_gro"];
 const SEED: u64 = 3;
 /// Bytes of the longest frame on an Ethernet.
 const LONGEST: usize = 1514;
@@ -253,7 +253,7 @@ fn refused(host: &Namespace) -> u64 {
 
 fn switch(config: &mut Table, to: &str) {
     let tunnel = config.entry("tunnel").or_insert_with(|| Table::new().into());
-    for key in KEYS {
+    for key in OFFLOAD_KEYS {
         tunnel.as_table_mut().unwrap().insert(key.to_owned(), to.into());
     }
 }

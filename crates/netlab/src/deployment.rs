@@ -25,6 +25,9 @@ pub const CLIENT_TUN: &str = "ropewalk0";
 /// The name of the proxy's TUN.
 pub const PROXY_TUN: &str = "ropewalk-proxy0";
 
+/// The switches of the offloads, in `[tunnel]` of either config.
+pub const OFFLOAD_KEYS: [&str; 3] = ["tun_offload", "udp_gso", "udp_gro"];
+
 /// Names the value (`on`, `off`) of every offload that a test does not set itself, so that all tests can be run with each;
 /// where it is absent, the daemons decide.
 const OFFLOADS: &str = "ROPEWALK_NETLAB_OFFLOADS";
@@ -264,7 +267,7 @@ fn table<const N: usize>(entries: [(&str, toml::Value); N]) -> Table {
 fn with_offloads(mut config: Table, value: &str) -> Table {
     let tunnel = config.entry("tunnel").or_insert_with(|| Table::new().into());
     if let Some(tunnel) = tunnel.as_table_mut() {
-        for key in ["tun_offload", "udp_gso", "udp_gro"] {
+        for key in OFFLOAD_KEYS {
             tunnel.entry(key).or_insert_with(|| value.into());
         }
     }
