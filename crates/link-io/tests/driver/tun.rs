@@ -36,21 +36,7 @@ fn packets_pass(offload: Switch) {
             socket.send_to(&[index; 100], "10.9.0.2:6000").expect("a route");
         }
         // The packet read is turned round and written back: the socket hears itself.
-        let mut packets = 0;
-        while packets < 5 {
-            let woken = poll_fn(|cx| tun.poll_readable(cx));
-            timeout(Duration::from_secs(10), woken).await.expect("a packet");
-            let drained = tun.read_batch(3, |packet, checksum, sink| {
-                // Not the kernel's own IPv6 announcements.
-                if packet[0] == 0x45 && packet[9] == 17 {
-                    turn_round(packet);
-                    pass(sink, packet, checksum);
-                    packets += 1;
-                }
-            });
-            drained.map(|_: Drained| ()).expect("the TUN is there");
-        }
-        tun.flush().expect("the TUN is there");
+        turn_packets_round(&mut tun, 5, 3).await;
         for index in 0..5_u8 {
             let mut buffer = [0; 200];
             let (len, from) = socket.recv_from(&mut buffer).expect("an answer");
@@ -174,21 +160,8 @@ fn udp_in_super_packets_is_parted_and_joined() {
         let payload: Vec<u8> = (0..30_500_u32).map(|n| (n % 251) as u8).collect();
         socket.send_to(&payload, "10.9.0.2:6000").expect("a route");
         // Turned round, so that they come from port 6000 to 5000.
-        let mut packets = 0;
-        while packets < 31 {
-            let woken = poll_fn(|cx| tun.poll_readable(cx));
-            timeout(Duration::from_secs(10), woken).await.expect("a packet");
-            // Less than there is, so that a super packet is handed out in several turns.
-            let drained = tun.read_batch(7, |packet, checksum, sink| {
-                if packet[0] == 0x45 && packet[9] == 17 {
-                    turn_round(packet);
-                    pass(sink, packet, checksum);
-                    packets += 1;
-                }
-            });
-            drained.map(|_: Drained| ()).expect("the TUN is there");
-        }
-        tun.flush().expect("the TUN is there");
+        // Fewer at a time than there are, so that a super packet is handed out in several turns.
+        turn_packets_round(&mut tun, 31, 7).await;
         let counters = tun.counters();
         assert!(counters.calls_in < 10 && counters.calls_out < 10, "{counters:?}");
         socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
@@ -314,6 +287,25 @@ async fn echo_tcp(tun: &mut LinuxTun, address: IpAddr) -> (Vec<u8>, Vec<u8>) {
         received = timeout(Duration::from_secs(60), transfer) => (bytes, received.expect("in time")),
         () = mirror => unreachable!("the mirror never ends"),
     }
+}
+
+/// Reads UDP packets, at most `limit` at a time, and writes them back turned round, until so many came.
+async fn turn_packets_round(tun: &mut LinuxTun, count: usize, limit: usize) {
+    let mut packets = 0;
+    while packets < count {
+        let woken = poll_fn(|cx| tun.poll_readable(cx));
+        timeout(Duration::from_secs(10), woken).await.expect("a packet");
+        let drained = tun.read_batch(limit, |packet, checksum, sink| {
+            // Not the kernel's own IPv6 announcements.
+            if packet[0] == 0x45 && packet[9] == 17 {
+                turn_round(packet);
+                pass(sink, packet, checksum);
+                packets += 1;
+            }
+        });
+        drained.map(|_: Drained| ()).expect("the TUN is there");
+    }
+    tun.flush().expect("the TUN is there");
 }
 
 /// Writes a packet that was read.
