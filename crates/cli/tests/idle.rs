@@ -18,7 +18,7 @@ const LOOKED_AT: Duration = Duration::from_secs(30);
 /// Two rounds of keepalives (every 15 s), each of them sent and answered on both links.
 const KEEPALIVES: u64 = 2 * (2 + 2);
 /// What else the kernel and the runtime have to say in that time.
-const BESIDE: u64 = 8;
+const BESIDE: u64 = 4;
 
 /// How often the threads of a process slept until something happened.
 fn sleeps(pid: u32) -> u64 {
