@@ -31,7 +31,7 @@ use ipnet::IpNet;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
-use admission::{Admission, Admitted, OWNERS_PART, Verdict};
+use admission::{Admission, Admitted, Behind, OWNERS_PART, Verdict};
 use peers::PeerTable;
 use sessions::{Phase, Session, Sessions};
 use share::{Outgoing, Question};
@@ -373,15 +373,16 @@ impl Endpoint {
         let Handed { path, question, .. } = handed;
         let digest = question.digest();
         let Self { admission, peers, sessions, rng, .. } = self;
+        let mut behind = Behind { peers, sessions, rng };
         let verdict = match (question, admission.recall(now, digest)) {
             (Question::Claim(first), _) => self.handle_claim(now, *first, authority),
             (Question::LetIn(first), _) => {
-                let verdict = admission.decide(now, *first, peers, sessions, rng);
+                let verdict = admission.decide(now, *first, &mut behind);
                 admission.remember(now, digest, &verdict);
                 verdict
             }
             (_, Some(known @ (Verdict::Answer(..) | Verdict::Silence(_)))) => known,
-            (Question::First(first), None) => admission.admit(now, *first, peers, sessions, rng),
+            (Question::First(first), None) => admission.admit(now, *first, &mut behind),
             // A claim is under way: the copy follows it.
             (Question::Copy(_), Some(known)) if self.share.part() != OWNERS_PART => known,
             // It is decided elsewhere, and the client asks again.
@@ -430,7 +431,8 @@ impl Endpoint {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
         let Self { admission, peers, sessions, rng, .. } = self;
-        let verdict = admission.handle_first(now, datagram, peers, sessions, rng);
+        let mut behind = Behind { peers, sessions, rng };
+        let verdict = admission.handle_first(now, datagram, &mut behind);
         if let Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) = &verdict {
             debug_assert!(answer.len() <= datagram.len(), "never longer than the question");
         }
@@ -518,7 +520,7 @@ impl Endpoint {
         match self.set_peer(now, first.client, config) {
             Ok(()) => {
                 let Self { admission, peers, sessions, rng, .. } = self;
-                admission.decide(now, first, peers, sessions, rng)
+                admission.decide(now, first, &mut Behind { peers, sessions, rng })
             }
             // Its address is another's: the owner's book contradicts the table.
             Err(_) => self.admission.refuse_guest(first, Refusal::NoAddress),

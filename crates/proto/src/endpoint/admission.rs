@@ -88,6 +88,13 @@ pub(super) struct Admitted {
     pub(super) completes: bool,
 }
 
+/// What stands behind the gate.
+pub(super) struct Behind<'a> {
+    pub(super) peers: &'a mut PeerTable,
+    pub(super) sessions: &'a Sessions,
+    pub(super) rng: &'a mut StdRng,
+}
+
 /// The proxy's gate.
 pub(super) struct Admission {
     share: Share,
@@ -142,9 +149,7 @@ impl Admission {
         &mut self,
         now: Instant,
         datagram: &[u8],
-        peers: &mut PeerTable,
-        sessions: &Sessions,
-        rng: &mut StdRng,
+        behind: &mut Behind<'_>,
     ) -> Verdict {
         let first = match self.responder.inspect(datagram) {
             Ok(Inspected::First(first)) => first,
@@ -159,7 +164,7 @@ impl Admission {
         if !self.reads.take(now) {
             return Verdict::Silence(DropReason::HandshakeRateLimited);
         }
-        let pending = match self.responder.read(rng, &first) {
+        let pending = match self.responder.read(behind.rng, &first) {
             Ok(pending) => pending,
             // Not authentic: it may push nothing out of the table.
             Err(error) => return Verdict::Silence(error.into()),
@@ -171,9 +176,9 @@ impl Admission {
             return verdict;
         }
         let client = pending.client;
-        let verdict = self.admit(now, pending, peers, sessions, rng);
+        let verdict = self.admit(now, pending, behind);
         if matches!(verdict, Verdict::Admitted(..))
-            && peers.get_mut(&client).is_some_and(|peer| peer.is_spared(now))
+            && behind.peers.get_mut(&client).is_some_and(|peer| peer.is_spared(now))
         {
             self.reads.give_back();
         }
@@ -195,13 +200,11 @@ impl Admission {
         &mut self,
         now: Instant,
         first: PendingFirst,
-        peers: &mut PeerTable,
-        sessions: &Sessions,
-        rng: &mut StdRng,
+        behind: &mut Behind<'_>,
     ) -> Verdict {
         let digest = first.digest();
         if let Some(token) = &first.hello.parameters.invitation
-            && !peers.contains(&first.client)
+            && !behind.peers.contains(&first.client)
         {
             if !self.claims.take(now) {
                 return Verdict::Silence(DropReason::HandshakeRateLimited);
@@ -214,7 +217,7 @@ impl Admission {
             self.remember(now, digest, &verdict);
             return verdict;
         }
-        let verdict = self.decide(now, first, peers, sessions, rng);
+        let verdict = self.decide(now, first, behind);
         self.remember(now, digest, &verdict);
         verdict
     }
@@ -258,10 +261,9 @@ impl Admission {
         &mut self,
         now: Instant,
         first: PendingFirst,
-        peers: &mut PeerTable,
-        sessions: &Sessions,
-        rng: &mut StdRng,
+        behind: &mut Behind<'_>,
     ) -> Verdict {
+        let Behind { peers, sessions, rng } = behind;
         let Some(peer) = peers.get_mut(&first.client) else {
             return Verdict::Silence(DropReason::UnknownClient);
         };
