@@ -163,6 +163,14 @@ pub struct OffloadInUse {
     pub gro: bool,
 }
 
+impl OffloadInUse {
+    /// What both of two sockets use.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self { gso: self.gso && other.gso, gro: self.gro && other.gro }
+    }
+}
+
 /// Whether segmentation offload may be tried.
 #[derive(Debug)]
 struct Offload {
@@ -284,11 +292,7 @@ impl Socket {
             }
             Err(Errno::AGAIN) => 0,
             Err(errno) => {
-                let offload = matches!(errno, Errno::INVAL | Errno::IO);
-                if offload {
-                    self.offload_failed(now, all > 1);
-                }
-                if all > 1 && (offload || errno == Errno::MSGSIZE) {
+                if self.offload.note_error(now, errno, all) {
                     return self.send_split(path, &transmit, train.segment, on_error);
                 }
                 self.refused(path, train.segment, all, errno, on_error);
@@ -369,34 +373,38 @@ impl Socket {
         on_error(path, SendError { kind, datagrams, longest });
     }
 
-    /// quinn-udp has switched offload (and the ECN mark on IPv4) off after `EINVAL` or `EIO`: plans
-    /// to start anew. A single datagram's error says nothing about offload and does not lengthen
-    /// the wait.
-    fn offload_failed(&mut self, now: Instant, train: bool) {
+    fn retry_offload(&mut self, now: Instant) {
+        if self.offload.retry_at.is_some_and(|at| at <= now) {
+            let raw = socket2::SockRef::from(&self.io);
+            match configure(&raw, self.is_wildcard(), self.offload.wish) {
+                Ok(state) => (self.state, self.offload.retry_at) = (state, None),
+                Err(_) => self.offload.retry_at = Some(now + self.offload.wait),
+            }
+        }
+    }
+}
+
+impl Offload {
+    /// The kernel refused so many datagrams that were sent as one. Returns whether they are to be sent one by one.
+    ///
+    /// quinn-udp has switched offload (and the ECN mark on IPv4) off after `EINVAL` or `EIO`: plans to start anew. A single
+    /// datagram's error says nothing about offload and does not lengthen the wait.
+    fn note_error(&mut self, now: Instant, errno: Errno, datagrams: usize) -> bool {
         static SAID: Once = Once::new();
-        if self.offload.retry_at.is_none() {
-            if train {
+        let is_train = datagrams > 1;
+        let failed = matches!(errno, Errno::INVAL | Errno::IO);
+        if failed && self.retry_at.is_none() {
+            self.retry_at = Some(now + self.wait);
+            if is_train {
+                self.wait = (self.wait * 2).min(OFFLOAD_RETRY_MAX);
                 SAID.call_once(|| {
                     tracing::warn!(
                         "the kernel refused a train of datagrams: they go one by one for a while, which is slower"
                     );
                 });
             }
-            self.offload.retry_at = Some(now + self.offload.wait);
-            if train {
-                self.offload.wait = (self.offload.wait * 2).min(OFFLOAD_RETRY_MAX);
-            }
         }
-    }
-
-    fn retry_offload(&mut self, now: Instant) {
-        if self.offload.retry_at.is_some_and(|at| at <= now) {
-            self.offload.retry_at = None;
-            let raw = socket2::SockRef::from(&self.io);
-            if let Ok(state) = configure(&raw, self.is_wildcard(), self.offload.wish) {
-                self.state = state;
-            }
-        }
+        is_train && (failed || errno == Errno::MSGSIZE)
     }
 }
 
@@ -503,6 +511,49 @@ fn io_error(what: &'static str, source: io::Error) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_train_is_sent_datagram_by_datagram_and_trains_are_tried_again_later() {
+        let second = OFFLOAD_RETRY;
+        let table = [
+            // EIO: an interface that computes no checksums, or a tunnel beneath; EINVAL: kernels that mean too long.
+            (Errno::IO, 10, true, Some(second), 2 * second),
+            (Errno::INVAL, 10, true, Some(second), 2 * second),
+            (Errno::MSGSIZE, 10, true, None, second),
+            (Errno::NETUNREACH, 10, false, None, second),
+            (Errno::NOBUFS, 10, false, None, second),
+            (Errno::IO, 1, false, Some(second), second),
+            (Errno::INVAL, 1, false, Some(second), second),
+            (Errno::MSGSIZE, 1, false, None, second),
+        ];
+        let now = Instant::from_millis(7);
+        for (errno, datagrams, is_split, retry_after, wait) in table {
+            let wish = UdpOffload::default();
+            let mut offload = Offload { wish, retry_at: None, wait: second };
+            let split = offload.note_error(now, errno, datagrams);
+            let retry_at = retry_after.map(|after| now + after);
+            assert_eq!(
+                (split, offload.retry_at, offload.wait),
+                (is_split, retry_at, wait),
+                "{errno} for {datagrams}"
+            );
+        }
+    }
+
+    #[test]
+    fn trains_that_are_refused_again_and_again_are_tried_ever_more_seldom() {
+        let mut offload =
+            Offload { wish: UdpOffload::default(), retry_at: None, wait: OFFLOAD_RETRY };
+        let mut now = Instant::ZERO;
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            // What is refused before the retry changes nothing.
+            for _ in 0..2 {
+                assert!(offload.note_error(now, Errno::IO, 10));
+                assert_eq!(offload.retry_at, Some(now + Duration::from_secs(seconds)));
+            }
+            now = offload.retry_at.take().expect("planned");
+        }
+    }
 
     #[test]
     fn an_offload_that_was_demanded_and_is_missing_is_an_error_that_names_its_key() {
