@@ -16,7 +16,7 @@ use ropewalk_proto::sink::PacketSink;
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use tun_rs::{AsyncDevice, DeviceImpl};
 
 /// What takes packets: the kernel, or a test in its place.
@@ -163,9 +163,11 @@ impl<K: Kernel> Sink<K> {
             && let Some(mut coalescer) = self.joining.take()
         {
             coalescer.flush(&mut self.writer);
-            tracing::warn!(
+            // Each queue of a TUN finds out by itself.
+            static SAID: Once = Once::new();
+            SAID.call_once(|| tracing::warn!(
                 "the kernel refuses joined packets (EINVAL): the TUN is written packet by packet from now on, which is slower; a newer kernel helps"
-            );
+            ));
         }
     }
 }
@@ -241,9 +243,10 @@ impl<K: Kernel> Write for Writer<K> {
             }
         }
         if self.write_completed(packet) && std::mem::take(&mut self.completes) {
-            tracing::warn!(
+            static SAID: Once = Once::new();
+            SAID.call_once(|| tracing::warn!(
                 "the kernel refuses packets whose checksum it is to complete (EINVAL): that is done here from now on, which is slower; a newer kernel helps"
-            );
+            ));
         }
     }
 
