@@ -272,8 +272,7 @@ fn state_of(link: &Link, core: Option<&LinkStats>, seconds: f64) -> (LinkState, 
 fn drops(facts: &Facts<'_>) -> BTreeMap<String, u64> {
     let core = facts.stats.drops.iter().map(|(reason, count)| (reason.as_str(), count));
     let sent = facts.send_errors.iter().map(|(reason, count)| (*reason, *count));
-    let tun = ("tun_refused", facts.tun.dropped_out);
-    status::drops(core.chain(sent).chain([tun]))
+    status::drops(core.chain(sent).chain(facts.tun.drops()))
 }
 
 impl Facts<'_> {

@@ -105,6 +105,14 @@ pub struct TunCounters {
     pub calls_out: u64,
 }
 
+impl TunCounters {
+    /// What was dropped, by reason.
+    #[must_use]
+    pub const fn drops(&self) -> [(&'static str, u64); 2] {
+        [("tun_malformed", self.dropped_in), ("tun_refused", self.dropped_out)]
+    }
+}
+
 /// Which of a TUN's offloads are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TunOffload {
@@ -120,6 +128,12 @@ impl TunOffload {
     pub const fn completes_checksums(self) -> bool {
         // The header before each packet that says so is the same as that before a super packet.
         self.reads
+    }
+
+    /// What both of two TUNs use.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self { reads: self.reads && other.reads, writes: self.writes && other.writes }
     }
 }
 

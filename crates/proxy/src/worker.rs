@@ -60,7 +60,7 @@ pub struct Report {
     pub stats: EndpointStats,
     /// Drops that the core did not see, by reason.
     pub drops: BTreeMap<&'static str, u64>,
-    /// What is left to the kernel; the same for all.
+    /// What is left to the kernel, by all of them.
     pub offload: (TunOffload, OffloadInUse),
 }
 
@@ -72,6 +72,8 @@ impl Report {
         for (reason, count) in other.drops {
             *self.drops.entry(reason).or_default() += count;
         }
+        let (tun, udp) = other.offload;
+        self.offload = (self.offload.0.and(tun), self.offload.1.and(udp));
         self
     }
 }
@@ -218,7 +220,7 @@ impl Worker {
     #[must_use]
     pub fn report(&self, io: &Io<'_>) -> Report {
         let mut drops = self.send_errors.clone();
-        drops.insert("tun_refused", io.tun.counters().dropped_out);
+        drops.extend(io.tun.counters().drops());
         let counters = self.sockets.iter().filter_map(|id| io.sockets.counters(*id));
         drops.insert("receive_error", counters.map(|socket| socket.errors_in).sum());
         let lost = self.handover.lost();
@@ -248,5 +250,43 @@ fn send_error(kind: SendErrorKind) -> &'static str {
         SendErrorKind::Forbidden => "send_forbidden",
         SendErrorKind::Full => "send_buffer_full",
         _ => "send_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk_proto::endpoint::AdmissionCounters;
+    use ropewalk_proto::error::DropCounters;
+
+    fn report(drops: &[(&'static str, u64)], offload: [bool; 4]) -> Report {
+        let [reads, writes, gso, gro] = offload;
+        Report {
+            stats: EndpointStats {
+                peers: Vec::new(),
+                sessions: 3,
+                pending: 1,
+                recent: 0,
+                admission: AdmissionCounters::default(),
+                drops: DropCounters::default(),
+            },
+            drops: drops.iter().copied().collect(),
+            offload: (TunOffload { reads, writes }, OffloadInUse { gso, gro }),
+        }
+    }
+
+    #[test]
+    fn reports_add_up_and_an_offload_that_one_worker_lacks_is_not_in_use() {
+        let all = [true; 4];
+        for lacking in [[true, false, true, true], [true, true, false, true]] {
+            for [one, other] in [[all, lacking], [lacking, all]] {
+                let (a, b) = (report(&[("tun_refused", 2)], one), report(&[], other));
+                let both = a.with(report(&[("tun_refused", 3), ("tun_malformed", 1)], all)).with(b);
+                assert_eq!((both.stats.sessions, both.stats.pending), (9, 3));
+                let expected = BTreeMap::from([("tun_malformed", 1), ("tun_refused", 5)]);
+                assert_eq!(both.drops, expected);
+                assert_eq!(both.offload, report(&[], lacking).offload);
+            }
+        }
     }
 }
