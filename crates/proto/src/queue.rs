@@ -90,9 +90,9 @@ impl EgressQueue {
         other.waiting.push_back(waiting);
     }
 
-    /// Puts all that waits in `other`, with its age, before all that waits here.
+    /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
     pub fn put_back(&mut self, other: &mut Self) {
-        self.begun = false;
+        (self.begun, other.begun) = (false, false);
         self.bytes += std::mem::take(&mut other.bytes);
         while let Some(waiting) = other.waiting.pop_back() {
             self.waiting.push_front(waiting);

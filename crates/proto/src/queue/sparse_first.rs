@@ -350,6 +350,28 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_back_from_a_link_goes_before_the_rest_of_a_packet_that_begins_anew() {
+        for first in [DOWNLOAD, CALL] {
+            let mut queue = queue();
+            let mut other = EgressQueue::new(QueueLimits { time: Duration::ZERO, bytes: 0 });
+            for number in 0..3 {
+                queue.push(Instant::ZERO, first, &packet(number, 1280));
+            }
+            queue.pass_head_to(&mut other);
+            if first == CALL {
+                queue.push(Instant::ZERO, DOWNLOAD, &packet(3, 1280));
+            }
+            queue.begin_head();
+            queue.put_back(&mut other);
+            assert!(!queue.is_head_begun(), "the head is another");
+            // The first of a new flow was not begun either.
+            queue.push(Instant::ZERO, FlowKey(3), &packet(100, 1280));
+            assert!(!queue.is_head_begun());
+            assert_eq!(queue.head().expect("it waits")[0], 100);
+        }
+    }
+
+    #[test]
     fn what_waited_too_long_goes_from_both() {
         let mut queue = queue();
         let at = Instant::from_millis;
