@@ -80,6 +80,12 @@ impl TransmitSink for Batch {
         self.bytes.get_mut(at * LARGEST..at * LARGEST + len)
     }
 
+    fn has_room(&mut self, paths: &[Path], len: usize) -> bool {
+        let fits = self.entries.len() + paths.len() <= BATCH && len <= LARGEST;
+        self.full |= !fits;
+        fits
+    }
+
     fn commit(&mut self, len: usize) {
         if let Some((path, ecn)) = self.reserved.take() {
             self.entries.push((path, ecn, len));

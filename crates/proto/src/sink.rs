@@ -9,6 +9,10 @@ pub trait TransmitSink {
     /// driver flushes and calls `poll_transmit` again.
     fn reserve(&mut self, path: Path, ecn: Ecn, len: usize) -> Option<&mut [u8]>;
 
+    /// Whether the batch takes a datagram of up to `len` bytes on each of these paths, no two of which are the same, one
+    /// behind the other. `false`: it is as full as when `reserve` refuses.
+    fn has_room(&mut self, paths: &[Path], len: usize) -> bool;
+
     /// Queues the reserved datagram, shortened to its first `len` bytes.
     fn commit(&mut self, len: usize);
 }

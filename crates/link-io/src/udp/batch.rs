@@ -150,6 +150,23 @@ impl TransmitSink for OutBatch {
         None
     }
 
+    fn has_room(&mut self, paths: &[Path], len: usize) -> bool {
+        let mut free = self.lanes.iter().filter(|lane| lane.is_empty()).count();
+        let fits = paths.iter().all(|path| {
+            let holds = |lane: &&Lane| lane.path == Some(*path) && !lane.is_empty();
+            match self.lanes.iter().find(holds) {
+                Some(lane) => lane.has_room(len) || lane.blocked,
+                None if free > 0 => {
+                    free -= 1;
+                    len <= LANE_BYTES
+                }
+                None => self.lanes.iter().all(|lane| lane.blocked),
+            }
+        });
+        self.refused |= !fits;
+        fits
+    }
+
     fn commit(&mut self, len: usize) {
         match std::mem::replace(&mut self.reserved, Reserved::Nothing) {
             Reserved::Lane { lane, len: reserved, ecn } => {
@@ -303,6 +320,25 @@ mod tests {
             }
             None => false,
         }
+    }
+
+    #[test]
+    fn room_for_several_paths_is_room_for_one_behind_the_other() {
+        let all: Vec<_> = (0..17).map(path).collect();
+        let mut batch = OutBatch::new();
+        assert!(batch.has_room(&all[..LANES], 1472), "a lane for each");
+        assert!(!batch.has_room(&all, 1472) && batch.take_refused());
+        for datagram in 0..LANE_DATAGRAMS {
+            assert!(batch.has_room(&all[..2], 1000), "datagram {datagram}");
+            assert!(push(&mut batch, all[0], Ecn::NotEct, 1000));
+        }
+        assert!(!batch.has_room(&all[..2], 1000), "the first lane is full");
+        assert!(batch.has_room(&all[1..LANES], 1000));
+        assert!(!batch.has_room(&all[1..], 1000), "one lane is taken");
+        for one in &all[1..LANES] {
+            assert!(push(&mut batch, *one, Ecn::NotEct, LANE_BYTES - 500));
+        }
+        assert!(batch.has_room(&all[1..LANES], 500) && !batch.has_room(&all[1..LANES], 501));
     }
 
     /// (bytes, datagrams) of each train of the only lane.

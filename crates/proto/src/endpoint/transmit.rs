@@ -52,6 +52,12 @@ impl<S: TransmitSink> TransmitSink for Watch<'_, S> {
         place
     }
 
+    fn has_room(&mut self, paths: &[Path], len: usize) -> bool {
+        let fits = self.sink.has_room(paths, len);
+        self.full |= !fits;
+        fits
+    }
+
     fn commit(&mut self, len: usize) {
         self.sink.commit(len);
     }

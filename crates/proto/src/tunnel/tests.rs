@@ -53,6 +53,10 @@ impl TransmitSink for Batch {
         Some(&mut self.reserved)
     }
 
+    fn has_room(&mut self, paths: &[Path], len: usize) -> bool {
+        len <= self.largest && self.queued.len() + paths.len() <= 64
+    }
+
     fn commit(&mut self, len: usize) {
         self.reserved.truncate(len);
         let path = self.path.take().expect("reserved before");

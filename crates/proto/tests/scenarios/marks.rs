@@ -90,6 +90,10 @@ impl TransmitSink for Sent {
         Some(&mut self.buffer)
     }
 
+    fn has_room(&mut self, _: &[Path], _: usize) -> bool {
+        true
+    }
+
     fn commit(&mut self, len: usize) {
         if len >= 1400 {
             self.marks.push(self.mark);

@@ -96,6 +96,10 @@ impl TransmitSink for Batch {
         Some(&mut self.reserved.insert((path, vec![0xaa; len])).1)
     }
 
+    fn has_room(&mut self, paths: &[Path], _: usize) -> bool {
+        self.datagrams.len() + paths.len() <= BATCH
+    }
+
     fn commit(&mut self, len: usize) {
         let (path, mut datagram) = self.reserved.take().expect("reserved before");
         datagram.truncate(len);
