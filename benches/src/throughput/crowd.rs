@@ -291,6 +291,10 @@ impl TransmitSink for Out {
         self.buffer.get_mut(..len)
     }
 
+    fn has_room(&mut self, _paths: &[Path], len: usize) -> bool {
+        len <= self.buffer.len()
+    }
+
     fn commit(&mut self, len: usize) {
         let socket = self.reserved.take().and_then(|socket| self.sockets.get(socket));
         if let Some(socket) = socket {

@@ -47,6 +47,7 @@ pub fn tunnel(config: &TunnelConfig, sends: Direction) -> CoreConfig {
             },
             ..defaults.reseq
         },
+        bundle: defaults.bundle,
         max_mtu: defaults.max_mtu,
         // The TUN will say.
         partial_checksums: defaults.partial_checksums,

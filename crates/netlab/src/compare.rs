@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
 use serde::Serialize;
 
@@ -183,9 +184,23 @@ impl Cell {
     /// Never: the cells are valid scenarios.
     #[must_use]
     pub fn simulate(&self, length: Duration, run: u32) -> Run {
+        self.simulate_with(length, run, |config| config)
+    }
+
+    /// The same with the settings of the tunnel changed as `set` does.
+    ///
+    /// # Panics
+    /// Never: the cells are valid scenarios.
+    #[must_use]
+    pub fn simulate_with(
+        &self,
+        length: Duration,
+        run: u32,
+        set: impl Fn(TunnelConfig) -> TunnelConfig,
+    ) -> Run {
         let scenario = self.scenario(length, run);
         if self.tunnel {
-            let report = virtual_run::run(&scenario).expect("no setting is unknown");
+            let report = virtual_run::run_with(&scenario, set).expect("no setting is unknown");
             return of_report(&report);
         }
         let link = &scenario.links[0];

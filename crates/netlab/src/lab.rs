@@ -178,6 +178,10 @@ impl TransmitSink for Batch {
         Some(&mut reserved.datagram)
     }
 
+    fn has_room(&mut self, paths: &[Path], _len: usize) -> bool {
+        self.queued.len() + paths.len() <= BATCH
+    }
+
     fn commit(&mut self, len: usize) {
         if let Some(mut queued) = self.reserved.take() {
             queued.datagram.truncate(len);
@@ -240,6 +244,18 @@ impl<C: End, P: End> Lab<C, P> {
 
     /// Hands a packet to one end, as its TUN would.
     pub fn send(&mut self, from: Towards, packet: &[u8]) {
+        self.send_all(from, &[packet]);
+    }
+
+    /// Hands packets to one end that its TUN had all at once.
+    pub fn send_all(&mut self, from: Towards, packets: &[impl AsRef<[u8]>]) {
+        for packet in packets {
+            self.hand(from, packet.as_ref());
+        }
+        self.transmit();
+    }
+
+    fn hand(&mut self, from: Towards, packet: &[u8]) {
         let mut packet = packet.to_vec();
         match from {
             Towards::Client => {
@@ -251,7 +267,6 @@ impl<C: End, P: End> Lab<C, P> {
                 self.proxy.handle_packet(self.now, &mut packet, &mut self.at_proxy);
             }
         }
-        self.transmit();
     }
 
     /// Lets the user of the client act on it.

@@ -21,7 +21,7 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::packet::PacketView;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::tunnel::TunnelStats;
+use ropewalk_proto::tunnel::{MAX_PACKETS, TunnelStats};
 use ropewalk_proto::wire::header::Clear;
 
 use crate::inner::{Inner, number_of};
@@ -308,7 +308,10 @@ impl Model {
         // Two parts of one packet may have found others between them where links reorder.
         let alone = receiver.drops.get(DropReason::PartAlone);
         let alone = if disturbance.reordered { alone } else { 0 };
-        hold(missing <= disturbance.lost + unknown + alone, || {
+        // With a lost datagram all its packets are, of which it has one unless they were bundled.
+        let more = sender.bundled.packets - sender.bundled.datagrams;
+        let more = more.min((disturbance.lost + unknown) * (MAX_PACKETS as u64 - 1));
+        hold(missing <= disturbance.lost + unknown + alone + more, || {
             format!(
                 "{missing} packets vanished, {} datagrams lost: {}",
                 disturbance.lost,

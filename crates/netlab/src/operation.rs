@@ -15,7 +15,7 @@ use crate::lab::Towards;
 pub enum Operation {
     /// Time passes; traffic runs as it is set.
     Wait(Duration),
-    /// From now on a packet of `len` bytes goes this way every `gap`; `None`: none does.
+    /// From now on packets of `len` bytes go this way every `gap`; `None`: none does.
     Traffic(Towards, Option<Load>),
     /// Datagrams are lost with this probability. On the way back it loses reports.
     Loss(u8, Towards, f64),
@@ -49,8 +49,10 @@ pub enum Operation {
 /// What an end sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// Between two packets.
+    /// Between two packets in the mean.
     pub gap: Duration,
+    /// Packets that come at once.
+    pub burst: usize,
     /// Lengths are drawn between these.
     pub len: (usize, usize),
     /// The mark of every other packet.
@@ -185,6 +187,7 @@ fn load(rng: &mut impl Rng) -> Load {
     let longest = [60, 300, 1000, 1440, 1468][rng.random_range(0..5)];
     Load {
         gap: Duration::from_micros([2_000, 6_000, 20_000, 200_000][rng.random_range(0..4)]),
+        burst: [1, 1, 3, 20][rng.random_range(0..4)],
         len: (rng.random_range(60..=longest), longest),
         ecn: [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce][rng.random_range(0..4)],
     }

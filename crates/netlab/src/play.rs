@@ -95,6 +95,7 @@ pub struct Happened {
     pub resequenced: u64,
     pub late: u64,
     pub joined: u64,
+    pub bundles: u64,
     pub by_proof: u64,
     pub by_deadline: u64,
     pub joins: u64,
@@ -116,6 +117,7 @@ impl Happened {
         self.resequenced += other.resequenced;
         self.late += other.late;
         self.joined += other.joined;
+        self.bundles += other.bundles;
         self.by_proof += other.by_proof;
         self.by_deadline += other.by_deadline;
         self.joins += other.joins;
@@ -274,6 +276,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
             self.happened.resequenced += stats.reseq.resequenced;
             self.happened.late += stats.reseq.late;
             self.happened.joined += stats.joined;
+            self.happened.bundles += stats.bundled.datagrams;
             self.happened.by_proof += stats.reseq.skipped_by_proof;
             self.happened.by_deadline += stats.reseq.skipped_by_deadline;
         }
@@ -504,13 +507,16 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
             if *at > self.lab.now {
                 continue;
             }
-            *at = self.lab.now + load.gap;
-            let (len, flow) =
-                (self.rng.random_range(load.len.0..=load.len.1), self.rng.random_range(80..84));
-            let ecn = if self.rng.random() { load.ecn } else { Ecn::NotEct };
-            let v6 = self.rng.random_bool(0.2);
-            let packet = self.model.towards(towards).next(flow, len, ecn, v6);
-            self.lab.send(towards.opposite(), &packet);
+            *at = self.lab.now + load.gap * u32::try_from(load.burst).unwrap_or(1);
+            let mut burst = Vec::new();
+            for _ in 0..load.burst {
+                let (len, flow) =
+                    (self.rng.random_range(load.len.0..=load.len.1), self.rng.random_range(80..84));
+                let ecn = if self.rng.random() { load.ecn } else { Ecn::NotEct };
+                let v6 = self.rng.random_bool(0.2);
+                burst.push(self.model.towards(towards).next(flow, len, ecn, v6));
+            }
+            self.lab.send_all(towards.opposite(), &burst);
         }
     }
 

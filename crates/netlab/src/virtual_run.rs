@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::Bitrate;
 
@@ -49,7 +50,19 @@ const CONGESTION: &str = "cubic";
 /// # Errors
 /// A setting of the tunnel does not exist.
 pub fn run(scenario: &Scenario) -> Result<ScenarioReport, UnknownSetting> {
-    let (client, proxy) = (scenario.core(Direction::Up)?, scenario.core(Direction::Down)?);
+    run_with(scenario, |config| config)
+}
+
+/// The same with both ends' settings changed as `set` does: for what no scenario file can ask for.
+///
+/// # Errors
+/// A setting of the tunnel does not exist.
+pub fn run_with(
+    scenario: &Scenario,
+    set: impl Fn(TunnelConfig) -> TunnelConfig,
+) -> Result<ScenarioReport, UnknownSetting> {
+    let [client, proxy] = [Direction::Up, Direction::Down].map(|way| scenario.core(way));
+    let (client, proxy) = (set(client?), set(proxy?));
     let keepalive = scenario.keepalive()?;
     let mut lab = tunnels(&client, &proxy, scenario.seed);
     for link in &scenario.links {

@@ -36,6 +36,8 @@ pub struct TunnelConfig {
     /// Whether a packet's congestion mark is copied to its datagram (RFC 6040 §4.1, normal mode); if not, no
     /// datagram is ECN-capable (compatibility mode), for paths that drop those.
     pub ecn: bool,
+    /// Whether small packets that leave at one moment for one link share a datagram (PROTOCOL §4).
+    pub bundle: bool,
     /// Keys are replaced after this time if they were used. At least 1 s.
     pub rekey_after: Duration,
     /// The receiving side.
@@ -85,6 +87,7 @@ impl Default for TunnelConfig {
             // memory at 640 Mbit/s.
             queue: QueueLimits { time: Duration::from_millis(100), bytes: 8 << 20 },
             ecn: true,
+            bundle: true,
             // WireGuard's interval: a stolen key opens at most two minutes of traffic.
             rekey_after: Duration::from_secs(120),
             reseq: reseq::Config::default(),

@@ -1,7 +1,7 @@
 //! Congestion control of one link, behind one small trait.
 //!
 //! A controller sees acknowledgements, losses, marks and round-trip samples of one link and answers
-//! with a window in datagrams. It owns no timer and retransmits nothing. Every event but
+//! with a window in datagrams, one with several packets counting once for each. It owns no timer and retransmits nothing. Every event but
 //! [`window`](Controller::window) does nothing by default, so that the simplest controller is a
 //! number.
 
@@ -24,7 +24,7 @@ pub const MAX_WINDOW: u32 = 1 << 15;
 /// What a report newly confirmed.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
-    /// Datagrams in the window newly confirmed by this report.
+    /// Datagrams in the window newly confirmed by this report; one with several packets is as many.
     pub datagrams: u32,
     /// Their bytes (outer UDP payload).
     pub bytes: u64,
@@ -64,7 +64,7 @@ impl DeliverySample {
 /// What a report showed to be lost, or a mark that stands for a loss.
 #[derive(Clone, Copy, Debug)]
 pub struct LossSample {
-    /// Datagrams newly declared lost (or marked).
+    /// Datagrams newly declared lost (or marked); of the lost one with several packets is as many.
     pub datagrams: u32,
     /// Highest local number among them. Of marks only the number is known: the lowest that one of them can
     /// have.

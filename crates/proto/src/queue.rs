@@ -116,6 +116,12 @@ impl EgressQueue {
         self.waiting.iter().map(|waiting| waiting.flow)
     }
 
+    /// The packet so many places behind the head; at 0 the head itself.
+    #[must_use]
+    pub fn nth(&self, place: usize) -> Option<&[u8]> {
+        self.waiting.get(place).map(|waiting| waiting.packet.as_slice())
+    }
+
     /// Notes that a first part of the head has gone.
     pub const fn begin_head(&mut self) {
         self.begun = true;

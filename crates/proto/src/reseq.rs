@@ -22,7 +22,8 @@
 //! joins later only carries numbers from its join on, so it starts with that floor. A link that left or is
 //! down is not waited for: what still comes from there is late, not lost. Datagrams without data count
 //! through the sender's next number; lost ones only delay the proof. (b) knows nothing of rekeying:
-//! numbers go on. A packet sent as copies on several links must not be named as a previous number,
+//! numbers go on. Several packets in a datagram are offered one by one with its local number, in order: each went later than
+//! those of lower numbers on its link, in that datagram or before it. A packet sent as copies on several links must not be named as a previous number,
 //! since losing one copy does not lose the packet.
 //!
 //! `proof.rs` holds the part about one link, `deadline.rs` the wait for what
@@ -286,7 +287,8 @@ impl Resequencer {
         self.links.set_tolerance(link, tolerance);
     }
 
-    /// Takes an authenticated datagram and, with data, its `packet`; without data `packet` is ignored.
+    /// Takes an authenticated datagram and, with data, its `packet`; without data `packet` is ignored. One with several
+    /// packets is offered once for each, in order.
     pub fn offer(
         &mut self,
         now: Instant,

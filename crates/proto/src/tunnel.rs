@@ -8,6 +8,7 @@
 //! batch, [`Tunnel::poll_event`] until it has none, and arm one timer with [`Tunnel::poll_timeout`].
 
 mod backup;
+mod bundle;
 mod close;
 mod control;
 mod departed;
@@ -39,6 +40,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 pub use backup::Duty;
+pub use bundle::{Bundled, MAX_PACKETS};
 pub use filter::InnerFilter;
 pub use ledger::{Ledger, Metered};
 pub use limits::{Limit, Limits};
@@ -150,6 +152,8 @@ pub struct Tunnel {
     joiner: Joiner,
     /// Packets that came in two parts.
     joined: u64,
+    /// Packets sent that shared their datagram with others.
+    bundled: Bundled,
     /// When a packet last came or was to go.
     usage: Usage,
     /// A packet that shared its datagram, while it is looked at.
@@ -216,6 +220,7 @@ impl Tunnel {
             split: 0,
             joiner: Joiner::default(),
             joined: 0,
+            bundled: Bundled::default(),
             usage: Usage::new(now),
             scratch: Vec::new(),
             rng: StdRng::from_seed(seed),

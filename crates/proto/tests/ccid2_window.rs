@@ -121,7 +121,7 @@ impl Scripted {
             let sent = Sent {
                 size: 1400,
                 header: 28,
-                in_window: true,
+                places: 1,
                 eliciting: true,
                 window_limited,
                 paced: false,

@@ -207,7 +207,7 @@ impl Model {
             (Some(Fate::TimedOut), Fate::ConfirmedLate) => self.late_after_timeout += 1,
             (before, after) => panic!("{} was {before:?} and became {after:?}", settled.number),
         }
-        assert_eq!(settled.sent.in_window, *in_window);
+        assert_eq!(settled.sent.in_window(), *in_window);
         *fate = Some(settled.fate);
     }
 }
@@ -276,7 +276,7 @@ impl End {
         let sent = Sent {
             size: 1000,
             header: 28,
-            in_window: data,
+            places: u8::from(data),
             eliciting,
             window_limited: data,
             paced: false,
@@ -291,6 +291,7 @@ impl End {
 
     fn receive(&mut self, now: Instant, datagram: &Datagram) {
         let Datagram { number, eliciting, ce, ref report } = *datagram;
+        let eliciting = u32::from(eliciting);
         let placement =
             self.receiver.on_datagram(now, Arrival { number, size: 1000, eliciting, ce });
         let known = self.arrived.contains_key(&number);

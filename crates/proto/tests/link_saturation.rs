@@ -85,7 +85,7 @@ fn saturate(link: &Bottleneck) -> Result {
             let sent = Sent {
                 size: SIZE,
                 header: 0,
-                in_window: true,
+                places: 1,
                 eliciting: true,
                 window_limited: true,
                 paced: false,
@@ -98,7 +98,7 @@ fn saturate(link: &Bottleneck) -> Result {
             }
         }
         while let Some(number) = take_due(&mut forward, now) {
-            let arrival = Arrival { number, size: SIZE, eliciting: true, ce: false };
+            let arrival = Arrival { number, size: SIZE, eliciting: 1, ce: false };
             receiver.on_datagram(now, arrival);
             delivered += u64::from(SIZE) + BELOW;
         }

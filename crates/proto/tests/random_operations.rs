@@ -20,6 +20,7 @@ fn whatever_happens_packets_come_once_unaltered_and_in_order() {
     assert_happened(&[
         ("resequenced", happened.resequenced),
         ("late", happened.late),
+        ("datagrams with several packets", happened.bundles),
         ("proven losses", happened.by_proof),
         ("deadlines", happened.by_deadline),
         ("links that left", happened.leaves),
@@ -38,6 +39,7 @@ fn what_is_in_flight_on_live_links_is_never_skipped_by_proof() {
         ("proven losses", happened.by_proof),
         ("deadlines", happened.by_deadline),
         ("packets in two parts", happened.joined),
+        ("datagrams with several packets", happened.bundles),
     ]);
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Named {
 }
 
 /// All of them.
-pub(crate) const ALL: [Named; 15] = [
+pub(crate) const ALL: [Named; 19] = [
     of("wire: write and read a packet's headers", || Box::new(Wire::new())),
     of("seal 1400 B", || Box::new(Seal::new(1400))),
     of("open 1400 B", || Box::new(Open(Seal::new(1400)))),
@@ -63,6 +63,12 @@ pub(crate) const ALL: [Named; 15] = [
     of("core sends, 4 links", || Box::new(CoreSends(Core::new(1, 4, LEN)))),
     of("core receives, 1 link", || Box::new(CoreReceives(Core::new(1, 1, LEN)))),
     of("core receives, 4 links", || Box::new(CoreReceives(Core::new(1, 4, LEN)))),
+    of("core sends 160 B, 2 links", || Box::new(CoreSends(Core::new(1, 2, 160)))),
+    of("core sends 160 B, 2 links, each alone", || Box::new(CoreSends(Core::alone(1, 2, 160)))),
+    of("core receives 160 B, 2 links", || Box::new(CoreReceives(Core::new(1, 2, 160)))),
+    of("core receives 160 B, 2 links, each alone", || {
+        Box::new(CoreReceives(Core::alone(1, 2, 160)))
+    }),
     of("core receives 160 B beside 100 sessions", || {
         Box::new(CoreReceives(Core::new(101, 2, 160)))
     }),
@@ -285,14 +291,14 @@ impl Body for Reporting {
             let sent = Sent {
                 size: 1432,
                 header: 28,
-                in_window: true,
+                places: 1,
                 eliciting: true,
                 window_limited: true,
                 paced: false,
                 tag: 0,
             };
             let number = self.sender.on_sent(self.now, sent);
-            let arrival = Arrival { number, size: 1432, eliciting: true, ce: false };
+            let arrival = Arrival { number, size: 1432, eliciting: 1, ce: false };
             self.receiver.on_datagram(self.now, arrival);
         }
         self.receiver.end_of_batch(self.now);
@@ -319,8 +325,17 @@ struct Core {
 
 impl Core {
     fn new(clients: u32, links: u8, len: usize) -> Self {
-        let mut ends =
-            Direct::new(&TunnelConfig::default(), clients, links).expect("there is room");
+        Self::with(&TunnelConfig::default(), clients, links, len)
+    }
+
+    /// No two packets share a datagram.
+    fn alone(clients: u32, links: u8, len: usize) -> Self {
+        let config = TunnelConfig { bundle: false, ..TunnelConfig::default() };
+        Self::with(&config, clients, links, len)
+    }
+
+    fn with(config: &TunnelConfig, clients: u32, links: u8, len: usize) -> Self {
+        let mut ends = Direct::new(config, clients, links).expect("there is room");
         ends.connect().expect("everybody is known");
         let packet = Inner::plain(Towards::Proxy, 1, len).packet();
         let mut core = Self { ends, packet };

@@ -134,7 +134,7 @@ fn sender(input: &mut Input<'_>) {
                 let sent = Sent {
                     size: 1200,
                     header: 28,
-                    in_window,
+                    places: if in_window { 1 + (choice >> 6) } else { 0 },
                     eliciting,
                     window_limited: choice & 16 == 0,
                     paced: choice & 32 == 0,
@@ -158,7 +158,9 @@ fn sender(input: &mut Input<'_>) {
         }
         let stats = sender.stats();
         assert!(stats.window >= 1);
-        assert!(u64::from(stats.in_flight) + stats.confirmed + stats.lost <= stats.sent);
+        // Each has four places at most.
+        let open = u64::from(stats.in_flight).div_ceil(4);
+        assert!(open + stats.confirmed + stats.lost <= stats.sent);
     }
 }
 

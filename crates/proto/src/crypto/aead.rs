@@ -250,6 +250,12 @@ impl Sealer {
         self.sealed >= self.limit
     }
 
+    /// How many datagrams it may still seal.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.sealed)
+    }
+
     /// How many datagrams this key has sealed.
     #[must_use]
     pub const fn sealed(&self) -> u64 {

@@ -207,6 +207,12 @@ impl KeyRing {
         self.send.as_ref().is_some_and(|send| !send.sealer.is_exhausted())
     }
 
+    /// How many datagrams can be sealed before the send key is worn out.
+    #[must_use]
+    pub fn seals_left(&self) -> u64 {
+        self.send.as_ref().map_or(0, |send| send.sealer.left())
+    }
+
     /// Whether the keys of the next epoch could be installed now. Ask before starting a rekey and
     /// before answering one.
     #[must_use]

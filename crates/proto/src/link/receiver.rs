@@ -6,7 +6,8 @@
 //!    mark; on a link known to reorder, gaps are ordinary and wait for the other rules;
 //! 2. when enough full datagrams arrived: the *ratio*, RFC 4341's Ack Ratio. It is a quarter of what came
 //!    within 25 ms, but at least 2, and at most 11,000 bytes: a report alone takes about 90 bytes with IP and
-//!    UDP, so that at high rates it costs 0.8 %. Small datagrams count by their number instead, from 8 to 32;
+//!    UDP, so that at high rates it costs 0.8 %. Small datagrams count by their number instead, from 8 to 32, and
+//!    small packets that share one as if each had one: the peer's window, which counts them so, opens as soon;
 //! 3. else 25 ms after the first datagram that was not reported, or a quarter of that while the ratio is
 //!    above 2. When this fires before the ratio was reached, the peer's window is smaller than the ratio
 //!    (RFC 4341 §6.1.2 limits the ratio to half the window): the ratio falls to what came, and rises by one
@@ -57,8 +58,8 @@ pub struct Arrival {
     pub number: u64,
     /// Bytes of outer UDP payload.
     pub size: u32,
-    /// Whether it is to be reported; one that carries only a report is not.
-    pub eliciting: bool,
+    /// What in it is to be reported: its packets, or something else that counts as one. Nothing: it carries only a report.
+    pub eliciting: u32,
     /// Whether it was marked on this link: outer ECN is CE, and it was not sent so.
     pub ce: bool,
 }
@@ -153,10 +154,10 @@ impl LinkReceiver {
                 false
             }
         };
-        if arrival.eliciting {
-            self.pace.on_datagram(now);
+        if arrival.eliciting > 0 {
+            self.pace.on_datagram(now, arrival.eliciting);
             self.pending.since.get_or_insert(now);
-            self.pending.datagrams += 1;
+            self.pending.datagrams += arrival.eliciting;
             self.pending.bytes += u64::from(arrival.size);
             self.pending.urgent |= arrival.ce || (disorder && !reorders);
         }
@@ -293,7 +294,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    fn on_datagram(&mut self, now: Instant) {
+    fn on_datagram(&mut self, now: Instant, eliciting: u32) {
         let age = now.since(self.period);
         if age >= MAX_REPORT_DELAY {
             let wanted = (self.count / REPORTS_PER_PERIOD).clamp(MIN_RATIO, SMALL.1);
@@ -302,7 +303,7 @@ impl Pace {
             self.ratio = if paused { MIN_RATIO } else { wanted.min(self.ratio + 1) };
             (self.period, self.count) = (now, 0);
         }
-        self.count += 1;
+        self.count = self.count.saturating_add(eliciting);
     }
 
     /// Whether so much is pending that a report is due.
@@ -342,7 +343,7 @@ mod tests {
     }
 
     fn full(number: u64) -> Arrival {
-        Arrival { number, size: FULL, eliciting: true, ce: false }
+        Arrival { number, size: FULL, eliciting: 1, ce: false }
     }
 
     fn arrive(receiver: &mut LinkReceiver, now: Instant, arrival: Arrival) -> bool {
@@ -457,7 +458,7 @@ mod tests {
     fn a_report_elicits_no_report() {
         let mut receiver = receiver();
         for number in 0..100 {
-            let only_report = Arrival { eliciting: false, size: 60, ..full(number * 2) };
+            let only_report = Arrival { eliciting: 0, size: 60, ..full(number * 2) };
             assert!(!arrive(&mut receiver, at(number), only_report));
         }
         assert_eq!(receiver.poll_timeout(), None);

@@ -112,6 +112,8 @@ pub struct LinkSender {
     /// When a datagram in the window was last sent.
     last_in_window: Option<Instant>,
     ce_count: u32,
+    /// Packets sent beyond one a datagram.
+    extra: u64,
     /// What the link carries, if that was told.
     rate: Option<Bitrate>,
     totals: SenderStats,
@@ -133,6 +135,7 @@ impl LinkSender {
             deadline: None,
             last_in_window: None,
             ce_count: 0,
+            extra: 0,
             rate: None,
             totals: SenderStats::default(),
         }
@@ -150,13 +153,13 @@ impl LinkSender {
         self.window().saturating_sub(self.in_flight())
     }
 
-    /// The congestion window in datagrams.
+    /// The congestion window in datagrams; one with several packets takes a place for each.
     #[must_use]
     pub fn window(&self) -> u32 {
         self.controller.window()
     }
 
-    /// Datagrams in the window of which nothing is known yet.
+    /// Places in the window of datagrams of which nothing is known yet.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.sent.in_flight()
@@ -172,6 +175,12 @@ impl LinkSender {
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.sent.next()
+    }
+
+    /// How much was sent: the number of the next datagram, if all packets had gone one by one.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.next_number() + self.extra
     }
 
     /// The first number on the present path: lower ones went over another.
@@ -214,7 +223,7 @@ impl LinkSender {
 
     /// A datagram left. Returns its number, which is what [`next_number`](Self::next_number) said before.
     pub fn on_sent(&mut self, now: Instant, sent: Sent) -> u64 {
-        let idle = sent.in_window && self.in_flight() == 0;
+        let idle = sent.in_window() && self.in_flight() == 0;
         if idle && let Some(last) = self.last_in_window {
             let (idle, rto) = (now.since(last), self.rtt.base_rto());
             if idle > rto {
@@ -229,9 +238,10 @@ impl LinkSender {
         }
         let stamp = self.delivery.on_sent(now, self.in_flight());
         let number = self.sent.push(now, sent, stamp);
+        self.extra += u64::from(sent.places.saturating_sub(1));
         self.totals.sent += 1;
         self.totals.sent_bytes += u64::from(sent.size);
-        if sent.in_window {
+        if sent.in_window() {
             self.last_in_window = Some(now);
             self.controller.on_sent(now, number, self.in_flight());
             self.deadline.get_or_insert(now + self.rtt.rto());
@@ -268,7 +278,7 @@ impl LinkSender {
 
         let next = self.sent.next();
         if let Some(largest) = losses.largest {
-            let sample = LossSample { datagrams: losses.datagrams, largest, next, prior_in_flight };
+            let sample = LossSample { datagrams: losses.places, largest, next, prior_in_flight };
             self.controller.on_loss(now, &sample);
         }
         if marks > 0 {
@@ -280,7 +290,7 @@ impl LinkSender {
         }
         if let Some(largest) = news.largest {
             let sample = AckSample {
-                datagrams: news.datagrams,
+                datagrams: news.places,
                 bytes: news.bytes,
                 largest,
                 prior_in_flight,
@@ -415,12 +425,12 @@ impl LinkSender {
                 recent.on_resolved(false);
             }
             // What had counted as lost left the window then; its late arrival lets nothing grow.
-            if let Some(stamp) = stamp.filter(|_| settled.sent.in_window) {
+            if let Some(stamp) = stamp.filter(|_| settled.sent.in_window()) {
                 let Settled { number, sent_at, sent, .. } = settled;
                 let size = sent.size + u32::from(sent.header);
                 let held_back = sent.window_limited || sent.paced;
                 delivery.on_confirmed(now, number, sent_at, size, stamp, held_back);
-                news.datagrams += 1;
+                news.places += u32::from(sent.places);
                 news.bytes += u64::from(sent.size);
                 news.largest = Some(number);
                 news.window_limited = sent.window_limited;
@@ -440,8 +450,9 @@ impl LinkSender {
         sent.detect_lost(now, threshold.packets(), window, |settled| {
             totals.lost += 1;
             recent.on_resolved(true);
-            if settled.sent.in_window {
+            if settled.sent.in_window() {
                 losses.datagrams += 1;
+                losses.places += u32::from(settled.sent.places);
                 losses.largest = Some(settled.number);
             }
             settle(settled);
@@ -482,7 +493,7 @@ struct News {
     /// The lowest number of them all.
     lowest: Option<u64>,
     /// The rest is of the datagrams in the window that had not counted as lost.
-    datagrams: u32,
+    places: u32,
     bytes: u64,
     largest: Option<u64>,
     window_limited: bool,
@@ -492,6 +503,7 @@ struct News {
 #[derive(Default)]
 struct Losses {
     datagrams: u32,
+    places: u32,
     largest: Option<u64>,
 }
 

@@ -38,8 +38,9 @@ pub struct Sent {
     pub size: u32,
     /// Bytes of IP and UDP headers in front of it.
     pub header: u8,
-    /// Whether it counts against the congestion window (a datagram with nothing but a report does not).
-    pub in_window: bool,
+    /// Places that it takes in the congestion window: one for each packet in it, none if it carries none. Packets that
+    /// share a datagram leave a link as much room as they would one by one.
+    pub places: u8,
     /// Whether the peer reports it before long. One that does not elicit a report is confirmed when
     /// something else is.
     pub eliciting: bool,
@@ -49,6 +50,14 @@ pub struct Sent {
     pub paced: bool,
     /// The caller's note of what it carried.
     pub tag: u64,
+}
+
+impl Sent {
+    /// Whether it counts against the congestion window.
+    #[must_use]
+    pub const fn in_window(&self) -> bool {
+        self.places > 0
+    }
 }
 
 /// What became of a datagram.
@@ -162,7 +171,7 @@ impl SentDatagrams {
         self.base + self.open.len() as u64
     }
 
-    /// Datagrams in the window of which nothing is known yet.
+    /// Places in the window of which nothing is known yet.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
@@ -192,7 +201,7 @@ impl SentDatagrams {
     /// A datagram takes the next number; there must be [place](Self::make_place).
     pub fn push(&mut self, now: Instant, sent: Sent, stamp: Stamp) -> u64 {
         let number = self.next();
-        self.in_flight += u32::from(sent.in_window);
+        self.in_flight += u32::from(sent.places);
         if sent.eliciting {
             self.unanswered.get_or_insert(now);
         }
@@ -307,7 +316,7 @@ impl SentDatagrams {
                 continue;
             }
             open.confirmed = true;
-            self.in_flight -= u32::from(open.sent.in_window);
+            self.in_flight -= u32::from(open.sent.places);
             if number >= self.confirmed_below {
                 self.largest_sent_at = open.at;
             }
@@ -349,7 +358,7 @@ impl SentDatagrams {
         let open = self.open.pop_front().expect("the caller saw a front");
         let number = self.base;
         self.base += 1;
-        self.in_flight -= u32::from(open.sent.in_window);
+        self.in_flight -= u32::from(open.sent.places);
         if self.lost.len() >= MAX_LOST {
             self.lost.pop_front();
         }

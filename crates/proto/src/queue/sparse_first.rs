@@ -101,6 +101,19 @@ impl SparseFirst {
         self.of_mut(turn).complete_head();
     }
 
+    /// The queue whose turn it is, and how many packets of it go at least before the other has its turn, if none has more
+    /// than `longest` bytes.
+    pub(crate) fn line(&self, longest: usize) -> (&EgressQueue, usize) {
+        let turn = self.turn();
+        let most = match turn {
+            Turn::Sparse if self.backlogged.is_empty() => usize::MAX,
+            Turn::Sparse => MOST_AHEAD.saturating_sub(self.ahead).div_ceil(longest.max(1)).max(1),
+            Turn::Backlogged if self.sparse.is_empty() => usize::MAX,
+            Turn::Backlogged => 1,
+        };
+        (self.of(turn), most)
+    }
+
     /// Notes that a first part of the head has gone.
     pub fn begin_head(&mut self) {
         let turn = self.turn();
@@ -293,6 +306,34 @@ mod tests {
         // The download's first packet was a new flow's, too.
         assert_eq!(drained(&mut queue), [0, 100, 101, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!((queue.len(), queue.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_line_of_the_next_packets_is_the_order_in_which_they_leave() {
+        for calls in [0, 1, 30, 200_u8] {
+            for download in [0, 1, 5] {
+                let mut queue = queue();
+                for number in 0..download {
+                    assert!(queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 300)));
+                    assert!(queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400)));
+                }
+                for number in 0..calls {
+                    let flow = FlowKey(2 + u64::from(number));
+                    assert!(queue.push(Instant::ZERO, flow, &packet(number, 500)));
+                }
+                while !queue.is_empty() {
+                    let (line, most) = queue.line(1400);
+                    let line: Vec<_> = (0..most.min(queue.len()))
+                        .map_while(|place| line.nth(place).map(<[u8]>::to_vec))
+                        .collect();
+                    assert!(!line.is_empty());
+                    for packet in line {
+                        assert_eq!(queue.head(), Some(&packet[..]));
+                        queue.pop();
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What one link's own order proves: which global numbers can no longer arrive on it.
 //!
 //! The sender gives global numbers in the order of sealing and local numbers in the order of sealing
-//! on one link. Each datagram therefore makes a **claim** about the lower local numbers of its link:
+//! on one link. Each datagram therefore makes a **claim** about the lower local numbers of its link; one with several
+//! packets makes one for each of them:
 //!
 //! - *floor*: whatever was sealed on this link after it has a global number of at least `floor`
 //!   (a packet's own number + 1, or the sender's next number on a datagram without data). So a number
-//!   below `floor` that went on this link went in a lower local number;
+//!   below `floor` that went on this link went in a lower local number, or before it in the same datagram;
 //! - *previous*: the global number `p` went on this link, in a lower local number.
 //!
 //! A claim of datagram `n` is **mature** when no local number below `n` can still arrive: each arrived
@@ -113,6 +114,10 @@ impl LinkOrder {
             self.claim_above(self.gaps.len(), claim, proven);
         } else if let Some(index) = self.gap_with(local) {
             self.fill(index, local, claim, proven);
+        } else {
+            // Another packet of a datagram that came: what it claims stands above the same gaps.
+            let below = self.gaps.partition_point(|gap| gap.start <= local);
+            self.claim_above(below, claim, proven);
         }
         self.mature(now, proven);
     }
@@ -257,6 +262,34 @@ mod tests {
         assert_eq!(link.floor(), 21);
         link.on_arrival(at(6), 3, data(30, None), &mut proven);
         assert_eq!(link.floor(), 41);
+    }
+
+    #[test]
+    fn each_packet_of_a_datagram_claims_for_itself_above_the_same_gaps() {
+        let (mut link, mut proven) = (LinkOrder::new(0), Vec::new());
+        link.set_tolerance(Tolerance { distance: 100, lateness: Duration::ZERO });
+        // Numbers between those of a datagram went on other links.
+        for (local, globals) in [(0, [0, 3]), (4, [40, 43]), (2, [20, 23])] {
+            for global in globals {
+                link.on_arrival(at(local), local, data(global, None), &mut proven);
+            }
+        }
+        assert_eq!(link.floor(), 4);
+        link.on_arrival(at(5), 1, data(10, None), &mut proven);
+        assert_eq!(link.floor(), 24);
+        link.on_arrival(at(6), 3, data(30, None), &mut proven);
+        assert_eq!(link.floor(), 44);
+    }
+
+    #[test]
+    fn of_a_lost_datagram_the_last_packet_is_proven_by_name_and_the_others_by_the_floor() {
+        let (mut link, mut proven) = (LinkOrder::new(0), Vec::new());
+        link.on_arrival(at(0), 0, data(0, None), &mut proven);
+        // Number 1 carried 2 and 5.
+        for (global, previous) in [(6, Some(5)), (9, Some(6))] {
+            link.on_arrival(at(1), 2, data(global, previous), &mut proven);
+        }
+        assert_eq!((link.floor(), proven.first()), (10, Some(&5)));
     }
 
     #[test]

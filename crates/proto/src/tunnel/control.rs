@@ -252,7 +252,7 @@ fn frames(path: Path, global: u64) -> Datagram {
         previous_on_link: 0,
         previous_of_flow: 0,
         room: CONTROL_ROOM,
-        in_window: false,
+        places: 0,
         eliciting: true,
     }
 }

@@ -10,13 +10,15 @@
 //!    and it has no room, the packet waits for that one ([`waiting`](super::waiting)) and the next has its
 //!    turn. One that has become too big for every link since it came is dropped at once, lest it hold up
 //!    the others.
-//! 5. The packet gets its global number, the datagram its local one; both are sealed into the batch.
+//! 5. The packet gets its global number, the datagram its local one; both are sealed into the batch. Small packets that
+//!    leave at one moment for one link share a datagram ([`bundle`]).
 
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
 use super::Tunnel;
+use super::bundle::{self, Load, is_small, mark_of, ride_on};
 use super::link::Link;
 use super::partial::partial_mark;
 use super::parts::{self, Half, Part};
@@ -25,7 +27,6 @@ use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::link::mtu;
-use crate::link::received::MAX_REPORT_RANGES;
 use crate::packet::checksum::Checksum;
 use crate::packet::transport::Transport;
 use crate::packet::{PacketView, icmp};
@@ -33,16 +34,8 @@ use crate::path::Path;
 use crate::sched::{LinkView, PacketMeta, Pick, Scheduler, WhenClosed};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::Instant;
-use crate::wire::frame::{Frame, PACKET_FRAME_HEADER, PacketFrame, ReportFrame, emit, low24};
+use crate::wire::frame::PACKET_FRAME_HEADER;
 use crate::wire::header::{Kind, OVERHEAD, distance};
-
-/// Largest packet that shares its datagram with a report: beyond it the report goes alone, so that full
-/// packets never become smaller for it.
-const SMALL_PACKET: usize = 512;
-
-/// Most bytes of a report in such a datagram: 19 and, for each of 32 ranges, a gap and a length of four bytes as
-/// varints, which exceed the number space.
-const REPORT_ROOM: usize = 19 + MAX_REPORT_RANGES * 8;
 
 impl Tunnel {
     /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
@@ -93,7 +86,7 @@ impl Tunnel {
         };
         // What is too big is quoted to its sender, or goes in parts.
         let is_left = self.peer_completes
-            && packet.len() > SMALL_PACKET
+            && !is_small(packet.len())
             && self.too_big_for(now, packet.len()).is_none();
         if is_left {
             self.take(now, packet, Checksum::Partial, sink);
@@ -151,8 +144,15 @@ impl Tunnel {
             return false;
         }
         let mut views = Views::default();
-        while let Some(packet) = self.queue.head() {
-            let Ok(view) = PacketView::parse(packet) else {
+        while !self.queue.is_empty() {
+            if self.has_run() && self.may_bundle() {
+                match self.send_run(now, &mut views, out) {
+                    Made::Sent => continue,
+                    Made::Full => return false,
+                    Made::Refused => {}
+                }
+            }
+            let Some(Ok(view)) = self.queue.head().map(PacketView::parse) else {
                 self.queue.pop();
                 continue;
             };
@@ -229,7 +229,12 @@ impl Tunnel {
                 if self.links[at].room(now) == 0 {
                     break;
                 }
-                match self.send_head(now, at, From::Waiting, None, out) {
+                let shares = bundle::begins_run(queue) && self.may_bundle();
+                let made = match shares {
+                    true => self.send_waiting_run(now, at, out),
+                    false => self.send_head(now, at, From::Waiting, None, out),
+                };
+                match made {
                     Made::Sent => {}
                     Made::Full => return false,
                     Made::Refused => return true,
@@ -272,53 +277,19 @@ impl Tunnel {
         };
         let Some(((packet, flow), checksum)) = head else { return Made::Refused };
         let view = PacketView::parse(packet).ok();
-        let header = part.map(Part::header);
-        let header = header.as_ref().map_or(&[][..], |header| &header[..]);
         // The mark of one half could not be given to the whole.
-        let view = view.filter(|_| part.is_none());
-        let packet = part.map_or(packet, |part| part.of(packet));
-        let len = header.len() + packet.len();
+        let whole = view.as_ref().filter(|_| part.is_none());
         let global = self.next_global;
-        let ride = part.is_none() && packet.len() <= SMALL_PACKET;
-        let ride = ride.then(|| link.receiver.poll_ride(now)).flatten();
-        let marked = view.as_ref().filter(|_| self.config.ecn);
-        let mut datagram = Datagram {
-            path: link.path(),
-            kind: Kind::Data,
-            ecn: marked.map_or(Ecn::NotEct, PacketView::ecn),
+        let outgoing = Outgoing {
+            packet,
             global,
-            previous_on_link: distance(global, link.previous_global),
             previous_of_flow: distance(global, self.flows.previous(flow)),
-            room: len,
-            in_window: true,
-            eliciting: true,
+            mark: whole.map_or(Ecn::NotEct, |view| mark_of(view, self.config.ecn)),
+            checksum,
         };
         let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
-        let made = if let Some(report) = ride {
-            let frame = PacketFrame {
-                global: low24(global),
-                previous_on_link: datagram.previous_on_link,
-                previous_of_flow: datagram.previous_of_flow,
-                packet,
-            };
-            (datagram.kind, datagram.global) = (Kind::Frames, global + 1);
-            datagram.room += PACKET_FRAME_HEADER + REPORT_ROOM;
-            press.send(now, link, &datagram, out, |writer, receiver| {
-                emit(writer, &Frame::Report(ReportFrame::new(&report)))?;
-                emit(writer, &Frame::Packet(frame))?;
-                Ok(Cargo::Report(receiver.report_sent(now, &report)))
-            })
-        } else {
-            let cargo = cargo_of(&datagram.path, len);
-            press.send(now, link, &datagram, out, |writer, _| {
-                writer.bytes(header)?;
-                let (first, rest) = packet.split_first().unwrap_or((&0, &[]));
-                writer.bytes(&[first | partial_mark(checksum)])?;
-                writer.bytes(rest).map(|()| cargo)
-            })
-        };
+        let made = press.packet(now, link, &outgoing, part, out);
         if made == Made::Sent {
-            link.previous_global = Some(global);
             self.flows.note(flow, global);
             self.next_global += 1;
             match part {
@@ -336,9 +307,69 @@ impl Tunnel {
     }
 }
 
+/// A packet that leaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing<'a> {
+    pub(super) packet: &'a [u8],
+    pub(super) global: u64,
+    pub(super) previous_of_flow: u8,
+    /// That of its datagram.
+    pub(super) mark: Ecn,
+    /// A small packet's is whole.
+    pub(super) checksum: Checksum,
+}
+
+impl Press<'_> {
+    /// One packet, or a part of it. On a small one a report may ride along.
+    pub(super) fn packet(
+        &mut self,
+        now: Instant,
+        link: &mut Link,
+        outgoing: &Outgoing<'_>,
+        part: Option<Part>,
+        out: &mut impl TransmitSink,
+    ) -> Made {
+        let Outgoing { packet, global, previous_of_flow, mark, checksum } = *outgoing;
+        if is_small(packet.len()) && part.is_none() {
+            let framed = PACKET_FRAME_HEADER + packet.len();
+            if let Some(report) = ride_on(now, link, framed) {
+                let packets = std::iter::once(*outgoing);
+                let load = Load { framed, places: 1, ride: Some(&report) };
+                return self.framed(now, link, &load, packets, out);
+            }
+        }
+        let header = part.map(Part::header);
+        let header = header.as_ref().map_or(&[][..], |header| &header[..]);
+        let packet = part.map_or(packet, |part| part.of(packet));
+        let len = header.len() + packet.len();
+        let datagram = Datagram {
+            path: link.path(),
+            kind: Kind::Data,
+            ecn: mark,
+            global,
+            previous_on_link: distance(global, link.previous_global),
+            previous_of_flow,
+            room: len,
+            places: 1,
+            eliciting: true,
+        };
+        let cargo = cargo_of(&datagram.path, len);
+        let made = self.send(now, link, &datagram, out, |writer, _| {
+            writer.bytes(header)?;
+            let (first, rest) = packet.split_first().unwrap_or((&0, &[]));
+            writer.bytes(&[first | partial_mark(checksum)])?;
+            writer.bytes(rest).map(|()| cargo)
+        });
+        if made == Made::Sent {
+            link.previous_global = Some(global);
+        }
+        made
+    }
+}
+
 /// Where the next packet is taken from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum From {
+pub(super) enum From {
     /// The tunnel's queue.
     Tunnel,
     /// The queue of packets that wait for the link.
@@ -346,7 +377,7 @@ enum From {
 }
 
 /// Notes the datagrams that only fit because the path MTU is above its base.
-fn cargo_of(path: &Path, packet_len: usize) -> Cargo {
+pub(super) fn cargo_of(path: &Path, packet_len: usize) -> Cargo {
     let size = packet_len + OVERHEAD + usize::from(path.header_len());
     let size = u16::try_from(size).unwrap_or(u16::MAX);
     if size > mtu::BASE { Cargo::Large(size) } else { Cargo::Plain }
@@ -355,9 +386,9 @@ fn cargo_of(path: &Path, packet_len: usize) -> Cargo {
 /// Views of the links that can carry a packet, with their places in the tunnel's list. They are those for
 /// any packet longer than what the widest link left out carries, and no longer than the narrowest's.
 #[derive(Default)]
-struct Views {
-    links: ArrayVec<LinkView, MAX_LINKS>,
-    places: ArrayVec<usize, MAX_LINKS>,
+pub(super) struct Views {
+    pub(super) links: ArrayVec<LinkView, MAX_LINKS>,
+    pub(super) places: ArrayVec<usize, MAX_LINKS>,
     /// The largest packet that each of them can carry.
     narrowest: usize,
     /// The largest packet that a link which was left out can carry; `None`: none was.
@@ -366,7 +397,7 @@ struct Views {
 
 impl Views {
     /// The links that can carry a packet of `len` bytes now.
-    fn of(links: &[Link], now: Instant, len: usize) -> Self {
+    pub(super) fn of(links: &[Link], now: Instant, len: usize) -> Self {
         let mut views = Self { narrowest: usize::MAX, ..Self::default() };
         for (at, link) in links.iter().enumerate() {
             let inner_mtu = usize::from(link.inner_mtu());
@@ -385,7 +416,7 @@ impl Views {
     }
 
     /// Whether they are those of the links that can carry a packet of `len` bytes.
-    fn are_of(&self, len: usize) -> bool {
+    pub(super) fn are_of(&self, len: usize) -> bool {
         len <= self.narrowest && self.left_out.is_none_or(|mtu| len > mtu)
     }
 }

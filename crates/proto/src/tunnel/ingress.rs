@@ -12,6 +12,7 @@
 use std::mem;
 
 use super::Traffic;
+use super::bundle;
 use super::filter::Refusal;
 use super::link::Link;
 use super::partial::{self, PARTIAL, take_mark};
@@ -31,7 +32,7 @@ use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::units::{Bitrate, LinkId};
 use crate::wire::expand;
-use crate::wire::frame::{Frame, Frames, PacketFrame};
+use crate::wire::frame::{Frame, Frames};
 use crate::wire::header::{CLEAR_LEN, Clear, Kind, NUMBER_BITS, SEALED_LEN, Sealed, TIME_UNIT_US};
 
 /// Longest silence that a peer may ask an echo after.
@@ -251,7 +252,7 @@ impl Tunnel {
         let arrival = LinkArrival {
             number: received.number,
             size: u32::try_from(received.size).unwrap_or(u32::MAX),
-            eliciting: received.kind == Kind::Data || elicits(body),
+            eliciting: if received.kind == Kind::Data { 1 } else { elicits(body) },
             ce: received.ecn == Ecn::Ce && !was_marked(received.kind, body),
         };
         link.receiver.on_datagram(now, arrival);
@@ -260,7 +261,7 @@ impl Tunnel {
         link.on_wire.received += on_wire as u64;
         link.last_received = now;
         link.keepalive.on_traffic(now);
-        if arrival.eliciting {
+        if arrival.eliciting > 0 {
             link.ask_if_down();
         }
         if self.side == Side::Proxy {
@@ -337,7 +338,7 @@ impl Tunnel {
         }
     }
 
-    /// Step 5 for frames.
+    /// Step 5 for frames. Packets among them have rising numbers (PROTOCOL §4).
     fn obey(
         &mut self,
         now: Instant,
@@ -346,7 +347,7 @@ impl Tunnel {
         body: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        let (mut packet, mut rests) = (None, false);
+        let (mut packets, mut last, mut rests) = (0, None, false);
         for frame in Frames::new(body) {
             let Ok(frame) = frame else {
                 self.drops.count(DropReason::FrameMalformed);
@@ -354,11 +355,12 @@ impl Tunnel {
             };
             match frame {
                 Frame::Padding => {}
-                Frame::Packet(frame) if packet.is_none() => packet = Some(frame),
-                Frame::Packet(_) => {
-                    // The header's numbers are those of one packet (PROTOCOL §4).
-                    self.drops.count(DropReason::FrameMalformed);
-                    break;
+                Frame::Packet(frame) => {
+                    if last.is_some_and(|last| bundle::step(last, frame.global).is_none()) {
+                        self.drops.count(DropReason::FrameMalformed);
+                        break;
+                    }
+                    (packets, last) = (packets + 1, Some(frame.global));
                 }
                 Frame::Report(report) => self.on_report(now, at, received.path, &report),
                 Frame::Ping => self.links[at].receiver.demand(now),
@@ -392,13 +394,13 @@ impl Tunnel {
                 Frame::Others(kbps) => self.links[at].sensing.on_others(Bitrate::from_kbps(kbps)),
             }
         }
-        match packet {
-            Some(frame) => self.offer_framed(now, received, &frame, sink),
-            None => self.offer_mark(now, received, sink),
+        // The other frames say how packets are to be taken, so these come last.
+        if self.offer_framed(now, received, packets, body, sink) == 0 {
+            self.offer_mark(now, received, sink);
         }
         // One that was overtaken by a packet is old news.
         let newest = |link: &Link| link.receiver.largest() == Some(received.number);
-        if rests && packet.is_none() && self.links.get(at).is_some_and(newest) {
+        if rests && packets == 0 && self.links.get(at).is_some_and(newest) {
             self.with_gate(sink, |reseq, gate| reseq.link_down(now, received.link, gate));
         }
     }
@@ -413,7 +415,7 @@ impl Tunnel {
         }
     }
 
-    /// What came on a link that left: only a packet still matters.
+    /// What came on a link that left: only packets still matter.
     fn offer_departed(
         &mut self,
         now: Instant,
@@ -421,35 +423,36 @@ impl Tunnel {
         body: &[u8],
         sink: &mut impl PacketSink,
     ) {
-        let mut packets = Frames::new(body).flatten().filter_map(|frame| match frame {
-            Frame::Packet(frame) => Some(frame),
-            _ => None,
-        });
-        if let Some(frame) = packets.next() {
-            self.offer_framed(now, received, &frame, sink);
-        }
-        if packets.next().is_some() {
+        let is_packet = |frame: &Frame<'_>| matches!(frame, Frame::Packet(_));
+        let all = Frames::new(body).flatten().filter(is_packet).count();
+        if self.offer_framed(now, received, all, body, sink) < all {
             self.drops.count(DropReason::FrameMalformed);
         }
     }
 
-    /// A packet that shared its datagram. It is small; the copy makes it ours to alter.
+    /// The first `most` packets of a datagram with frames; returns how many there were. They are small; the copy makes
+    /// each ours to alter.
     fn offer_framed(
         &mut self,
         now: Instant,
         received: &Received,
-        frame: &PacketFrame<'_>,
+        most: usize,
+        body: &[u8],
         sink: &mut impl PacketSink,
-    ) {
-        let global = expand(self.reseq.next_unseen(), u64::from(frame.global), NUMBER_BITS);
-        let received =
-            Received { global, previous: previous(global, frame.previous_on_link), ..*received };
-        let mut packet = mem::take(&mut self.scratch);
-        packet.clear();
-        packet.push(0);
-        packet.extend_from_slice(frame.packet);
-        self.offer(now, &received, &mut packet, Checksum::Whole, sink);
-        self.scratch = packet;
+    ) -> usize {
+        let mut scratch = mem::take(&mut self.scratch);
+        let mut offered = 0;
+        for (global, frame) in bundle::packets(body, self.reseq.next_unseen()).take(most) {
+            let previous = previous(global, frame.previous_on_link);
+            let received = Received { global, previous, ..*received };
+            scratch.clear();
+            scratch.push(0);
+            scratch.extend_from_slice(frame.packet);
+            self.offer(now, &received, &mut scratch, Checksum::Whole, sink);
+            offered += 1;
+        }
+        self.scratch = scratch;
+        offered
     }
 
     /// A datagram without packet says what was sealed before it.
@@ -480,25 +483,28 @@ fn previous(global: u64, distance: u8) -> Option<u64> {
     (distance > 0).then(|| global.checked_sub(u64::from(distance))).flatten()
 }
 
-/// Whether the packet in a datagram had its congestion mark before the tunnel: the datagram was sealed with it,
+/// Whether the packet in a datagram, or all of several, had its congestion mark before the tunnel: the datagram was sealed with it,
 /// and says nothing of the link (RFC 6040 §4.1 copies it).
 fn was_marked(kind: Kind, body: &[u8]) -> bool {
     let packet = match kind {
         Kind::Data => Some(body),
-        Kind::Frames => Frames::new(body).flatten().find_map(|frame| match frame {
-            Frame::Packet(frame) => Some(frame.packet),
-            _ => None,
-        }),
+        Kind::Frames => bundle::packets(body, 0).next().map(|(_, frame)| frame.packet),
     };
     let view = packet.and_then(|packet| PacketView::parse(packet).ok());
     view.is_some_and(|view| view.ecn() == Ecn::Ce)
 }
 
-/// Whether a datagram with these frames is to be reported (PROTOCOL §4).
-fn elicits(body: &[u8]) -> bool {
-    let silent =
-        |frame: &Frame<'_>| matches!(frame, Frame::Report(_) | Frame::Close(_) | Frame::Resting);
-    Frames::new(body).flatten().any(|frame| !silent(&frame))
+/// What of these frames is to be reported (PROTOCOL §4): the packets, or the others as one.
+fn elicits(body: &[u8]) -> u32 {
+    let (mut packets, mut others) = (0_u32, false);
+    for frame in Frames::new(body).flatten() {
+        match frame {
+            Frame::Packet(_) => packets += 1,
+            Frame::Report(_) | Frame::Close(_) | Frame::Resting => {}
+            _ => others = true,
+        }
+    }
+    packets.max(others.into())
 }
 
 #[cfg(test)]

@@ -228,7 +228,7 @@ pub(super) struct Link {
     settling_since: Instant,
     /// [`SETTLE`] has passed since then.
     settled: bool,
-    /// The window was full when this number was sent.
+    /// How much had been sent when the window was last full.
     limited_at: Option<u64>,
     /// How often the peer is yet to be told that others receive nothing.
     silences: u8,
@@ -631,15 +631,15 @@ impl Link {
         news && self.receiver.wants_elicit(now, srtt)
     }
 
-    /// Whether the window limits this sender, for a datagram about to be sent: it was full within the last window of
-    /// datagrams (RFC 7661 §4.1).
-    pub(super) fn is_window_limited(&mut self) -> bool {
-        let number = self.sender.next_number();
-        if self.sender.room() <= 1 {
-            self.limited_at = Some(number);
+    /// Whether the window limits this sender, for a datagram of so many places about to be sent: it was full within the
+    /// last window of datagrams (RFC 7661 §4.1).
+    pub(super) fn is_window_limited(&mut self, places: u8) -> bool {
+        let last = self.sender.position() + u64::from(places.saturating_sub(1));
+        if self.sender.room() <= u32::from(places) {
+            self.limited_at = Some(last);
         }
         let window = u64::from(self.sender.window());
-        self.limited_at.is_some_and(|at| number <= at + window)
+        self.limited_at.is_some_and(|at| last <= at + window)
     }
 
     /// Whether the pacing limits it: the link has been busy without a pause for a round trip.

@@ -61,8 +61,8 @@ pub(super) struct Datagram {
     pub(super) previous_of_flow: u8,
     /// Most bytes of the body.
     pub(super) room: usize,
-    /// Whether the congestion window counts it.
-    pub(super) in_window: bool,
+    /// Places that it takes in the congestion window: one for each packet.
+    pub(super) places: u8,
     /// Whether the peer reports it.
     pub(super) eliciting: bool,
 }
@@ -142,10 +142,10 @@ impl Press<'_> {
         let sent = Sent {
             size: u32::try_from(size).unwrap_or(u32::MAX),
             header: u8::try_from(header).unwrap_or(u8::MAX),
-            in_window: datagram.in_window,
+            places: datagram.places,
             eliciting: datagram.eliciting,
-            window_limited: datagram.in_window && link.is_window_limited(),
-            paced: datagram.in_window && link.is_paced(now),
+            window_limited: datagram.places > 0 && link.is_window_limited(datagram.places),
+            paced: datagram.places > 0 && link.is_paced(now),
             tag: cargo.tag(),
         };
         let on_wire = size + usize::from(header);

@@ -4,6 +4,7 @@ use arrayvec::ArrayString;
 
 use super::Tunnel;
 use super::backup::Duty;
+use super::bundle::Bundled;
 use super::ledger::{Ledger, Metered};
 use super::limits::Limits;
 use super::link::{Link, LinkState, Traffic};
@@ -95,6 +96,8 @@ pub struct TunnelStats {
     pub joined: u64,
     /// Whether this end leaves checksums to be completed by the other.
     pub leaves_checksums: bool,
+    /// Packets sent that shared their datagram with others, and those datagrams.
+    pub bundled: Bundled,
     /// How full the table of flow routing is; `None`: another scheduler decides.
     pub flows: Option<FlowCounts>,
     /// What its links carried, those that left too.
@@ -141,6 +144,7 @@ impl Tunnel {
             recent: self.recent,
             joined: self.joined,
             leaves_checksums: self.peer_completes,
+            bundled: self.bundled,
             flows: self.flow_counts(),
             ledger: self.ledger(),
             reseq: self.reseq.stats(),

@@ -11,7 +11,7 @@ use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{Frame, PacketFrame, emit};
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, Sealed, TAG_LEN};
 
-use super::settled;
+use super::{s, settled};
 
 /// A datagram to the client of [`settled`], far above the numbers in use.
 fn datagram(frames: &[Frame<'_>], next_global: u32) -> Vec<u8> {
@@ -36,24 +36,52 @@ fn datagram(frames: &[Frame<'_>], next_global: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_datagram_carries_one_packet_and_what_follows_a_second_is_not_obeyed() {
-    for departed in [false, true] {
-        let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(10.0, 20)]);
-        if departed {
-            lab.with_client(|client, now, sink| client.remove_link(now, LinkId(0), sink));
+fn the_packets_of_a_datagram_are_taken_in_their_order_up_to_one_that_goes_back() {
+    type Case<'a> = (&'a str, &'a [u32], &'a [u64], u64);
+    let table: [Case<'_>; 5] = [
+        ("rising", &[0, 1, 2], &[0, 1, 2], 0),
+        ("with others' between them", &[0, 2], &[0, 2], 0),
+        ("the same again", &[0, 1, 1, 2], &[0, 1], 1),
+        ("back", &[1, 0, 2], &[1], 1),
+        ("half of the numbers ahead", &[0, 1 << 23, 1], &[0], 1),
+    ];
+    for (case, globals, expected, malformed) in table {
+        for departed in [false, true] {
+            let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(10.0, 20)]);
+            if departed {
+                lab.with_client(|client, now, sink| client.remove_link(now, LinkId(0), sink));
+            }
+            let packets: Vec<_> = globals
+                .iter()
+                .map(|global| Inner::plain(Towards::Client, u64::from(*global), 100).packet())
+                .collect();
+            let frames: Vec<_> = globals
+                .iter()
+                .zip(&packets)
+                .map(|(global, packet)| {
+                    let (previous_on_link, previous_of_flow) = (0, 0);
+                    let global = *global;
+                    Frame::Packet(PacketFrame {
+                        global,
+                        previous_on_link,
+                        previous_of_flow,
+                        packet,
+                    })
+                })
+                .collect();
+            let path = Path { socket: SocketId(0), local: None, remote: PROXY };
+            lab.inject(Towards::Client, path, &datagram(&frames, 3));
+            let end = lab.now + s(1);
+            lab.run_until(end);
+            let came: Vec<_> = lab
+                .delivered(Towards::Client)
+                .iter()
+                .filter_map(|came| number_of(&came.packet))
+                .collect();
+            assert_eq!(came, expected, "{case}, departed: {departed}");
+            let drops = lab.client.stats().drops;
+            let counted = drops.get(DropReason::FrameMalformed);
+            assert_eq!(counted, malformed, "{case}, departed: {departed}");
         }
-        let packets = [0, 1].map(|number| Inner::plain(Towards::Client, number, 100).packet());
-        let frame = |global: u32| {
-            let packet = &packets[global as usize];
-            Frame::Packet(PacketFrame { global, previous_on_link: 0, previous_of_flow: 0, packet })
-        };
-        let two = datagram(&[frame(0), frame(1)], 2);
-        let path = Path { socket: SocketId(0), local: None, remote: PROXY };
-        lab.inject(Towards::Client, path, &two);
-        let came: Vec<_> =
-            lab.delivered(Towards::Client).iter().map(|came| number_of(&came.packet)).collect();
-        assert_eq!(came, [Some(0)], "departed: {departed}");
-        let drops = lab.client.stats().drops;
-        assert_eq!(drops.get(DropReason::FrameMalformed), 1, "departed: {departed}");
     }
 }

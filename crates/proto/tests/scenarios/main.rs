@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 mod backups;
+mod bundles;
 mod close;
 mod cuts;
 mod frames;

@@ -9,7 +9,7 @@ const MS: Duration = Duration::from_millis(1);
 const DATA: Sent = Sent {
     size: 1000,
     header: 0,
-    in_window: true,
+    places: 1,
     eliciting: true,
     window_limited: true,
     paced: false,
@@ -18,7 +18,7 @@ const DATA: Sent = Sent {
 const REPORT_ONLY: Sent = Sent {
     size: 60,
     header: 0,
-    in_window: false,
+    places: 0,
     eliciting: false,
     window_limited: false,
     paced: false,
@@ -51,7 +51,7 @@ fn apply(sender: &mut LinkSender, now: Instant, report: &Report) -> (Outcome, Ve
     let outcome = sender
         .on_report(now, report, Via::Own, |settled| {
             assert!(
-                settled.sent == Sent { tag: settled.number, ..DATA } || !settled.sent.in_window
+                settled.sent == Sent { tag: settled.number, ..DATA } || !settled.sent.in_window()
             );
             fates.push((settled.number, settled.fate));
         })

@@ -1,0 +1,465 @@
+//! Small packets that leave at one moment over one link share a datagram.
+//!
+//! Nothing is waited for. A *run* is the small packets at the head of a queue, as far as each of them may leave now. The
+//! scheduler is asked for each, with the room that its links would have if those before it had gone one by one, and is told
+//! of each: so a packet takes the link that it would take alone, and neighbours that a scheduler parts stay apart. What a
+//! link was given then leaves as one datagram: one header, one seal, one share of a system call. In the window each packet
+//! keeps its own place: were a datagram one place, links would have room for packets that else wait for another.
+//!
+//! Packets are numbered as they stand in the queue, so those of one datagram do not follow each other where links take
+//! turns.
+//!
+//! A run ends before the first packet that is large, that may not leave, or that does not fit the datagram of its link
+//! (length, mark, count); there the next one begins. Room in the batch and under the key is made sure of before the
+//! scheduler hears of a packet: no run is left half sent.
+
+use arrayvec::ArrayVec;
+
+use super::Tunnel;
+use super::egress::{From, Outgoing, Views, cargo_of};
+use super::link::Link;
+use super::seal::{Cargo, Datagram, Made, Press};
+use crate::config::MAX_LINKS;
+use crate::ecn::Ecn;
+use crate::error::DropReason;
+use crate::link::pacer::Pacer;
+use crate::link::received::{MAX_REPORT_RANGES, Report};
+use crate::packet::checksum::Checksum;
+use crate::packet::{FlowKey, PacketView};
+use crate::path::Path;
+use crate::queue::EgressQueue;
+use crate::sched::{PacketMeta, Pick, Scheduler};
+use crate::sink::TransmitSink;
+use crate::time::Instant;
+use crate::units::Bitrate;
+use crate::wire::expand;
+use crate::wire::frame::{
+    Frame, Frames, PACKET_FRAME_HEADER, PacketFrame, ReportFrame, emit, low24,
+};
+use crate::wire::header::{Kind, NUMBER_BITS, OVERHEAD, distance};
+
+/// Largest packet that shares its datagram, with others or with a report: beyond it two would hardly fit, and full
+/// packets never become smaller for what goes along.
+const SMALL_PACKET: usize = 512;
+
+/// Most packets in a datagram: 24 bare TCP acknowledgements fill one of 1,500 bytes.
+pub const MAX_PACKETS: usize = 32;
+
+/// Most bytes of a report in such a datagram: 19 and, for each of 32 ranges, a gap and a length of four bytes as
+/// varints, which exceed the number space.
+const REPORT_ROOM: usize = 19 + MAX_REPORT_RANGES * 8;
+
+/// Packets that shared their datagram with others, and those datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bundled {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Packets in them.
+    pub packets: u64,
+}
+
+/// Whether a packet of that many bytes may share its datagram.
+pub(super) const fn is_small(len: usize) -> bool {
+    len <= SMALL_PACKET
+}
+
+/// Whether more than one small packet stands at the head of a queue.
+pub(super) fn begins_run(queue: &EgressQueue) -> bool {
+    [0, 1].into_iter().all(|place| queue.nth(place).is_some_and(|packet| is_small(packet.len())))
+}
+
+/// A packet of a run.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    /// How far behind the head of the queue.
+    place: u16,
+    previous_of_flow: u8,
+}
+
+/// What one link was given of a run.
+#[derive(Debug)]
+struct Bundle {
+    /// The link's place in the tunnel's list.
+    at: usize,
+    path: Path,
+    items: ArrayVec<Item, MAX_PACKETS>,
+    /// Bytes of its packets with their frames, and the most there may be.
+    framed: usize,
+    most: usize,
+    /// Of all its packets: a datagram has one mark.
+    mark: Ecn,
+    /// Room of the link, without the packets.
+    room: u32,
+    outlook: Outlook,
+}
+
+impl Bundle {
+    fn on(now: Instant, at: usize, link: &Link, mark: Ecn) -> Self {
+        let outlook = Outlook::of(now, link);
+        Self {
+            at,
+            path: link.path(),
+            items: ArrayVec::new_const(),
+            framed: 0,
+            most: usize::from(link.inner_mtu()),
+            mark,
+            room: outlook.room,
+            outlook,
+        }
+    }
+
+    fn takes(&self, len: usize, mark: Ecn) -> bool {
+        !self.items.is_full()
+            && self.framed + PACKET_FRAME_HEADER + len <= self.most
+            && self.mark == mark
+    }
+
+    /// Places that it takes in the window: one for each packet, as far as there was room. What waits for this link and no
+    /// other goes with the first that has room.
+    fn places(&self) -> u8 {
+        let places = u32::try_from(self.items.len()).unwrap_or(u32::MAX).min(self.room);
+        u8::try_from(places).unwrap_or(u8::MAX)
+    }
+
+    fn add(&mut self, place: usize, previous_of_flow: u8, len: usize) {
+        let place = u16::try_from(place).unwrap_or(u16::MAX);
+        self.items.push(Item { place, previous_of_flow });
+        self.framed += PACKET_FRAME_HEADER + len;
+    }
+}
+
+/// What room a link would have if the packets that it was given had gone one by one.
+#[derive(Clone, Copy, Debug)]
+struct Outlook {
+    room: u32,
+    pace: Option<Bitrate>,
+    pacer: Pacer,
+}
+
+impl Outlook {
+    fn of(now: Instant, link: &Link) -> Self {
+        Self { room: link.room(now), pace: link.pace(), pacer: link.pacer }
+    }
+
+    /// Another went, in a datagram of so many bytes at IP level.
+    fn on_sent(&mut self, now: Instant, on_wire: usize) {
+        self.room = self.room.saturating_sub(1);
+        if let Some(rate) = self.pace {
+            self.pacer.on_sent(now, on_wire, rate);
+            if !self.pacer.is_open(now, rate) {
+                self.room = 0;
+            }
+        }
+    }
+}
+
+/// Packets at the head of a queue, and the datagrams in which they leave.
+#[derive(Debug, Default)]
+struct Run {
+    packets: usize,
+    bundles: ArrayVec<Bundle, MAX_LINKS>,
+}
+
+/// Where a packet finds its place.
+enum Place<'a> {
+    In(&'a mut Bundle),
+    /// It does not fit: the run ends before it.
+    Ends,
+    /// The batch has no room for another datagram.
+    Full,
+}
+
+impl Run {
+    /// The datagram of the link `at`, if it takes a packet of this length and mark.
+    fn place(
+        &mut self,
+        now: Instant,
+        at: usize,
+        link: &Link,
+        (len, mark): (usize, Ecn),
+        out: &mut impl TransmitSink,
+    ) -> Place<'_> {
+        if let Some(known) = self.bundles.iter().position(|bundle| bundle.at == at) {
+            let bundle = &mut self.bundles[known];
+            return if bundle.takes(len, mark) { Place::In(bundle) } else { Place::Ends };
+        }
+        let bundle = Bundle::on(now, at, link, mark);
+        let mut paths: ArrayVec<Path, MAX_LINKS> =
+            self.bundles.iter().map(|bundle| bundle.path).collect();
+        // Two links may share a path behind one NAT; a batch is asked about different ones.
+        if paths.is_full() || paths.contains(&bundle.path) {
+            return Place::Ends;
+        }
+        paths.push(bundle.path);
+        let longest = self.bundles.iter().fold(bundle.most, |most, other| most.max(other.most));
+        if !out.has_room(&paths, longest + OVERHEAD) {
+            return Place::Full;
+        }
+        self.bundles.push(bundle);
+        self.bundles.last_mut().map_or(Place::Ends, Place::In)
+    }
+}
+
+impl Tunnel {
+    /// Whether more than one small packet is next in the tunnel's queue.
+    pub(super) fn has_run(&self) -> bool {
+        let (line, most) = self.queue.line(SMALL_PACKET);
+        begins_run(line) && most > 1
+    }
+
+    /// Whether packets may share datagrams now. The key must be good for the datagrams of any run.
+    pub(super) fn may_bundle(&self) -> bool {
+        self.config.bundle && self.keys.seals_left() >= MAX_LINKS as u64
+    }
+
+    /// Sends the run at the head of the tunnel's queue. [`Made::Refused`]: there is none, the head has to go another
+    /// way; nothing happened then, nor with [`Made::Full`].
+    pub(super) fn send_run(
+        &mut self,
+        now: Instant,
+        views: &mut Views,
+        out: &mut impl TransmitSink,
+    ) -> Made {
+        let (mut run, mut made) = (Run::default(), Made::Refused);
+        loop {
+            let place = run.packets;
+            let (line, most) = self.queue.line(SMALL_PACKET);
+            let next = line.nth(place).filter(|next| is_small(next.len()) && place < most);
+            let Some(packet) = next else { break };
+            let Ok(view) = PacketView::parse(packet) else { break };
+            let (meta, mark) = (PacketMeta::new(&view), mark_of(&view, self.config.ecn));
+            if !views.are_of(meta.len) {
+                if place > 0 {
+                    break;
+                }
+                *views = Views::of(&self.links, now, meta.len);
+            }
+            let Pick::Send(index) = self.scheduler.pick(now, &meta, &views.links) else { break };
+            let Some(&at) = views.places.get(index) else { break };
+            let link = &self.links[at];
+            let bundle = match run.place(now, at, link, (meta.len, mark), out) {
+                Place::In(bundle) => bundle,
+                Place::Ends => break,
+                Place::Full => {
+                    made = Made::Full;
+                    break;
+                }
+            };
+            let on_wire = meta.len + OVERHEAD + usize::from(bundle.path.header_len());
+            bundle.outlook.on_sent(now, on_wire);
+            views.links[index].room = bundle.outlook.room;
+            self.scheduler.on_sent(now, &meta, link.id);
+            bundle.add(place, self.number(place, meta.flow), meta.len);
+            run.packets += 1;
+            self.note_helped(false);
+        }
+        if run.packets == 0 {
+            return made;
+        }
+        self.send_bundles(now, From::Tunnel, &run, out);
+        for (view, at) in views.links.iter_mut().zip(&views.places) {
+            view.room = self.links[*at].room(now);
+        }
+        Made::Sent
+    }
+
+    /// Sends as much of what waits for link `at`, which has room, as fits into one datagram; otherwise as
+    /// [`send_run`](Self::send_run).
+    pub(super) fn send_waiting_run(
+        &mut self,
+        now: Instant,
+        at: usize,
+        out: &mut impl TransmitSink,
+    ) -> Made {
+        let mut run = Run::default();
+        loop {
+            let link = &self.links[at];
+            let Some(queue) = self.waiting.of(link.id) else { break };
+            let place = run.packets;
+            let packet = queue.nth(place).filter(|packet| is_small(packet.len()));
+            let Some(Ok(view)) = packet.map(PacketView::parse) else { break };
+            let mark = mark_of(&view, self.config.ecn);
+            let (len, flow) = (view.bytes().len(), view.flow_key());
+            match run.place(now, at, link, (len, mark), out) {
+                Place::In(bundle) => {
+                    bundle.add(place, self.number(place, flow), len);
+                    run.packets += 1;
+                }
+                Place::Ends => break,
+                Place::Full => return Made::Full,
+            }
+        }
+        if run.packets == 0 {
+            return Made::Refused;
+        }
+        self.send_bundles(now, From::Waiting, &run, out);
+        Made::Sent
+    }
+
+    /// The packet so far behind the head of a queue gets its number, as those before it did: how far behind the packet
+    /// before it of its flow it stands.
+    fn number(&mut self, place: usize, flow: FlowKey) -> u8 {
+        let global = self.next_global + place as u64;
+        let previous = self.flows.previous(flow);
+        self.flows.note(flow, global);
+        distance(global, previous)
+    }
+
+    /// One datagram for each link of a run.
+    fn send_bundles(&mut self, now: Instant, from: From, run: &Run, out: &mut impl TransmitSink) {
+        let Self { links, queue, waiting, keys, drops, bundled, peer, next_global, .. } = self;
+        for bundle in &run.bundles {
+            let link = &mut links[bundle.at];
+            let line = match from {
+                From::Tunnel => Some(queue.line(SMALL_PACKET).0),
+                From::Waiting => waiting.of(link.id).map(|own| &*own),
+            };
+            let Some(line) = line else { continue };
+            let mut press = Press { keys, peer: *peer, drops };
+            let packets = bundle.items.len() as u64;
+            if press.bundle(now, link, line, *next_global, bundle, out) != Made::Sent {
+                // Room and key were there.
+                drops.add(DropReason::NotSealed, packets);
+            } else if packets > 1 {
+                bundled.datagrams += 1;
+                bundled.packets += packets;
+            }
+        }
+        *next_global += run.packets as u64;
+        for _ in 0..run.packets {
+            match (from, run.bundles.first()) {
+                (From::Waiting, Some(bundle)) => waiting.pop_of(links[bundle.at].id),
+                _ => queue.pop(),
+            }
+        }
+    }
+}
+
+/// What a datagram with frames is beside its packets.
+pub(super) struct Load<'a> {
+    /// Bytes of the packets with their frames.
+    pub(super) framed: usize,
+    /// Places in the window.
+    pub(super) places: u8,
+    /// The report that rides along.
+    pub(super) ride: Option<&'a Report>,
+}
+
+impl Press<'_> {
+    /// The packets of a bundle, whose run begins with the number `first`. One alone goes as it would without a run.
+    fn bundle(
+        &mut self,
+        now: Instant,
+        link: &mut Link,
+        queue: &EgressQueue,
+        first: u64,
+        bundle: &Bundle,
+        out: &mut impl TransmitSink,
+    ) -> Made {
+        let mut packets = bundle.items.iter().filter_map(|item| {
+            Some(Outgoing {
+                packet: queue.nth(item.place.into())?,
+                global: first + u64::from(item.place),
+                previous_of_flow: item.previous_of_flow,
+                mark: bundle.mark,
+                checksum: Checksum::Whole,
+            })
+        });
+        if bundle.items.len() > 1 {
+            let ride = ride_on(now, link, bundle.framed);
+            let (framed, places) = (bundle.framed, bundle.places());
+            return self.framed(
+                now,
+                link,
+                &Load { framed, places, ride: ride.as_ref() },
+                packets,
+                out,
+            );
+        }
+        match packets.next() {
+            Some(packet) => self.packet(now, link, &packet, None, out),
+            None => Made::Refused,
+        }
+    }
+
+    /// Packets of one mark in frames, behind a report if one rides along.
+    pub(super) fn framed<'a>(
+        &mut self,
+        now: Instant,
+        link: &mut Link,
+        load: &Load<'_>,
+        packets: impl Iterator<Item = Outgoing<'a>> + Clone,
+        out: &mut impl TransmitSink,
+    ) -> Made {
+        let (Some(first), Some(last)) = (packets.clone().next(), packets.clone().last()) else {
+            return Made::Refused;
+        };
+        let mut before = link.previous_global;
+        let datagram = Datagram {
+            path: link.path(),
+            kind: Kind::Frames,
+            ecn: first.mark,
+            global: last.global + 1,
+            previous_on_link: distance(first.global, before),
+            previous_of_flow: first.previous_of_flow,
+            room: load.framed + load.ride.map_or(0, |_| REPORT_ROOM),
+            places: load.places,
+            eliciting: true,
+        };
+        let plain = cargo_of(&datagram.path, load.framed);
+        let made = self.send(now, link, &datagram, out, |writer, receiver| {
+            if let Some(report) = load.ride {
+                emit(writer, &Frame::Report(ReportFrame::new(report)))?;
+            }
+            for Outgoing { packet, global, previous_of_flow, .. } in packets {
+                let previous_on_link = distance(global, before.replace(global));
+                let global = low24(global);
+                let frame = PacketFrame { global, previous_on_link, previous_of_flow, packet };
+                emit(writer, &Frame::Packet(frame))?;
+            }
+            Ok(load.ride.map_or(plain, |report| Cargo::Report(receiver.report_sent(now, report))))
+        });
+        if made == Made::Sent {
+            link.previous_global = Some(last.global);
+        }
+        made
+    }
+}
+
+/// The report that rides on a datagram with frames of so many bytes, if there is something to tell and room for it.
+pub(super) fn ride_on(now: Instant, link: &Link, framed: usize) -> Option<Report> {
+    let fits = framed + REPORT_ROOM <= usize::from(link.inner_mtu());
+    fits.then(|| link.receiver.poll_ride(now)).flatten()
+}
+
+/// The mark of a datagram with this packet, which is that of the packet where marks are carried over.
+pub(super) fn mark_of(packet: &PacketView<'_>, carried_over: bool) -> Ecn {
+    if carried_over { packet.ecn() } else { Ecn::NotEct }
+}
+
+/// How far the number of a packet is behind that of the one before it in its datagram; `None`: it is not, which no
+/// sender does.
+pub(super) fn step(before: u32, number: u32) -> Option<u64> {
+    let step = number.wrapping_sub(before) & ((1 << NUMBER_BITS) - 1);
+    (1..1 << (NUMBER_BITS - 1)).contains(&step).then_some(u64::from(step))
+}
+
+/// The packets of a datagram with their numbers, up to what cannot be read or goes back. `next` is the first number
+/// that nobody has heard of.
+pub(super) fn packets(body: &[u8], next: u64) -> impl Iterator<Item = (u64, PacketFrame<'_>)> {
+    let framed = Frames::new(body).map_while(Result::ok).filter_map(|frame| match frame {
+        Frame::Packet(frame) => Some(frame),
+        _ => None,
+    });
+    framed.scan(None, move |last, frame| {
+        let global = match *last {
+            None => expand(next, u64::from(frame.global), NUMBER_BITS),
+            Some((before, number)) => number + step(before, frame.global)?,
+        };
+        *last = Some((frame.global, global));
+        Some((global, frame))
+    })
+}
+
+#[cfg(test)]
+mod tests;
