@@ -285,7 +285,7 @@ mod tests {
             assert!(report.value("longest_stall_ms") < 1500.0, "{direction}: {report:?}");
         }
         let down = run(&scenario(&file("down"))).unwrap();
-        assert!(down.value("seconds_to_reuse") < 5.0, "{down:?}");
+        assert!(down.value("seconds_to_reuse") < 1.0, "{down:?}");
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub trait Controller {
     fn on_idle(&mut self, _now: Instant, _idle: Duration, _rto: Duration) {}
 
     /// The link answers again after an outage; nothing is in flight.
-    fn on_return(&mut self) {}
+    fn on_return(&mut self, _now: Instant) {}
 }
 
 /// Which controller a link uses, as named in the configuration: `ccid2`, `fixed` or `fixed:N` with a
@@ -241,8 +241,8 @@ impl Controller for AnyController {
         dispatch!(self, on_idle(now, idle, rto));
     }
 
-    fn on_return(&mut self) {
-        dispatch!(self, on_return());
+    fn on_return(&mut self, now: Instant) {
+        dispatch!(self, on_return(now));
     }
 }
 

@@ -12,12 +12,14 @@
 //! | timeout, first in a row | 1 | half of what was used, at least 2 | RFC 5681 §3.1 |
 //! | further timeout, nothing confirmed between | 1 | as it is | RFC 5681 §3.1 |
 //! | idle for n timeouts | halved n times, not below 10 | >= 3/4 of the old window | RFC 2861 §3.1 |
-//! | answers again after an outage | at least 10 | as it is | as at the start |
+//! | answers again after an outage | half of what was used before it, at least 10 | as it is | RFC 9959 |
 //! | never full for five minutes | half, not below 10 | >= 3/4 of the old window | RFC 7661 §4.3 |
 //!
 //! *After an outage* the loss window says nothing: datagrams were lost because nothing passed. The link is
-//! proven to carry again and nothing is in flight, as at its start. With a window of 1 beside others that
-//! are open, the scheduler would rarely choose the link, and the window could not grow.
+//! proven to carry again and nothing is in flight. It resumes with half of what it had in flight before, which is the
+//! threshold that the timeout left, if its window was full within the last five minutes; else as at its start. With less
+//! room than others have, the scheduler would not choose the link, and the window could not grow: a download whose own
+//! window fits the other links would leave a returned link idle for seconds.
 //!
 //! *One reaction per window of data*: at a reaction the next number to be sent is remembered; the loss
 //! or mark of a datagram below it belongs to the same congestion and changes nothing more.
@@ -190,8 +192,10 @@ impl Controller for Ccid2 {
         self.validated = Some(now);
     }
 
-    fn on_return(&mut self) {
-        self.window = self.window.max(INITIAL_WINDOW);
+    fn on_return(&mut self, now: Instant) {
+        let fresh = self.validated.is_some_and(|at| now.since(at) < UNVALIDATED);
+        let known = if self.timed_out && fresh { self.threshold } else { INITIAL_WINDOW };
+        self.window = self.window.max(known).max(INITIAL_WINDOW);
         self.credit = 0;
     }
 }
@@ -374,14 +378,26 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_answers_again_starts_anew_but_knows_its_threshold() {
-        let mut controller = full(40);
-        controller.on_timeout(T, &loss(39, 40, 40));
-        assert_eq!((controller.window(), controller.threshold), (1, 20));
-        controller.on_return();
-        assert_eq!((controller.window(), controller.threshold), (INITIAL_WINDOW, 20));
+    fn a_link_that_answers_again_resumes_with_half_of_what_it_had() {
+        let after = |window, outage| {
+            let mut controller = full(window);
+            controller.on_timeout(T, &loss(window.into(), u64::from(window) + 1, window));
+            assert_eq!((controller.window(), controller.threshold), (1, window / 2));
+            controller.on_timeout(T, &loss(window.into(), u64::from(window) + 1, 1));
+            controller.on_return(T + outage);
+            assert_eq!(controller.threshold, window / 2);
+            controller.window()
+        };
+        let soon = UNVALIDATED - Duration::from_nanos(1);
+        assert_eq!(after(40, Duration::ZERO), 20);
+        assert_eq!(after(40, soon), 20);
+        assert_eq!(after(40, UNVALIDATED), INITIAL_WINDOW, "it was too long ago");
+        assert_eq!(after(12, soon), INITIAL_WINDOW, "as at the start");
+        let mut idle = Ccid2::new();
+        idle.on_return(T);
+        assert_eq!(idle.window(), INITIAL_WINDOW, "nothing was lost, and nothing learnt");
         let mut large = full(40);
-        large.on_return();
+        large.on_return(T);
         assert_eq!(large.window(), 40);
     }
 

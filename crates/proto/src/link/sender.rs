@@ -340,9 +340,10 @@ impl LinkSender {
         true
     }
 
-    /// The link answers again after an outage.
-    pub fn on_return(&mut self) {
-        self.controller.on_return();
+    /// The link answers again after an outage. It was not idle meanwhile: its window is that of this moment.
+    pub fn on_return(&mut self, now: Instant) {
+        self.controller.on_return(now);
+        self.last_in_window = self.last_in_window.map(|_| now);
     }
 
     /// The link's path is another one (another address, not only another port): what was learnt of the old

@@ -144,15 +144,17 @@ impl Tunnel {
             return false;
         }
         let mut views = Views::default();
-        while !self.queue.is_empty() {
-            if self.has_run() && self.may_bundle() {
+        while let Some(mut packet) = self.queue.head() {
+            if is_small(packet.len()) && self.has_run() && self.may_bundle() {
                 match self.send_run(now, &mut views, out) {
                     Made::Sent => continue,
                     Made::Full => return false,
                     Made::Refused => {}
                 }
+                let Some(head) = self.queue.head() else { break };
+                packet = head;
             }
-            let Some(Ok(view)) = self.queue.head().map(PacketView::parse) else {
+            let Ok(view) = PacketView::parse(packet) else {
                 self.queue.pop();
                 continue;
             };

@@ -51,7 +51,7 @@ impl Tunnel {
                 link.settle_path(now, path);
             }
             link.enter(now, LinkState::Up);
-            link.sender.on_return();
+            link.sender.on_return(now);
             self.events.push_back(Event::LinkUp(link.id));
         }
     }

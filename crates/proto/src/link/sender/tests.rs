@@ -257,6 +257,28 @@ fn an_idle_window_decays_at_the_next_datagram() {
 }
 
 #[test]
+fn an_outage_is_no_idleness() {
+    let mut sender = sender();
+    let mut now = at(0);
+    while sender.window() < 60 {
+        let (first, room) = (sender.next_number(), u64::from(sender.room()));
+        send(&mut sender, now, room);
+        now += MS * 100;
+        apply(&mut sender, now, &report(&[(first, first + room - 1)]));
+    }
+    let (room, rto) = (sender.room(), sender.rtt().rto());
+    send(&mut sender, now, room.into());
+    now += rto;
+    assert!(sender.handle_timeout(now, |_| {}));
+    assert_eq!((sender.window(), sender.in_flight()), (1, 0));
+    now += rto * 20;
+    sender.on_return(now);
+    assert_eq!(sender.window(), room / 2);
+    send(&mut sender, now + MS, 1);
+    assert_eq!(sender.window(), room / 2, "it was used until it was cut");
+}
+
+#[test]
 fn a_quarter_of_the_number_space_unconfirmed_stops_the_sender() {
     let mut sender = sender();
     for _ in 0..MAX_UNCONFIRMED - 1 {
