@@ -32,6 +32,12 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    /// Passes over zero bytes: a path MTU probe is filled with more than a thousand.
+    pub fn skip_zeros(&mut self) {
+        let zeros = self.0.iter().position(|byte| *byte != 0).unwrap_or(self.0.len());
+        self.0 = self.0.get(zeros..).unwrap_or_default();
+    }
+
     /// The next `N` bytes as an array.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub fn shortened(name: &str) -> ArrayString<MAX_NAME> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per report")]
 pub enum Frame<'a> {
-    /// One zero byte; fills a probe.
+    /// Zero bytes, as many as there are; one is written. They fill a probe.
     Padding,
     /// An inner packet that shares its datagram.
     Packet(PacketFrame<'a>),
@@ -274,7 +274,10 @@ impl<'a> Frames<'a> {
             kind = reader.u8()?;
         }
         Ok(match kind {
-            kind::PADDING => Frame::Padding,
+            kind::PADDING => {
+                reader.skip_zeros();
+                Frame::Padding
+            }
             kind::PACKET => {
                 let len = reader.u16()?;
                 Frame::Packet(PacketFrame {
@@ -508,6 +511,17 @@ mod tests {
                 let parsed: Vec<_> = Frames::new(&bytes[..len]).collect();
                 assert_eq!(parsed, [Err(Truncated)], "{frame:?} cut to {len}");
             }
+        }
+    }
+
+    #[test]
+    fn padding_is_one_frame_however_long_it_is() {
+        for len in [1, 2, 1452] {
+            let mut bytes = vec![kind::PADDING; len];
+            assert_eq!(Frames::new(&bytes).collect::<Vec<_>>(), [Ok(Frame::Padding)], "{len}");
+            bytes.push(kind::PING);
+            let parsed: Vec<_> = Frames::new(&bytes).collect();
+            assert_eq!(parsed, [Ok(Frame::Padding), Ok(Frame::Ping)], "{len}");
         }
     }
 
