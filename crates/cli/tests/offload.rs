@@ -66,7 +66,10 @@ fn checksums_that_were_left_come_right_to_hosts_that_check_them_behind_either_en
         let mut stage = stage(vec![WanConfig::default(), WanConfig::default()]);
         let guest = guest(stage.topology().client());
         let share: Table = "share = [\"ap\"]".parse().unwrap();
-        stage.deployment().client_config(0).extend(share);
+        let deployment = stage.deployment();
+        deployment.client_config(0).extend(share);
+        switch(deployment.client_config(0), "auto");
+        switch(deployment.proxy_config(), "auto");
         stage.start(0..2).unwrap();
         let mtu = stage.settled_mtu().unwrap();
         let topology = stage.topology();
