@@ -62,9 +62,9 @@ use crate::tunnel::{Credentials, Established, FlowTables, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
-use crate::wire::hello::HelloKind;
 use crate::wire::hello::answer::Refusal;
 use crate::wire::hello::parameters::NameServers;
+use crate::wire::hello::{HelloKind, MAC_LEN};
 
 /// A pending session that was not used in this time is forgotten: longer than a copy of its answer is
 /// repeated, and than the round trip of any link.
@@ -365,6 +365,12 @@ impl Endpoint {
         self.handed.pop()
     }
 
+    /// A first message with this digest, that was polled, found no way to its part: when its client asks again, it is read
+    /// anew.
+    pub fn note_lost(&mut self, now: Instant, digest: &[u8; MAC_LEN]) {
+        self.admission.note_lost(now, digest);
+    }
+
     /// Another part handed over a first message, or a copy of one.
     pub fn handle_handed(&mut self, now: Instant, handed: Handed, authority: &mut impl Authority) {
         if self.closed {
@@ -454,8 +460,11 @@ impl Endpoint {
         let (answer, reason, admitted) = match verdict {
             Verdict::Silence(reason) => return self.drops.count(reason),
             Verdict::Elsewhere(to, question) => {
-                if !self.handed.push(Handed { to, path, question }) {
+                let handed = Handed { to, path, question };
+                let digest = handed.digest();
+                if !self.handed.push(handed) {
                     self.drops.count(DropReason::HandshakeRateLimited);
+                    digest.iter().for_each(|digest| self.note_lost(now, digest));
                 }
                 return;
             }

@@ -168,14 +168,15 @@ impl Handover {
         true
     }
 
-    /// Hands on a first message.
-    pub fn pass(&mut self, handed: Handed) {
+    /// Hands on a first message. `false`: there is no room, and it is counted.
+    pub fn pass(&mut self, handed: Handed) -> bool {
         let way = self.ways.get(usize::from(handed.to)).and_then(Option::as_ref);
         let sent = way.and_then(|way| {
             let place = place(&way.firsts, FIRSTS)?;
             way.mailbox.put(Passed::First(handed, place)).then_some(())
         });
         self.lost.firsts += u64::from(sent.is_none());
+        sent.is_some()
     }
 
     /// Sends the batches of this turn.

@@ -205,7 +205,12 @@ impl Worker {
     pub fn end_of_batch(&mut self, now: Instant) {
         self.endpoint.end_of_batch(now);
         while let Some(handed) = self.endpoint.poll_handed() {
-            self.handover.pass(handed);
+            let digest = handed.digest();
+            if !self.handover.pass(handed)
+                && let Some(digest) = digest
+            {
+                self.endpoint.note_lost(now, &digest);
+            }
         }
         self.handover.flush();
     }

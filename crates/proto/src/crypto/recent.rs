@@ -18,6 +18,10 @@ use crate::wire::hello::MAC_LEN;
 /// was not confirmed may live.
 pub const LIFETIME: Duration = Duration::from_secs(5);
 
+/// Copies of a message that go out together come within this time of each other on most links, and those of the client's
+/// next round later (PROTOCOL §6.6).
+const ROUND: Duration = Duration::from_millis(100);
+
 /// How many messages are kept; about 1 MB when full.
 pub const CAPACITY: usize = 4_096;
 
@@ -63,7 +67,9 @@ impl RecentFirstMessages {
     pub fn insert(&mut self, now: Instant, digest: [u8; MAC_LEN], outcome: Outcome) {
         self.forget_expired(now);
         if let Some(known) = self.answers.get_mut(&digest) {
-            if matches!(known.outcome, Outcome::Handed(_)) {
+            if known.expires <= now {
+                *known = Recent { expires: now + LIFETIME, outcome };
+            } else if matches!(known.outcome, Outcome::Handed(_)) {
                 known.outcome = outcome;
             }
             return;
@@ -73,6 +79,16 @@ impl RecentFirstMessages {
         }
         self.order.push_back(digest);
         self.answers.insert(digest, Recent { expires: now + LIFETIME, outcome });
+    }
+
+    /// A message that was to be handed over found no way: copies of the same round are not read again, those of the next
+    /// one are.
+    pub fn note_lost(&mut self, now: Instant, digest: &[u8; MAC_LEN]) {
+        if let Some(known) = self.answers.get_mut(digest)
+            && matches!(known.outcome, Outcome::Handed(_))
+        {
+            known.expires = known.expires.min(now + ROUND);
+        }
     }
 
     /// How many messages are kept.
@@ -137,6 +153,26 @@ mod tests {
             );
         }
         assert_eq!(recent.len(), 1);
+    }
+
+    #[test]
+    fn what_found_no_way_is_forgotten_before_the_next_round_and_can_be_kept_again() {
+        let mut recent = RecentFirstMessages::new();
+        let at = Instant::from_millis;
+        recent.insert(at(0), digest(1), Outcome::Handed(3));
+        recent.insert(at(0), digest(2), Outcome::Answered(vec![7]));
+        for number in 1..=3 {
+            recent.note_lost(at(10), &digest(number));
+        }
+        assert_eq!(recent.outcome(at(109), &digest(1)), Some(&Outcome::Handed(3)));
+        assert_eq!(recent.outcome(at(110), &digest(1)), None);
+        assert_eq!(recent.outcome(at(110), &digest(2)), Some(&Outcome::Answered(vec![7])));
+        recent.insert(at(200), digest(1), Outcome::Handed(4));
+        assert_eq!(recent.outcome(at(5_199), &digest(1)), Some(&Outcome::Handed(4)));
+        assert_eq!(recent.outcome(at(5_200), &digest(1)), None);
+        assert_eq!(recent.len(), 2);
+        recent.insert(at(5_200), digest(5), Outcome::Handed(4));
+        assert_eq!((recent.len(), recent.answers.len()), (1, 1));
     }
 
     #[test]

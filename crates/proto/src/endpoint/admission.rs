@@ -222,6 +222,11 @@ impl Admission {
         verdict
     }
 
+    /// A message that was read here did not come to its home: the next round of its client is read anew.
+    pub(super) fn note_lost(&mut self, now: Instant, digest: &[u8; MAC_LEN]) {
+        self.recent.note_lost(now, digest);
+    }
+
     /// Copies of this message get the same answer for some seconds.
     pub(super) fn remember(&mut self, now: Instant, digest: [u8; MAC_LEN], verdict: &Verdict) {
         let outcome = match verdict {

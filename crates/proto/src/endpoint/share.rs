@@ -99,6 +99,15 @@ pub struct Handed {
     pub(super) question: Question,
 }
 
+impl Handed {
+    /// What names the message, if this is the message and not a copy of it: for
+    /// [`Endpoint::note_lost`](super::Endpoint::note_lost).
+    #[must_use]
+    pub fn digest(&self) -> Option<[u8; MAC_LEN]> {
+        matches!(self.question, Question::First(_)).then(|| self.question.digest())
+    }
+}
+
 /// What is handed over.
 pub(super) enum Question {
     /// To the home: it was decrypted here.

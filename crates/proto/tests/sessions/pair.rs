@@ -193,6 +193,8 @@ pub(crate) struct World {
     pub(crate) others: Vec<Endpoint>,
     /// All datagrams go to this part, wherever their steering field leads.
     pub(crate) misled: Option<u16>,
+    /// What parts have for each other finds no way.
+    pub(crate) cut: bool,
     pub(crate) book: Book,
     pub(crate) proxy_tun: Tun,
     pub(crate) proxy_events: Vec<EndpointEvent>,
@@ -222,6 +224,7 @@ impl World {
             proxy,
             others: Vec::new(),
             misled: None,
+            cut: false,
             book: Book::default(),
             proxy_tun: Tun::default(),
             proxy_events: Vec::new(),
@@ -290,6 +293,13 @@ impl World {
             for part in 0..self.share().parts() {
                 while let Some(handed) = self.part(part).poll_handed() {
                     left = true;
+                    if self.cut {
+                        let now = self.now;
+                        if let Some(digest) = handed.digest() {
+                            self.part(part).note_lost(now, &digest);
+                        }
+                        continue;
+                    }
                     let (now, Self { proxy, others, book, .. }) = (self.now, &mut *self);
                     match handed.to {
                         0 => proxy.handle_handed(now, handed, book),

@@ -161,6 +161,23 @@ fn a_first_message_is_good_for_one_session_whichever_part_it_is_shown_to() {
 }
 
 #[test]
+fn a_first_message_that_found_no_way_to_its_home_is_answered_in_the_next_round() {
+    let mut world = World::shared(75, PARTS);
+    world.cut = true;
+    for _ in 0..12 {
+        world.add_client(&[10, 20, 30]);
+    }
+    world.run_for(ms(100));
+    let connected =
+        |world: &World| world.clients.iter().filter(|end| is_connected(&end.client)).count();
+    assert!(connected(&world) < 12, "some are read elsewhere");
+    world.cut = false;
+    let took = world.run_while(ms(1_000), |world| connected(world) < 12);
+    println!("{took:?} later all are connected");
+    assert_eq!(granted(&world), 12);
+}
+
+#[test]
 fn a_client_whose_home_does_not_know_it_hears_nothing() {
     let mut world = World::shared(71, PARTS);
     for home in 0..PARTS {
