@@ -209,11 +209,17 @@ impl Direct {
     /// # Errors
     /// When one gets none.
     pub fn connect(&mut self) -> Result<(), LabError> {
-        /// Handshakes, joins, and a search of the path MTU take some twenty rounds.
-        const ROUNDS: usize = 200;
+        /// Handshake, joins and a search of the path MTU take five.
+        const MOST_ROUNDS: usize = 200;
+        /// So many without a datagram are rest.
+        const SILENT: usize = 5;
         for client in 0..self.clients.len() {
-            for _ in 0..ROUNDS {
-                self.exchange(client);
+            let mut silent = 0;
+            for _ in 0..MOST_ROUNDS {
+                silent = if self.exchange(client) == 0 { silent + 1 } else { 0 };
+                if silent == SILENT {
+                    break;
+                }
             }
             if self.clients[client].session().is_none() {
                 return Err(LabError::Unsupported(format!("client {client} got no session")));
@@ -235,14 +241,26 @@ impl Direct {
         while self.clients[client].poll_event().is_some() {}
     }
 
-    /// One round trip: all that the client has to say, and what the proxy says to that.
-    pub fn exchange(&mut self, client: usize) {
+    /// One round trip: all that the client has to say, and what the proxy says to that. Returns how many datagrams
+    /// that were.
+    pub fn exchange(&mut self, client: usize) -> usize {
+        let mut datagrams = 0;
         self.pass(client, ROUND_TRIP / 2);
-        while self.client_sends(client) > 0 {
+        loop {
+            let said = self.client_sends(client);
+            if said == 0 {
+                break;
+            }
+            datagrams += said;
             self.proxy_receives(client);
         }
         self.pass(client, ROUND_TRIP / 2);
-        while self.proxy_sends() > 0 {
+        loop {
+            let said = self.proxy_sends();
+            if said == 0 {
+                return datagrams;
+            }
+            datagrams += said;
             self.client_receives();
         }
     }

@@ -15,7 +15,7 @@ fn main() {
     for named in bodies::ALL {
         // Built when it is its turn, and only if the filter lets it run.
         let mut body = None;
-        group.sample_size(if named.slow { 10 } else { 50 });
+        group.sample_size(50);
         group.throughput(Throughput::Elements(named.packets.into()));
         group.bench_function(named.name, |bencher| {
             let body = body.get_or_insert_with(named.build);

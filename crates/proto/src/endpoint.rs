@@ -1,10 +1,10 @@
 //! The proxy's end: who may have a session, which session a datagram or packet belongs to, and when each
 //! is given its turn.
 //!
-//! A datagram costs the same whatever the number of sessions, up to a look-up in a tree: its index names
-//! the session (`sessions`), a packet's destination names the peer (`peers`), timers stand in one
-//! ordered set, and only sessions that were touched are asked what they have to send. What a stranger may
-//! cause is told in `admission`.
+//! A datagram costs the same whatever the number of sessions: its index names the session (`sessions`), a
+//! packet's destination names the peer (`peers`), both by a `table`; timers stand in one ordered set, and only
+//! sessions that were touched are asked what they have to send. What a stranger may cause is told in
+//! `admission`.
 //!
 //! A session is *pending* until its first authentic datagram came, which shows that the client has the
 //! keys now. Only then it takes the place of the peer's old session, whose links are told so.
@@ -21,6 +21,7 @@ mod peers;
 mod sessions;
 mod share;
 mod snapshot;
+mod table;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -215,10 +216,10 @@ impl Endpoint {
         scheduler: &SchedulerConfig,
         terms: &[(String, Terms)],
     ) {
-        if let Some((index, session)) = self.sessions.entry(index) {
-            session.tunnel.set_scheduler(now, scheduler.clone());
-            session.tunnel.set_terms(terms.to_vec());
-            self.sessions.touch(index);
+        if let Some(mut found) = self.sessions.find(index) {
+            found.session.tunnel.set_scheduler(now, scheduler.clone());
+            found.session.tunnel.set_terms(terms.to_vec());
+            found.touch();
         }
     }
 
@@ -249,14 +250,14 @@ impl Endpoint {
         };
         let destination = view.destination();
         let index = self.peers.session_for(destination);
-        let Some((index, session)) = index.and_then(|index| self.sessions.entry(index)) else {
+        let Some(mut found) = index.and_then(|index| self.sessions.find(index)) else {
             if !elsewhere(destination) {
                 self.drops.count(DropReason::UnknownDestination);
             }
             return;
         };
-        session.tunnel.handle_packet(now, packet, sink);
-        self.sessions.touch(index);
+        found.session.tunnel.handle_packet(now, packet, sink);
+        found.touch();
     }
 
     /// A TCP or UDP packet whose checksum is partial came from the TUN. `false`: no session here leads to its destination;
@@ -269,12 +270,12 @@ impl Endpoint {
     ) -> bool {
         let destination = PacketView::parse(packet).ok().map(|view| view.destination());
         let index = destination.and_then(|destination| self.peers.session_for(destination));
-        let Some((index, session)) = index.and_then(|index| self.sessions.entry(index)) else {
+        let Some(mut found) = index.and_then(|index| self.sessions.find(index)) else {
             transport::complete(packet);
             return false;
         };
-        session.tunnel.handle_partial(now, packet, sink);
-        self.sessions.touch(index);
+        found.session.tunnel.handle_partial(now, packet, sink);
+        found.touch();
         true
     }
 
@@ -309,29 +310,32 @@ impl Endpoint {
         if kind_of(first).is_none() {
             return self.drops.count(DropReason::DatagramMalformed);
         }
-        let index = steering_index(datagram);
-        let Some((index, session)) = index
-            .and_then(|index| self.sessions.entry(index))
-            .filter(|(_, session)| session.phase != Phase::Ending)
-        else {
+        let Some(index) = steering_index(datagram) else {
             return self.drops.count(DropReason::UnknownSession);
         };
+        let found = self.sessions.find(index);
+        let Some(mut found) = found.filter(|found| found.session.phase != Phase::Ending) else {
+            return self.drops.count(DropReason::UnknownSession);
+        };
+        let session = &mut *found.session;
         let authentic = session.tunnel.handle_datagram(now, path, ecn, datagram, sink);
         if !authentic {
             return;
         }
         session.last_heard = now;
-        let pending = session.phase == Phase::Pending;
-        self.sessions.touch_received(index);
+        let (pending, tells) = (session.phase == Phase::Pending, session.tunnel.has_event());
+        found.touch_received();
         if pending {
             self.confirm(now, index);
         }
-        self.take_events(index);
+        if tells {
+            self.take_events(index);
+        }
     }
 
     /// All datagrams that were received together are in.
     pub fn end_of_batch(&mut self, now: Instant) {
-        while let Some((_, session)) = self.sessions.pop_received() {
+        while let Some(session) = self.sessions.pop_received() {
             session.tunnel.end_of_batch(now);
         }
     }
@@ -404,7 +408,7 @@ impl Endpoint {
     pub fn close(&mut self, now: Instant) {
         self.closed = true;
         for index in self.sessions.indices() {
-            match self.sessions.entry(index).map(|(_, session)| session) {
+            match self.sessions.get_mut(index) {
                 Some(session) if session.phase == Phase::Confirmed => session.tunnel.close(now),
                 Some(session) if session.phase == Phase::Pending => {
                     self.forget(index, EndReason::Stopped);
@@ -571,7 +575,7 @@ impl Endpoint {
 
     /// The client has the keys: the session takes the place of the peer's old one.
     fn confirm(&mut self, now: Instant, index: SessionIndex) {
-        let Some((_, session)) = self.sessions.entry(index) else { return };
+        let Some(session) = self.sessions.get_mut(index) else { return };
         (session.phase, session.since) = (Phase::Confirmed, now);
         let (key, info) = (session.peer, session.info.clone());
         let Some(peer) = self.peers.get_mut(&key) else { return };
@@ -594,7 +598,7 @@ impl Endpoint {
 
     /// Ends a session, with a goodbye if the client has it.
     fn end(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
-        match self.sessions.entry(index).map(|(_, session)| session.phase) {
+        match self.sessions.get(index).map(|session| session.phase) {
             Some(Phase::Pending) => self.forget(index, reason),
             Some(Phase::Confirmed) => {
                 self.detach(index);
@@ -606,7 +610,7 @@ impl Endpoint {
 
     /// Resets a session; it goes when the client was told.
     fn leave(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
-        let Some((_, session)) = self.sessions.entry(index) else { return };
+        let Some(session) = self.sessions.get_mut(index) else { return };
         session.tunnel.reset(said);
         (session.phase, session.since) = (Phase::Ending, now);
         let key = session.peer;
@@ -631,7 +635,7 @@ impl Endpoint {
 
     /// The peer has this session no more.
     fn detach(&mut self, index: SessionIndex) {
-        let Some((_, session)) = self.sessions.entry(index) else { return };
+        let Some(session) = self.sessions.get_mut(index) else { return };
         if let Some(peer) = self.peers.get_mut(&session.peer) {
             peer.detach(index);
         }
@@ -646,7 +650,7 @@ impl Endpoint {
 
     /// Passes a session's events on. A goodbye of the client ends the session.
     fn take_events(&mut self, index: SessionIndex) {
-        while let Some((_, session)) = self.sessions.entry(index) {
+        while let Some(session) = self.sessions.get_mut(index) {
             let Some(event) = session.tunnel.poll_event() else { return };
             let key = session.peer;
             match event {

@@ -305,6 +305,11 @@ impl Tunnel {
         self.events.pop_front()
     }
 
+    /// Whether [`poll_event`](Self::poll_event) has one.
+    pub(crate) fn has_event(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The smallest inner MTU over the links that carry packets.
     fn update_inner_mtu(&mut self, now: Instant) {
         self.links.iter_mut().for_each(Link::watch_mtu);

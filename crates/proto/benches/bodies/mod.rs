@@ -42,14 +42,12 @@ pub(crate) struct Named {
     pub(crate) name: &'static str,
     /// Packets of a piece of work.
     pub(crate) packets: u32,
-    /// Whether it takes so long to set up that its instructions are not counted.
-    pub(crate) slow: bool,
     /// Sets it up.
     pub(crate) build: fn() -> Box<dyn Body>,
 }
 
 /// All of them.
-pub(crate) const ALL: [Named; 19] = [
+pub(crate) const ALL: [Named; 20] = [
     of("wire: write and read a packet's headers", || Box::new(Wire::new())),
     of("seal 1400 B", || Box::new(Seal::new(1400))),
     of("open 1400 B", || Box::new(Open(Seal::new(1400)))),
@@ -69,19 +67,25 @@ pub(crate) const ALL: [Named; 19] = [
     of("core receives 160 B, 2 links, each alone", || {
         Box::new(CoreReceives(Core::alone(1, 2, 160)))
     }),
-    of("core receives 160 B beside 100 sessions", || {
-        Box::new(CoreReceives(Core::new(101, 2, 160)))
+    of("core receives 160 B, 2 links, each alone beside 100 sessions", || {
+        Box::new(CoreReceives(Core::alone(101, 2, 160)))
     }),
     Named {
-        slow: true,
-        ..of("core receives 160 B beside 10,000 sessions", || {
-            Box::new(CoreReceives(Core::new(10_001, 2, 160)))
+        packets: 1,
+        ..of("core takes one of 160 B and returns one", || {
+            Box::new(CoreAnswers(Core::new(1, 2, 160)))
+        })
+    },
+    Named {
+        packets: 1,
+        ..of("core takes one of 160 B and returns one beside 1,000 sessions", || {
+            Box::new(CoreAnswers(Core::new(1001, 2, 160)))
         })
     },
 ];
 
 const fn of(name: &'static str, build: fn() -> Box<dyn Body>) -> Named {
-    Named { name, packets: 32, slow: false, build }
+    Named { name, packets: 32, build }
 }
 
 struct Wire {
@@ -321,6 +325,8 @@ impl Body for Reporting {
 struct Core {
     ends: Direct,
     packet: Vec<u8>,
+    /// One of the other direction.
+    answer: Vec<u8>,
 }
 
 impl Core {
@@ -338,20 +344,33 @@ impl Core {
         let mut ends = Direct::new(config, clients, links).expect("there is room");
         ends.connect().expect("everybody is known");
         let packet = Inner::plain(Towards::Proxy, 1, len).packet();
-        let mut core = Self { ends, packet };
+        let answer = Inner::plain(Towards::Client, 1, len).packet();
+        let mut core = Self { ends, packet, answer };
         // Until windows and memory have their sizes: more than is sent later, and what has no room waits.
         for _ in 0..400 {
             core.offer();
             core.offer();
+            core.offer_back();
+            core.offer_back();
             core.ends.exchange(0);
         }
-        let before = core.ends.at_proxy.packets;
+        let before = [core.ends.at_proxy.packets, core.ends.at_clients.packets];
         core.send();
         core.receive();
-        let came = core.ends.at_proxy.packets - before;
-        assert_eq!(came, PACKETS as u64, "the windows let all pass in one batch");
+        core.offer_back();
+        core.ends.proxy_sends();
+        core.ends.client_receives();
+        let after = [core.ends.at_proxy.packets, core.ends.at_clients.packets];
+        let all = before.map(|packets| packets + PACKETS as u64);
+        assert_eq!(after, all, "the windows let all pass in one batch");
         core.ends.exchange(0);
         core
+    }
+
+    fn offer_back(&mut self) {
+        for _ in 0..PACKETS {
+            self.ends.packet_down(&self.answer);
+        }
     }
 
     fn offer(&mut self) {
@@ -399,5 +418,24 @@ impl Body for CoreReceives {
 
     fn work(&mut self) {
         self.0.receive();
+    }
+}
+
+/// The proxy takes a packet, and sends one: the dearest turn, as nothing is shared by the packets of a batch.
+struct CoreAnswers(Core);
+
+impl Body for CoreAnswers {
+    fn prepare(&mut self) {
+        self.0.ends.client_receives();
+        self.0.ends.exchange(0);
+        self.0.ends.packet_up(0, &self.0.packet);
+        assert!(self.0.ends.client_sends(0) > 0, "there is something to send");
+    }
+
+    fn work(&mut self) {
+        self.0.receive();
+        self.0.ends.packet_down(&self.0.answer);
+        assert!(self.0.ends.proxy_sends() > 0, "there is something to send");
+        std::hint::black_box(self.0.ends.proxy.poll_timeout());
     }
 }

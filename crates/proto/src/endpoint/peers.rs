@@ -1,12 +1,12 @@
 //! The clients that may have a session, by public key, and whose each inner address is.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::Totals;
+use super::table::Table;
 use crate::crypto::freshness::{FreshnessRecord, Timestamp};
 use crate::crypto::secret::{PresharedKey, PublicKey};
 use crate::sched::{SchedulerConfig, Terms};
@@ -110,8 +110,8 @@ impl Peer {
 /// All clients.
 #[derive(Default)]
 pub(super) struct PeerTable {
-    peers: BTreeMap<PublicKey, Peer>,
-    owners: BTreeMap<IpAddr, PublicKey>,
+    peers: Table<PublicKey, Peer>,
+    owners: Table<IpAddr, PublicKey>,
 }
 
 impl PeerTable {

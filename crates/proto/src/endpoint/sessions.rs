@@ -1,8 +1,13 @@
 //! All sessions by index, and which of them need attention: an ordered set of timers, a list of those
 //! that were touched, a list of those that received in this batch.
+//!
+//! What a packet costs does not grow with their number: it is one search in a [`Table`], and what is found is
+//! put on a list where it lies. The set of timers, whose cost grows with its logarithm, is left alone until all
+//! packets of a batch are in.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
+use super::table::Table;
 use super::{ENDING_LIFETIME, IDLE_LIFETIME, PENDING_LIFETIME};
 use crate::crypto::secret::PublicKey;
 use crate::event::SessionInfo;
@@ -75,10 +80,37 @@ impl Session {
     }
 }
 
+/// A session that was found, with the lists that it can be put on.
+pub(super) struct Found<'a> {
+    pub(super) session: &'a mut Session,
+    index: SessionIndex,
+    touched: &'a mut VecDeque<SessionIndex>,
+    received: &'a mut Vec<SessionIndex>,
+}
+
+impl Found<'_> {
+    /// The session may have something to send, and another timer.
+    pub(super) fn touch(&mut self) {
+        if !self.session.touched {
+            self.session.touched = true;
+            self.touched.push_back(self.index);
+        }
+    }
+
+    /// As [`touch`](Self::touch), for a session that received a datagram.
+    pub(super) fn touch_received(&mut self) {
+        self.touch();
+        if !self.session.received {
+            self.session.received = true;
+            self.received.push(self.index);
+        }
+    }
+}
+
 /// All sessions.
 #[derive(Default)]
 pub(super) struct Sessions {
-    all: BTreeMap<SessionIndex, Box<Session>>,
+    all: Table<SessionIndex, Box<Session>>,
     timers: BTreeSet<(Instant, SessionIndex)>,
     /// Those that may have something to send; in the order of their turn.
     touched: VecDeque<SessionIndex>,
@@ -110,9 +142,15 @@ impl Sessions {
         self.all.get(&index).map(|session| &**session)
     }
 
-    /// The session, with its index for the calls that need it.
-    pub(super) fn entry(&mut self, index: SessionIndex) -> Option<(SessionIndex, &mut Session)> {
-        self.all.get_mut(&index).map(|session| (index, &mut **session))
+    pub(super) fn get_mut(&mut self, index: SessionIndex) -> Option<&mut Session> {
+        self.all.get_mut(&index).map(|session| &mut **session)
+    }
+
+    /// The session, to be used and put on lists.
+    pub(super) fn find(&mut self, index: SessionIndex) -> Option<Found<'_>> {
+        let Self { all, touched, received, .. } = self;
+        let session = all.get_mut(&index)?;
+        Some(Found { session, index, touched, received })
     }
 
     pub(super) fn insert(&mut self, index: SessionIndex, session: Box<Session>) {
@@ -139,36 +177,24 @@ impl Sessions {
 
     /// The session may have something to send, and another timer.
     pub(super) fn touch(&mut self, index: SessionIndex) {
-        let Some(session) = self.all.get_mut(&index) else { return };
-        if !session.touched {
-            session.touched = true;
-            self.touched.push_back(index);
-        }
-    }
-
-    /// As [`touch`](Self::touch), for a session that received a datagram.
-    pub(super) fn touch_received(&mut self, index: SessionIndex) {
-        self.touch(index);
-        let Some(session) = self.all.get_mut(&index) else { return };
-        if !session.received {
-            session.received = true;
-            self.received.push(index);
+        if let Some(mut found) = self.find(index) {
+            found.touch();
         }
     }
 
     /// The next session that received something in this batch.
-    pub(super) fn pop_received(&mut self) -> Option<(SessionIndex, &mut Session)> {
+    pub(super) fn pop_received(&mut self) -> Option<&mut Session> {
         let index = self.received.pop()?;
-        let session = self.all.get_mut(&index)?;
+        let session = self.get_mut(index)?;
         session.received = false;
-        Some((index, session))
+        Some(session)
     }
 
     /// The session whose turn it is to send. It stays first until [`settle`](Self::settle) or
     /// [`rotate`](Self::rotate).
     pub(super) fn first_touched(&mut self) -> Option<(SessionIndex, &mut Session)> {
         let index = *self.touched.front()?;
-        self.entry(index)
+        self.get_mut(index).map(|session| (index, session))
     }
 
     /// The first session found the batch full: it goes on after the others.

@@ -126,8 +126,9 @@ impl Endpoint {
     /// Everything, as it is now.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
-        let peers: Vec<_> =
+        let mut peers: Vec<_> =
             self.peers.iter().map(|(key, peer)| self.peer_stats(*key, peer)).collect();
+        peers.sort_unstable_by_key(|peer| peer.key);
         let mut drops = self.drops.clone();
         peers.iter().for_each(|peer| drops.merge(&peer.drops));
         let count = |phase| self.sessions.iter().filter(|session| session.phase == phase).count();
