@@ -33,6 +33,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 use admission::{Admission, Admitted, Behind, OWNERS_PART, Verdict};
+use authority::Waiting;
 use peers::PeerTable;
 use sessions::{Phase, Session, Sessions};
 use share::{Outgoing, Question};
@@ -120,6 +121,8 @@ pub struct Endpoint {
     sessions: Sessions,
     replies: Replies,
     handed: Outgoing,
+    /// What the owner decides later.
+    waiting: Waiting,
     rng: StdRng,
     closed: bool,
     drops: DropCounters,
@@ -141,6 +144,7 @@ impl Endpoint {
             sessions: Sessions::default(),
             replies: Replies::default(),
             handed: Outgoing::default(),
+            waiting: Waiting::default(),
             share: config.share,
             rng,
             closed: false,
@@ -385,7 +389,7 @@ impl Endpoint {
         let Self { admission, peers, sessions, rng, .. } = self;
         let mut behind = Behind { peers, sessions, rng };
         let verdict = match (question, admission.recall(now, digest)) {
-            (Question::Claim(first), _) => self.handle_claim(now, *first, authority),
+            (Question::Claim(first), _) => self.handle_claim(now, path, *first, authority),
             (Question::LetIn(first), _) => {
                 let verdict = admission.decide(now, *first, &mut behind);
                 admission.remember(now, digest, &verdict);
@@ -401,6 +405,17 @@ impl Endpoint {
             }
         };
         self.conclude(now, path, verdict, authority);
+    }
+
+    /// The owner has decided, later than he was asked: see [`Claim::Later`]. What waits of this client is answered. One that he
+    /// lets in is in the table of its home before, by [`set_peer`](Self::set_peer): maybe none of its messages waits any more.
+    pub fn settle_claim(&mut self, now: Instant, client: &PublicKey, claim: Claim) {
+        let Some((path, first)) = self.waiting.take(client) else { return };
+        if self.closed {
+            return self.drops.count(DropReason::HandshakeUnexpected);
+        }
+        let verdict = self.judge_guest(now, path, first, claim);
+        self.carry_out(now, path, verdict);
     }
 
     /// Ends every session, within a second: what waits goes out, and the clients are told and answer. No other is
@@ -458,9 +473,16 @@ impl Endpoint {
         authority: &mut impl Authority,
     ) {
         let verdict = match verdict {
-            Verdict::Invited(first, token) => self.handle_guest(now, *first, &token, authority),
+            Verdict::Invited(first, token) => {
+                self.handle_guest(now, path, *first, &token, authority)
+            }
             verdict => verdict,
         };
+        self.carry_out(now, path, verdict);
+    }
+
+    /// Does what was decided, the owner included.
+    fn carry_out(&mut self, now: Instant, path: Path, verdict: Verdict) {
         let (answer, reason, admitted) = match verdict {
             Verdict::Silence(reason) => return self.drops.count(reason),
             Verdict::Elsewhere(to, question) => {
@@ -472,7 +494,7 @@ impl Endpoint {
                 }
                 return;
             }
-            Verdict::Invited(..) => return,
+            Verdict::Invited(..) | Verdict::Waits => return,
             Verdict::Answer(answer, reason) => (answer, reason, None),
             Verdict::Admitted(answer, admitted) => (answer, None, Some(admitted)),
         };
@@ -491,26 +513,40 @@ impl Endpoint {
     fn handle_claim(
         &mut self,
         now: Instant,
+        path: Path,
         first: PendingFirst,
         authority: &mut impl Authority,
     ) -> Verdict {
         match first.hello.parameters.invitation.clone() {
-            Some(token) => self.handle_guest(now, first, &token, authority),
+            Some(token) => self.handle_guest(now, path, first, &token, authority),
             None => Verdict::Silence(DropReason::UnknownClient),
         }
     }
 
-    /// A client that is not in the table shows an invitation. If the owner lets it in, it is in the table before
-    /// anything is answered.
+    /// A client that is not in the table shows an invitation.
     fn handle_guest(
         &mut self,
         now: Instant,
+        path: Path,
         first: PendingFirst,
         token: &InvitationToken,
         authority: &mut impl Authority,
     ) -> Verdict {
+        let claim = authority.claim(&first.client, token);
+        self.judge_guest(now, path, first, claim)
+    }
+
+    /// What the owner's word means for a client that is not in the table. If he lets it in, it is in the table before anything
+    /// is answered.
+    fn judge_guest(
+        &mut self,
+        now: Instant,
+        path: Path,
+        first: PendingFirst,
+        claim: Claim,
+    ) -> Verdict {
         let (client, digest) = (first.client, first.digest());
-        let verdict = match authority.claim(&client, token) {
+        let verdict = match claim {
             Claim::Unknown => Verdict::Silence(DropReason::UnknownInvitation),
             Claim::Refused(refusal) => self.admission.refuse_guest(first, refusal),
             Claim::Bound { config, instead_of } => {
@@ -522,6 +558,13 @@ impl Endpoint {
                 } else {
                     let question = Question::LetIn(Box::new(first));
                     Verdict::Elsewhere(self.share.home(&client), question)
+                }
+            }
+            Claim::Later => {
+                if self.waiting.put(path, first) {
+                    Verdict::Waits
+                } else {
+                    Verdict::Silence(DropReason::HandshakeRateLimited)
                 }
             }
         };

@@ -63,13 +63,13 @@ impl RecentFirstMessages {
     }
 
     /// Remembers what became of an authentic first message. The oldest entry makes room. A digest that is known
-    /// keeps its answer; one that was handed over gets the answer if that is given here after all.
+    /// keeps its answer; one that was handed over or met with silence gets the answer if that is given here after all.
     pub fn insert(&mut self, now: Instant, digest: [u8; MAC_LEN], outcome: Outcome) {
         self.forget_expired(now);
         if let Some(known) = self.answers.get_mut(&digest) {
             if known.expires <= now {
                 *known = Recent { expires: now + LIFETIME, outcome };
-            } else if matches!(known.outcome, Outcome::Handed(_)) {
+            } else if !matches!(&known.outcome, Outcome::Answered(answer) if !answer.is_empty()) {
                 known.outcome = outcome;
             }
             return;
@@ -141,18 +141,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_takes_the_answer_that_comes_after_all() {
-        let mut recent = RecentFirstMessages::new();
-        recent.insert(Instant::ZERO, digest(1), Outcome::Handed(3));
-        assert_eq!(recent.outcome(Instant::ZERO, &digest(1)), Some(&Outcome::Handed(3)));
-        for outcome in [Outcome::Answered(vec![7]), Outcome::Handed(4)] {
-            recent.insert(Instant::ZERO, digest(1), outcome);
-            assert_eq!(
-                recent.outcome(Instant::ZERO, &digest(1)),
-                Some(&Outcome::Answered(vec![7]))
-            );
+    fn what_was_handed_over_or_met_with_silence_takes_the_answer_that_comes_after_all() {
+        for first in [Outcome::Handed(3), Outcome::Answered(Vec::new())] {
+            let mut recent = RecentFirstMessages::new();
+            recent.insert(Instant::ZERO, digest(1), first.clone());
+            assert_eq!(recent.outcome(Instant::ZERO, &digest(1)), Some(&first));
+            for outcome in [Outcome::Answered(vec![7]), Outcome::Handed(4)] {
+                recent.insert(Instant::ZERO, digest(1), outcome);
+                assert_eq!(
+                    recent.outcome(Instant::ZERO, &digest(1)),
+                    Some(&Outcome::Answered(vec![7]))
+                );
+            }
+            assert_eq!(recent.len(), 1);
         }
-        assert_eq!(recent.len(), 1);
     }
 
     #[test]

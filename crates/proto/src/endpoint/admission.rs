@@ -72,6 +72,8 @@ pub(super) enum Verdict {
     Elsewhere(u16, Question),
     /// Not in the table, with an invitation: the owner is to be asked, then [`Admission::remember`] what came of it.
     Invited(Box<PendingFirst>, InvitationToken),
+    /// The owner decides later, and it waits for that.
+    Waits,
     /// Answered with a session.
     Admitted(Vec<u8>, Box<Admitted>),
 }
@@ -230,7 +232,7 @@ impl Admission {
     /// Copies of this message get the same answer for some seconds.
     pub(super) fn remember(&mut self, now: Instant, digest: [u8; MAC_LEN], verdict: &Verdict) {
         let outcome = match verdict {
-            Verdict::Silence(_) => Outcome::Answered(Vec::new()),
+            Verdict::Silence(_) | Verdict::Waits => Outcome::Answered(Vec::new()),
             Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) => {
                 Outcome::Answered(answer.clone())
             }

@@ -144,6 +144,63 @@ fn a_new_key_for_a_name_takes_the_old_one_out_and_its_client_is_told() {
 }
 
 #[test]
+fn whoever_the_owner_decides_about_later_hears_nothing_before_and_is_in_at_once_then() {
+    // In time for the first answer, after copies of the question, and after another question.
+    for (later, seed) in [(15, 48), (2_000, 49), (7_000, 50)] {
+        let mut world = World::new(seed);
+        world.book.open.insert(token(1).digest(), (peer(0), None));
+        world.book.put_off = Some(Vec::new());
+        let (client, key) = guest(&mut world, 1, &[10, 40]);
+        world.record = Some(Vec::new());
+        world.run_for(ms(later));
+        let record = world.record.take().unwrap();
+        assert!(record.iter().all(|(to, ..)| *to == To::Proxy), "after {later} ms");
+        // One that its client has replaced, at most, besides.
+        let questions = if later < 5_000 { 1 } else { 2 };
+        assert_eq!(world.book.asked, questions, "copies wait with the first: {later} ms");
+        assert!(world.proxy.stats().peers.is_empty());
+        world.decide();
+        let took = world.run_while(ms(1000), |world| !is_connected(&world.clients[0].client));
+        assert!(took <= ms(130), "{took:?} after {later} ms");
+        assert_eq!(world.proxy.stats().peers[0].key, key);
+        world.ping(client, ms(200));
+    }
+}
+
+#[test]
+fn of_two_clients_with_one_token_that_wait_for_the_owner_the_first_is_let_in() {
+    let mut world = World::new(51);
+    world.book.open.insert(token(1).digest(), (peer(0), None));
+    world.book.put_off = Some(Vec::new());
+    let (first, key) = guest(&mut world, 1, &[10]);
+    let (second, _) = guest(&mut world, 1, &[30]);
+    world.run_for(ms(1000));
+    world.decide();
+    world.run_for(ms(1000));
+    assert!(is_connected(&world.clients[first].client));
+    assert_eq!(trouble(&world, second), Trouble::Refused(Refusal::InvitationUsed));
+    let stats = world.proxy.stats();
+    assert_eq!((stats.peers.len(), stats.peers[0].key, stats.sessions), (1, key, 1));
+}
+
+#[test]
+fn more_clients_than_may_wait_for_the_owner_come_in_when_they_ask_again() {
+    let mut world = World::new(52);
+    world.book.put_off = Some(Vec::new());
+    for n in 0..200 {
+        world.book.open.insert(token(n).digest(), (peer(n.into()), None));
+        guest(&mut world, n, &[10]);
+    }
+    world.run_for(ms(4_000));
+    assert!(world.proxy.stats().drops.get(DropReason::HandshakeRateLimited) >= 72);
+    world.decide();
+    world.run_for(ms(500));
+    let connected = world.clients.iter().filter(|end| is_connected(&end.client)).count();
+    assert!((100..=128).contains(&connected), "{connected}");
+    world.connect();
+}
+
+#[test]
 fn a_key_that_is_known_needs_no_invitation_and_uses_none_up() {
     let mut world = World::new(47);
     world.book.open.insert(token(1).digest(), (peer(1), None));

@@ -162,6 +162,8 @@ pub(crate) struct Book {
     pub(crate) over: BTreeMap<[u8; 32], Refusal>,
     /// How often it was asked.
     pub(crate) asked: usize,
+    /// The owner decides later about whoever asks, if this is here: who did.
+    pub(crate) put_off: Option<Vec<(PublicKey, InvitationToken)>>,
     /// Who was let in and who went out for it, that parts beside the first are to be told of.
     told: Vec<(PublicKey, PeerConfig, Option<PublicKey>)>,
 }
@@ -169,6 +171,10 @@ pub(crate) struct Book {
 impl Authority for Book {
     fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
         self.asked += 1;
+        if let Some(put_off) = &mut self.put_off {
+            put_off.push((*client, token.clone()));
+            return Claim::Later;
+        }
         let digest = token.digest();
         match (self.open.remove(&digest), self.over.get(&digest)) {
             (Some((config, instead_of)), _) => {
@@ -275,6 +281,20 @@ impl World {
         let field = field.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
         self.misled
             .unwrap_or_else(|| u16::try_from(field % u32::from(self.share().parts())).unwrap())
+    }
+
+    /// The owner decides about all whom he put off, in the order in which they asked.
+    pub(crate) fn decide(&mut self) {
+        for (client, token) in self.book.put_off.take().unwrap_or_default() {
+            let claim = self.book.claim(&client, &token);
+            if let Claim::Bound { config, .. } = &claim
+                && self.share().is_home(&client)
+            {
+                self.proxy.set_peer(self.now, client, (**config).clone()).unwrap();
+            }
+            self.proxy.settle_claim(self.now, &client, claim);
+        }
+        self.step();
     }
 
     /// What parts have for each other, until nothing is left.

@@ -194,7 +194,7 @@ fn a_client_whose_home_does_not_know_it_hears_nothing() {
 
 #[test]
 fn an_invitation_is_claimed_at_the_first_part_and_its_client_served_at_its_home() {
-    for home in 0..PARTS {
+    for (home, later) in (0..PARTS).flat_map(|home| [(home, false), (home, true)]) {
         let mut world = World::shared(80 + u64::from(home), PARTS);
         let token = InvitationToken::from_bytes([9; 16]);
         // The key that goes out for it has its session at another part.
@@ -207,9 +207,16 @@ fn an_invitation_is_claimed_at_the_first_part_and_its_client_served_at_its_home(
         let key: PublicKey = secret.public();
         let mut config = world.client_config(secret);
         config.invitation = Some(token);
+        world.book.put_off = later.then(Vec::new);
         let guest = world.add_end(config, &[10, 40]);
-        world.run_while(ms(5_000), |world| !is_connected(&world.clients[guest].client));
-        assert_eq!(world.book.asked, 1, "home {home}");
+        if later {
+            world.run_for(ms(1_000));
+            assert!(is_connected(&world.clients[old].client), "nothing is decided yet");
+            world.decide();
+        }
+        let took = world.run_while(ms(5_000), |world| !is_connected(&world.clients[guest].client));
+        assert!(took <= ms(130), "{took:?}, home {home}");
+        assert_eq!(world.book.asked, 1 + usize::from(later), "home {home}");
         let stats = world.stats_by_part();
         let found: Vec<_> = peers(&stats).map(|(part, peer)| (part, peer.key)).collect();
         assert_eq!(found, [(home, key)]);
