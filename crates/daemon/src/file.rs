@@ -1,4 +1,6 @@
 //! Files that must survive a crash, and are only their owner's.
+//!
+//! All of this waits for the disk: a packet loop has it done by a [`Writer`](crate::writer::Writer).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};

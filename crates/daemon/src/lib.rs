@@ -9,7 +9,7 @@
 //! | [`status`] | what the core counts, in the words of the status document |
 //! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
-//! | [`mod@file`] | files that survive a crash |
+//! | [`mod@file`], [`writer`] | files that survive a crash; the same beside a packet loop |
 //! | [`service`] | a daemon's runtime and signals |
 //! | [`heartbeat`] | what its supervisor hears of it |
 //! | [`offload`] | what is left to the kernel |
@@ -26,3 +26,4 @@ pub mod scheduling;
 pub mod service;
 pub mod shown;
 pub mod status;
+pub mod writer;
