@@ -1,5 +1,7 @@
 //! What follows from the events of the core.
 
+use std::path::Path;
+
 use ropewalk_proto::client::ClientEvent;
 use ropewalk_proto::event::{DownReason, EndReason, Event};
 use ropewalk_proto::time::Instant;
@@ -70,14 +72,19 @@ impl Daemon {
     /// The proxy knows this client's key: the invitation is used up.
     fn finish_joining(&mut self) {
         let Some(pending) = self.config.proxy.invitation.take() else { return };
-        match std::fs::remove_file(&pending.file) {
-            Ok(()) => tracing::info!("joined: the proxy knows this machine's key from now on"),
-            Err(error) => tracing::info!(
-                "joined: the proxy knows this machine's key from now on; the invitation {} is used up and can be \
-                 removed, which did not work: {error}",
-                pending.file.display()
-            ),
-        }
+        // Beside the packets, which wait for no disk.
+        drop(tokio::task::spawn_blocking(move || remove_invitation(&pending.file)));
+    }
+}
+
+fn remove_invitation(file: &Path) {
+    match std::fs::remove_file(file) {
+        Ok(()) => tracing::info!("joined: the proxy knows this machine's key from now on"),
+        Err(error) => tracing::info!(
+            "joined: the proxy knows this machine's key from now on; the invitation {} is used up and can be \
+             removed, which did not work: {error}",
+            file.display()
+        ),
     }
 }
 
