@@ -2,11 +2,13 @@
 //! what follows from the events of all workers. With a single worker it is the whole proxy.
 //!
 //! Nothing here waits: the host's routes are changed by another task, which is told what is wanted
-//! ([`Host`]); the status document is made from what is at hand.
+//! ([`Host`]); the books are written by another thread ([`Clerk`]); the status document is made from what is at hand.
 
+mod books;
 mod reload;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -29,15 +31,14 @@ use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::{FlowTables, PathRow};
 use tokio::sync::mpsc;
 
+use crate::clerk::{Book, Clerk};
 use crate::config::Config;
 use crate::crew::{Crew, Shown};
 use crate::gate::Gate;
 use crate::hand::News;
 use crate::handover::Passed;
 use crate::inviting;
-use crate::leases::Leases;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
-use crate::register::Register;
 use crate::status::{self, Facts, HostFacts};
 use crate::worker::{Order, Report, Worker};
 
@@ -64,6 +65,8 @@ pub enum Command {
     Loaded(Loaded<Config>),
     /// IPv6 packets of clients can leave by now.
     HandOutIpv6,
+    /// This file is on disk, or cannot be written.
+    Written(Book, io::Result<()>),
     /// Something for this worker came from another one.
     Passed(Passed),
     /// What happened to the clients of another worker.
@@ -84,8 +87,7 @@ pub struct Daemon<H> {
     /// Where it stands, and who reads it again.
     file: PathBuf,
     reloader: mpsc::Sender<server::Command>,
-    register: Register,
-    leases: Leases,
+    clerk: Clerk,
     peers: PeerBook,
     host: H,
     started: Instant,
@@ -102,22 +104,21 @@ impl<H: Host> Daemon<H> {
     pub fn new(
         now: Instant,
         (config, file, reloader): (Config, PathBuf, mpsc::Sender<server::Command>),
-        (register, leases): (Register, Leases),
+        clerk: Clerk,
         (worker, crew): (Worker, Crew),
         (host, ipv6): (H, bool),
         sockets: Vec<(SocketId, u16)>,
     ) -> Self {
-        let (known, passed_over) = register.peers(&config.peers);
+        let (known, passed_over) = clerk.register().peers(&config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
-        let peers = PeerBook::new(now, &known, &leases, ipv6);
+        let peers = PeerBook::new(now, &known, clerk.leases(), ipv6);
         let mut daemon = Self {
             worker,
             crew,
             config,
             file,
             reloader,
-            register,
-            leases,
+            clerk,
             peers,
             host,
             started: now,
@@ -126,7 +127,7 @@ impl<H: Host> Daemon<H> {
         };
         daemon.set_peers(now);
         for peer in daemon.peers.iter() {
-            if let Some(why) = daemon.leases.refusal(&peer.config.public_key) {
+            if let Some(why) = daemon.clerk.leases().refusal(&peer.config.public_key) {
                 tracing::warn!(peer = peer.config.name, "refused: {why}");
             }
         }
@@ -190,6 +191,9 @@ impl<H: Host> Daemon<H> {
     fn handle_request(&mut self, now: Instant, command: server::Command, io: &Io<'_>) {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
+            Request::Invite(_) | Request::RemovePeer { .. } => {
+                return self.clerk.ask(&self.config, command);
+            }
             Request::Status | Request::Peers if self.crew.is_empty() => {
                 return self.handle_reports(now, command, &self.worker.report(io));
             }
@@ -220,7 +224,11 @@ impl<H: Host> Daemon<H> {
     fn answer(&mut self, now: Instant, request: Request) -> Result<Response, ApiError> {
         match request {
             // Dealt with before.
-            Request::Status | Request::Peers | Request::Reload => Err(reloading::is_busy()),
+            Request::Status
+            | Request::Peers
+            | Request::Reload
+            | Request::Invite(_)
+            | Request::RemovePeer { .. } => Err(reloading::is_busy()),
             Request::Scheduling { peer } => self.scheduling(peer.as_deref()),
             Request::SetScheduling { peer, scheduling } => {
                 self.set_scheduling(now, peer.as_deref(), *scheduling)?;
@@ -232,35 +240,14 @@ impl<H: Host> Daemon<H> {
                 self.flows(peer.as_deref(), tables.as_ref())
             }
             Request::ChangeLink(change) => Err(shown::no_links(&change.name)),
-            Request::Invite(wish) => {
-                let invited = inviting::invite(&self.config, &mut self.register, &wish)?;
-                tracing::info!(peer = invited.name, again = wish.again, "invited");
-                Ok(Response::Invited(Box::new(invited)))
-            }
-            Request::RemovePeer { name } => self.remove_peer(now, &name),
         }
-    }
-
-    /// Takes a client out at once: out of the book, then its session, then what is shown of it.
-    fn remove_peer(&mut self, now: Instant, name: &str) -> Result<Response, ApiError> {
-        let removed = inviting::remove(&self.config, &mut self.register, name)?;
-        if let Some(key) = &removed.public_key {
-            let core_key = public_key(key);
-            self.end_peer(now, core_key);
-            self.peers.remove(&core_key);
-            if let Err(error) = self.leases.forget(key) {
-                tracing::warn!("its addresses stay leased until the next start: {error}");
-            }
-        }
-        tracing::info!(peer = name, "removed");
-        Ok(Response::Removed(Box::new(removed)))
     }
 
     fn peers_report(&self, now: Instant, report: &Report) -> PeersReport {
         PeersReport {
             running: true,
             peers: status::peers(now, &self.config, &self.peers, &report.stats),
-            invitations: inviting::invitations(&self.register),
+            invitations: inviting::invitations(self.clerk.register()),
         }
     }
 
@@ -363,7 +350,7 @@ impl<H: Host> Daemon<H> {
             config: &self.config,
             sockets: &self.sockets,
             peers: &self.peers,
-            leases: &self.leases,
+            leases: self.clerk.leases(),
             stats: &report.stats,
             host: &self.host.facts(),
             driver_drops: &report.drops,
@@ -387,12 +374,13 @@ impl<H: Host> Role for Daemon<H> {
                 loaded.settle(&file, |config| self.take_over(now, config));
             }
             Command::HandOutIpv6 => {
-                self.peers.hand_out_ipv6(&self.leases);
+                self.peers.hand_out_ipv6(self.clerk.leases());
                 self.set_peers(now);
             }
+            Command::Written(book, written) => self.handle_written(now, book, written),
             Command::Passed(passed) => {
-                let Self { worker, crew, config, register, leases, peers, .. } = self;
-                let mut gate = Gate { now, config, register, leases, peers, crew };
+                let Self { worker, config, clerk, .. } = self;
+                let mut gate = Gate { config, clerk };
                 worker.handle_passed(now, passed, io, &mut gate);
             }
             Command::News(News { events, ended }) => {
@@ -436,8 +424,8 @@ impl<H: Host> Role for Daemon<H> {
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        let Self { worker, crew, config, register, leases, peers, .. } = self;
-        let mut gate = Gate { now, config, register, leases, peers, crew };
+        let Self { worker, config, clerk, .. } = self;
+        let mut gate = Gate { config, clerk };
         worker.handle_datagram(now, arrival, datagram, sink, &mut gate);
     }
 

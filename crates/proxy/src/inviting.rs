@@ -12,7 +12,7 @@ use ropewalk_control::invitation::{Invitation, LIFETIMES, MAX_ADDRESSES, Token};
 use ropewalk_daemon::core::invitation_token;
 
 use crate::config::Config;
-use crate::register::{Register, RegisterError};
+use crate::register::{Draft, Register, RegisterError};
 
 /// Addresses on the Internet, to ask the kernel which of this host's it would talk to them from. Nothing is sent.
 const FAR: [SocketAddr; 2] = [
@@ -26,15 +26,15 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Invites a client. What is noted of it is on disk on return.
+/// Drafts an invitation. It is to be given to nobody before the draft is written.
 ///
 /// # Errors
 /// The wish makes no sense, or it cannot be met.
 pub fn invite(
     config: &Config,
-    register: &mut Register,
+    register: &Register,
     wish: &InviteWish,
-) -> Result<Invited, ApiError> {
+) -> Result<(Invited, Draft), ApiError> {
     let lifetime = Duration::from_secs(wish.lifetime_s);
     let (least, most) = LIFETIMES;
     if lifetime < least || lifetime > most {
@@ -50,7 +50,7 @@ pub fn invite(
     })?;
     let (now, public_key) = (now(), config.private_key.public_key());
     let expires = now.saturating_add(wish.lifetime_s);
-    let noted = register
+    let (noted, draft) = register
         .invite(
             &wish.name,
             wish.again,
@@ -62,7 +62,7 @@ pub fn invite(
         notes.push(format!("an older invitation for `{}` is void", wish.name));
     }
     let invitation = Invitation { addresses, public_key, token, expires };
-    Ok(Invited {
+    let invited = Invited {
         name: wish.name.clone(),
         addresses: invitation.addresses.iter().map(HostPort::to_string).collect(),
         invitation: invitation.to_line().to_string(),
@@ -70,21 +70,22 @@ pub fn invite(
         proxy_public_key: public_key,
         replaces: noted.replaces,
         notes,
-    })
+    };
+    Ok((invited, draft))
 }
 
-/// Takes a client out of the book.
+/// Drafts the book without a client.
 ///
 /// # Errors
-/// It is not in it, or the file cannot be written.
+/// It is not in it.
 pub fn remove(
     config: &Config,
-    register: &mut Register,
+    register: &Register,
     name: &str,
-) -> Result<RemovedPeer, ApiError> {
-    let (public_key, invitations) =
+) -> Result<(RemovedPeer, Draft), ApiError> {
+    let (public_key, invitations, draft) =
         register.remove(name, &config.peers).map_err(|error| refused(&error))?;
-    Ok(RemovedPeer { name: name.to_owned(), public_key, invitations })
+    Ok((RemovedPeer { name: name.to_owned(), public_key, invitations }, draft))
 }
 
 /// The open invitations, as they are shown.
@@ -178,7 +179,9 @@ fn bad(message: String) -> ApiError {
     ApiError::new(ErrorCode::BadRequest, message)
 }
 
-fn refused(error: &RegisterError) -> ApiError {
+/// How the book's error is told at the control socket.
+#[must_use]
+pub fn refused(error: &RegisterError) -> ApiError {
     let code = match error {
         RegisterError::Name(_) | RegisterError::Full(_) => ErrorCode::BadRequest,
         RegisterError::NoPeer(_) => ErrorCode::NotFound,
@@ -210,8 +213,8 @@ mod tests {
 
     fn made(config: &Config, wish: &InviteWish) -> Result<Invited, ApiError> {
         let folder = tempfile::tempdir().unwrap();
-        let mut register = Register::open(folder.path().join("peers.json")).unwrap();
-        invite(config, &mut register, wish)
+        let register = Register::open(folder.path().join("peers.json")).unwrap();
+        invite(config, &register, wish).map(|(invited, _)| invited)
     }
 
     #[test]

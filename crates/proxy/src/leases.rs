@@ -8,7 +8,8 @@
 //!
 //! The file is JSON, written as a whole beside the old one, synced and renamed over it, so that a
 //! crash leaves the old or the new one. A damaged file is an error and is never overwritten: losing the
-//! leases would give clients other addresses without a word.
+//! leases would give clients other addresses without a word. A running proxy has the file written beside its packet loop
+//! ([`Clerk`](crate::clerk::Clerk)), so a crash within that moment may cost the newest clients their addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -139,25 +140,54 @@ impl Leases {
         Ok(leases)
     }
 
-    /// Gives addresses to whoever of `peers` has none, and passes on those of keys that were replaced; what changed is
-    /// on disk on return.
-    ///
-    /// # Errors
-    /// The file cannot be written; the addresses are given until the end of the process.
-    pub fn admit(&mut self, peers: &[PeerConfig]) -> Result<(), LeaseError> {
+    /// Gives addresses to whoever of `peers` has none, and passes on those of keys that were replaced. Returns whether
+    /// anything changed: then it is to be [written](Self::write).
+    #[must_use]
+    pub fn admit(&mut self, peers: &[PeerConfig]) -> bool {
         let before = self.by_key.clone();
         self.exhausted.clear();
         self.assign(peers);
-        if self.by_key == before { Ok(()) } else { self.write() }
+        self.by_key != before
     }
 
-    /// A key is no peer's any more, for good: its addresses are free.
+    /// A key is no peer's any more, for good: its addresses are free. Returns whether it had any: then that is to be
+    /// [written](Self::write).
+    #[must_use]
+    pub fn forget(&mut self, key: &PublicKey) -> bool {
+        self.exhausted.remove(key);
+        self.by_key.remove(key).is_some()
+    }
+
+    /// Writes the file, for who carries no packets. On return it is on disk.
     ///
     /// # Errors
-    /// The file cannot be written; the addresses are free until the end of the process.
-    pub fn forget(&mut self, key: &PublicKey) -> Result<(), LeaseError> {
-        self.exhausted.remove(key);
-        if self.by_key.remove(key).is_none() { Ok(()) } else { self.write() }
+    /// The file cannot be written; the addresses hold until the end of the process.
+    pub fn write(&self) -> Result<(), LeaseError> {
+        let written = (self.content())().and_then(|json| file::replace(&self.file, &json));
+        written.map_err(|source| self.not_written(source))
+    }
+
+    /// What is to stand in the file, to be made on any thread.
+    pub(crate) fn content(&self) -> impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static {
+        let by_key = self.by_key.clone();
+        move || {
+            let line = |(public_key, Lease { v4, v6 })| LeaseLine {
+                public_key,
+                address_v4: v4,
+                address_v6: v6,
+            };
+            let leases = by_key.into_iter().map(line).collect();
+            Ok(serde_json::to_vec_pretty(&LeasesFile { version: FILE_VERSION, leases })?)
+        }
+    }
+
+    pub(crate) fn not_written(&self, source: io::Error) -> LeaseError {
+        LeaseError::Write { file: self.file.clone(), source }
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// The addresses of a peer.
@@ -254,22 +284,6 @@ impl Leases {
         let known: BTreeSet<&PublicKey> = peers.iter().map(|peer| &peer.public_key).collect();
         let stale = self.by_key.keys().filter(|key| !known.contains(key)).count();
         LeaseError::Exhausted { pool, size, stale, file: self.file.clone() }
-    }
-
-    fn write(&self) -> Result<(), LeaseError> {
-        let leases = self
-            .by_key
-            .iter()
-            .map(|(key, lease)| LeaseLine {
-                public_key: *key,
-                address_v4: lease.v4,
-                address_v6: lease.v6,
-            })
-            .collect();
-        let json = serde_json::to_vec_pretty(&LeasesFile { version: FILE_VERSION, leases })
-            .map_err(io::Error::from);
-        json.and_then(|json| file::replace(&self.file, &json))
-            .map_err(|source| LeaseError::Write { file: self.file.clone(), source })
     }
 }
 
@@ -434,10 +448,12 @@ mod tests {
         // The process ended before the leases were asked: the next start does it.
         let after = Leases::open(file.clone(), pools, &[peer(1), rotated.clone()]).unwrap();
         assert_eq!((after.get(&key(3)), after.get(&key(2))), (second, None));
-        leases.admit(&[peer(1), rotated.clone()]).unwrap();
+        assert!(leases.admit(&[peer(1), rotated.clone()]));
+        assert!(!leases.admit(&[peer(1), rotated.clone()]), "nothing is to be written");
         assert_eq!((leases.get(&key(3)), leases.len()), (second, 2));
-        leases.forget(&key(3)).unwrap();
-        leases.admit(&[peer(1), peer(4)]).unwrap();
+        assert!(leases.forget(&key(3)) && !leases.forget(&key(3)));
+        assert!(leases.admit(&[peer(1), peer(4)]));
+        leases.write().unwrap();
         assert_eq!(leases.get(&key(4)), second, "what was forgotten is free");
         assert_eq!(Leases::open(file, pools, &[]).unwrap().get(&key(4)), second);
     }

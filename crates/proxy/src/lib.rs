@@ -5,6 +5,7 @@
 //! | [`config`] | `proxy.toml`, and what it means |
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
 //! | [`register`], [`inviting`], [`gate`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
+//! | [`clerk`] | the same books while a proxy runs: written beside the packets |
 //! | [`first_start`] | keys and a config, where there are none |
 //! | [`core`] | the config in the words of the protocol core |
 //! | [`worker`] | what each worker owns: one core of the processor, one part of the clients |
@@ -19,6 +20,7 @@
 //!
 //! What the client does alike stands in [`ropewalk_daemon`].
 
+pub mod clerk;
 pub mod config;
 pub mod core;
 pub mod crew;

@@ -29,22 +29,28 @@ impl Offline {
         Ok(Self { config, register, _none_runs: none_runs })
     }
 
-    /// See [`inviting::invite`].
+    /// Invites a client; on return that is on disk.
     ///
     /// # Errors
-    /// As there.
+    /// As [`inviting::invite`], or the file cannot be written.
     pub fn invite(&mut self, wish: &InviteWish) -> anyhow::Result<Invited> {
-        Ok(inviting::invite(&self.config, &mut self.register, wish)?)
+        let (invited, draft) = inviting::invite(&self.config, &self.register, wish)?;
+        self.register.write(draft).map_err(|error| inviting::refused(&error))?;
+        Ok(invited)
     }
 
-    /// See [`inviting::remove`].
+    /// Takes a client out; on return that is on disk.
     ///
     /// # Errors
-    /// As there.
+    /// As [`inviting::remove`], or a file cannot be written.
     pub fn remove(&mut self, name: &str) -> anyhow::Result<RemovedPeer> {
-        let removed = inviting::remove(&self.config, &mut self.register, name)?;
+        let (removed, draft) = inviting::remove(&self.config, &self.register, name)?;
+        self.register.write(draft).map_err(|error| inviting::refused(&error))?;
         if let Some(key) = &removed.public_key {
-            Leases::open(self.config.leases_file(), self.config.pools, &[])?.forget(key)?;
+            let mut leases = Leases::open(self.config.leases_file(), self.config.pools, &[])?;
+            if leases.forget(key) {
+                leases.write()?;
+            }
         }
         Ok(removed)
     }

@@ -1,7 +1,8 @@
 //! Who joined by an invitation, and who is invited: the owner's book, beside the config file.
 //!
 //! The file is JSON, mode 600, replaced as a whole and on disk before anything is answered, so that a crash at any moment
-//! leaves a token either good or used up, never both. Of a token only a hash is kept: who reads the file cannot come in
+//! leaves a token either good or used up, never both. So a change is a [`Draft`] first, and holds when that is written: at once
+//! beside a proxy that does not run, and by the [`Clerk`](crate::clerk::Clerk) of one that carries packets. Of a token only a hash is kept: who reads the file cannot come in
 //! with it. A damaged file is an error and is never overwritten.
 //!
 //! Where the config file and this one name the same client or the same key, the config file wins.
@@ -14,6 +15,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ropewalk_control::keys::PublicKey;
 use ropewalk_daemon::file;
@@ -41,8 +43,13 @@ const REMEMBERED_S: u64 = 30 * 24 * 60 * 60;
 #[derive(Debug)]
 pub struct Register {
     file: PathBuf,
-    content: Content,
+    content: Arc<Content>,
 }
+
+/// The book after a change that is decided and does not hold yet. It was made of the book as it is: only one at a time.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is changed until it is written"]
+pub struct Draft(Arc<Content>);
 
 /// A client that joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,7 +117,7 @@ pub enum Shown {
         /// For whom it is.
         name: String,
     },
-    /// The key is bound.
+    /// The key is bound when the draft is written.
     Bound(Member),
 }
 
@@ -171,7 +178,7 @@ impl Register {
     /// # Errors
     /// The file cannot be read, or is damaged.
     pub fn open(file: PathBuf) -> Result<Self, RegisterError> {
-        let content = read(&file)?;
+        let content = Arc::new(read(&file)?);
         Ok(Self { file, content })
     }
 
@@ -207,18 +214,18 @@ impl Register {
         (peers, passed_over)
     }
 
-    /// Notes an invitation for `name`, with `token`, until `expires`. With `again` it is a new key for a client that has
+    /// Drafts an invitation for `name`, with `token`, until `expires`. With `again` it is a new key for a client that has
     /// one, else the name must be free.
     ///
     /// # Errors
-    /// The name cannot be used so, there are too many, or the file cannot be written. Nothing changes then.
+    /// The name cannot be used so, or there are too many.
     pub fn invite(
-        &mut self,
+        &self,
         name: &str,
         again: bool,
         (token, expires): (&InvitationToken, u64),
         (of_file, max_peers, now): (&[PeerConfig], usize, u64),
-    ) -> Result<Noted, RegisterError> {
+    ) -> Result<(Noted, Draft), RegisterError> {
         check_peer_name(name).map_err(RegisterError::Name)?;
         let shown = name.escape_debug();
         if of_file.iter().any(|peer| peer.name == name) {
@@ -243,7 +250,7 @@ impl Register {
             )));
         }
         let replaces = known.map(|member| member.public_key);
-        let mut content = self.content.clone();
+        let mut content = Content::clone(&self.content);
         content.prune(now);
         let voided = content.take_back(name);
         if content.invitations.len() >= MAX_OPEN {
@@ -253,58 +260,55 @@ impl Register {
         }
         let token_hash = hash(token);
         content.invitations.push(Open { name: name.to_owned(), expires, token_hash });
-        self.write(content)?;
-        Ok(Noted { replaces, voided })
+        Ok((Noted { replaces, voided }, Draft::of(content)))
     }
 
-    /// Takes a client and its invitations out. Returns its key, if it had one, and how many invitations are void.
+    /// Drafts the book without a client and its invitations. Returns its key, if it had one, and how many invitations are void,
+    /// too.
     ///
     /// # Errors
-    /// There is nothing of this name here, or the file cannot be written. Nothing changes then.
+    /// There is nothing of this name here.
     pub fn remove(
-        &mut self,
+        &self,
         name: &str,
         of_file: &[PeerConfig],
-    ) -> Result<(Option<PublicKey>, usize), RegisterError> {
-        let mut content = self.content.clone();
+    ) -> Result<(Option<PublicKey>, usize, Draft), RegisterError> {
+        let mut content = Content::clone(&self.content);
         let voided = content.take_back(name);
         let place = content.peers.iter().position(|member| member.name == name);
         let key = place.map(|place| content.peers.remove(place).public_key);
         if key.is_none() && voided == 0 {
             return Err(self.no_peer(name, of_file));
         }
-        self.write(content)?;
-        Ok((key, voided))
+        Ok((key, voided, Draft::of(content)))
     }
 
-    /// A key that is no client's shows a token. If it is bound, that is on disk on return.
-    ///
-    /// # Errors
-    /// The file cannot be written. Nothing changes then.
+    /// A key that is no client's shows a token. If it is to be bound there is a draft.
     pub fn show(
-        &mut self,
+        &self,
         token: &InvitationToken,
         key: PublicKey,
         (others, max_peers, now): (usize, usize, u64),
-    ) -> Result<Shown, RegisterError> {
+    ) -> (Shown, Option<Draft>) {
         let token_hash = hash(token);
         let place = self.content.invitations.iter().position(|open| open.token_hash == token_hash);
         let Some(place) = place else {
             let over = self.content.over.iter().find(|over| over.token_hash == token_hash);
-            return Ok(match over {
+            let shown = match over {
                 None => Shown::Unknown,
                 Some(Over { name, used_by: Some(_), .. }) => Shown::Used { name: name.clone() },
                 Some(Over { name, used_by: None, .. }) => Shown::Over { name: name.clone() },
-            });
+            };
+            return (shown, None);
         };
-        let mut content = self.content.clone();
+        let mut content = Content::clone(&self.content);
         let Open { name, expires, token_hash } = content.invitations.remove(place);
         if expires <= now {
-            return Ok(Shown::Over { name });
+            return (Shown::Over { name }, None);
         }
         let known = content.peers.iter_mut().find(|member| member.name == name);
         if known.is_none() && others + self.content.peers.len() >= max_peers {
-            return Ok(Shown::Full { name });
+            return (Shown::Full { name }, None);
         }
         let bound = Member {
             name: name.clone(),
@@ -317,8 +321,31 @@ impl Register {
             None => content.peers.push(bound.clone()),
         }
         content.remember(Over { name, token_hash, used_by: Some(key) });
-        self.write(content)?;
-        Ok(Shown::Bound(bound))
+        (Shown::Bound(bound), Some(Draft::of(content)))
+    }
+
+    /// Writes a draft, for who carries no packets. On return it is on disk, and holds.
+    ///
+    /// # Errors
+    /// The file cannot be written. Nothing changes then.
+    pub fn write(&mut self, draft: Draft) -> Result<(), RegisterError> {
+        let written = (draft.content())().and_then(|json| file::replace(&self.file, &json));
+        self.settle(draft, written)
+    }
+
+    /// A draft was written, and holds, or could not be.
+    ///
+    /// # Errors
+    /// It could not be. Nothing changes then.
+    pub fn settle(&mut self, draft: Draft, written: io::Result<()>) -> Result<(), RegisterError> {
+        written.map_err(|source| RegisterError::Write { file: self.file.clone(), source })?;
+        self.content = draft.0;
+        Ok(())
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
     }
 
     fn no_peer(&self, name: &str, of_file: &[PeerConfig]) -> RegisterError {
@@ -337,14 +364,17 @@ impl Register {
         };
         RegisterError::NoPeer(format!("no client `{shown}` has joined: {help}"))
     }
+}
 
-    fn write(&mut self, content: Content) -> Result<(), RegisterError> {
-        let content = Content { version: FILE_VERSION, ..content };
-        let json = serde_json::to_vec_pretty(&content).map_err(io::Error::from);
-        let written = json.and_then(|json| file::replace(&self.file, &json));
-        written.map_err(|source| RegisterError::Write { file: self.file.clone(), source })?;
-        self.content = content;
-        Ok(())
+impl Draft {
+    fn of(content: Content) -> Self {
+        Self(Arc::new(Content { version: FILE_VERSION, ..content }))
+    }
+
+    /// What is to stand in the file, to be made on any thread.
+    pub(crate) fn content(&self) -> impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static {
+        let content = Arc::clone(&self.0);
+        move || Ok(serde_json::to_vec_pretty(&*content)?)
     }
 }
 
@@ -447,15 +477,30 @@ mod tests {
         }
 
         fn invite(&mut self, name: &str, n: u8) -> Result<Noted, RegisterError> {
-            self.register.invite(name, false, (&token(n), LATER), (&file(), 4, NOW))
+            let wish = (&token(n), LATER);
+            let (noted, draft) = self.register.invite(name, false, wish, (&file(), 4, NOW))?;
+            self.register.write(draft)?;
+            Ok(noted)
         }
 
         fn rotate(&mut self, name: &str, n: u8) -> Result<Noted, RegisterError> {
-            self.register.invite(name, true, (&token(n), LATER), (&file(), 4, NOW))
+            let wish = (&token(n), LATER);
+            let (noted, draft) = self.register.invite(name, true, wish, (&file(), 4, NOW))?;
+            self.register.write(draft)?;
+            Ok(noted)
+        }
+
+        fn remove(&mut self, name: &str) -> (Option<PublicKey>, usize) {
+            let (key, voided, draft) = self.register.remove(name, &file()).unwrap();
+            self.register.write(draft).unwrap();
+            (key, voided)
         }
 
         fn show(&mut self, n: u8, by: u8) -> Shown {
-            self.register.show(&token(n), key(by), (1, 4, NOW + 1)).unwrap()
+            let (shown, draft) = self.register.show(&token(n), key(by), (1, 4, NOW + 1));
+            assert_eq!(draft.is_some(), matches!(shown, Shown::Bound(_)));
+            draft.into_iter().for_each(|draft| self.register.write(draft).unwrap());
+            shown
         }
     }
 
@@ -513,18 +558,21 @@ mod tests {
     fn an_expired_or_withdrawn_invitation_binds_nobody() {
         let mut bed = Bed::new();
         bed.invite("laptop", 1).unwrap();
-        let late = bed.register.show(&token(1), key(10), (1, 4, LATER)).unwrap();
+        let (late, _) = bed.register.show(&token(1), key(10), (1, 4, LATER));
         let over = Shown::Over { name: "laptop".into() };
         assert_eq!(late, over);
         assert_eq!(bed.invite("laptop", 2).unwrap().voided, 1, "a newer one takes its place");
         assert_eq!(bed.show(1, 10), over);
-        assert_eq!(bed.register.remove("laptop", &file()).unwrap(), (None, 1));
+        assert_eq!(bed.remove("laptop"), (None, 1));
         assert_eq!(bed.show(2, 10), over);
         assert!(bed.register.members().is_empty());
         // What nobody used is forgotten a month after it expired.
         bed.invite("phone", 3).unwrap();
         let month = LATER + REMEMBERED_S;
-        bed.register.invite("x", false, (&token(4), month + 60), (&[], 4, month)).unwrap();
+        let wish = (&token(4), month + 60);
+        let (_, draft) = bed.register.invite("x", false, wish, (&[], 4, month)).unwrap();
+        assert_eq!(bed.register.invitations()[0].name, "phone", "a draft changes nothing");
+        bed.register.write(draft).unwrap();
         assert_eq!(bed.register.invitations().len(), 1);
     }
 
@@ -539,7 +587,7 @@ mod tests {
         assert_eq!(bed.reopened().members(), [member("laptop", 20, Some(10))]);
         let (peers, _) = bed.register.peers(&file());
         assert_eq!(peers[1].formerly, Some(key(10)));
-        assert_eq!(bed.register.remove("laptop", &file()).unwrap(), (Some(key(20)), 0));
+        assert_eq!(bed.remove("laptop"), (Some(key(20)), 0));
     }
 
     #[test]
@@ -583,7 +631,7 @@ mod tests {
         assert_eq!(bed.show(4, 4), Shown::Full { name: "c4".into() });
         let error = bed.invite("c5", 5).unwrap_err().to_string();
         assert!(error.contains("`max_peers`"), "{error}");
-        bed.register.remove("c1", &[]).unwrap();
+        bed.remove("c1");
         assert!(matches!(bed.show(4, 4), Shown::Bound(_)));
     }
 
@@ -609,7 +657,9 @@ mod tests {
         let folder = bed.folder.path().join("state");
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::write(&folder, "").unwrap();
-        let error = bed.register.show(&token(1), key(10), (1, 4, NOW)).unwrap_err().to_string();
+        let (shown, draft) = bed.register.show(&token(1), key(10), (1, 4, NOW));
+        assert!(matches!(shown, Shown::Bound(_)));
+        let error = bed.register.write(draft.unwrap()).unwrap_err().to_string();
         assert!(error.contains("nothing was changed"), "{error}");
         assert!(bed.register.members().is_empty());
         std::fs::remove_file(&folder).unwrap();

@@ -14,6 +14,7 @@ use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::service::{self, Ears};
+use ropewalk_daemon::writer::Writer;
 use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
@@ -26,6 +27,7 @@ use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::clerk::Clerk;
 use crate::config::Config;
 use crate::core;
 use crate::crew::{Crew, orders, room_for_others};
@@ -82,6 +84,7 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let register = Register::open(config.register_file())?;
     let (peers, _) = register.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers)?;
+    let writer = Writer::start().context("cannot start the thread that writes files")?;
     let network = LinuxNetwork::open().await?;
     let queues = gear.open_tun(&config)?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
@@ -99,10 +102,10 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     }
     let room = WAITING_COMMANDS + room_for_others(gear.workers());
     let (commands, queue) = mpsc::channel(room);
-    let books = (register, leases);
+    let clerk = Clerk::new(register, leases, writer, commands.clone());
     let host = (Rc::clone(&desk), keeper.has_ipv6());
     let config = (config, file.to_owned(), reloader);
-    let manned = man(clock, (sockets, gear, queues), commands.clone(), config, books, host);
+    let manned = man(clock, (sockets, gear, queues), commands.clone(), config, clerk, host);
     let (mut driver, mut hands) = match manned.and_then(|(own, hands)| {
         let (daemon, tun, sockets) = own;
         Ok((Driver::new(daemon, tun, sockets, queue, clock)?, hands))
@@ -136,7 +139,7 @@ fn man(
     (mut sockets, gear, queues): (Sockets, Gear, Vec<TunQueue>),
     commands: mpsc::Sender<Command>,
     config: (Config, PathBuf, mpsc::Sender<server::Command>),
-    books: (Register, Leases),
+    clerk: Clerk,
     host: (Rc<Desk>, bool),
 ) -> anyhow::Result<(Own, Hands)> {
     let now = clock.sample();
@@ -181,7 +184,7 @@ fn man(
     }
     let crew = Crew::new(orders, commands);
     let at_ports = ids.into_iter().zip(ports).collect();
-    let daemon = Daemon::new(now.now, config, books, (worker, crew), host, at_ports);
+    let daemon = Daemon::new(now.now, config, clerk, (worker, crew), host, at_ports);
     Ok(((daemon, queue.drive()?, sockets), hands))
 }
 

@@ -35,7 +35,7 @@ impl<H: Host> Daemon<H> {
 
     /// Makes the clients those of the file, with those that joined.
     fn take_over_peers(&mut self, now: Instant) {
-        let (known, passed_over) = self.register.peers(&self.config.peers);
+        let (known, passed_over) = self.clerk.register().peers(&self.config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let keys: BTreeSet<_> = known.iter().map(|peer| public_key(&peer.public_key)).collect();
         let here: Vec<_> =
@@ -44,10 +44,8 @@ impl<H: Host> Daemon<H> {
             // While it is still known, so that its routes go.
             self.end_peer(now, gone);
         }
-        if let Err(error) = self.leases.admit(&known) {
-            tracing::error!("addresses may be others after a restart: {error}");
-        }
-        for address in self.peers.take_over(now, &known, &self.leases) {
+        self.clerk.admit(&known);
+        for address in self.peers.take_over(now, &known, self.clerk.leases()) {
             self.host.route(address, None);
         }
         self.set_peers(now);

@@ -15,13 +15,15 @@ use ropewalk_control::keys::{PrivateKey, PublicKey};
 use ropewalk_control::server;
 use ropewalk_daemon::core::{public_key, wall_clock};
 use ropewalk_daemon::reload::Loaded;
-use ropewalk_daemon::service;
+use ropewalk_daemon::writer::Writer;
+use ropewalk_daemon::{file, service};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{ChannelEnd, ChannelTun};
 use ropewalk_link_io::udp::{Bound, ProxySocket, Sockets, open_group};
 use ropewalk_proto::endpoint::{EndpointStats, Share};
 use ropewalk_proxy::Config;
+use ropewalk_proxy::clerk::Clerk;
 use ropewalk_proxy::core;
 use ropewalk_proxy::crew::{Crew, orders, room_for_others};
 use ropewalk_proxy::daemon::{Command, Daemon, Host};
@@ -89,6 +91,8 @@ pub(crate) struct Bed {
     ended: wires::Receiver<Result<(), String>>,
     thread: Option<JoinHandle<()>>,
     folder: TempDir,
+    /// Whoever holds it holds up what the running proxy writes.
+    disk: Arc<Mutex<()>>,
 }
 
 /// What the coordinator's thread begins with.
@@ -101,13 +105,14 @@ struct Start {
     commands: mpsc::Sender<Command>,
     orders: Vec<(mpsc::Sender<Order>, mpsc::Receiver<Order>)>,
     routes: Routes,
+    writer: Writer,
 }
 
 fn config(peers: &[PrivateKey], folder: &Path) -> Config {
     let mut text = format!(
         "private_key = \"{PRIVATE}\"\npublic_addresses = [\"192.0.2.1:1\"]\nstate_dir = \"{}\"\n\
          [tunnel]\nrekey_after = \"1s\"\n",
-        folder.display()
+        folder.join("state").display()
     );
     for key in peers {
         let key = key.public_key();
@@ -128,6 +133,12 @@ impl Bed {
         let (commands, queue) = mpsc::channel(16 + room_for_others(WORKERS));
         let (orders, taken): (Vec<_>, Vec<_>) = (1..WORKERS).map(|_| orders(WORKERS)).unzip();
         let routes = Routes::default();
+        let disk = Arc::new(Mutex::new(()));
+        let slow = Arc::clone(&disk);
+        let writer = Writer::writing(move |path, content| {
+            let _free = slow.lock().unwrap();
+            file::replace(path, content)
+        });
         let start = Start {
             config: config(peers, folder.path()),
             clock: Clock::start(),
@@ -137,6 +148,7 @@ impl Bed {
             commands: commands.clone(),
             orders: orders.iter().cloned().zip(taken).collect(),
             routes: Arc::clone(&routes),
+            writer: writer.unwrap(),
         };
         let (say_ready, ready) = wires::channel();
         let (say_ended, ended) = wires::channel();
@@ -147,7 +159,17 @@ impl Bed {
         });
         ready.recv_timeout(SOON).expect("the workers start");
         let tuns = ends.into_iter().map(Some).collect();
-        Self { port, commands, orders, tuns, routes, ended, thread: Some(thread), folder }
+        Self { port, commands, orders, tuns, routes, ended, thread: Some(thread), folder, disk }
+    }
+
+    /// Its state folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Whoever holds this holds up what it writes.
+    pub(crate) fn disk(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.disk)
     }
 
     pub(crate) fn share(&self) -> Share {
@@ -174,9 +196,14 @@ impl Bed {
 
     /// Asks as somebody does at the control socket.
     pub(crate) fn ask(&self, request: Request) -> Result<Response, ApiError> {
+        self.begin(request).blocking_recv().expect("an answer")
+    }
+
+    /// The same for who does not wait for the answer.
+    pub(crate) fn begin(&self, request: Request) -> oneshot::Receiver<Result<Response, ApiError>> {
         let (command, answer) = server::Command::new(request);
         self.command(Command::Control(command));
-        answer.blocking_recv().expect("an answer")
+        answer
     }
 
     pub(crate) fn status(&self) -> StatusReport {
@@ -263,7 +290,8 @@ impl Drop for Bed {
 
 /// As `run` does it, without a host.
 async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
-    let Start { config, clock, sockets: bound, tuns, queue, commands, orders, routes } = start;
+    let Start { config, clock, sockets: bound, tuns, queue, commands, orders, routes, writer } =
+        start;
     let now = clock.sample();
     let core = |number| {
         let share = Share::new(number, WORKERS).unwrap();
@@ -309,7 +337,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let daemon = Daemon::new(
         now.now,
         (config, file, reloader),
-        (register, leases),
+        Clerk::new(register, leases, writer, commands),
         (worker, crew),
         (TestHost(routes), true),
         ports,

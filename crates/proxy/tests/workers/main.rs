@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod bed;
+mod books;
 mod clients;
 
 use std::collections::BTreeSet;

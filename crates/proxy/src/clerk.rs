@@ -1,0 +1,329 @@
+//! The books of a running proxy: who may come in ([`Register`]), and whose addresses are whose ([`Leases`]).
+//!
+//! A packet loop never waits for a disk, so a [`Writer`] replaces the files, and tells the loop by a command:
+//!
+//! ```text
+//!   a wish ──> draft ──> Writer ──> Command::Written ──> the draft holds ──> what follows, and the answer
+//!                 (no answer yet, nothing has changed)
+//! ```
+//!
+//! The register is changed by one wish at a time; some that come meanwhile wait in their order. Each is judged by the book as
+//! it is then, so of two clients that show one token the first is bound.
+//!
+//! Leases hold at once. Their file follows: while it is being written a newer content waits, and only the newest.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+
+use ropewalk_control::api::{ApiError, ErrorCode, RemovedPeer, Request, Response};
+use ropewalk_control::{keys, server};
+use ropewalk_daemon::writer::Writer;
+use ropewalk_proto::crypto::{InvitationToken, PublicKey};
+use ropewalk_proto::endpoint::Claim;
+use ropewalk_proto::wire::hello::answer::Refusal;
+use tokio::sync::mpsc;
+use tokio::task::spawn_local;
+
+use crate::config::{Config, PeerConfig};
+use crate::daemon::Command;
+use crate::inviting;
+use crate::leases::Leases;
+use crate::register::{Draft, Member, Register, Shown};
+
+/// Wishes that may wait; whoever comes then has to ask again.
+const MAX_WAITING: usize = 64;
+
+/// Which file was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Book {
+    /// That of the clients and invitations.
+    Register,
+    /// That of their addresses.
+    Leases,
+}
+
+/// What somebody wants of the register.
+#[derive(Debug)]
+enum Wish {
+    /// The owner, at the control socket.
+    Asked(server::Command),
+    /// A client that shows a token.
+    Shown(PublicKey, InvitationToken),
+}
+
+/// A change that is being written.
+#[derive(Debug)]
+struct Change {
+    draft: Draft,
+    then: Then,
+}
+
+/// What it will mean.
+#[derive(Debug)]
+enum Then {
+    /// Who asked is answered so.
+    Answered(server::Command, Response),
+    /// This client is in.
+    Bound(Member),
+}
+
+/// What follows from a change that holds.
+#[derive(Debug)]
+pub enum Done {
+    /// This client is out; then the asker is to be told.
+    Removed(server::Command, Box<RemovedPeer>),
+    /// This one is in, and waits for it.
+    Bound(Member),
+    /// The client with this key could not be let in, and waits for that.
+    Failed(PublicKey),
+}
+
+/// Who keeps the books.
+#[derive(Debug)]
+pub struct Clerk {
+    register: Register,
+    change: Option<Change>,
+    waiting: VecDeque<Wish>,
+    leases: Leases,
+    /// Their file is being written.
+    leases_are_written: bool,
+    /// They have changed since.
+    leases_are_newer: bool,
+    writer: Writer,
+    /// The coordinator's queue.
+    commands: mpsc::Sender<Command>,
+}
+
+impl Clerk {
+    /// The keeper of these books, whose files `writer` writes; `commands` is the queue of the loop, in whose
+    /// [`LocalSet`](tokio::task::LocalSet) all calls are to be.
+    #[must_use]
+    pub fn new(
+        register: Register,
+        leases: Leases,
+        writer: Writer,
+        commands: mpsc::Sender<Command>,
+    ) -> Self {
+        Self {
+            register,
+            change: None,
+            waiting: VecDeque::new(),
+            leases,
+            leases_are_written: false,
+            leases_are_newer: false,
+            writer,
+            commands,
+        }
+    }
+
+    /// The clients and invitations, as they are on disk.
+    #[must_use]
+    pub fn register(&self) -> &Register {
+        &self.register
+    }
+
+    /// The addresses.
+    #[must_use]
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// Gives addresses to whoever of `peers` has none: see [`Leases::admit`].
+    pub fn admit(&mut self, peers: &[PeerConfig]) {
+        if self.leases.admit(peers) {
+            self.write_leases();
+        }
+    }
+
+    /// A key is no peer's any more: see [`Leases::forget`].
+    pub fn forget(&mut self, key: &keys::PublicKey) {
+        if self.leases.forget(key) {
+            self.write_leases();
+        }
+    }
+
+    fn write_leases(&mut self) {
+        self.leases_are_newer = self.leases_are_written;
+        if !std::mem::replace(&mut self.leases_are_written, true) {
+            self.write(Book::Leases, self.leases.file(), self.leases.content());
+        }
+    }
+
+    /// The file of the leases is on disk, or cannot be written.
+    pub fn leases_written(&mut self, written: io::Result<()>) {
+        if let Err(source) = written {
+            let error = self.leases.not_written(source);
+            tracing::error!("addresses may be others after a restart: {error}");
+        }
+        self.leases_are_written = false;
+        if self.leases_are_newer {
+            self.write_leases();
+        }
+    }
+
+    /// Somebody at the control socket wants a client invited or removed. He is answered when that is so, or cannot be.
+    pub fn ask(&mut self, config: &Config, asked: server::Command) {
+        if self.change.is_none() {
+            self.begin(config, asked);
+        } else if self.waiting.len() < MAX_WAITING {
+            self.waiting.push_back(Wish::Asked(asked));
+        } else {
+            let message = "the proxy waits for its disk; try again";
+            asked.answer(Err(ApiError::new(ErrorCode::Busy, message)));
+        }
+    }
+
+    /// A client that nobody knows shows a token. If it is to be let in that is later: [`written`](Self::written) says so.
+    pub fn show(&mut self, config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
+        let waits = |wish: &Wish| matches!(wish, Wish::Shown(other, _) if *other == client);
+        let is_bound = self.change.as_ref().is_some_and(|change| change.binds(&client));
+        if is_bound || self.waiting.iter().any(waits) {
+            return Claim::Later;
+        }
+        if self.change.is_none() {
+            return self.judge(config, client, token);
+        }
+        if self.waiting.len() >= MAX_WAITING {
+            tracing::warn!("a client with an invitation has to ask again: the disk is slow");
+            return Claim::Unknown;
+        }
+        self.waiting.push_back(Wish::Shown(client, token.clone()));
+        Claim::Later
+    }
+
+    /// The file of the register is on disk, or cannot be written: the change holds, or never was. Returns what follows;
+    /// after that, [`take_up`](Self::take_up).
+    pub fn written(&mut self, written: io::Result<()>) -> Option<Done> {
+        let Change { draft, then } = self.change.take()?;
+        let settled = self.register.settle(draft, written);
+        match (then, settled) {
+            (Then::Answered(asked, Response::Removed(removed)), Ok(())) => {
+                Some(Done::Removed(asked, removed))
+            }
+            (Then::Answered(asked, response), Ok(())) => {
+                if let Response::Invited(invited) = &response {
+                    let again = invited.replaces.is_some();
+                    tracing::info!(peer = invited.name, again, "invited");
+                }
+                asked.answer(Ok(response));
+                None
+            }
+            (Then::Answered(asked, _), Err(error)) => {
+                asked.answer(Err(inviting::refused(&error)));
+                None
+            }
+            (Then::Bound(member), Ok(())) => Some(Done::Bound(member)),
+            (Then::Bound(member), Err(error)) => {
+                tracing::error!("a client with an invitation cannot be let in: {error}");
+                Some(Done::Failed(core_key(&member)))
+            }
+        }
+    }
+
+    /// Takes up what waits, until something is being written. Returns a client about which that decides at once; there may
+    /// be more.
+    pub fn take_up(&mut self, config: &Config) -> Option<(PublicKey, Claim)> {
+        while self.change.is_none() {
+            match self.waiting.pop_front()? {
+                Wish::Asked(asked) => self.begin(config, asked),
+                Wish::Shown(client, token) => match self.judge(config, client, &token) {
+                    Claim::Later => {}
+                    decided => return Some((client, decided)),
+                },
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, config: &Config, asked: server::Command) {
+        let drafted = match &asked.request {
+            Request::Invite(wish) => inviting::invite(config, &self.register, wish)
+                .map(|(invited, draft)| (draft, Response::Invited(Box::new(invited)))),
+            Request::RemovePeer { name } => inviting::remove(config, &self.register, name)
+                .map(|(removed, draft)| (draft, Response::Removed(Box::new(removed)))),
+            // Nothing else is asked of the book.
+            _ => Err(ApiError::new(ErrorCode::BadRequest, "this is not the book's to answer")),
+        };
+        match drafted {
+            Ok((draft, response)) => self.change(draft, Then::Answered(asked, response)),
+            Err(error) => asked.answer(Err(error)),
+        }
+    }
+
+    /// What the book says of a token; if its client is to be bound, that begins.
+    fn judge(&mut self, config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
+        let key = keys::PublicKey::from_bytes(*client.as_bytes());
+        if self.register.members().iter().any(|member| member.public_key == key) {
+            // It was let in while this message was on its way from its home, which knows it by now.
+            return Claim::Unknown;
+        }
+        let bounds = (config.peers.len(), config.max_peers, inviting::now());
+        match self.register.show(token, key, bounds) {
+            (Shown::Bound(member), Some(draft)) => {
+                self.change(draft, Then::Bound(member));
+                Claim::Later
+            }
+            (Shown::Unknown | Shown::Bound(_), _) => {
+                tracing::debug!(%key, "an invitation that was never given: silence");
+                Claim::Unknown
+            }
+            (Shown::Used { name }, _) => {
+                tracing::warn!(peer = name, %key, "refused: the invitation was used before, with another key");
+                Claim::Refused(Refusal::InvitationUsed)
+            }
+            (Shown::Over { name }, _) => {
+                tracing::warn!(peer = name, %key, "refused: the invitation has expired or was taken back");
+                Claim::Refused(Refusal::InvitationExpired)
+            }
+            (Shown::Full { name }, _) => {
+                tracing::warn!(
+                    peer = name,
+                    "refused: there are as many clients as `max_peers` allows"
+                );
+                Claim::Refused(Refusal::Full)
+            }
+        }
+    }
+
+    fn change(&mut self, draft: Draft, then: Then) {
+        self.write(Book::Register, self.register.file(), draft.content());
+        self.change = Some(Change { draft, then });
+    }
+
+    fn write(
+        &self,
+        book: Book,
+        file: &Path,
+        content: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+    ) {
+        let written = self.writer.replace(file, content);
+        let commands = self.commands.clone();
+        spawn_local(async move {
+            let gone = |_| Err(io::Error::other("the thread that writes files has failed"));
+            let written = written.await.unwrap_or_else(gone);
+            // A loop that has ended wants to know nothing.
+            drop(commands.send(Command::Written(book, written)).await);
+        });
+    }
+}
+
+impl Drop for Clerk {
+    /// What waits of the leases is given to the writer, which finishes what it was given.
+    fn drop(&mut self) {
+        if self.leases_are_newer {
+            drop(self.writer.replace(self.leases.file(), self.leases.content()));
+        }
+    }
+}
+
+impl Change {
+    /// Whether it binds this key.
+    fn binds(&self, client: &PublicKey) -> bool {
+        matches!(&self.then, Then::Bound(member) if core_key(member) == *client)
+    }
+}
+
+fn core_key(member: &Member) -> PublicKey {
+    ropewalk_daemon::core::public_key(&member.public_key)
+}
