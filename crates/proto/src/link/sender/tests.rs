@@ -240,16 +240,21 @@ fn reports_alone_are_outside_the_window_and_never_time_out() {
     assert_eq!(sender.unanswered_since(), None);
 }
 
-#[test]
-fn an_idle_window_decays_at_the_next_datagram() {
-    let mut sender = sender();
-    let mut now = at(0);
+/// A sender whose window has opened to 60 and more, and the time.
+fn opened() -> (LinkSender, Instant) {
+    let (mut sender, mut now) = (sender(), at(0));
     while sender.window() < 60 {
         let (first, room) = (sender.next_number(), u64::from(sender.room()));
         send(&mut sender, now, room);
         now += MS * 100;
         apply(&mut sender, now, &report(&[(first, first + room - 1)]));
     }
+    (sender, now)
+}
+
+#[test]
+fn an_idle_window_decays_at_the_next_datagram() {
+    let (mut sender, now) = opened();
     let (window, rto) = (sender.window(), sender.rtt().rto());
     send(&mut sender, now - MS * 100 + rto * 2, 1);
     assert_eq!(sender.window(), window / 4);
@@ -258,14 +263,7 @@ fn an_idle_window_decays_at_the_next_datagram() {
 
 #[test]
 fn an_outage_is_no_idleness() {
-    let mut sender = sender();
-    let mut now = at(0);
-    while sender.window() < 60 {
-        let (first, room) = (sender.next_number(), u64::from(sender.room()));
-        send(&mut sender, now, room);
-        now += MS * 100;
-        apply(&mut sender, now, &report(&[(first, first + room - 1)]));
-    }
+    let (mut sender, mut now) = opened();
     let (room, rto) = (sender.room(), sender.rtt().rto());
     send(&mut sender, now, room.into());
     now += rto;
