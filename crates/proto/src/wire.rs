@@ -13,16 +13,11 @@ pub mod hello;
 /// one more than the highest number known (RFC 9000 A.3). Never negative, never past `u64::MAX`.
 #[must_use]
 pub const fn expand(expected: u64, low: u64, bits: u32) -> u64 {
-    let window = 1_u64 << bits;
-    let candidate = (expected & !(window - 1)) | (low & (window - 1));
-    let half = window / 2;
-    if candidate < u64::MAX - window && candidate + half <= expected {
-        candidate + window
-    } else if candidate >= window && candidate > expected && candidate - expected > half {
-        candidate - window
-    } else {
-        candidate
-    }
+    let mask = (1_u64 << bits) - 1;
+    // The nearest ones are those from half the space below what is expected; the space has two ends.
+    let nearest = expected.saturating_sub(mask / 2);
+    let first = if nearest > u64::MAX - mask { u64::MAX - mask } else { nearest };
+    first + (low.wrapping_sub(first) & mask)
 }
 
 #[cfg(test)]
@@ -44,6 +39,8 @@ mod tests {
             (0, 0xff_ffff, 0xff_ffff),
             (5, 0, 0),
             (u64::MAX, 0xff_ffff, u64::MAX),
+            (u64::MAX, 0, u64::MAX - 0xff_ffff),
+            (0x0100_0000, 0x80_0000, 0x0180_0000),
         ];
         for (expected, low, full) in cases {
             assert_eq!(expand(expected, low, 24), full, "expected {expected:#x}, low {low:#x}");

@@ -8,7 +8,7 @@
 //!  clear, authenticated                                  sealed                             | tag
 //! ```
 
-use super::cursor::{Reader, Truncated, Writer};
+use super::cursor::{Truncated, Writer};
 use crate::units::{LinkId, SessionIndex};
 
 /// Bytes in the clear: authenticated, not encrypted.
@@ -76,14 +76,13 @@ impl Clear {
     /// # Errors
     /// Too short, or not of a transport type.
     pub fn parse(datagram: &[u8]) -> Result<Self, Truncated> {
-        let mut reader = Reader::new(datagram);
-        let first = reader.u8()?;
+        let &[first, link, r0, r1, r2, n0, n1, n2] = datagram.first_chunk().ok_or(Truncated)?;
         Ok(Self {
             kind: kind_of(first).ok_or(Truncated)?,
             phase: first & 0xf,
-            link: LinkId(reader.u8()?),
-            receiver: SessionIndex::new(reader.u24()?),
-            number: reader.u24()?,
+            link: LinkId(link),
+            receiver: SessionIndex::new(u32::from_be_bytes([0, r0, r1, r2])),
+            number: u32::from_be_bytes([0, n0, n1, n2]),
         })
     }
 
@@ -115,14 +114,15 @@ impl Sealed {
     /// # Errors
     /// Too short.
     pub fn parse(plaintext: &[u8]) -> Result<(Self, &[u8]), Truncated> {
-        let mut reader = Reader::new(plaintext);
+        let (header, rest) = plaintext.split_first_chunk::<SEALED_LEN>().ok_or(Truncated)?;
+        let [t0, t1, t2, g0, g1, g2, previous_on_link, previous_of_flow] = *header;
         let sealed = Self {
-            send_time: reader.u24()?,
-            global: reader.u24()?,
-            previous_on_link: reader.u8()?,
-            previous_of_flow: reader.u8()?,
+            send_time: u32::from_be_bytes([0, t0, t1, t2]),
+            global: u32::from_be_bytes([0, g0, g1, g2]),
+            previous_on_link,
+            previous_of_flow,
         };
-        Ok((sealed, reader.rest()))
+        Ok((sealed, rest))
     }
 
     /// Writes the sealed header.
