@@ -72,6 +72,11 @@ impl Buffer {
         self.bytes
     }
 
+    /// Whether nothing is known of any number from the expected one on.
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.arrivals.is_empty()
+    }
+
     /// Numbers from the expected one to the highest that waits.
     pub(super) fn span(&self) -> u64 {
         self.slots.len() as u64
@@ -155,6 +160,9 @@ impl Buffer {
 
     /// Forgets the arrivals of what was released, and every slot if nothing waits.
     pub(super) fn trim(&mut self, expected: u64) {
+        if self.is_empty() {
+            return;
+        }
         if self.held == 0 {
             self.slots.clear();
             self.arrivals.clear();

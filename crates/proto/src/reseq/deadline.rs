@@ -58,6 +58,10 @@ pub(super) struct ActiveClock {
 impl ActiveClock {
     /// Something arrived.
     pub(super) fn on_arrival(&mut self, now: Instant) {
+        // The others of a batch.
+        if now == self.newest {
+            return;
+        }
         self.active += now.since(self.newest).min(ACTIVE_GAP);
         self.newest = now;
     }
@@ -91,7 +95,7 @@ impl OneWayDelay {
 
     /// Takes the delay of a datagram that arrived `now`.
     pub(super) fn sample(&mut self, now: Instant, active: Instant, delay_us: i64) {
-        let outdated = self.last.is_none() || now.since(self.sampled) > STALE_AFTER;
+        let outdated = self.last.is_none() || now > self.sampled + STALE_AFTER;
         if outdated {
             (self.smoothed_us, self.variation_us) = (delay_us, FIRST_VARIATION_US);
         } else {

@@ -82,6 +82,7 @@ impl Links {
     }
 
     /// A datagram arrived after a delay.
+    #[inline]
     pub(super) fn on_arrival(
         &mut self,
         now: Instant,
@@ -99,13 +100,23 @@ impl Links {
     /// Gives up missing local numbers that are beyond their link's tolerance, and links that have
     /// left.
     pub(super) fn mature(&mut self, now: Instant) {
+        let mut leaving = false;
         for link in &mut self.table {
             link.order.mature(now, &mut self.proven);
+            leaving |= matches!(link.standing, Standing::Leaving { .. });
+        }
+        if !leaving {
+            return;
         }
         self.table.retain(|link| match link.standing {
             Standing::Leaving { end, until } => now < until && !link.order.is_complete_below(end),
             Standing::Live | Standing::Down => true,
         });
+    }
+
+    /// Whether a global number was proven lost by name and not yet taken.
+    pub(super) fn has_proven(&self) -> bool {
+        !self.proven.is_empty()
     }
 
     /// The next global number that was proven lost by name.

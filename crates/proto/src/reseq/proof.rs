@@ -123,7 +123,14 @@ impl LinkOrder {
     }
 
     /// Gives up the missing numbers that are beyond the tolerance by now.
+    #[inline]
     pub(super) fn mature(&mut self, now: Instant, proven: &mut Vec<u64>) {
+        if !self.gaps.is_empty() {
+            self.give_up(now, proven);
+        }
+    }
+
+    fn give_up(&mut self, now: Instant, proven: &mut Vec<u64>) {
         while self.due().is_some_and(|due| now >= due) {
             let Some(gap) = self.gaps.pop_front() else { return };
             self.claim_above(0, gap.above, proven);
@@ -191,7 +198,9 @@ impl LinkOrder {
             self.gaps[index].above.merge(claim);
         } else {
             self.floor = self.floor.max(claim.floor);
-            proven.extend(claim.previous);
+            if let Some(previous) = claim.previous {
+                proven.push(previous);
+            }
         }
     }
 
