@@ -34,7 +34,7 @@ use crate::time::Instant;
 use crate::units::Bitrate;
 use crate::wire::expand;
 use crate::wire::frame::{
-    Frame, Frames, PACKET_FRAME_HEADER, PacketFrame, ReportFrame, emit, low24,
+    Frame, Frames, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24,
 };
 use crate::wire::header::{Kind, NUMBER_BITS, OVERHEAD, distance};
 
@@ -409,7 +409,7 @@ impl Press<'_> {
         let plain = cargo_of(&datagram.path, load.framed);
         let made = self.send(now, link, &datagram, out, |writer, receiver| {
             if let Some(report) = load.ride {
-                emit(writer, &Frame::Report(ReportFrame::new(report)))?;
+                emit_report(writer, report)?;
             }
             for Outgoing { packet, global, previous_of_flow, .. } in packets {
                 let previous_on_link = distance(global, before.replace(global));

@@ -17,7 +17,7 @@ use crate::sink::TransmitSink;
 use crate::time::Instant;
 use crate::units::Bitrate;
 use crate::wire::cursor::{Truncated, Writer};
-use crate::wire::frame::{Frame, MAX_NAME, ReportFrame, emit};
+use crate::wire::frame::{Frame, MAX_NAME, emit, emit_report};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
 
 /// Room for the frames of one datagram: a report, a rekey message and everything small fit.
@@ -117,7 +117,7 @@ impl Tunnel {
             let mut datagram = frames(link.path(), global);
             datagram.eliciting = false;
             let made = press.send(now, link, &datagram, out, |writer, _| {
-                emit(writer, &Frame::Report(ReportFrame::new(&report))).map(|()| Cargo::Plain)
+                emit_report(writer, &report).map(|()| Cargo::Plain)
             });
             if made == Made::Full {
                 self.report_copies.push(report);
@@ -208,13 +208,13 @@ impl Words<'_> {
 
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), Truncated> {
         let pending = self.pending;
+        if let Some(report) = self.ride {
+            emit_report(writer, report)?;
+        }
         let mut put = |wanted: bool, frame: &Frame<'_>| match wanted {
             true => emit(writer, frame),
             false => Ok(()),
         };
-        if let Some(report) = self.ride {
-            put(true, &Frame::Report(ReportFrame::new(report)))?;
-        }
         put(pending.join, &Frame::Join { name: self.name.as_bytes() })?;
         if pending.join && self.wishes != Wishes::default() {
             let most = self.wishes.most_down.map_or(0, Bitrate::as_kbps);

@@ -25,15 +25,14 @@ pub fn shortened(name: &str) -> ArrayString<MAX_NAME> {
 }
 
 /// One frame, as parsed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per report")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
     /// Zero bytes, as many as there are; one is written. They fill a probe.
     Padding,
     /// An inner packet that shares its datagram.
     Packet(PacketFrame<'a>),
     /// The receiver's feedback about a link.
-    Report(ReportFrame),
+    Report(ReportFrame<'a>),
     /// Asks for a report at once; also the keepalive.
     Ping,
     /// The client opens this link; the name is for people.
@@ -147,39 +146,22 @@ impl CloseReason {
 }
 
 /// A report on the wire: numbers are low bits until [`ReportFrame::expand`] restores them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReportFrame {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReportFrame<'a> {
     /// The link reported on.
     pub link: LinkId,
     /// Low 32 bits of the largest number received.
     largest: u32,
     delay_us: u32,
     ce_count: u32,
-    /// Lengths of ranges and of the gaps between them, newest first: `(gap, length - 1)`; the first
-    /// gap is 0.
-    ranges: ArrayVec<(u64, u64), { MAX_REPORT_RANGES }>,
+    /// How many ranges it has, 1 to [`MAX_REPORT_RANGES`].
+    count: u8,
+    /// They, newest first: each a varint of its length less one, with a varint of the gap above it before all but the
+    /// first.
+    ranges: &'a [u8],
 }
 
-impl ReportFrame {
-    /// Prepares a report for the wire.
-    #[must_use]
-    pub fn new(report: &Report) -> Self {
-        let largest = report.ranges.first().map_or(0, |range| range.last);
-        let mut above = largest.saturating_add(1);
-        let ranges = report.ranges.iter().map(|range| {
-            let gap = above.saturating_sub(range.last).saturating_sub(1);
-            above = range.first;
-            (gap, range.last.saturating_sub(range.first))
-        });
-        Self {
-            link: report.link,
-            largest: low32(largest),
-            delay_us: report.delay_us,
-            ce_count: report.ce_count,
-            ranges: ranges.collect(),
-        }
-    }
-
+impl<'a> ReportFrame<'a> {
     /// The report with full numbers, given the next number we will send on that link. `None`: it
     /// names numbers below zero or that were never sent.
     #[must_use]
@@ -189,32 +171,43 @@ impl ReportFrame {
             return None;
         }
         let mut ranges = ArrayVec::new();
-        for (index, (gap, length)) in self.ranges.iter().enumerate() {
+        let mut reader = Reader::new(self.ranges);
+        for index in 0..self.count {
             if index > 0 {
-                last = last.checked_sub(gap.checked_add(1)?)?;
+                last = last.checked_sub(reader.varint().ok()?.checked_add(1)?)?;
             }
-            let first = last.checked_sub(*length)?;
-            ranges.push(Range { first, last });
+            let first = last.checked_sub(reader.varint().ok()?)?;
+            ranges.try_push(Range { first, last }).ok()?;
             last = first;
         }
         Some(Report { link: self.link, delay_us: self.delay_us, ce_count: self.ce_count, ranges })
     }
 
-    fn parse(reader: &mut Reader<'_>) -> Result<Self, Truncated> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Truncated> {
         let link = LinkId(reader.u8()?);
         let largest = reader.u32()?;
         let delay_us = u32::try_from(reader.varint()?).unwrap_or(u32::MAX);
         let ce_count = reader.u32()?;
-        let count = usize::from(reader.u8()?);
-        if count == 0 || count > MAX_REPORT_RANGES {
+        let count = reader.u8()?;
+        if count == 0 || usize::from(count) > MAX_REPORT_RANGES {
             return Err(Truncated);
         }
-        let mut ranges = ArrayVec::new();
-        for index in 0..count {
-            let gap = if index == 0 { 0 } else { reader.varint()? };
-            ranges.push((gap, reader.varint()?));
+        let mut rest = *reader;
+        for _ in 1..2 * count {
+            rest.varint()?;
         }
-        Ok(Self { link, largest, delay_us, ce_count, ranges })
+        let ranges = reader.bytes(reader.rest().len() - rest.rest().len())?;
+        Ok(Self { link, largest, delay_us, ce_count, count, ranges })
+    }
+
+    /// Writes all but the ranges.
+    fn emit_head(&self, writer: &mut Writer<'_>) -> Result<(), Truncated> {
+        writer.u8(kind::REPORT)?;
+        writer.u8(self.link.0)?;
+        writer.u32(self.largest)?;
+        writer.varint(u64::from(self.delay_us))?;
+        writer.u32(self.ce_count)?;
+        writer.u8(self.count)
     }
 }
 
@@ -352,19 +345,8 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.bytes(frame.packet)
         }
         Frame::Report(frame) => {
-            writer.u8(kind::REPORT)?;
-            writer.u8(frame.link.0)?;
-            writer.u32(frame.largest)?;
-            writer.varint(u64::from(frame.delay_us))?;
-            writer.u32(frame.ce_count)?;
-            writer.u8(u8::try_from(frame.ranges.len()).map_err(|_| Truncated)?)?;
-            for (index, (gap, length)) in frame.ranges.iter().enumerate() {
-                if index > 0 {
-                    writer.varint(*gap)?;
-                }
-                writer.varint(*length)?;
-            }
-            Ok(())
+            frame.emit_head(writer)?;
+            writer.bytes(frame.ranges)
         }
         Frame::Ping => writer.u8(kind::PING),
         Frame::Join { name } => {
@@ -421,6 +403,31 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u16(0)
         }
     }
+}
+
+/// Writes a report as the frame that it is read from.
+///
+/// # Errors
+/// As [`emit`].
+pub fn emit_report(writer: &mut Writer<'_>, report: &Report) -> Result<(), Truncated> {
+    let largest = report.ranges.first().map_or(0, |range| range.last);
+    let head = ReportFrame {
+        link: report.link,
+        largest: low32(largest),
+        delay_us: report.delay_us,
+        ce_count: report.ce_count,
+        count: u8::try_from(report.ranges.len()).map_err(|_| Truncated)?,
+        ranges: &[],
+    };
+    head.emit_head(writer)?;
+    let mut above: Option<u64> = None;
+    for range in &report.ranges {
+        if let Some(first) = above.replace(range.first) {
+            writer.varint(first.saturating_sub(range.last).saturating_sub(1))?;
+        }
+        writer.varint(range.last.saturating_sub(range.first))?;
+    }
+    Ok(())
 }
 
 fn emit_halt(writer: &mut Writer<'_>, kind: u8, halt: Halt) -> Result<(), Truncated> {
@@ -559,7 +566,8 @@ mod tests {
     }
 
     fn through_the_wire(report: &Report, next: u64) -> Option<Report> {
-        let bytes = written(&Frame::Report(ReportFrame::new(report)));
+        let mut bytes = [0; 512];
+        emit_report(&mut Writer::new(&mut bytes), report).unwrap();
         let Some(Ok(Frame::Report(frame))) = Frames::new(&bytes).next() else {
             panic!("not a report")
         };
@@ -582,7 +590,8 @@ mod tests {
             largest: 3,
             delay_us: 0,
             ce_count: 0,
-            ranges: [(0, 1), (9, 0)].into_iter().collect(),
+            count: 2,
+            ranges: &[1, 9, 0],
         };
         assert_eq!(below_zero.expand(10), None);
     }
