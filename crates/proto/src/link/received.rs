@@ -107,6 +107,7 @@ impl Received {
     }
 
     /// `number` arrived.
+    #[inline]
     pub fn insert(&mut self, now: Instant, number: u64) -> Placement {
         let next = self.next();
         if number >= next {

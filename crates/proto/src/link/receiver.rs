@@ -132,18 +132,19 @@ impl LinkReceiver {
     /// An authentic datagram arrived. Call [`end_of_batch`](Self::end_of_batch) after the last one of those
     /// that were received together.
     pub fn on_datagram(&mut self, now: Instant, arrival: Arrival) -> Placement {
-        let reorders = self.reordering.tolerance(now) != Tolerance::default();
         let placement = self.received.insert(now, arrival.number);
         self.stats.datagrams += 1;
         self.stats.bytes += u64::from(arrival.size);
         self.stats.ce += u64::from(arrival.ce);
-        let disorder = match placement {
+        // Where gaps are ordinary, none is told of at once.
+        let news = match placement {
             Placement::Next => false,
-            Placement::Ahead => true,
+            Placement::Ahead => !self.reorders(now),
             Placement::Late { distance, lateness } => {
+                let news = !self.reorders(now);
                 self.stats.late += 1;
                 self.reordering.on_late(now, distance, lateness);
-                true
+                news
             }
             Placement::Forgotten => {
                 self.stats.late += 1;
@@ -159,7 +160,7 @@ impl LinkReceiver {
             self.pending.since.get_or_insert(now);
             self.pending.datagrams += arrival.eliciting;
             self.pending.bytes += u64::from(arrival.size);
-            self.pending.urgent |= arrival.ce || (disorder && !reorders);
+            self.pending.urgent |= arrival.ce || news;
         }
         placement
     }
@@ -253,6 +254,11 @@ impl LinkReceiver {
         self.reordering.tolerance(now)
     }
 
+    /// Whether they do.
+    fn reorders(&self, now: Instant) -> bool {
+        self.reordering(now) != Tolerance::default()
+    }
+
     /// The largest number that arrived.
     #[must_use]
     pub fn largest(&self) -> Option<u64> {
@@ -295,11 +301,10 @@ impl Default for Pace {
 
 impl Pace {
     fn on_datagram(&mut self, now: Instant, eliciting: u32) {
-        let age = now.since(self.period);
-        if age >= MAX_REPORT_DELAY {
+        if now >= self.period + MAX_REPORT_DELAY {
             let wanted = (self.count / REPORTS_PER_PERIOD).clamp(MIN_RATIO, SMALL.1);
             // Falls at once, rises slowly; after a pause it starts again.
-            let paused = age >= MAX_REPORT_DELAY * 2;
+            let paused = now >= self.period + MAX_REPORT_DELAY * 2;
             self.ratio = if paused { MIN_RATIO } else { wanted.min(self.ratio + 1) };
             (self.period, self.count) = (now, 0);
         }

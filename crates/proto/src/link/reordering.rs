@@ -42,6 +42,8 @@ pub struct Reordering {
     current: Tolerance,
     previous: Tolerance,
     since: Instant,
+    /// From then on nothing is remembered, unless another datagram comes late.
+    empty_from: Instant,
 }
 
 impl Reordering {
@@ -54,15 +56,18 @@ impl Reordering {
             lateness: lateness.min(MAX_LATENESS),
         };
         self.current = self.current.widened(seen);
+        self.empty_from = self.since + MEMORY * 2;
     }
 
     /// What has to be tolerated at present.
     #[must_use]
     pub fn tolerance(&self, now: Instant) -> Tolerance {
-        match now.since(self.since) {
-            age if age < MEMORY => self.current.widened(self.previous),
-            age if age < MEMORY * 2 => self.current,
-            _ => Tolerance::default(),
+        if now >= self.empty_from {
+            Tolerance::default()
+        } else if now < self.since + MEMORY {
+            self.current.widened(self.previous)
+        } else {
+            self.current
         }
     }
 

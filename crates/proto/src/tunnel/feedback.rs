@@ -18,7 +18,13 @@ use crate::wire::frame::{Halt, ReportFrame};
 
 impl Tunnel {
     /// A report came on link `at` from `path`, about that link or another.
-    pub(super) fn on_report(&mut self, now: Instant, at: usize, path: Path, frame: &ReportFrame) {
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        at: usize,
+        path: Path,
+        frame: &ReportFrame<'_>,
+    ) {
         let via = if self.links[at].id == frame.link { Via::Own } else { Via::Other };
         let Ok(about) = self.position(frame.link) else { return };
         let link = &mut self.links[about];
@@ -107,8 +113,12 @@ impl Tunnel {
         }
     }
 
-    pub(super) fn next_received(&self, link: LinkId) -> u64 {
-        let place = self.position(link).ok();
+    fn next_received(&self, link: LinkId) -> u64 {
+        self.next_received_at(self.position(link).ok())
+    }
+
+    /// One above the largest number that came on the link in this place of the list.
+    pub(super) fn next_received_at(&self, place: Option<usize>) -> u64 {
         let largest = place.and_then(|at| self.links[at].receiver.largest());
         largest.map_or(0, |largest| largest.saturating_add(1))
     }

@@ -23,6 +23,7 @@ pub(super) enum Refusal {
 }
 
 impl InnerFilter {
+    #[inline]
     pub(super) fn check(&self, source: IpAddr, destination: IpAddr) -> Result<(), Refusal> {
         if !self.sources.is_empty() && !self.sources.contains(&source) {
             return Err(Refusal::Source);

@@ -117,18 +117,29 @@ impl<S: PacketSink> PacketSink for Gate<'_, S> {
 
 /// What step 2 knows of an authentic datagram.
 #[derive(Clone, Copy)]
-struct Received {
+struct Received<'a> {
     link: LinkId,
-    path: Path,
+    path: &'a Path,
     ecn: Ecn,
     kind: Kind,
     number: u64,
     size: usize,
     sent_us: i64,
-    /// The sealed header's global number, expanded.
+}
+
+/// Where a packet stands in the sender's order.
+#[derive(Clone, Copy)]
+struct Numbers {
+    /// The global number, expanded.
     global: u64,
     /// The previous one on the link.
     previous: Option<u64>,
+}
+
+impl Received<'_> {
+    fn arrival(&self, global: u64, kind: ArrivalKind) -> Arrival {
+        Arrival { link: self.link, local: self.number, sent_us: self.sent_us, global, kind }
+    }
 }
 
 impl Tunnel {
@@ -149,7 +160,7 @@ impl Tunnel {
         };
         let place = self.position(clear.link);
         let departed = self.departed.next_received(now, clear.link);
-        let expected = departed.unwrap_or_else(|| self.next_received(clear.link));
+        let expected = departed.unwrap_or_else(|| self.next_received_at(place.ok()));
         let number = expand(expected, u64::from(clear.number), NUMBER_BITS);
         let Some((head, sealed)) = datagram.split_first_chunk_mut::<CLEAR_LEN>() else {
             return false;
@@ -183,27 +194,32 @@ impl Tunnel {
                 None
             }
         };
-        let global = expand(self.reseq.next_unseen(), u64::from(header.global), NUMBER_BITS);
         let received = Received {
             link: clear.link,
-            path,
+            path: &path,
             ecn,
             kind: clear.kind,
             number,
             size,
             sent_us: self.sender_clock.sent_us(now, header.send_time),
-            global,
-            previous: previous(global, header.previous_on_link),
         };
+        let global = expand(self.reseq.next_unseen(), u64::from(header.global), NUMBER_BITS);
         if let Some(at) = at {
             self.note(now, at, &received, body);
         }
         match (received.kind, at) {
-            (Kind::Data, _) => self.offer(now, &received, framed, checksum, sink),
-            (Kind::Frames, Some(at)) => self.obey(now, at, &received, body, sink),
+            (Kind::Data, _) => {
+                self.note_packets(now, at);
+                let numbers =
+                    Numbers { global, previous: previous(global, header.previous_on_link) };
+                self.offer(now, &received, numbers, framed, checksum, sink);
+            }
+            (Kind::Frames, Some(at)) => {
+                self.obey(now, at, &received, global, body, sink);
+                self.update_inner_mtu(now);
+            }
             (Kind::Frames, None) => self.offer_departed(now, &received, body, sink),
         }
-        self.update_inner_mtu(now);
         true
     }
 
@@ -245,7 +261,7 @@ impl Tunnel {
     }
 
     /// Step 4.
-    fn note(&mut self, now: Instant, at: usize, received: &Received, body: &[u8]) {
+    fn note(&mut self, now: Instant, at: usize, received: &Received<'_>, body: &[u8]) {
         let rng = &mut self.rng;
         let link = &mut self.links[at];
         let newest = link.receiver.largest().is_none_or(|largest| received.number > largest);
@@ -266,7 +282,9 @@ impl Tunnel {
         }
         if self.side == Side::Proxy {
             let token = || Self::token(rng);
-            link.validation.on_received(now, received.path, received.size, newest, token);
+            if !link.validation.is_settled_on(received.path) {
+                link.validation.on_received(now, *received.path, received.size, newest, token);
+            }
             link.held = false;
         }
         let tolerance = link.receiver.reordering(now);
@@ -278,36 +296,39 @@ impl Tunnel {
         } else if newest {
             self.reseq.link_up(id);
         }
-        if newest && link.received_path.replace(received.path) != Some(received.path) && !first {
-            self.reseq.link_rerouted(now, id);
+        if newest && link.received_path.as_ref() != Some(received.path) {
+            link.received_path = Some(*received.path);
+            if !first {
+                self.reseq.link_rerouted(now, id);
+            }
         }
         self.reseq.set_tolerance(id, tolerance);
+    }
+
+    /// A datagram brought packets.
+    fn note_packets(&mut self, now: Instant, at: Option<usize>) {
+        self.usage.on_packet(now);
+        if let Some(link) = at.and_then(|at| self.links.get_mut(at)) {
+            link.last_packet = Some(now);
+        }
     }
 
     /// Step 5 for one packet, with a spare byte before it.
     fn offer(
         &mut self,
         now: Instant,
-        received: &Received,
+        received: &Received<'_>,
+        numbers: Numbers,
         framed: &mut [u8],
         checksum: Checksum,
         sink: &mut impl PacketSink,
     ) {
-        self.usage.on_packet(now);
-        if let Ok(at) = self.position(received.link) {
-            self.links[at].last_packet = Some(now);
-        }
         let packet = framed.get_mut(1..).unwrap_or_default();
         // Its number came, whatever it is.
         let goes_on = self.is_fit(packet, checksum) && self.decapsulate(received.ecn, packet);
         let packet = if goes_on { partial::framed(framed, checksum) } else { &[] };
-        let arrival = Arrival {
-            link: received.link,
-            local: received.number,
-            sent_us: received.sent_us,
-            global: received.global,
-            kind: ArrivalKind::Data { prev_on_link: received.previous },
-        };
+        let kind = ArrivalKind::Data { prev_on_link: numbers.previous };
+        let arrival = received.arrival(numbers.global, kind);
         self.with_gate(sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));
     }
 
@@ -323,7 +344,12 @@ impl Tunnel {
     }
 
     /// Combines outer and inner ECN. `false`: the packet must not go on (RFC 6040 §4.2).
+    #[inline]
     fn decapsulate(&mut self, outer: Ecn, packet: &mut [u8]) -> bool {
+        // These leave every packet as it is.
+        if matches!(outer, Ecn::NotEct | Ecn::Ect0) {
+            return true;
+        }
         let Ok(view) = PacketView::parse(packet) else { return true };
         match Ecn::decapsulate(view.ecn(), outer) {
             Some(ecn) if ecn == view.ecn() => true,
@@ -338,12 +364,13 @@ impl Tunnel {
         }
     }
 
-    /// Step 5 for frames. Packets among them have rising numbers (PROTOCOL §4).
+    /// Step 5 for frames, before which all below `next` was sealed. Packets among them have rising numbers (PROTOCOL §4).
     fn obey(
         &mut self,
         now: Instant,
         mut at: usize,
-        received: &Received,
+        received: &Received<'_>,
+        next: u64,
         body: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
@@ -362,10 +389,10 @@ impl Tunnel {
                     }
                     (packets, last) = (packets + 1, Some(frame.global));
                 }
-                Frame::Report(report) => self.on_report(now, at, received.path, &report),
+                Frame::Report(report) => self.on_report(now, at, *received.path, &report),
                 Frame::Ping => self.links[at].receiver.demand(now),
                 Frame::Join { .. } => self.links[at].pending.join_ack |= self.side == Side::Proxy,
-                Frame::JoinAck => self.on_join_ack(now, at, received.path),
+                Frame::JoinAck => self.on_join_ack(now, at, *received.path),
                 Frame::Leave(halt) => {
                     self.on_leave(now, halt, sink);
                     // Places have changed, and the datagram may have taken its own link out.
@@ -374,7 +401,7 @@ impl Tunnel {
                 }
                 Frame::Down(halt) => self.on_down(now, halt, sink),
                 Frame::PathChallenge(token) => self.links[at].pending.respond(token),
-                Frame::PathResponse(token) => self.on_path_response(now, at, received.path, token),
+                Frame::PathResponse(token) => self.on_path_response(now, at, *received.path, token),
                 Frame::Close(reason) => self.on_close(now, at, reason, sink),
                 Frame::RekeyFirst(message) => self.on_rekey_first(now, at, message),
                 Frame::RekeyResponse(message) => self.on_rekey_response(now, message),
@@ -396,7 +423,7 @@ impl Tunnel {
         }
         // The other frames say how packets are to be taken, so these come last.
         if self.offer_framed(now, received, packets, body, sink) == 0 {
-            self.offer_mark(now, received, sink);
+            self.offer_mark(now, received, next, sink);
         }
         // One that was overtaken by a packet is old news.
         let newest = |link: &Link| link.receiver.largest() == Some(received.number);
@@ -419,7 +446,7 @@ impl Tunnel {
     fn offer_departed(
         &mut self,
         now: Instant,
-        received: &Received,
+        received: &Received<'_>,
         body: &[u8],
         sink: &mut impl PacketSink,
     ) {
@@ -435,7 +462,7 @@ impl Tunnel {
     fn offer_framed(
         &mut self,
         now: Instant,
-        received: &Received,
+        received: &Received<'_>,
         most: usize,
         body: &[u8],
         sink: &mut impl PacketSink,
@@ -443,27 +470,29 @@ impl Tunnel {
         let mut scratch = mem::take(&mut self.scratch);
         let mut offered = 0;
         for (global, frame) in bundle::packets(body, self.reseq.next_unseen()).take(most) {
-            let previous = previous(global, frame.previous_on_link);
-            let received = Received { global, previous, ..*received };
+            let numbers = Numbers { global, previous: previous(global, frame.previous_on_link) };
             scratch.clear();
             scratch.push(0);
             scratch.extend_from_slice(frame.packet);
-            self.offer(now, &received, &mut scratch, Checksum::Whole, sink);
+            self.offer(now, received, numbers, &mut scratch, Checksum::Whole, sink);
             offered += 1;
         }
         self.scratch = scratch;
+        if offered > 0 {
+            self.note_packets(now, self.position(received.link).ok());
+        }
         offered
     }
 
-    /// A datagram without packet says what was sealed before it.
-    fn offer_mark(&mut self, now: Instant, received: &Received, sink: &mut impl PacketSink) {
-        let arrival = Arrival {
-            link: received.link,
-            local: received.number,
-            sent_us: received.sent_us,
-            global: received.global,
-            kind: ArrivalKind::Mark,
-        };
+    /// A datagram without packet says what was sealed before it: all below `next`.
+    fn offer_mark(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        next: u64,
+        sink: &mut impl PacketSink,
+    ) {
+        let arrival = received.arrival(next, ArrivalKind::Mark);
         self.with_gate(sink, |reseq, gate| reseq.offer(now, &arrival, &[], gate));
     }
 

@@ -90,7 +90,7 @@ impl Usage {
     }
 
     pub(super) fn on_packet(&mut self, now: Instant) {
-        if now.since(self.last_packet) > SENSE_INTERVAL {
+        if now > self.last_packet + SENSE_INTERVAL {
             self.since = now;
         }
         self.last_packet = now;

@@ -107,15 +107,21 @@ pub(super) enum Came<'a> {
 }
 
 impl Joiner {
+    #[inline]
     pub(super) fn take(&mut self, packet: &[u8]) -> Came<'_> {
-        let Some((&[code, high, low], part)) = packet.split_first_chunk::<HEADER>() else {
-            return Came::Packet;
-        };
-        let Some(half) = Half::from_code(code) else { return Came::Packet };
+        match packet.split_first_chunk::<HEADER>() {
+            Some((&[code, high, low], part)) => match Half::from_code(code) {
+                Some(half) => self.join(half, u16::from_be_bytes([high, low]), part),
+                None => Came::Packet,
+            },
+            None => Came::Packet,
+        }
+    }
+
+    fn join(&mut self, half: Half, id: u16, part: &[u8]) -> Came<'_> {
         if part.len() > Half::First.range(LONGEST).len() {
             return Came::Malformed;
         }
-        let id = u16::from_be_bytes([high, low]);
         let kept = self.kept.replace((half, id));
         match (kept, half) {
             (Some((Half::First, other)), Half::Second) if other == id => {

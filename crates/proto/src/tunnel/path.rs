@@ -139,6 +139,12 @@ impl Validation {
         *self = Self::trusted(path);
     }
 
+    /// Whether a datagram from `path` says nothing new.
+    #[inline]
+    pub(super) fn is_settled_on(&self, path: &Path) -> bool {
+        self.trial.is_none() && self.unproven.is_none() && *path == self.path
+    }
+
     /// An authentic datagram of `bytes` came from `path`. `newest`: it has the highest number of the
     /// link. `token` is drawn only if a trial starts.
     pub(super) fn on_received(
