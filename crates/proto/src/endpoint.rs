@@ -260,7 +260,7 @@ impl Endpoint {
             }
             return;
         };
-        found.session.tunnel.handle_packet(now, packet, sink);
+        found.session.tunnel.handle_read(now, &view, sink);
         found.touch();
     }
 

@@ -92,6 +92,28 @@ impl FiveTuple {
         protocol: None,
         ports: None,
     };
+
+    /// The flow's key.
+    #[must_use]
+    pub fn key(&self) -> FlowKey {
+        let mut hash = Mix::default();
+        for address in [self.source, self.destination] {
+            match address {
+                IpAddr::V4(v4) => hash.add(u64::from(v4.to_bits())),
+                IpAddr::V6(v6) => {
+                    let [high, low] = [v6.to_bits() >> 64, v6.to_bits() & u128::from(u64::MAX)];
+                    hash.add(u64::try_from(high).unwrap_or(0));
+                    hash.add(u64::try_from(low).unwrap_or(0));
+                }
+            }
+        }
+        if let Some(protocol) = self.protocol {
+            let (source, destination) = self.ports.unwrap_or_default();
+            let ports = u64::from(source) << 16 | u64::from(destination);
+            hash.add(u64::from(protocol) << 32 | ports);
+        }
+        FlowKey(hash.finish())
+    }
 }
 
 /// An inner IP packet whose lengths were checked.
@@ -278,23 +300,7 @@ impl<'a> PacketView<'a> {
     /// Its flow.
     #[must_use]
     pub fn flow_key(&self) -> FlowKey {
-        let mut hash = Mix::default();
-        for address in [self.source, self.destination] {
-            match address {
-                IpAddr::V4(v4) => hash.add(u64::from(v4.to_bits())),
-                IpAddr::V6(v6) => {
-                    let [high, low] = [v6.to_bits() >> 64, v6.to_bits() & u128::from(u64::MAX)];
-                    hash.add(u64::try_from(high).unwrap_or(0));
-                    hash.add(u64::try_from(low).unwrap_or(0));
-                }
-            }
-        }
-        if self.fragment == Fragment::Whole {
-            let (source, destination) = self.ports().unwrap_or_default();
-            let ports = u64::from(source) << 16 | u64::from(destination);
-            hash.add(u64::from(self.protocol) << 32 | ports);
-        }
-        FlowKey(hash.finish())
+        self.five_tuple().key()
     }
 
     fn traffic_class(&self) -> u8 {

@@ -9,8 +9,10 @@ pub use sparse_first::SparseFirst;
 
 use std::collections::VecDeque;
 
+use crate::ecn::Ecn;
 use crate::packet::checksum::Checksum;
-use crate::packet::{FlowKey, transport};
+use crate::packet::{FlowKey, PacketView, transport};
+use crate::sched::PacketMeta;
 use crate::time::{Duration, Instant};
 
 /// Bounds of the queue.
@@ -22,12 +24,52 @@ pub struct QueueLimits {
     pub bytes: usize,
 }
 
+/// What is read of a packet when it comes, so that nobody needs to read it again.
+#[derive(Clone, Copy, Debug)]
+pub struct Label {
+    /// What schedulers look at.
+    pub meta: PacketMeta,
+    /// Its congestion notification bits.
+    pub ecn: Ecn,
+    /// How its checksum stands.
+    pub checksum: Checksum,
+}
+
+impl Label {
+    /// That of a packet whose checksum stands so.
+    #[must_use]
+    pub fn of(packet: &PacketView<'_>, checksum: Checksum) -> Self {
+        Self { meta: PacketMeta::new(packet), ecn: packet.ecn(), checksum }
+    }
+}
+
+/// A packet that waits.
 #[derive(Debug)]
-struct Waiting {
+pub struct Waiting {
     since: Instant,
-    flow: FlowKey,
+    label: Label,
     packet: Vec<u8>,
-    checksum: Checksum,
+}
+
+impl Waiting {
+    /// Its bytes.
+    #[must_use]
+    pub fn packet(&self) -> &[u8] {
+        &self.packet
+    }
+
+    /// What was read of it.
+    #[must_use]
+    pub const fn label(&self) -> &Label {
+        &self.label
+    }
+}
+
+/// What has left a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    flow: FlowKey,
+    len: usize,
 }
 
 /// Packets in the order in which they came.
@@ -51,8 +93,8 @@ impl EgressQueue {
         Self { limits, waiting: VecDeque::new(), bytes: 0, begun: false, spare: Vec::new() }
     }
 
-    /// Copies `packet`, of `flow`, to the tail. `false`: full; the packet is to be counted as dropped.
-    pub fn push(&mut self, now: Instant, flow: FlowKey, packet: &[u8], checksum: Checksum) -> bool {
+    /// Copies `packet` to the tail. `false`: full; the packet is to be counted as dropped.
+    pub fn push(&mut self, now: Instant, label: &Label, packet: &[u8]) -> bool {
         if self.bytes + packet.len() > self.limits.bytes {
             return false;
         }
@@ -60,34 +102,27 @@ impl EgressQueue {
         buffer.clear();
         buffer.extend_from_slice(packet);
         self.bytes += packet.len();
-        self.waiting.push_back(Waiting { since: now, flow, packet: buffer, checksum });
+        self.waiting.push_back(Waiting { since: now, label: *label, packet: buffer });
         true
-    }
-
-    /// The checksum of the packet whose turn it is.
-    #[must_use]
-    pub fn head_checksum(&self) -> Checksum {
-        self.waiting.front().map_or(Checksum::Whole, |head| head.checksum)
     }
 
     /// Completes the checksum of the packet whose turn it is, if it is partial.
     pub fn complete_head(&mut self) {
         if let Some(head) = self.waiting.front_mut()
-            && head.checksum == Checksum::Partial
+            && head.label.checksum == Checksum::Partial
         {
-            head.checksum = Checksum::Whole;
+            head.label.checksum = Checksum::Whole;
             let complete = transport::complete(&mut head.packet);
             debug_assert!(complete, "what is marked was read before");
         }
     }
 
     /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
-    pub fn pass_head_to(&mut self, other: &mut Self) {
-        let Some(waiting) = self.waiting.pop_front() else { return };
-        self.begun = false;
-        self.bytes -= waiting.packet.len();
-        other.bytes += waiting.packet.len();
+    pub(crate) fn pass_head_to(&mut self, other: &mut Self) -> Option<Gone> {
+        let (waiting, gone) = self.take_head()?;
+        other.bytes += gone.len;
         other.waiting.push_back(waiting);
+        Some(gone)
     }
 
     /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
@@ -101,25 +136,19 @@ impl EgressQueue {
 
     /// The packet whose turn it is.
     #[must_use]
-    pub fn head(&self) -> Option<&[u8]> {
-        self.waiting.front().map(|waiting| waiting.packet.as_slice())
-    }
-
-    /// Its flow.
-    #[must_use]
-    pub fn flow(&self) -> Option<FlowKey> {
-        self.waiting.front().map(|waiting| waiting.flow)
+    pub fn head(&self) -> Option<&Waiting> {
+        self.waiting.front()
     }
 
     /// The flows of all that waits, from the head on.
     pub(crate) fn flows(&self) -> impl Iterator<Item = FlowKey> {
-        self.waiting.iter().map(|waiting| waiting.flow)
+        self.waiting.iter().map(|waiting| waiting.label.meta.flow)
     }
 
     /// The packet so many places behind the head; at 0 the head itself.
     #[must_use]
-    pub fn nth(&self, place: usize) -> Option<&[u8]> {
-        self.waiting.get(place).map(|waiting| waiting.packet.as_slice())
+    pub fn nth(&self, place: usize) -> Option<&Waiting> {
+        self.waiting.get(place)
     }
 
     /// Notes that a first part of the head has gone.
@@ -134,13 +163,20 @@ impl EgressQueue {
     }
 
     /// Removes the head.
-    pub fn pop(&mut self) {
-        let Some(waiting) = self.waiting.pop_front() else { return };
-        self.begun = false;
-        self.bytes -= waiting.packet.len();
+    pub(crate) fn pop(&mut self) -> Option<Gone> {
+        let (waiting, gone) = self.take_head()?;
         if self.spare.len() < MAX_SPARE {
             self.spare.push(waiting.packet);
         }
+        Some(gone)
+    }
+
+    fn take_head(&mut self) -> Option<(Waiting, Gone)> {
+        let waiting = self.waiting.pop_front()?;
+        let gone = Gone { flow: waiting.label.meta.flow, len: waiting.packet.len() };
+        self.begun = false;
+        self.bytes -= gone.len;
+        Some((waiting, gone))
     }
 
     /// Drops what has waited too long; returns how many.
@@ -196,6 +232,13 @@ impl EgressQueue {
     }
 }
 
+/// What is read of a packet of which only the flow matters.
+#[cfg(test)]
+pub(crate) fn label(flow: FlowKey) -> Label {
+    let meta = PacketMeta { flow, ..PacketMeta::of_len(0) };
+    Label { meta, ecn: Ecn::NotEct, checksum: Checksum::Whole }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +248,15 @@ mod tests {
     }
 
     fn push(queue: &mut EgressQueue, packet: &[u8]) -> bool {
-        queue.push(Instant::ZERO, FlowKey(0), packet, Checksum::Whole)
+        queue.push(Instant::ZERO, &label(FlowKey(0)), packet)
+    }
+
+    fn head(queue: &EgressQueue) -> Option<&[u8]> {
+        queue.head().map(Waiting::packet)
+    }
+
+    fn head_checksum(queue: &EgressQueue) -> Option<Checksum> {
+        queue.head().map(|head| head.label().checksum)
     }
 
     #[test]
@@ -215,21 +266,21 @@ mod tests {
             assert!(push(&mut queue, &[byte]));
         }
         for byte in 0..3 {
-            assert_eq!(queue.head(), Some(&[byte][..]));
+            assert_eq!(head(&queue), Some(&[byte][..]));
             queue.pop();
         }
-        assert_eq!((queue.head(), queue.bytes()), (None, 0));
+        assert_eq!((head(&queue), queue.bytes()), (None, 0));
     }
 
     #[test]
     fn a_packet_that_waited_too_long_goes_and_a_younger_one_stays() {
         let mut queue = queue();
         push(&mut queue, &[1]);
-        queue.push(Instant::from_millis(1), FlowKey(0), &[2], Checksum::Whole);
+        queue.push(Instant::from_millis(1), &label(FlowKey(0)), &[2]);
         assert_eq!(queue.poll_timeout(), Some(Instant::from_millis(100)));
         assert_eq!(queue.handle_timeout(Instant::from_millis(99)), 0);
         assert_eq!(queue.handle_timeout(Instant::from_millis(100)), 1);
-        assert_eq!(queue.head(), Some(&[2][..]));
+        assert_eq!(head(&queue), Some(&[2][..]));
     }
 
     #[test]
@@ -247,19 +298,20 @@ mod tests {
         let (mut queue, mut other) = (queue(), queue());
         let mut udp = vec![0x45, 0, 0, 30, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         udp.extend([0, 1, 0, 2, 0, 10, 20, 28, 7, 7]);
-        queue.push(Instant::ZERO, FlowKey(0), &udp, Checksum::Partial);
+        let partial = Label { checksum: Checksum::Partial, ..label(FlowKey(0)) };
+        queue.push(Instant::ZERO, &partial, &udp);
         push(&mut queue, &[1]);
-        assert_eq!(queue.head_checksum(), Checksum::Partial);
+        assert_eq!(head_checksum(&queue), Some(Checksum::Partial));
         queue.pass_head_to(&mut other);
-        assert_eq!(queue.head_checksum(), Checksum::Whole);
+        assert_eq!(head_checksum(&queue), Some(Checksum::Whole));
         queue.put_back(&mut other);
-        assert_eq!(queue.head_checksum(), Checksum::Partial);
+        assert_eq!(head_checksum(&queue), Some(Checksum::Partial));
         queue.complete_head();
-        assert_eq!(queue.head_checksum(), Checksum::Whole);
-        let completed = queue.head().unwrap().to_vec();
+        assert_eq!(head_checksum(&queue), Some(Checksum::Whole));
+        let completed = head(&queue).unwrap().to_vec();
         assert_ne!(completed, udp);
         queue.complete_head();
-        assert_eq!(queue.head(), Some(&completed[..]), "only once");
+        assert_eq!(head(&queue), Some(&completed[..]), "only once");
     }
 
     #[test]
@@ -272,6 +324,6 @@ mod tests {
         assert!(queue.has_spare() && queue.spare_bytes() > 0);
         queue.release_memory();
         assert_eq!((queue.has_spare(), queue.spare_bytes()), (false, 0));
-        assert_eq!((queue.head(), queue.waiting.capacity()), (Some(&[1][..]), 1));
+        assert_eq!((head(&queue), queue.waiting.capacity()), (Some(&[1][..]), 1));
     }
 }

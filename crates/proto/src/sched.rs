@@ -66,12 +66,8 @@ impl PacketMeta {
     /// What schedulers look at in a packet.
     #[must_use]
     pub fn new(packet: &PacketView<'_>) -> Self {
-        Self {
-            len: packet.bytes().len(),
-            flow: packet.flow_key(),
-            tuple: packet.five_tuple(),
-            life: Life::of(packet),
-        }
+        let tuple = packet.five_tuple();
+        Self { len: packet.bytes().len(), flow: tuple.key(), tuple, life: Life::of(packet) }
     }
 
     /// A packet of which nothing but its length is known.

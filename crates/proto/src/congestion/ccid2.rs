@@ -150,7 +150,7 @@ impl Controller for Ccid2 {
         let validated = *self.validated.get_or_insert(now);
         if in_flight >= self.window {
             self.validated = Some(now);
-        } else if now.since(validated) >= UNVALIDATED {
+        } else if now >= validated + UNVALIDATED {
             self.decay(1);
             self.validated = Some(now);
         }

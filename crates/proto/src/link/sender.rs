@@ -244,7 +244,9 @@ impl LinkSender {
         if sent.in_window() {
             self.last_in_window = Some(now);
             self.controller.on_sent(now, number, self.in_flight());
-            self.deadline.get_or_insert(now + self.rtt.rto());
+            if self.deadline.is_none() {
+                self.deadline = Some(now + self.rtt.rto());
+            }
         }
         number
     }

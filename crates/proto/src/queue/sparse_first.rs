@@ -5,9 +5,8 @@
 //! piled up. Within a flow the order stays. Who sends more than his link carries is in the queue all the time, and gains
 //! nothing; and however many flows are new, the others have a share of the turns.
 
-use super::{EgressQueue, QueueLimits};
+use super::{EgressQueue, Gone, Label, QueueLimits, Waiting};
 use crate::packet::FlowKey;
-use crate::packet::checksum::Checksum;
 use crate::time::{Instant, earliest};
 
 /// Most bytes of one flow that go before others: a full packet, as the quantum of RFC 8290 §5.2.3.
@@ -54,23 +53,14 @@ impl SparseFirst {
         Self { sparse, backlogged, places: Box::new([Place::default(); PLACES]), ahead: 0 }
     }
 
-    /// Copies a packet of `flow` into the queue. `false`: full; the packet is to be counted as dropped.
-    pub fn push(&mut self, now: Instant, flow: FlowKey, packet: &[u8]) -> bool {
-        self.add(now, flow, packet, Checksum::Whole)
-    }
-
-    /// The same for a packet whose checksum is partial.
-    pub fn push_partial(&mut self, now: Instant, flow: FlowKey, packet: &[u8]) -> bool {
-        self.add(now, flow, packet, Checksum::Partial)
-    }
-
-    fn add(&mut self, now: Instant, flow: FlowKey, packet: &[u8], checksum: Checksum) -> bool {
-        let place = &mut self.places[place_of(flow)];
+    /// Copies a packet into the queue. `false`: full; the packet is to be counted as dropped.
+    pub fn push(&mut self, now: Instant, label: &Label, packet: &[u8]) -> bool {
+        let place = &mut self.places[place_of(label.meta.flow)];
         let is_sparse = place.backlogged == 0 && place.sparse as usize + packet.len() <= QUANTUM;
         let queue = if is_sparse { &mut self.sparse } else { &mut self.backlogged };
-        let pushed = queue.push(now, flow, packet, checksum);
+        let pushed = queue.push(now, label, packet);
         if pushed && is_sparse {
-            place.sparse += length(packet);
+            place.sparse += counted(packet.len());
         } else if pushed {
             place.backlogged += 1;
         }
@@ -79,23 +69,11 @@ impl SparseFirst {
 
     /// The packet whose turn it is.
     #[must_use]
-    pub fn head(&self) -> Option<&[u8]> {
+    pub fn head(&self) -> Option<&Waiting> {
         self.of(self.turn()).head()
     }
 
-    /// Its flow.
-    #[must_use]
-    pub fn flow(&self) -> Option<FlowKey> {
-        self.of(self.turn()).flow()
-    }
-
-    /// Its checksum.
-    #[must_use]
-    pub fn head_checksum(&self) -> Checksum {
-        self.of(self.turn()).head_checksum()
-    }
-
-    /// Completes it, if it is partial.
+    /// Completes its checksum, if that is partial.
     pub fn complete_head(&mut self) {
         let turn = self.turn();
         self.of_mut(turn).complete_head();
@@ -129,15 +107,15 @@ impl SparseFirst {
     /// Removes the head.
     pub fn pop(&mut self) {
         let turn = self.turn();
-        self.note_gone(turn);
-        self.of_mut(turn).pop();
+        let gone = self.of_mut(turn).pop();
+        self.note_gone(turn, gone);
     }
 
     /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
     pub fn pass_head_to(&mut self, other: &mut EgressQueue) {
         let turn = self.turn();
-        self.note_gone(turn);
-        self.of_mut(turn).pass_head_to(other);
+        let gone = self.of_mut(turn).pass_head_to(other);
+        self.note_gone(turn, gone);
     }
 
     /// Puts all that waits in `other`, with its age, before all that waits here.
@@ -159,8 +137,8 @@ impl SparseFirst {
         let mut dropped = 0;
         for turn in [Turn::Sparse, Turn::Backlogged] {
             while self.of(turn).poll_timeout().is_some_and(|due| due <= now) {
-                self.note_gone(turn);
-                self.of_mut(turn).pop();
+                let gone = self.of_mut(turn).pop();
+                self.note_gone(turn, gone);
                 dropped += 1;
             }
         }
@@ -220,8 +198,8 @@ impl SparseFirst {
         }
         // What of its own flow came before it is still among the sparse.
         let is_later = |flow| self.places[place_of(flow)].sparse > 0;
-        match self.backlogged.flow() {
-            Some(flow) if !is_later(flow) => Turn::Backlogged,
+        match self.backlogged.head() {
+            Some(head) if !is_later(head.label().meta.flow) => Turn::Backlogged,
             _ => Turn::Sparse,
         }
     }
@@ -240,15 +218,13 @@ impl SparseFirst {
         }
     }
 
-    /// The head of one of the queues is about to go.
-    fn note_gone(&mut self, turn: Turn) {
-        let queue = self.of(turn);
-        let (Some(flow), Some(packet)) = (queue.flow(), queue.head()) else { return };
-        let (len, bytes) = (packet.len(), length(packet));
+    /// The head of one of the queues has gone.
+    fn note_gone(&mut self, turn: Turn, gone: Option<Gone>) {
+        let Some(Gone { flow, len }) = gone else { return };
         let place = &mut self.places[place_of(flow)];
         match turn {
             Turn::Sparse => {
-                place.sparse = place.sparse.saturating_sub(bytes);
+                place.sparse = place.sparse.saturating_sub(counted(len));
                 self.ahead = if self.backlogged.is_empty() { 0 } else { self.ahead + len };
             }
             Turn::Backlogged => {
@@ -259,9 +235,9 @@ impl SparseFirst {
     }
 }
 
-/// What a place counts a packet as.
-fn length(packet: &[u8]) -> u32 {
-    u32::try_from(packet.len()).unwrap_or(u32::MAX)
+/// What a place counts a packet of `len` bytes as.
+fn counted(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 fn place_of(flow: FlowKey) -> usize {
@@ -270,6 +246,7 @@ fn place_of(flow: FlowKey) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::label;
     use super::*;
     use crate::time::Duration;
 
@@ -288,8 +265,8 @@ mod tests {
     /// The numbers of the packets, in the order in which they leave.
     fn drained(queue: &mut SparseFirst) -> Vec<u8> {
         let mut numbers = Vec::new();
-        while let Some(packet) = queue.head() {
-            numbers.push(packet[0]);
+        while let Some(head) = queue.head() {
+            numbers.push(head.packet()[0]);
             queue.pop();
         }
         numbers
@@ -299,10 +276,10 @@ mod tests {
     fn a_call_does_not_wait_behind_a_download() {
         let mut queue = queue();
         for number in 0..10 {
-            assert!(queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400)));
+            assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400)));
         }
-        assert!(queue.push(Instant::ZERO, CALL, &packet(100, 160)));
-        assert!(queue.push(Instant::ZERO, CALL, &packet(101, 160)));
+        assert!(queue.push(Instant::ZERO, &label(CALL), &packet(100, 160)));
+        assert!(queue.push(Instant::ZERO, &label(CALL), &packet(101, 160)));
         // The download's first packet was a new flow's, too.
         assert_eq!(drained(&mut queue), [0, 100, 101, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!((queue.len(), queue.bytes()), (0, 0));
@@ -314,21 +291,21 @@ mod tests {
             for download in [0, 1, 5] {
                 let mut queue = queue();
                 for number in 0..download {
-                    assert!(queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 300)));
-                    assert!(queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400)));
+                    assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 300)));
+                    assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400)));
                 }
                 for number in 0..calls {
                     let flow = FlowKey(2 + u64::from(number));
-                    assert!(queue.push(Instant::ZERO, flow, &packet(number, 500)));
+                    assert!(queue.push(Instant::ZERO, &label(flow), &packet(number, 500)));
                 }
                 while !queue.is_empty() {
                     let (line, most) = queue.line(1400);
                     let line: Vec<_> = (0..most.min(queue.len()))
-                        .map_while(|place| line.nth(place).map(<[u8]>::to_vec))
+                        .map_while(|place| line.nth(place).map(|next| next.packet().to_vec()))
                         .collect();
                     assert!(!line.is_empty());
                     for packet in line {
-                        assert_eq!(queue.head(), Some(&packet[..]));
+                        assert_eq!(queue.head().map(Waiting::packet), Some(&packet[..]));
                         queue.pop();
                     }
                 }
@@ -342,9 +319,9 @@ mod tests {
         let mut left = Vec::new();
         for number in 0..200_u8 {
             let (flow, len) = [(DOWNLOAD, 1400), (CALL, 400)][usize::from(number % 2)];
-            assert!(queue.push(Instant::ZERO, flow, &packet(number, len)));
+            assert!(queue.push(Instant::ZERO, &label(flow), &packet(number, len)));
             if number % 3 == 0 {
-                left.push(queue.head().expect("one waits")[0]);
+                left.push(queue.head().expect("one waits").packet()[0]);
                 queue.pop();
             }
         }
@@ -360,10 +337,10 @@ mod tests {
     fn a_flood_of_new_flows_leaves_the_others_a_ninth() {
         let mut queue = queue();
         for number in 0..20 {
-            queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1514));
+            queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1514));
         }
         for flow in 3..203 {
-            queue.push(Instant::ZERO, FlowKey(flow), &packet(255, 1514));
+            queue.push(Instant::ZERO, &label(FlowKey(flow)), &packet(255, 1514));
         }
         let first: Vec<_> = drained(&mut queue).into_iter().take(91).collect();
         let downloads = first.iter().filter(|number| **number < 20).count();
@@ -375,18 +352,21 @@ mod tests {
         for first in [DOWNLOAD, CALL] {
             let mut queue = queue();
             for number in 0..3 {
-                queue.push(Instant::ZERO, first, &packet(number, 1280));
+                queue.push(Instant::ZERO, &label(first), &packet(number, 1280));
             }
             if first == DOWNLOAD {
                 queue.pop();
             }
-            let begun = queue.head().expect("two wait")[0];
+            let begun = queue.head().expect("two wait").packet()[0];
             queue.begin_head();
-            queue.push(Instant::ZERO, FlowKey(3), &packet(100, 100));
-            assert_eq!((queue.head().expect("it waits")[0], queue.is_head_begun()), (begun, true));
+            queue.push(Instant::ZERO, &label(FlowKey(3)), &packet(100, 100));
+            assert_eq!(
+                (queue.head().expect("it waits").packet()[0], queue.is_head_begun()),
+                (begun, true)
+            );
             queue.pop();
             assert!(!queue.is_head_begun());
-            assert_eq!(queue.head().expect("the new one")[0], 100);
+            assert_eq!(queue.head().expect("the new one").packet()[0], 100);
         }
     }
 
@@ -396,19 +376,19 @@ mod tests {
             let mut queue = queue();
             let mut other = EgressQueue::new(QueueLimits { time: Duration::ZERO, bytes: 0 });
             for number in 0..3 {
-                queue.push(Instant::ZERO, first, &packet(number, 1280));
+                queue.push(Instant::ZERO, &label(first), &packet(number, 1280));
             }
             queue.pass_head_to(&mut other);
             if first == CALL {
-                queue.push(Instant::ZERO, DOWNLOAD, &packet(3, 1280));
+                queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(3, 1280));
             }
             queue.begin_head();
             queue.put_back(&mut other);
             assert!(!queue.is_head_begun(), "the head is another");
             // The first of a new flow was not begun either.
-            queue.push(Instant::ZERO, FlowKey(3), &packet(100, 1280));
+            queue.push(Instant::ZERO, &label(FlowKey(3)), &packet(100, 1280));
             assert!(!queue.is_head_begun());
-            assert_eq!(queue.head().expect("it waits")[0], 100);
+            assert_eq!(queue.head().expect("it waits").packet()[0], 100);
         }
     }
 
@@ -416,14 +396,14 @@ mod tests {
     fn what_waited_too_long_goes_from_both() {
         let mut queue = queue();
         let at = Instant::from_millis;
-        queue.push(at(0), DOWNLOAD, &packet(0, 1400));
-        queue.push(at(1), DOWNLOAD, &packet(1, 1400));
-        queue.push(at(2), CALL, &packet(2, 160));
+        queue.push(at(0), &label(DOWNLOAD), &packet(0, 1400));
+        queue.push(at(1), &label(DOWNLOAD), &packet(1, 1400));
+        queue.push(at(2), &label(CALL), &packet(2, 160));
         assert_eq!(queue.poll_timeout(), Some(at(100)));
         assert_eq!(queue.handle_timeout(at(101)), 2);
         assert_eq!(queue.poll_timeout(), Some(at(102)));
         assert_eq!(drained(&mut queue), [2]);
-        queue.push(at(103), DOWNLOAD, &packet(3, 1400));
+        queue.push(at(103), &label(DOWNLOAD), &packet(3, 1400));
         assert_eq!(queue.sparse.len(), 1, "a flow of which nothing waits is new again");
     }
 
@@ -432,15 +412,15 @@ mod tests {
         let mut queue = queue();
         let mut other = EgressQueue::new(QueueLimits { time: Duration::ZERO, bytes: 0 });
         for number in 0..3 {
-            queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400));
+            queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400));
         }
         for _ in 0..3 {
             queue.pass_head_to(&mut other);
         }
         for number in 3..6 {
-            queue.push(Instant::ZERO, DOWNLOAD, &packet(number, 1400));
+            queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400));
         }
-        queue.push(Instant::ZERO, CALL, &packet(100, 160));
+        queue.push(Instant::ZERO, &label(CALL), &packet(100, 160));
         queue.put_back(&mut other);
         assert_eq!(drained(&mut queue), [0, 1, 2, 3, 100, 4, 5]);
         assert!(queue.places.iter().all(|place| place.sparse == 0 && place.backlogged == 0));

@@ -24,11 +24,11 @@ use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::link::pacer::Pacer;
 use crate::link::received::{MAX_REPORT_RANGES, Report};
+use crate::packet::FlowKey;
 use crate::packet::checksum::Checksum;
-use crate::packet::{FlowKey, PacketView};
 use crate::path::Path;
-use crate::queue::EgressQueue;
-use crate::sched::{PacketMeta, Pick, Scheduler};
+use crate::queue::{EgressQueue, Label, Waiting};
+use crate::sched::{Pick, Scheduler};
 use crate::sink::TransmitSink;
 use crate::time::Instant;
 use crate::units::Bitrate;
@@ -65,7 +65,8 @@ pub(super) const fn is_small(len: usize) -> bool {
 
 /// Whether more than one small packet stands at the head of a queue.
 pub(super) fn begins_run(queue: &EgressQueue) -> bool {
-    [0, 1].into_iter().all(|place| queue.nth(place).is_some_and(|packet| is_small(packet.len())))
+    let stands = |place| queue.nth(place).is_some_and(|next| is_small(next.packet().len()));
+    stands(0) && stands(1)
 }
 
 /// A packet of a run.
@@ -224,10 +225,10 @@ impl Tunnel {
         loop {
             let place = run.packets;
             let (line, most) = self.queue.line(SMALL_PACKET);
-            let next = line.nth(place).filter(|next| is_small(next.len()) && place < most);
-            let Some(packet) = next else { break };
-            let Ok(view) = PacketView::parse(packet) else { break };
-            let (meta, mark) = (PacketMeta::new(&view), mark_of(&view, self.config.ecn));
+            let next = line.nth(place).map(Waiting::label);
+            let next = next.filter(|next| is_small(next.meta.len) && place < most);
+            let Some(label) = next else { break };
+            let (meta, mark) = (label.meta, mark_of(label, self.config.ecn));
             if !views.are_of(meta.len) {
                 if place > 0 {
                     break;
@@ -276,10 +277,10 @@ impl Tunnel {
             let link = &self.links[at];
             let Some(queue) = self.waiting.of(link.id) else { break };
             let place = run.packets;
-            let packet = queue.nth(place).filter(|packet| is_small(packet.len()));
-            let Some(Ok(view)) = packet.map(PacketView::parse) else { break };
-            let mark = mark_of(&view, self.config.ecn);
-            let (len, flow) = (view.bytes().len(), view.flow_key());
+            let next = queue.nth(place).map(Waiting::label);
+            let Some(label) = next.filter(|next| is_small(next.meta.len)) else { break };
+            let mark = mark_of(label, self.config.ecn);
+            let (len, flow) = (label.meta.len, label.meta.flow);
             match run.place(now, at, link, (len, mark), out) {
                 Place::In(bundle) => {
                     bundle.add(place, self.number(place, flow), len);
@@ -358,7 +359,7 @@ impl Press<'_> {
     ) -> Made {
         let mut packets = bundle.items.iter().filter_map(|item| {
             Some(Outgoing {
-                packet: queue.nth(item.place.into())?,
+                packet: queue.nth(item.place.into())?.packet(),
                 global: first + u64::from(item.place),
                 previous_of_flow: item.previous_of_flow,
                 mark: bundle.mark,
@@ -433,8 +434,8 @@ pub(super) fn ride_on(now: Instant, link: &Link, framed: usize) -> Option<Report
 }
 
 /// The mark of a datagram with this packet, which is that of the packet where marks are carried over.
-pub(super) fn mark_of(packet: &PacketView<'_>, carried_over: bool) -> Ecn {
-    if carried_over { packet.ecn() } else { Ecn::NotEct }
+pub(super) fn mark_of(packet: &Label, carried_over: bool) -> Ecn {
+    if carried_over { packet.ecn } else { Ecn::NotEct }
 }
 
 /// How far the number of a packet is behind that of the one before it in its datagram; `None`: it is not, which no

@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 use super::Tunnel;
 use super::bundle::{self, Load, is_small, mark_of, ride_on};
 use super::link::Link;
-use super::partial::partial_mark;
+use super::partial;
 use super::parts::{self, Half, Part};
 use super::seal::{Cargo, Datagram, Made, Press};
 use crate::config::MAX_LINKS;
@@ -31,7 +31,8 @@ use crate::packet::checksum::Checksum;
 use crate::packet::transport::Transport;
 use crate::packet::{PacketView, icmp};
 use crate::path::Path;
-use crate::sched::{LinkView, PacketMeta, Pick, Scheduler, WhenClosed};
+use crate::queue::Label;
+use crate::sched::{LinkView, Pick, Scheduler, WhenClosed};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::Instant;
 use crate::wire::frame::PACKET_FRAME_HEADER;
@@ -41,23 +42,30 @@ impl Tunnel {
     /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
     /// goes to `sink`, back into the TUN.
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {
-        self.take(now, packet, Checksum::Whole, sink);
+        match PacketView::parse(packet) {
+            Ok(view) => self.handle_read(now, &view, sink),
+            Err(_) => self.drops.count(DropReason::PacketMalformed),
+        }
     }
 
-    fn take(
+    /// The same for a packet that somebody has read.
+    pub(crate) fn handle_read(
         &mut self,
         now: Instant,
-        packet: &[u8],
-        checksum: Checksum,
+        packet: &PacketView<'_>,
         sink: &mut impl PacketSink,
     ) {
-        let Ok(view) = PacketView::parse(packet) else {
-            return self.drops.count(DropReason::PacketMalformed);
-        };
+        self.take(now, packet.bytes(), &Label::of(packet, Checksum::Whole), sink);
+    }
+
+    fn take(&mut self, now: Instant, packet: &[u8], label: &Label, sink: &mut impl PacketSink) {
         if !self.ending.takes_packets() {
             return self.drops.count(DropReason::NoSession);
         }
-        if let Some(limit) = self.too_big_for(now, packet.len())
+        // One whose checksum is partial by now was found to fit.
+        if label.checksum == Checksum::Whole
+            && let Some(limit) = self.too_big_for(now, packet.len())
+            && let Ok(view) = PacketView::parse(packet)
             && !parts::may_split(&view)
         {
             self.answer_too_big(now, &view, limit, sink);
@@ -66,13 +74,7 @@ impl Tunnel {
         self.accepted.count(packet.len());
         self.usage.on_packet(now);
         let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
-        let flow = view.flow_key();
-        let has_room = bytes <= self.config.queue.bytes
-            && match checksum {
-                Checksum::Whole => self.queue.push(now, flow, packet),
-                Checksum::Partial => self.queue.push_partial(now, flow, packet),
-            };
-        if !has_room {
+        if bytes > self.config.queue.bytes || !self.queue.push(now, label, packet) {
             self.drops.count(DropReason::QueueFull);
         }
     }
@@ -81,26 +83,34 @@ impl Tunnel {
     /// the packet goes marked. Small ones may share a datagram with frames, where there is no mark, and cost little.
     pub fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
         let view = PacketView::parse(packet).ok();
-        let Some(transport) = view.and_then(|view| Transport::of(&view)) else {
+        let label = view.map(|view| Label::of(&view, Checksum::Partial));
+        let transport = view.and_then(|view| Transport::of(&view));
+        let (Some(mut label), Some(transport)) = (label, transport) else {
             return self.drops.count(DropReason::PacketMalformed);
         };
         // What is too big is quoted to its sender, or goes in parts.
         let is_left = self.peer_completes
             && !is_small(packet.len())
             && self.too_big_for(now, packet.len()).is_none();
-        if is_left {
-            self.take(now, packet, Checksum::Partial, sink);
-        } else {
+        if !is_left {
             transport.complete(packet);
-            self.take(now, packet, Checksum::Whole, sink);
+            label.checksum = Checksum::Whole;
         }
+        self.take(now, packet, &label, sink);
     }
 
     /// The largest inner packet any link carries, if that is less than `len`.
     fn too_big_for(&self, now: Instant, len: usize) -> Option<u16> {
-        let usable = self.links.iter().filter(|link| link.carries(now));
-        let largest = usable.map(Link::inner_mtu).max()?;
-        (len > usize::from(largest)).then_some(largest)
+        let mut largest = None;
+        for link in self.links.iter().filter(|link| link.carries(now)) {
+            let mtu = link.inner_mtu();
+            // Of most packets the first link looked at decides.
+            if len <= usize::from(mtu) {
+                return None;
+            }
+            largest = largest.max(Some(mtu));
+        }
+        largest
     }
 
     /// Tells the sender how much fits, if the rules and the rate allow it.
@@ -144,27 +154,21 @@ impl Tunnel {
             return false;
         }
         let mut views = Views::default();
-        while let Some(mut packet) = self.queue.head() {
-            if is_small(packet.len()) && self.has_run() && self.may_bundle() {
+        while let Some(head) = self.queue.head() {
+            let mut meta = head.label().meta;
+            if is_small(meta.len) && self.has_run() && self.may_bundle() {
                 match self.send_run(now, &mut views, out) {
                     Made::Sent => continue,
                     Made::Full => return false,
                     Made::Refused => {}
                 }
-                let Some(head) = self.queue.head() else { break };
-                packet = head;
             }
-            let Ok(view) = PacketView::parse(packet) else {
-                self.queue.pop();
-                continue;
-            };
-            let mut meta = PacketMeta::new(&view);
             let mut part = None;
             if !views.are_of(meta.len) {
                 views = Views::of(&self.links, now, meta.len);
             }
             if views.links.is_empty() && self.too_big_for(now, meta.len).is_some() {
-                part = self.part_of(&view);
+                part = self.next_part();
                 let Some(part) = part else {
                     self.queue.pop();
                     self.drops.count(DropReason::PacketTooBig);
@@ -221,9 +225,10 @@ impl Tunnel {
         for link in self.waiting.links() {
             let at = self.position(link).ok().filter(|at| self.links[*at].carries(now));
             while let Some(queue) = self.waiting.of(link)
-                && let Some(packet) = queue.head()
+                && let Some(head) = queue.head()
             {
-                let fits = |at: &usize| packet.len() <= usize::from(self.links[*at].inner_mtu());
+                let len = head.packet().len();
+                let fits = |at: &usize| len <= usize::from(self.links[*at].inner_mtu());
                 let Some(at) = at.filter(fits) else {
                     self.queue.put_back(queue);
                     break;
@@ -247,8 +252,9 @@ impl Tunnel {
     }
 
     /// The next part of the head of the queue, if it may go in parts.
-    fn part_of(&self, packet: &PacketView<'_>) -> Option<Part> {
-        parts::may_split(packet).then(|| match self.queue.is_head_begun() {
+    fn next_part(&self) -> Option<Part> {
+        let packet = PacketView::parse(self.queue.head()?.packet()).ok()?;
+        parts::may_split(&packet).then(|| match self.queue.is_head_begun() {
             false => Part { half: Half::First, id: self.split.wrapping_add(1) },
             true => Part { half: Half::Second, id: self.split },
         })
@@ -268,26 +274,19 @@ impl Tunnel {
             self.queue.complete_head();
         }
         let head = match from {
-            From::Tunnel => {
-                let queue = &self.queue;
-                queue.head().zip(queue.flow()).zip(Some(queue.head_checksum()))
-            }
-            From::Waiting => {
-                let own = self.waiting.of(link.id);
-                own.and_then(|own| own.head().zip(own.flow()).zip(Some(own.head_checksum())))
-            }
+            From::Tunnel => self.queue.head(),
+            From::Waiting => self.waiting.of(link.id).and_then(|own| own.head()),
         };
-        let Some(((packet, flow), checksum)) = head else { return Made::Refused };
-        let view = PacketView::parse(packet).ok();
-        // The mark of one half could not be given to the whole.
-        let whole = view.as_ref().filter(|_| part.is_none());
-        let global = self.next_global;
+        let Some(head) = head else { return Made::Refused };
+        let label = head.label();
+        let (flow, global) = (label.meta.flow, self.next_global);
         let outgoing = Outgoing {
-            packet,
+            packet: head.packet(),
             global,
             previous_of_flow: distance(global, self.flows.previous(flow)),
-            mark: whole.map_or(Ecn::NotEct, |view| mark_of(view, self.config.ecn)),
-            checksum,
+            // The mark of one half could not be given to the whole.
+            mark: mark_of(label, self.config.ecn && part.is_none()),
+            checksum: label.checksum,
         };
         let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
         let made = press.packet(now, link, &outgoing, part, out);
@@ -340,10 +339,7 @@ impl Press<'_> {
                 return self.framed(now, link, &load, packets, out);
             }
         }
-        let header = part.map(Part::header);
-        let header = header.as_ref().map_or(&[][..], |header| &header[..]);
-        let packet = part.map_or(packet, |part| part.of(packet));
-        let len = header.len() + packet.len();
+        let len = part.map_or(packet.len(), |part| part.len(packet.len()));
         let datagram = Datagram {
             path: link.path(),
             kind: Kind::Data,
@@ -357,10 +353,11 @@ impl Press<'_> {
         };
         let cargo = cargo_of(&datagram.path, len);
         let made = self.send(now, link, &datagram, out, |writer, _| {
-            writer.bytes(header)?;
-            let (first, rest) = packet.split_first().unwrap_or((&0, &[]));
-            writer.bytes(&[first | partial_mark(checksum)])?;
-            writer.bytes(rest).map(|()| cargo)
+            match part {
+                Some(part) => part.emit(writer, packet),
+                None => partial::emit(writer, packet, checksum),
+            }?;
+            Ok(cargo)
         });
         if made == Made::Sent {
             link.previous_global = Some(global);

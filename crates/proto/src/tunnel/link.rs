@@ -98,7 +98,7 @@ impl Usage {
 
     /// Whether it carries packets now.
     pub(super) fn is_on(self, now: Instant) -> bool {
-        now.since(self.last_packet) < SENSE_INTERVAL
+        now < self.last_packet + SENSE_INTERVAL
     }
 }
 
@@ -644,10 +644,9 @@ impl Link {
 
     /// Whether the pacing limits it: the link has been busy without a pause for a round trip.
     pub(super) fn is_paced(&self, now: Instant) -> bool {
-        let trip = self.sender.rtt().srtt().map(|srtt| srtt.max(LEAST_BUSY));
         // The owner's bound says nothing of the path.
-        let paced = self.path_rate().is_some();
-        paced && trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip)
+        let trip = self.path_rate().and_then(|_| self.sender.rtt().srtt());
+        trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip.max(LEAST_BUSY))
     }
 
     /// When it is asked how it does: the tunnel has been in use for as long, and nothing on this link shows it.

@@ -6,6 +6,7 @@
 //! already; so it is held and released with the packet. No packet begins with that byte, and none that came with it passes.
 
 use crate::packet::checksum::Checksum;
+use crate::wire::cursor::{Truncated, Writer};
 
 /// The bit.
 const MARK: u8 = 0x80;
@@ -13,11 +14,18 @@ const MARK: u8 = 0x80;
 /// Stands before a packet whose checksum is partial, between arrival and delivery.
 pub(super) const PARTIAL: u8 = 0x30;
 
-/// What is added to a packet's first byte.
-pub(super) const fn partial_mark(checksum: Checksum) -> u8 {
-    match checksum {
-        Checksum::Whole => 0,
-        Checksum::Partial => MARK,
+/// Writes a packet as it stands on the wire.
+pub(super) fn emit(
+    writer: &mut Writer<'_>,
+    packet: &[u8],
+    checksum: Checksum,
+) -> Result<(), Truncated> {
+    match (checksum, packet) {
+        (Checksum::Partial, [first, rest @ ..]) => {
+            writer.u8(first | MARK)?;
+            writer.bytes(rest)
+        }
+        _ => writer.bytes(packet),
     }
 }
 
@@ -65,8 +73,10 @@ mod tests {
             let mut bytes = [9, first, 7];
             assert_eq!(take_mark(&mut bytes[1..]), checksum);
             assert_eq!(take_mark(&mut bytes[1..]), Checksum::Whole);
-            assert_eq!(bytes[1] | partial_mark(checksum), first);
             let packet = [first & 0x7f, 7];
+            let mut wire = [0; 2];
+            emit(&mut Writer::new(&mut wire), &packet, checksum).expect("it fits");
+            assert_eq!(wire, [first, 7]);
             assert_eq!(unframed(framed(&mut bytes, checksum)), (checksum, &packet[..]));
         }
         assert_eq!(take_mark(&mut []), Checksum::Whole);

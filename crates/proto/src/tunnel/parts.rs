@@ -13,6 +13,7 @@
 use std::ops::Range;
 
 use crate::packet::PacketView;
+use crate::wire::cursor::{Truncated, Writer};
 
 /// The longest packet that goes in parts; senders of longer ones are told (RFC 8200 §5).
 const LONGEST: usize = 1280;
@@ -68,15 +69,11 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// What stands before it.
-    pub(super) const fn header(self) -> [u8; HEADER] {
-        let [high, low] = self.id.to_be_bytes();
-        [self.half.code(), high, low]
-    }
-
-    /// Its bytes.
-    pub(super) fn of(self, packet: &[u8]) -> &[u8] {
-        packet.get(self.half.range(packet.len())).unwrap_or_default()
+    /// Writes it, of this packet.
+    pub(super) fn emit(self, writer: &mut Writer<'_>, packet: &[u8]) -> Result<(), Truncated> {
+        writer.u8(self.half.code())?;
+        writer.u16(self.id)?;
+        writer.bytes(packet.get(self.half.range(packet.len())).unwrap_or_default())
     }
 
     /// Its length in all, of a packet of `len` bytes.
@@ -150,8 +147,10 @@ mod tests {
 
     fn part(half: Half, id: u16, packet: &[u8]) -> Vec<u8> {
         let part = Part { half, id };
-        let bytes = [&part.header(), part.of(packet)].concat();
-        assert_eq!(bytes.len(), part.len(packet.len()));
+        let mut bytes = vec![0; part.len(packet.len())];
+        let mut writer = Writer::new(&mut bytes);
+        part.emit(&mut writer, packet).expect("it fits");
+        assert_eq!(writer.room(), 0);
         bytes
     }
 

@@ -127,6 +127,9 @@ impl Validation {
 
     /// What may be sent to `path`, if it has proven nothing.
     fn allowance(&mut self, path: Path) -> Option<&mut Allowance> {
+        if self.unproven.is_none() && self.trial.is_none() {
+            return None;
+        }
         if self.path == path {
             return self.unproven.as_mut();
         }

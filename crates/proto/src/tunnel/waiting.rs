@@ -84,6 +84,7 @@ impl LinkQueues {
 mod tests {
     use super::*;
     use crate::packet::FlowKey;
+    use crate::queue::{Waiting, label};
     use crate::time::Duration;
 
     #[test]
@@ -93,7 +94,7 @@ mod tests {
         let mut links = LinkQueues::new(limits);
         let at = Instant::from_millis;
         for byte in 0..3 {
-            queue.push(at(u64::from(byte) * 10), FlowKey(0), &[byte; 100]);
+            queue.push(at(u64::from(byte) * 10), &label(FlowKey(0)), &[byte; 100]);
         }
         assert!(links.take_head(LinkId(1), &mut queue));
         assert!(links.take_head(LinkId(2), &mut queue));
@@ -103,7 +104,10 @@ mod tests {
         if let Some(own) = links.of(LinkId(2)) {
             queue.put_back(own);
         }
-        assert_eq!((queue.head(), queue.poll_timeout()), (Some(&[1; 100][..]), Some(at(110))));
+        assert_eq!(
+            (queue.head().map(Waiting::packet), queue.poll_timeout()),
+            (Some(&[1; 100][..]), Some(at(110)))
+        );
         assert_eq!((queue.bytes(), links.held()), (200, (1, 100)));
         assert_eq!(links.handle_timeout(at(100)), 1);
         assert_eq!((links.held(), links.poll_timeout()), ((0, 0), None));

@@ -130,10 +130,9 @@ impl Sealed {
     /// # Errors
     /// No room.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), Truncated> {
-        writer.u24(self.send_time)?;
-        writer.u24(self.global)?;
-        writer.u8(self.previous_on_link)?;
-        writer.u8(self.previous_of_flow)
+        let [_, t0, t1, t2] = self.send_time.to_be_bytes();
+        let [_, g0, g1, g2] = self.global.to_be_bytes();
+        writer.bytes(&[t0, t1, t2, g0, g1, g2, self.previous_on_link, self.previous_of_flow])
     }
 }
 
