@@ -44,6 +44,15 @@ pub struct Rtt {
 struct Smoothed {
     srtt: Duration,
     var: Duration,
+    /// The timeout that follows, without back-off: asked for more often than samples come.
+    rto: Duration,
+}
+
+impl Smoothed {
+    fn new(srtt: Duration, var: Duration) -> Self {
+        let rto = srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY;
+        Self { srtt, var, rto: rto.clamp(MIN_RTO, MAX_RTO) }
+    }
 }
 
 impl Rtt {
@@ -53,10 +62,10 @@ impl Rtt {
         self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
         self.smoothed = Some(match self.smoothed {
             // RFC 6298 §2.2
-            None => Smoothed { srtt: rtt, var: rtt / 2 },
+            None => Smoothed::new(rtt, rtt / 2),
             // RFC 6298 §2.3: alpha = 1/8, beta = 1/4, the variation first.
-            Some(Smoothed { srtt, var }) => {
-                Smoothed { var: (var * 3 + srtt.abs_diff(rtt)) / 4, srtt: (srtt * 7 + rtt) / 8 }
+            Some(Smoothed { srtt, var, .. }) => {
+                Smoothed::new((srtt * 7 + rtt) / 8, (var * 3 + srtt.abs_diff(rtt)) / 4)
             }
         });
     }
@@ -94,8 +103,7 @@ impl Rtt {
     /// The timeout without back-off.
     #[must_use]
     pub fn base_rto(&self) -> Duration {
-        let Some(Smoothed { srtt, var }) = self.smoothed else { return INITIAL_RTO };
-        (srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY).clamp(MIN_RTO, MAX_RTO)
+        self.smoothed.map_or(INITIAL_RTO, |smoothed| smoothed.rto)
     }
 
     /// A timeout passed: the next one waits twice as long (RFC 6298 §5.5).
