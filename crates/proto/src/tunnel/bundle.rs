@@ -233,7 +233,7 @@ impl Tunnel {
                 if place > 0 {
                     break;
                 }
-                *views = Views::of(&self.links, now, meta.len);
+                views.look(&self.links, now, meta.len);
             }
             let Pick::Send(index) = self.scheduler.pick(now, &meta, &views.links) else { break };
             let Some(&at) = views.places.get(index) else { break };
@@ -429,8 +429,10 @@ impl Press<'_> {
 
 /// The report that rides on a datagram with frames of so many bytes, if there is something to tell and room for it.
 pub(super) fn ride_on(now: Instant, link: &Link, framed: usize) -> Option<Report> {
-    let fits = framed + REPORT_ROOM <= usize::from(link.inner_mtu());
-    fits.then(|| link.receiver.poll_ride(now)).flatten()
+    if framed + REPORT_ROOM > usize::from(link.inner_mtu()) {
+        return None;
+    }
+    link.receiver.poll_ride(now)
 }
 
 /// The mark of a datagram with this packet, which is that of the packet where marks are carried over.

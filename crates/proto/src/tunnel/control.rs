@@ -42,7 +42,7 @@ impl Tunnel {
     fn send_challenge(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
         let (mut press, links, global) = self.press();
         let link = &mut links[at];
-        loop {
+        while link.validation.is_asking() {
             let before = link.validation;
             let Some((path, token)) = link.validation.poll_challenge(now) else { return true };
             let made = press.send(now, link, &frames(path, global), out, |writer, _| {
@@ -53,6 +53,7 @@ impl Tunnel {
                 return false;
             }
         }
+        true
     }
 
     /// Everything that waits on link `at`, in one datagram; unless that is more than an unproven address may

@@ -165,7 +165,7 @@ impl Tunnel {
             }
             let mut part = None;
             if !views.are_of(meta.len) {
-                views = Views::of(&self.links, now, meta.len);
+                views.look(&self.links, now, meta.len);
             }
             if views.links.is_empty() && self.too_big_for(now, meta.len).is_some() {
                 part = self.next_part();
@@ -175,7 +175,7 @@ impl Tunnel {
                     continue;
                 };
                 meta.len = part.len(meta.len);
-                views = Views::of(&self.links, now, meta.len);
+                views.look(&self.links, now, meta.len);
             }
             let is_full = !views.links.is_empty() && views.links.iter().all(|link| link.room == 0);
             if is_full
@@ -395,23 +395,24 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// The links that can carry a packet of `len` bytes now.
-    pub(super) fn of(links: &[Link], now: Instant, len: usize) -> Self {
-        let mut views = Self { narrowest: usize::MAX, ..Self::default() };
+    /// Looks which links can carry a packet of `len` bytes now.
+    pub(super) fn look(&mut self, links: &[Link], now: Instant, len: usize) {
+        self.links.clear();
+        self.places.clear();
+        (self.narrowest, self.left_out) = (usize::MAX, None);
         for (at, link) in links.iter().enumerate() {
             let inner_mtu = usize::from(link.inner_mtu());
             if !link.carries(now) {
                 continue;
             }
             if inner_mtu < len {
-                views.left_out = views.left_out.max(Some(inner_mtu));
+                self.left_out = self.left_out.max(Some(inner_mtu));
                 continue;
             }
-            views.links.push(link.share.view(link.id, link.room(now)));
-            views.places.push(at);
-            views.narrowest = views.narrowest.min(inner_mtu);
+            self.links.push(link.share.view(link.id, link.room(now)));
+            self.places.push(at);
+            self.narrowest = self.narrowest.min(inner_mtu);
         }
-        views
     }
 
     /// Whether they are those of the links that can carry a packet of `len` bytes.

@@ -119,22 +119,27 @@ impl Validation {
     }
 
     /// A datagram of `bytes` left for `path`.
-    pub(super) fn on_sent(&mut self, path: Path, bytes: usize) {
+    pub(super) fn on_sent(&mut self, path: &Path, bytes: usize) {
         if let Some(allowance) = self.allowance(path) {
             allowance.sent += bytes as u64;
         }
     }
 
     /// What may be sent to `path`, if it has proven nothing.
-    fn allowance(&mut self, path: Path) -> Option<&mut Allowance> {
+    fn allowance(&mut self, path: &Path) -> Option<&mut Allowance> {
         if self.unproven.is_none() && self.trial.is_none() {
             return None;
         }
-        if self.path == path {
+        if self.path == *path {
             return self.unproven.as_mut();
         }
-        let trial = self.trial.as_mut().filter(|trial| trial.path == path);
+        let trial = self.trial.as_mut().filter(|trial| trial.path == *path);
         trial.map(|trial| &mut trial.allowance)
+    }
+
+    /// Whether some address is asked, or may be before long.
+    pub(super) const fn is_asking(&self) -> bool {
+        self.trial.is_some() || self.former.is_some()
     }
 
     /// Uses `path`, chosen by this end.
@@ -158,7 +163,7 @@ impl Validation {
         newest: bool,
         mut token: impl FnMut() -> [u8; 8],
     ) {
-        if let Some(allowance) = self.allowance(path) {
+        if let Some(allowance) = self.allowance(&path) {
             allowance.received += bytes as u64;
         }
         match &mut self.trial {
@@ -288,7 +293,7 @@ mod tests {
         /// Asks, and sends the challenge.
         fn challenge(&mut self, now: Instant) -> Option<(Path, [u8; 8])> {
             let asked = self.poll_challenge(now)?;
-            self.on_sent(asked.0, CHALLENGE_LEN);
+            self.on_sent(&asked.0, CHALLENGE_LEN);
             Some(asked)
         }
     }
@@ -439,7 +444,7 @@ mod tests {
     fn what_is_said_beside_challenges_counts_too_and_racing_earns_nothing() {
         let mut validation = Validation::learned(Instant::ZERO, path(1), 40, TOKEN);
         assert!(validation.allows(120) && !validation.allows(121));
-        validation.on_sent(path(1), 100);
+        validation.on_sent(&path(1), 100);
         assert!(!validation.allows(21));
         assert_eq!(validation.challenge(Instant::ZERO), None);
         assert_eq!(validation.poll_timeout(), None, "not before more came");

@@ -153,7 +153,7 @@ impl Press<'_> {
             link.pacer.on_sent(now, on_wire, rate);
         }
         link.sender.on_sent(now, sent);
-        link.validation.on_sent(datagram.path, size);
+        link.validation.on_sent(&datagram.path, size);
         link.last_sent = now;
         if datagram.eliciting {
             link.last_asked = now;
