@@ -20,12 +20,14 @@ pub struct Path {
 impl Path {
     /// Bytes of IP and UDP headers in front of a datagram: 28 over IPv4, 48 over IPv6.
     #[must_use]
+    #[inline]
     pub fn header_len(&self) -> u16 {
         if self.is_ipv4() { 28 } else { 48 }
     }
 
     /// Whether the outer packets are IPv4 (an IPv4-mapped IPv6 address counts as IPv4).
     #[must_use]
+    #[inline]
     pub fn is_ipv4(&self) -> bool {
         match self.remote.ip() {
             IpAddr::V4(_) => true,

@@ -163,6 +163,7 @@ impl EgressQueue {
     }
 
     /// Removes the head.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<Gone> {
         let (waiting, gone) = self.take_head()?;
         if self.spare.len() < MAX_SPARE {

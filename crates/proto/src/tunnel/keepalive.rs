@@ -152,6 +152,7 @@ impl KeepaliveTimer {
 
     /// Something was sent or came on the link: an attempt in progress says nothing, unless that belongs to
     /// its first moment (the question itself, and the report that confirms it).
+    #[inline]
     pub(super) fn on_traffic(&mut self, now: Instant) {
         self.attempt.take_if(|attempt| now > attempt.since + OPENING && !attempt.is_due(now));
     }

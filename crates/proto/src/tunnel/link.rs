@@ -381,6 +381,7 @@ impl Link {
     }
 
     /// How fast this end may send on it, if that is bounded: what the path carries, and the owner allows.
+    #[inline]
     pub(super) fn pace(&self) -> Option<Bitrate> {
         match (self.path_rate(), self.most) {
             (Some(rate), Some(most)) => Some(rate.min(most)),
