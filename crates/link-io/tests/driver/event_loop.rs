@@ -88,6 +88,37 @@ fn an_idle_loop_does_not_wake() {
 }
 
 #[test]
+fn a_loop_rests_after_much_and_not_after_little() {
+    isolated(|| async {
+        for (packets, rests) in [(8, 0..=0), (1000, 1..=50)] {
+            let (mut near, near_end, _near_commands) = toy(1024);
+            for _ in 0..packets {
+                near_end.packets.try_send(vec![1; 30]).expect("room");
+            }
+            let _ = timeout(Duration::from_millis(50), near.run()).await;
+            let counters = near.counters();
+            println!("{packets} packets: {counters:?}");
+            assert_eq!(near.tun().counters().packets_in, packets);
+            assert!(rests.contains(&counters.rests), "{counters:?}");
+        }
+    });
+}
+
+#[test]
+fn a_deadline_is_not_rested_through() {
+    isolated(|| async {
+        let (mut near, near_end, _near_commands) = toy(8192);
+        near.role_mut().tick = Some((Duration::from_micros(20), Instant::ZERO));
+        for _ in 0..8192 {
+            near_end.packets.try_send(vec![1; 30]).expect("room");
+        }
+        let _ = timeout(Duration::from_millis(50), near.run()).await;
+        assert_eq!(near.tun().counters().packets_in, 8192);
+        assert_eq!(near.counters().rests, 0, "a tick is always due sooner");
+    });
+}
+
+#[test]
 fn deadlines_are_met_more_finely_than_by_milliseconds() {
     isolated(|| async {
         let (mut near, _near_end, _near_commands) = toy(8);
