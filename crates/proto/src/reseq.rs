@@ -313,9 +313,10 @@ impl Resequencer {
         if !self.config.enabled {
             return self.let_pass(now, arrival.kind, packet, out);
         }
+        self.links.mature(now);
         match arrival.kind {
             ArrivalKind::Mark => self.settle(now, u64::MAX, out),
-            ArrivalKind::Data { .. } if self.is_next(now, global) => {
+            ArrivalKind::Data { .. } if self.is_next(global) => {
                 out.deliver(packet);
                 self.stats.in_order += 1;
                 self.expected += 1;
@@ -435,14 +436,10 @@ impl Resequencer {
         }
     }
 
-    /// Whether the packet with this number is the expected one, and all there is to do is to deliver it: nothing waits, and
-    /// none is proven lost by name. What floors prove is below it.
-    fn is_next(&mut self, now: Instant, global: u64) -> bool {
-        if global != self.expected || !self.buffer.is_empty() {
-            return false;
-        }
-        self.links.mature(now);
-        !self.links.has_proven()
+    /// Whether the packet with this number is the expected one, and all there is to do is to deliver it: nothing waits, so no
+    /// expiry is remembered, and none is proven lost by name. What floors prove is below it.
+    fn is_next(&self, global: u64) -> bool {
+        global == self.expected && self.buffer.is_empty() && !self.links.has_proven()
     }
 
     /// Puts a packet in its place: out, into the buffer, or away.
