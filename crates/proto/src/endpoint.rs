@@ -17,6 +17,7 @@
 
 mod admission;
 mod authority;
+mod guests;
 mod peers;
 mod sessions;
 mod share;
@@ -48,10 +49,10 @@ pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
 use crate::config::TunnelConfig;
 use crate::crypto::aead::CipherSet;
 use crate::crypto::freshness::Timestamp;
-use crate::crypto::handshake::{PendingFirst, Responder};
+use crate::crypto::handshake::Responder;
 use crate::crypto::keys::{KeyRing, Role};
 use crate::crypto::rekey::Standing;
-use crate::crypto::secret::{InvitationToken, PublicKey, StaticSecret};
+use crate::crypto::secret::{PublicKey, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};
@@ -64,7 +65,6 @@ use crate::tunnel::{Credentials, Established, FlowTables, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
-use crate::wire::hello::answer::Refusal;
 use crate::wire::hello::parameters::NameServers;
 use crate::wire::hello::{HelloKind, MAC_LEN};
 
@@ -386,8 +386,7 @@ impl Endpoint {
         }
         let Handed { path, question, .. } = handed;
         let digest = question.digest();
-        let Self { admission, peers, sessions, rng, .. } = self;
-        let mut behind = Behind { peers, sessions, rng };
+        let (admission, mut behind) = self.judges();
         let verdict = match (question, admission.recall(now, digest)) {
             (Question::Claim(first), _) => self.handle_claim(now, path, *first, authority),
             (Question::LetIn(first), _) => {
@@ -405,17 +404,6 @@ impl Endpoint {
             }
         };
         self.conclude(now, path, verdict, authority);
-    }
-
-    /// The owner has decided, later than he was asked: see [`Claim::Later`]. What waits of this client is answered. One that he
-    /// lets in is in the table of its home before, by [`set_peer`](Self::set_peer): maybe none of its messages waits any more.
-    pub fn settle_claim(&mut self, now: Instant, client: &PublicKey, claim: Claim) {
-        let Some((path, first)) = self.waiting.take(client) else { return };
-        if self.closed {
-            return self.drops.count(DropReason::HandshakeUnexpected);
-        }
-        let verdict = self.judge_guest(now, path, first, claim);
-        self.carry_out(now, path, verdict);
     }
 
     /// Ends every session, within a second: what waits goes out, and the clients are told and answer. No other is
@@ -440,6 +428,12 @@ impl Endpoint {
         self.closed && self.sessions.is_empty()
     }
 
+    /// Who judges first messages, and what stands behind him.
+    fn judges(&mut self) -> (&mut Admission, Behind<'_>) {
+        let Self { admission, peers, sessions, rng, .. } = self;
+        (admission, Behind { peers, sessions, rng })
+    }
+
     fn tell(&mut self, peer: PublicKey, event: Event) {
         self.events.push_back(EndpointEvent { peer, event });
     }
@@ -455,8 +449,7 @@ impl Endpoint {
         if self.closed {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
-        let Self { admission, peers, sessions, rng, .. } = self;
-        let mut behind = Behind { peers, sessions, rng };
+        let (admission, mut behind) = self.judges();
         let verdict = admission.handle_first(now, datagram, &mut behind);
         if let Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) = &verdict {
             debug_assert!(answer.len() <= datagram.len(), "never longer than the question");
@@ -506,80 +499,6 @@ impl Endpoint {
         }
         if let Some(admitted) = admitted {
             self.start_session(now, *admitted);
-        }
-    }
-
-    /// The home of a client that is not in its table asks for the owner's word.
-    fn handle_claim(
-        &mut self,
-        now: Instant,
-        path: Path,
-        first: PendingFirst,
-        authority: &mut impl Authority,
-    ) -> Verdict {
-        match first.hello.parameters.invitation.clone() {
-            Some(token) => self.handle_guest(now, path, first, &token, authority),
-            None => Verdict::Silence(DropReason::UnknownClient),
-        }
-    }
-
-    /// A client that is not in the table shows an invitation.
-    fn handle_guest(
-        &mut self,
-        now: Instant,
-        path: Path,
-        first: PendingFirst,
-        token: &InvitationToken,
-        authority: &mut impl Authority,
-    ) -> Verdict {
-        let claim = authority.claim(&first.client, token);
-        self.judge_guest(now, path, first, claim)
-    }
-
-    /// What the owner's word means for a client that is not in the table. If he lets it in, it is in the table before anything
-    /// is answered.
-    fn judge_guest(
-        &mut self,
-        now: Instant,
-        path: Path,
-        first: PendingFirst,
-        claim: Claim,
-    ) -> Verdict {
-        let (client, digest) = (first.client, first.digest());
-        let verdict = match claim {
-            Claim::Unknown => Verdict::Silence(DropReason::UnknownInvitation),
-            Claim::Refused(refusal) => self.admission.refuse_guest(first, refusal),
-            Claim::Bound { config, instead_of } => {
-                if let Some(old) = instead_of {
-                    self.remove_peer(now, old);
-                }
-                if self.share.is_home(&client) {
-                    self.let_in(now, first, *config)
-                } else {
-                    let question = Question::LetIn(Box::new(first));
-                    Verdict::Elsewhere(self.share.home(&client), question)
-                }
-            }
-            Claim::Later => {
-                if self.waiting.put(path, first) {
-                    Verdict::Waits
-                } else {
-                    Verdict::Silence(DropReason::HandshakeRateLimited)
-                }
-            }
-        };
-        self.admission.remember(now, digest, &verdict);
-        verdict
-    }
-
-    fn let_in(&mut self, now: Instant, first: PendingFirst, config: PeerConfig) -> Verdict {
-        match self.set_peer(now, first.client, config) {
-            Ok(()) => {
-                let Self { admission, peers, sessions, rng, .. } = self;
-                admission.decide(now, first, &mut Behind { peers, sessions, rng })
-            }
-            // Its address is another's: the owner's book contradicts the table.
-            Err(_) => self.admission.refuse_guest(first, Refusal::NoAddress),
         }
     }
 
