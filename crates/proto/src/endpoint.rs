@@ -61,7 +61,7 @@ use crate::path::Path;
 use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
-use crate::tunnel::{Credentials, Established, FlowTables, Side, Tunnel};
+use crate::tunnel::{Credentials, Established, FlowTables, PartialRead, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
@@ -272,13 +272,17 @@ impl Endpoint {
         packet: &mut [u8],
         sink: &mut impl PacketSink,
     ) -> bool {
-        let destination = PacketView::parse(packet).ok().map(|view| view.destination());
-        let index = destination.and_then(|destination| self.peers.session_for(destination));
+        let view = PacketView::parse(packet).ok();
+        let read = view.as_ref().and_then(PartialRead::of);
+        let index = view.and_then(|view| self.peers.session_for(view.destination()));
         let Some(mut found) = index.and_then(|index| self.sessions.find(index)) else {
             transport::complete(packet);
             return false;
         };
-        found.session.tunnel.handle_partial(now, packet, sink);
+        match read {
+            Some(read) => found.session.tunnel.handle_partial_read(now, packet, read, sink),
+            None => self.drops.count(DropReason::PacketMalformed),
+        }
         found.touch();
         true
     }

@@ -45,6 +45,7 @@ pub use filter::InnerFilter;
 pub use ledger::{Ledger, Metered};
 pub use limits::{Limit, Limits};
 pub use link::{LinkState, Traffic};
+pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};

@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 use super::Tunnel;
 use super::bundle::{self, Load, is_small, mark_of, ride_on};
 use super::link::Link;
-use super::partial;
+use super::partial::{self, PartialRead};
 use super::parts::{self, Half, Part};
 use super::seal::{Cargo, Datagram, Made, Press};
 use crate::config::MAX_LINKS;
@@ -28,7 +28,6 @@ use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::link::mtu;
 use crate::packet::checksum::Checksum;
-use crate::packet::transport::Transport;
 use crate::packet::{PacketView, icmp};
 use crate::path::Path;
 use crate::queue::Label;
@@ -82,12 +81,21 @@ impl Tunnel {
     /// The same for a TCP or UDP packet whose checksum is partial. It is completed here, unless the peer does that: then
     /// the packet goes marked. Small ones may share a datagram with frames, where there is no mark, and cost little.
     pub fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
-        let view = PacketView::parse(packet).ok();
-        let label = view.map(|view| Label::of(&view, Checksum::Partial));
-        let transport = view.and_then(|view| Transport::of(&view));
-        let (Some(mut label), Some(transport)) = (label, transport) else {
-            return self.drops.count(DropReason::PacketMalformed);
-        };
+        match PacketView::parse(packet).ok().as_ref().and_then(PartialRead::of) {
+            Some(read) => self.handle_partial_read(now, packet, read, sink),
+            None => self.drops.count(DropReason::PacketMalformed),
+        }
+    }
+
+    /// The same for a packet that somebody has read.
+    pub(crate) fn handle_partial_read(
+        &mut self,
+        now: Instant,
+        packet: &mut [u8],
+        read: PartialRead,
+        sink: &mut impl PacketSink,
+    ) {
+        let PartialRead { mut label, transport } = read;
         // What is too big is quoted to its sender, or goes in parts.
         let is_left = self.peer_completes
             && !is_small(packet.len())

@@ -5,7 +5,10 @@
 //! cleared before anybody reads the packet, and a byte is put before it, in the place of the header's last, which was read
 //! already; so it is held and released with the packet. No packet begins with that byte, and none that came with it passes.
 
+use crate::packet::PacketView;
 use crate::packet::checksum::Checksum;
+use crate::packet::transport::Transport;
+use crate::queue::Label;
 use crate::wire::cursor::{Truncated, Writer};
 
 /// The bit.
@@ -13,6 +16,21 @@ const MARK: u8 = 0x80;
 
 /// Stands before a packet whose checksum is partial, between arrival and delivery.
 pub(super) const PARTIAL: u8 = 0x30;
+
+/// What is read of a packet from the TUN whose checksum is partial, before the packet may be changed.
+#[derive(Clone, Copy)]
+pub(crate) struct PartialRead {
+    pub(super) label: Label,
+    pub(super) transport: Transport,
+}
+
+impl PartialRead {
+    /// `None`: it is neither TCP nor UDP.
+    pub(crate) fn of(packet: &PacketView<'_>) -> Option<Self> {
+        let transport = Transport::of(packet)?;
+        Some(Self { label: Label::of(packet, Checksum::Partial), transport })
+    }
+}
 
 /// Writes a packet as it stands on the wire.
 pub(super) fn emit(
