@@ -282,9 +282,7 @@ impl Tunnel {
         }
         if self.side == Side::Proxy {
             let token = || Self::token(rng);
-            if !link.validation.is_settled_on(received.path) {
-                link.validation.on_received(now, *received.path, received.size, newest, token);
-            }
+            link.validation.on_received(now, *received.path, received.size, newest, token);
             link.held = false;
         }
         let tolerance = link.receiver.reordering(now);

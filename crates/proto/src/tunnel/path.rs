@@ -127,7 +127,7 @@ impl Validation {
 
     /// What may be sent to `path`, if it has proven nothing.
     fn allowance(&mut self, path: &Path) -> Option<&mut Allowance> {
-        if self.unproven.is_none() && self.trial.is_none() {
+        if self.is_settled() {
             return None;
         }
         if self.path == *path {
@@ -147,15 +147,30 @@ impl Validation {
         *self = Self::trusted(path);
     }
 
-    /// Whether a datagram from `path` says nothing new.
-    #[inline]
-    pub(super) fn is_settled_on(&self, path: &Path) -> bool {
-        self.trial.is_none() && self.unproven.is_none() && *path == self.path
+    /// Whether the path in use is proven and no other is on trial.
+    const fn is_settled(&self) -> bool {
+        self.unproven.is_none() && self.trial.is_none()
     }
 
     /// An authentic datagram of `bytes` came from `path`. `newest`: it has the highest number of the
     /// link. `token` is drawn only if a trial starts.
+    #[inline]
     pub(super) fn on_received(
+        &mut self,
+        now: Instant,
+        path: Path,
+        bytes: usize,
+        newest: bool,
+        token: impl FnMut() -> [u8; 8],
+    ) {
+        // Nearly every datagram.
+        if path != self.path || !self.is_settled() {
+            self.on_news(now, path, bytes, newest, token);
+        }
+    }
+
+    /// The same, where something is to be learned from it.
+    fn on_news(
         &mut self,
         now: Instant,
         path: Path,
