@@ -42,8 +42,6 @@ pub struct Reordering {
     current: Tolerance,
     previous: Tolerance,
     since: Instant,
-    /// From then on nothing is remembered, unless another datagram comes late.
-    empty_from: Instant,
 }
 
 impl Reordering {
@@ -56,13 +54,12 @@ impl Reordering {
             lateness: lateness.min(MAX_LATENESS),
         };
         self.current = self.current.widened(seen);
-        self.empty_from = self.since + MEMORY * 2;
     }
 
     /// What has to be tolerated at present.
     #[must_use]
     pub fn tolerance(&self, now: Instant) -> Tolerance {
-        if now >= self.empty_from {
+        if now >= self.since + MEMORY * 2 {
             Tolerance::default()
         } else if now < self.since + MEMORY {
             self.current.widened(self.previous)

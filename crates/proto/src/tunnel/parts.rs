@@ -106,13 +106,11 @@ pub(super) enum Came<'a> {
 impl Joiner {
     #[inline]
     pub(super) fn take(&mut self, packet: &[u8]) -> Came<'_> {
-        match packet.split_first_chunk::<HEADER>() {
-            Some((&[code, high, low], part)) => match Half::from_code(code) {
-                Some(half) => self.join(half, u16::from_be_bytes([high, low]), part),
-                None => Came::Packet,
-            },
-            None => Came::Packet,
-        }
+        let Some((&[code, high, low], part)) = packet.split_first_chunk::<HEADER>() else {
+            return Came::Packet;
+        };
+        let Some(half) = Half::from_code(code) else { return Came::Packet };
+        self.join(half, u16::from_be_bytes([high, low]), part)
     }
 
     fn join(&mut self, half: Half, id: u16, part: &[u8]) -> Came<'_> {

@@ -23,6 +23,8 @@ const _: () = assert!(OVERHEAD <= 32, "the budget of PROTOCOL §2");
 
 /// Bits of a local or global number on the wire.
 pub const NUMBER_BITS: u32 = 24;
+/// They are the low ones.
+const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 /// One unit of the send time, in microseconds: 24 bits of it wrap after 67 s, more than any path
 /// holds a datagram, and 4 µs is finer than any link's jitter.
 pub const TIME_UNIT_US: u64 = 4;
@@ -93,7 +95,7 @@ impl Clear {
         let first = (self.kind as u8) << 4 | self.phase & 0xf;
         let ids = u64::from(first) << 56 | u64::from(self.link.0) << 48;
         let receiver = u64::from(self.receiver.get()) << NUMBER_BITS;
-        (ids | receiver | low24(self.number)).to_be_bytes()
+        (ids | receiver | u64::from(self.number & NUMBER_MASK)).to_be_bytes()
     }
 }
 
@@ -132,14 +134,11 @@ impl Sealed {
     /// # Errors
     /// No room.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), Truncated> {
-        let numbers = low24(self.send_time) << 40 | low24(self.global) << 16;
+        let time = u64::from(self.send_time & NUMBER_MASK) << (16 + NUMBER_BITS);
+        let global = u64::from(self.global & NUMBER_MASK) << 16;
         let distances = u64::from(self.previous_on_link) << 8 | u64::from(self.previous_of_flow);
-        writer.u64(numbers | distances)
+        writer.u64(time | global | distances)
     }
-}
-
-fn low24(number: u32) -> u64 {
-    u64::from(number) & ((1 << NUMBER_BITS) - 1)
 }
 
 /// The distance field for `number` after `previous`.
