@@ -32,9 +32,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Packets read from the TUN in one turn: two full trains of 44 for each of two links, at less than
-/// 1 µs each. With 64 in place of 176, one TCP over two links is a tenth slower, for shorter trains
-/// cost a call each; with 704 it is slower too, for their bytes leave the processor's cache before
-/// they are sent.
+/// 1 µs each. With 64 or 704 in place of 176, one TCP over two links is up to a tenth slower.
 const TUN_BATCH: usize = 176;
 
 /// Commands in one turn; they come from people and from the host network, so more only means that
@@ -45,12 +43,12 @@ const COMMAND_BATCH: usize = 16;
 const TRANSMIT_ROUNDS: usize = 4;
 
 /// Packets and datagrams since the loop last waited from which on it rests before it waits again. A
-/// whole super packet of TCP is 46; a call, a game or a page never comes to this.
+/// whole super packet of TCP is 46; a call or a game never comes to this.
 const BULK: usize = 64;
 
-/// How long it rests. Who is woken for each train carries one train at a time, and waking costs about
-/// as much as carrying it; network cards wait as long for the same reason. The kernel may add 50 µs
-/// (`timerslack_ns`). With it one TCP costs both ends about a twentieth less of the processor.
+/// How long it rests. Who is woken for each train carries one train at a time; network cards hold their
+/// interrupts back as long for the same reason. The kernel may add 50 µs (`timerslack_ns`). With it one
+/// TCP costs both ends about a twentieth less of the processor.
 const REST: Duration = Duration::from_micros(50);
 
 /// What is driven: the client or the proxy.
