@@ -15,6 +15,7 @@
 //! their share between turns. An idle loop does not wake at all.
 
 use crate::clock::Clock;
+use crate::moderation::Moderation;
 use crate::timer::Timer;
 use crate::tun::{Drained, Tun, TunControl, TunError};
 use crate::udp::{Arrival, SendError, Sockets};
@@ -41,15 +42,6 @@ const COMMAND_BATCH: usize = 16;
 
 /// Batches sent in one turn; a role that has still more goes on in the next, after the other sources.
 const TRANSMIT_ROUNDS: usize = 4;
-
-/// Packets and datagrams since the loop last waited from which on it rests before it waits again. A
-/// whole super packet of TCP is 46; a call or a game never comes to this.
-const BULK: usize = 64;
-
-/// How long it rests. Who is woken for each train carries one train at a time; network cards hold their
-/// interrupts back as long for the same reason. The kernel may add 50 µs (`timerslack_ns`). With it one
-/// TCP costs both ends about a twentieth less of the processor.
-const REST: Duration = Duration::from_micros(50);
 
 /// What is driven: the client or the proxy.
 ///
@@ -120,8 +112,7 @@ pub struct Driver<R: Role, T: Tun> {
     timer: Timer,
     clock: Clock,
     counters: DriverCounters,
-    /// Packets and datagrams taken since the loop last waited or rested.
-    carried: usize,
+    moderation: Moderation,
 }
 
 /// How the loop went.
@@ -162,8 +153,8 @@ impl<R: Role, T: Tun> Driver<R, T> {
     ) -> io::Result<Self> {
         let commands = Commands { receiver: Some(commands), next: None };
         let (timer, counters) = (Timer::new(clock)?, DriverCounters::default());
-        let carried = 0;
-        Ok(Self { role, tun, sockets, commands, timer, clock, counters, carried })
+        let moderation = Moderation::default();
+        Ok(Self { role, tun, sockets, commands, timer, clock, counters, moderation })
     }
 
     /// Turns until the role ends.
@@ -176,18 +167,17 @@ impl<R: Role, T: Tun> Driver<R, T> {
                 Turn::End => return Ok(()),
                 Turn::More => tokio::task::yield_now().await,
                 Turn::Idle => {
-                    let deadline = self.role.poll_timeout();
-                    let is_due = |after| {
-                        let now = self.clock.now();
-                        deadline.is_some_and(|deadline| deadline <= now + after)
-                    };
-                    if std::mem::take(&mut self.carried) >= BULK && !is_due(REST) {
-                        self.rest();
+                    let (now, deadline) = (self.clock.now(), self.role.poll_timeout());
+                    let is_due = |at| deadline.is_some_and(|deadline| deadline <= at);
+                    let rest = self.moderation.rest(now).filter(|rest| !is_due(now + *rest));
+                    if let Some(rest) = rest {
+                        self.rest(rest);
                         tokio::task::yield_now().await;
-                    } else if is_due(Duration::ZERO) {
+                    } else if is_due(now) {
                         tokio::task::yield_now().await;
                     } else {
                         self.wait(deadline).await?;
+                        self.moderation.on_waited(self.clock.now().since(now));
                     }
                 }
             }
@@ -253,19 +243,19 @@ impl<R: Role, T: Tun> Driver<R, T> {
 
     /// Step 2.
     fn take_datagrams(&mut self) -> bool {
-        let Self { role, tun, sockets, carried, .. } = self;
+        let Self { role, tun, sockets, moderation, .. } = self;
         sockets.recv_batch(|now, arrival, datagram| {
-            *carried += 1;
+            moderation.on_carried();
             role.handle_datagram(now, arrival, datagram, tun.sink());
         })
     }
 
     /// Step 3.
     fn take_packets(&mut self) -> Result<Drained, TunError> {
-        let Self { role, tun, clock, carried, .. } = self;
+        let Self { role, tun, clock, moderation, .. } = self;
         let now = clock.now();
         tun.read_batch(TUN_BATCH, |packet, checksum, sink| {
-            *carried += 1;
+            moderation.on_carried();
             match checksum {
                 Checksum::Whole => role.handle_packet(now, packet, sink),
                 Checksum::Partial => role.handle_partial(now, packet, sink),
@@ -295,9 +285,9 @@ impl<R: Role, T: Tun> Driver<R, T> {
 
     /// Leaves the processor to others for a moment, so that the next turn finds more. The whole thread rests: in the
     /// runtime's own sleep each datagram that comes would wake it.
-    fn rest(&mut self) {
+    fn rest(&mut self, rest: Duration) {
         self.counters.rests += 1;
-        thread::sleep(REST);
+        thread::sleep(rest);
     }
 
     /// Sleeps until there is something to do.

@@ -24,6 +24,7 @@ pub mod driver;
 pub mod forwarding;
 #[cfg(target_os = "linux")]
 pub mod host;
+mod moderation;
 #[cfg(target_os = "linux")]
 pub mod netlink;
 #[cfg(target_os = "linux")]
