@@ -17,10 +17,12 @@ const MUCH: usize = 64;
 /// How long what comes is counted.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// A rest after much without a pause; the kernel may add 50 µs (`timerslack_ns`). 100 µs are no better, and slow TCP.
+/// A rest after much without a pause; the kernel may add 50 µs (`timerslack_ns`). With 100 or 150 at each pause one TCP had
+/// 0.91 to 0.98 of what it has.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// A rest where much comes one by one: at 92,000 packets a second it gathers 20, a datagram for each of two links.
+/// A rest where much comes one by one: at 92,000 packets a second it gathers 14 to 18, which share a datagram or two on each
+/// of two links.
 const LONGER: Duration = Duration::from_micros(150);
 
 /// What a wait brings of packets that come one by one: less than this.
