@@ -25,6 +25,7 @@ pub mod recent;
 pub mod rekey;
 pub mod replay;
 pub mod secret;
+mod x25519;
 
 pub use aead::{Capabilities, Cipher, CipherSet, OpenError, SealError};
 pub use keys::{EpochKeys, KeyRing, Opened, Role};

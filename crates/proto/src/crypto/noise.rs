@@ -19,6 +19,7 @@ use super::aead::Cipher;
 use super::keys::{EpochKeys, Role};
 use super::mac::keyed32;
 use super::secret::{DataKey, PresharedKey, PublicKey, StaticSecret};
+use super::x25519::X25519;
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 
@@ -43,7 +44,7 @@ pub(crate) fn initiator<R: RngCore + CryptoRng>(
     psk: &PresharedKey,
     prologue: &[u8],
 ) -> HandshakeState {
-    builder(rng)
+    builder(rng, local)
         .prologue(prologue)
         .and_then(|builder| builder.local_private_key(local.as_bytes()))
         .and_then(|builder| builder.remote_public_key(remote.as_bytes()))
@@ -58,7 +59,7 @@ pub(crate) fn responder<R: RngCore + CryptoRng>(
     local: &StaticSecret,
     prologue: &[u8],
 ) -> HandshakeState {
-    builder(rng)
+    builder(rng, local)
         .prologue(prologue)
         .and_then(|builder| builder.local_private_key(local.as_bytes()))
         .and_then(Builder::build_responder)
@@ -117,16 +118,17 @@ pub(crate) fn split(
     EpochKeys { epoch, cipher, send, receive, binding }
 }
 
-fn builder<'a, R: RngCore + CryptoRng>(rng: &mut R) -> Builder<'a> {
+fn builder<'a, R: RngCore + CryptoRng>(rng: &mut R, local: &StaticSecret) -> Builder<'a> {
     let mut seed = Zeroizing::new([0; 32]);
     rng.fill_bytes(seed.as_mut());
     let pattern = PATTERN.parse().expect("a pattern that snow was built with");
-    Builder::with_resolver(pattern, Box::new(Resolver { seed }))
+    Builder::with_resolver(pattern, Box::new(Resolver { seed, local: local.clone() }))
 }
 
-/// ring for the cipher, RustCrypto and dalek for the rest, the caller's seed for random numbers.
+/// ring for the cipher, dalek for the curve, RustCrypto for the hash, the caller's seed for random numbers.
 struct Resolver {
     seed: Zeroizing<[u8; 32]>,
+    local: StaticSecret,
 }
 
 impl CryptoResolver for Resolver {
@@ -135,7 +137,10 @@ impl CryptoResolver for Resolver {
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn types::Dh>> {
-        DefaultResolver.resolve_dh(choice)
+        match choice {
+            DHChoice::Curve25519 => Some(Box::new(X25519::new(self.local.clone()))),
+            _ => None,
+        }
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn types::Hash>> {
