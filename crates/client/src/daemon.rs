@@ -181,7 +181,7 @@ impl Daemon {
             held: Held::default(),
             others: Others::new(now),
             clock,
-            gaps: Gaps::new(clock.asleep()),
+            gaps: Gaps::new(now, clock.asleep()),
             portals,
             portals_at: now,
             budget: Budget::new(now, counts, counts_trouble),
@@ -409,6 +409,9 @@ impl Role for Daemon {
         sink: &mut impl PacketSink,
     ) {
         self.held.release(sink);
+        if self.gaps.are_possible(now) {
+            self.notice_gap(now, self.client.poll_timeout());
+        }
         self.in_batch = true;
         self.client.handle_datagram(now, arrival.path, arrival.ecn, datagram, sink);
     }

@@ -16,12 +16,20 @@ const LEAST_DELAY: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gaps {
     asleep: Duration,
+    /// When it was last asked.
+    looked_at: Instant,
 }
 
 impl Gaps {
     /// `asleep`: how long the machine has slept so far.
-    pub(crate) const fn new(asleep: Duration) -> Self {
-        Self { asleep }
+    pub(crate) const fn new(now: Instant, asleep: Duration) -> Self {
+        Self { asleep, looked_at: now }
+    }
+
+    /// Whether there may have been one since it was last asked. If so, ask before what has come is handled, which puts off
+    /// what was due.
+    pub(crate) const fn are_possible(&self, now: Instant) -> bool {
+        now.since(self.looked_at).as_nanos() >= LEAST_DELAY.as_nanos()
     }
 
     /// The time of which nothing is known, if there was one; `due` is when the loop was to be woken.
@@ -32,7 +40,7 @@ impl Gaps {
         due: Option<Instant>,
     ) -> Option<Duration> {
         let slept = asleep.saturating_sub(self.asleep);
-        self.asleep = asleep;
+        (self.asleep, self.looked_at) = (asleep, now);
         let late = due.map_or(Duration::ZERO, |due| now.since(due));
         let is_gap = slept >= LEAST_SLEEP || late >= LEAST_DELAY;
         is_gap.then(|| slept.max(late))
@@ -46,7 +54,7 @@ mod tests {
     #[test]
     fn sleep_and_long_delays_are_gaps_and_each_is_noticed_once() {
         let (ms, at) = (Duration::from_millis, Instant::from_millis);
-        let mut gaps = Gaps::new(ms(7000));
+        let mut gaps = Gaps::new(at(0), ms(7000));
         let table = [
             (at(1000), ms(7000), None, None),
             (at(1100), ms(7000), Some(at(1100)), None),
@@ -64,5 +72,18 @@ mod tests {
         for (now, asleep, due, expected) in table {
             assert_eq!(gaps.notice(now, asleep, due), expected, "{now:?}");
         }
+    }
+
+    #[test]
+    fn a_loop_that_looked_a_moment_ago_need_not_look_again() {
+        let (ms, at) = (Duration::from_millis, Instant::from_millis);
+        let mut gaps = Gaps::new(at(1000), ms(0));
+        assert!(!gaps.are_possible(at(2999)) && gaps.are_possible(at(3000)));
+        // Something was to be done all the time: the loop stood still.
+        assert_eq!(gaps.notice(at(5000), ms(0), Some(at(1025))), Some(ms(3975)));
+        assert!(!gaps.are_possible(at(5001)));
+        // There was nothing to do.
+        assert!(gaps.are_possible(at(9000)));
+        assert_eq!(gaps.notice(at(9000), ms(0), Some(at(16_000))), None);
     }
 }
