@@ -251,13 +251,21 @@ impl Daemon {
     }
 
     /// Asks all links at once if the machine stood still.
-    fn notice_gap(&mut self, now: Instant, due: Option<Instant>) {
+    fn notice_gap(&mut self, now: Instant) {
+        let due = self.client.poll_timeout();
         let Some(gap) = self.gaps.notice(now, self.clock.asleep(), due) else { return };
         let seconds = gap.as_secs();
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
         self.client.on_resume(now);
         // Another look at the host's network, whose timers slept too.
         self.wanted.send_modify(|_| ());
+    }
+
+    /// The same at little cost, for all that may move what was due.
+    fn look_for_gap(&mut self, now: Instant) {
+        if self.gaps.are_possible(now) {
+            self.notice_gap(now);
+        }
     }
 
     /// Makes the links what config, host and proxy say.
@@ -380,7 +388,7 @@ impl Role for Daemon {
                 asked.answer(answer);
             }
             Command::Network(news) => {
-                self.notice_gap(now, None);
+                self.notice_gap(now);
                 self.on_network(now, news, io);
             }
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
@@ -409,18 +417,15 @@ impl Role for Daemon {
         sink: &mut impl PacketSink,
     ) {
         self.held.release(sink);
-        if self.gaps.are_possible(now) {
-            self.notice_gap(now, self.client.poll_timeout());
-        }
+        self.look_for_gap(now);
         self.in_batch = true;
         self.client.handle_datagram(now, arrival.path, arrival.ecn, datagram, sink);
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
         self.held.release(sink);
-        let due = self.client.poll_timeout();
+        self.notice_gap(now);
         self.client.handle_timeout(now, sink);
-        self.notice_gap(now, due);
     }
 
     fn handle_send_error(&mut self, _now: Instant, path: Path, error: SendError) {
@@ -453,6 +458,8 @@ impl Role for Daemon {
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
+        // It may have stood still in the midst of a turn.
+        self.look_for_gap(now);
         if std::mem::take(&mut self.in_batch) {
             self.client.end_of_batch(now);
         }

@@ -26,7 +26,7 @@ impl Gaps {
         Self { asleep, looked_at: now }
     }
 
-    /// Whether there may have been one since it was last asked. If so, ask before what has come is handled, which puts off
+    /// Whether there may have been one since it was last asked. If so, ask before anything is received or sent, which puts off
     /// what was due.
     pub(crate) const fn are_possible(&self, now: Instant) -> bool {
         now.since(self.looked_at).as_nanos() >= LEAST_DELAY.as_nanos()
