@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ropewalk_link_io::host::testing::Namespace;
@@ -161,6 +163,32 @@ fn a_proxy_that_must_not_start_leaves_the_leases_of_the_other_alone() {
         assert_eq!(leases(), before, "{reason}");
     }
     assert!(stop(&mut proxy).success());
+}
+
+#[test]
+fn packets_come_only_to_workers_that_have_clients() {
+    let Some(host) = Host::new("workers = 4") else { return };
+    let queues = |used: u8| {
+        let expected = format!("numqueues {used} numdisabled {}", 4 - used);
+        wait_until(&expected, || {
+            host.namespace.read("ip -d link show ropewalk-proxy0").contains(&expected)
+        });
+    };
+    let mut proxy = host.start();
+    host.wait_ready(&mut proxy);
+    queues(1);
+    // Of so many clients each worker has some.
+    let alone = std::fs::read_to_string(host.path("proxy.toml")).unwrap();
+    let keys = (10..50).map(|byte| (byte, STANDARD.encode([byte; 32])));
+    let more =
+        keys.map(|(at, key)| format!("[[peer]]\nname = \"c{at}\"\npublic_key = \"{key}\"\n"));
+    let all = more.fold(alone.clone(), |all, peer| all + &peer);
+    for (config, used) in [(&all, 4), (&alone, 1), (&all, 4)] {
+        std::fs::write(host.path("proxy.toml"), config).unwrap();
+        kill(Pid::from_raw(i32::try_from(proxy.id()).unwrap()), Signal::SIGHUP).unwrap();
+        queues(used);
+    }
+    assert!(stop(&mut proxy).success(), "{}", host.log());
 }
 
 #[test]

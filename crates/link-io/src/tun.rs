@@ -44,6 +44,11 @@ pub trait TunControl {
 
     /// Writes one packet, as [`Tun::sink`] does: for what does not come from a socket of this TUN's loop.
     fn deliver(&mut self, packet: &[u8]);
+
+    /// Whether packets are to come by this queue of a TUN that has several. Who has no use for them leaves them to the other
+    /// queues; what he writes meanwhile is dropped and counted. The last that is attached stays so. That a queue cannot be
+    /// attached again, the next [`Tun::flush`] says.
+    fn set_attached(&mut self, _attached: bool) {}
 }
 
 /// A source and sink of inner packets.

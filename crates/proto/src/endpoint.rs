@@ -181,6 +181,12 @@ impl Endpoint {
         true
     }
 
+    /// Whether there is a client in the table.
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        !self.peers.is_empty()
+    }
+
     /// Another scheduler, and what is said of links by name, for all clients from now on, also those that had others
     /// of their own.
     pub fn set_scheduling(

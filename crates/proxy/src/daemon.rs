@@ -447,7 +447,8 @@ impl<H: Host> Role for Daemon<H> {
         earliest(earliest(ended, self.stop_by), core)
     }
 
-    fn handle_events(&mut self, now: Instant, _io: &mut Io<'_>) -> ControlFlow<()> {
+    fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
+        self.worker.tend_queue(io);
         // Before what is for other workers leaves: they are told of a client first.
         if let Some(homes) = self.crew.publish_homes(&self.peers) {
             self.worker.set_homes(homes);

@@ -142,7 +142,8 @@ impl Role for Hand {
         earliest(over, earliest(self.worker.endpoint.poll_timeout(), self.tell_at))
     }
 
-    fn handle_events(&mut self, now: Instant, _io: &mut Io<'_>) -> ControlFlow<()> {
+    fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
+        self.worker.tend_queue(io);
         self.worker.end_of_batch(now);
         self.untold.extend(std::iter::from_fn(|| self.worker.endpoint.poll_event()));
         self.tell(now);

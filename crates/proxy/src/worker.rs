@@ -154,6 +154,12 @@ impl Worker {
         self.handover.set_homes(homes);
     }
 
+    /// A worker without clients could only hand on what comes by its queue of the TUN: it leaves that to the others. A client
+    /// that is taken in has no session yet, so that the queue is attached before anything is written to it.
+    pub fn tend_queue(&self, io: &mut Io<'_>) {
+        io.tun.set_attached(self.endpoint.has_peers());
+    }
+
     /// A packet came by this worker's queue of the TUN: to a session here, or to the worker that serves its
     /// destination.
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {

@@ -12,6 +12,7 @@ pub use sink::LinuxSink;
 
 use super::offload::header::{self, Header};
 use super::offload::split::Split;
+use super::queues::Attachment;
 use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload};
 use crate::offload::Switch;
 use ropewalk_proto::packet::checksum::Checksum;
@@ -62,6 +63,9 @@ pub struct LinuxTun {
     dropped_in: u64,
     calls_in: u64,
     sink: LinuxSink,
+    attachment: Attachment,
+    /// Why the queue could not be attached again.
+    unattached: Option<Errno>,
 }
 
 impl LinuxTun {
@@ -74,7 +78,7 @@ impl LinuxTun {
         check_name(&options.name)?;
         let (device, framing) = build_best(options, DeviceBuilder::build_async)?;
         lengthen_queue(&device);
-        Self::from_device(device, framing)
+        Self::from_device(device, framing, Attachment::of_one())
     }
 
     /// Uses a TUN that somebody else opened (Android, a container runtime) and configured. It must
@@ -95,11 +99,15 @@ impl LinuxTun {
         // it is a TUN, before anything else is done with it.
         let device = unsafe { AsyncDevice::from_fd(fd.into_raw_fd()) }.map_err(failed)?;
         forget_offload(&device).map_err(|errno| failed(errno.into()))?;
-        Self::from_device(device, Framing::Plain)
+        Self::from_device(device, Framing::Plain, Attachment::of_one())
     }
 
     /// Names what the kernel calls the device and wraps it.
-    pub(super) fn from_device(device: AsyncDevice, framing: Framing) -> Result<Self, TunError> {
+    pub(super) fn from_device(
+        device: AsyncDevice,
+        framing: Framing,
+        attachment: Attachment,
+    ) -> Result<Self, TunError> {
         let failed =
             |action| move |source| TunError::Io { name: "(new)".to_owned(), action, source };
         let name = device.name().map_err(failed("reading its name"))?;
@@ -122,6 +130,8 @@ impl LinuxTun {
             dropped_in,
             calls_in,
             sink,
+            attachment,
+            unattached: None,
         })
     }
 
@@ -183,6 +193,14 @@ impl TunControl for LinuxTun {
     fn deliver(&mut self, packet: &[u8]) {
         self.sink.deliver(packet);
     }
+
+    fn set_attached(&mut self, attached: bool) {
+        // What was read is handed out first; the next turn asks again.
+        if attached || self.split.is_done() {
+            self.unattached = self.attachment.set(&**self.device, attached).err();
+            self.sink.set_attached(self.attachment.is_attached());
+        }
+    }
 }
 
 impl Tun for LinuxTun {
@@ -193,6 +211,9 @@ impl Tun for LinuxTun {
         limit: usize,
         mut handle: impl FnMut(&mut [u8], Checksum, &mut Self::Sink),
     ) -> Result<Drained, TunError> {
+        if !self.attachment.is_attached() {
+            return Ok(Drained::Yes);
+        }
         let mut handed = 0;
         while handed < limit {
             let packet = &mut self.buffer[header::LEN..header::LEN + self.len];
@@ -223,12 +244,20 @@ impl Tun for LinuxTun {
     }
 
     fn flush(&mut self) -> Result<(), TunError> {
+        if let Some(errno) = self.unattached {
+            let (name, action) = (self.name.clone(), "attaching a queue");
+            return Err(TunError::Io { name, action, source: errno.into() });
+        }
         if self.sink.flush() { Ok(()) } else { Err(self.gone()) }
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.split.is_done() {
             return Poll::Ready(());
+        }
+        // Nothing comes by it, but the kernel says that it is in error. What comes once it is attached is news.
+        if !self.attachment.is_attached() {
+            return Poll::Pending;
         }
         // An error shows itself again in the read.
         self.device.poll_readable(cx).map(|_| ())

@@ -1,18 +1,25 @@
 //! One TUN with a queue for each worker (`IFF_MULTI_QUEUE`).
 //!
 //! The kernel keeps a flow on the queue to which its last packet was *written*: so the worker that has a
-//! client's session also reads what comes back. A flow that begins on our side comes by any queue.
+//! client's session also reads what comes back. It forgets a flow to which nothing was written for three seconds; such a
+//! flow, and one that begins on our side, comes by any queue that is attached.
 
 use super::linux::{Framing, build_best, check_name, lengthen_queue};
 use super::{LinuxTun, TunError, TunOffload, TunOptions};
 use crate::offload::Switch;
+use rustix::io::Errno;
+use rustix::ioctl;
 use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use tun_rs::{AsyncDevice, DeviceBuilder, SyncDevice};
 
 /// One queue of a TUN, that waits for the thread that is to drive it. The interface goes away with the last one.
 pub struct TunQueue {
     device: SyncDevice,
     framing: Framing,
+    attachment: Attachment,
 }
 
 impl TunQueue {
@@ -39,8 +46,13 @@ impl TunQueue {
             action: "opening another queue",
             source,
         })?;
-        let all = std::iter::once(first).chain(others);
-        Ok(all.map(|device| Self { device, framing }).collect())
+        let attached = Arc::new(AtomicU16::new(queues.max(1)));
+        let all = std::iter::once(first).chain(others).map(|device| Self {
+            device,
+            framing,
+            attachment: Attachment { is_attached: true, attached: Arc::clone(&attached) },
+        });
+        Ok(all.collect())
     }
 
     /// Which offload it begins with.
@@ -59,7 +71,78 @@ impl TunQueue {
             action: "registering with the runtime",
             source,
         })?;
-        LinuxTun::from_device(device, self.framing)
+        LinuxTun::from_device(device, self.framing, self.attachment)
+    }
+}
+
+/// Whether packets come by a queue.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    is_attached: bool,
+    /// Queues of this TUN by which packets come.
+    attached: Arc<AtomicU16>,
+}
+
+impl Attachment {
+    /// That of the only queue.
+    pub(super) fn of_one() -> Self {
+        Self { is_attached: true, attached: Arc::new(AtomicU16::new(1)) }
+    }
+
+    /// Whether packets come by it.
+    pub(super) const fn is_attached(&self) -> bool {
+        self.is_attached
+    }
+
+    /// Attaches or detaches the queue `device`, unless it is so or the only one attached. A kernel that does not detach it
+    /// leaves it as it is.
+    ///
+    /// # Errors
+    /// It is not attached and cannot be.
+    pub(super) fn set(&mut self, device: impl AsFd, attached: bool) -> Result<(), Errno> {
+        if attached == self.is_attached {
+            return Ok(());
+        }
+        if attached {
+            attach(device, IFF_ATTACH_QUEUE)?;
+            self.attached.fetch_add(1, Ordering::Relaxed);
+        } else {
+            let without_one = |attached: u16| attached.checked_sub(1).filter(|left| *left > 0);
+            let order = Ordering::Relaxed;
+            if self.attached.fetch_update(order, order, without_one).is_err() {
+                return Ok(());
+            }
+            if let Err(errno) = attach(device, IFF_DETACH_QUEUE) {
+                tracing::debug!(%errno, "the queue stays attached");
+                self.attached.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+        self.is_attached = attached;
+        Ok(())
+    }
+}
+
+// As in linux/if_tun.h.
+const IFF_ATTACH_QUEUE: i16 = 0x0200;
+const IFF_DETACH_QUEUE: i16 = 0x0400;
+
+/// `struct ifreq` of linux/if.h with flags in its union.
+#[repr(C)]
+struct InterfaceFlags {
+    name: [u8; 16],
+    flags: i16,
+    rest: [u8; 22],
+}
+
+/// `TUNSETQUEUE`: of the request the kernel reads the flags alone.
+fn attach(device: impl AsFd, flags: i16) -> Result<(), Errno> {
+    const TUNSETQUEUE: ioctl::Opcode = ioctl::opcode::write::<std::ffi::c_int>(b'T', 217);
+    let request = InterfaceFlags { name: [0; 16], flags, rest: [0; 22] };
+    #[expect(unsafe_code, reason = "rustix knows no ioctl of a TUN")]
+    // SAFETY: the descriptor is a TUN, and this ioctl reads a `struct ifreq`, which `InterfaceFlags` is.
+    unsafe {
+        ioctl::ioctl(device, ioctl::Setter::<TUNSETQUEUE, _>::new(request))
     }
 }
 

@@ -4,6 +4,7 @@ use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{LinuxTun, Tun, TunControl, TunError, TunOptions, TunQueue};
 use ropewalk_proto::sink::PacketSink;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -118,6 +119,55 @@ fn what_answers_a_packet_comes_by_the_queue_to_which_that_was_written() {
 }
 
 #[test]
+fn packets_come_by_the_queues_that_are_attached_and_one_always_is() {
+    isolated(|| async {
+        let mut queues = open();
+        let server = UdpSocket::bind("10.9.0.1:0").expect("our address");
+        server.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+        let mut port = 7000;
+        for attached in [vec![0, 1, 2], vec![1], vec![0, 2], vec![2], vec![0, 1, 2], vec![2]] {
+            for (number, queue) in queues.iter_mut().enumerate() {
+                if attached.contains(&number) {
+                    queue.set_attached(true);
+                }
+            }
+            for (number, queue) in queues.iter_mut().enumerate() {
+                queue.set_attached(attached.contains(&number));
+                queue.set_attached(attached.contains(&number));
+            }
+            // Flows that begin on our side.
+            let mut found = BTreeSet::new();
+            for _ in 0..32 {
+                port += 1;
+                server.send_to(b"first", ("10.9.0.7", port)).expect("a route");
+                found.insert(queue_of(&mut queues, port).await);
+            }
+            assert_eq!(Vec::from_iter(found), attached, "by the 32nd flow");
+            // What is written to the others is dropped, and nobody takes the interface for gone.
+            for (number, queue) in queues.iter_mut().enumerate() {
+                let before = queue.counters();
+                let from = SocketAddr::new("10.9.0.7".parse().expect("an address"), port);
+                let to = server.local_addr().expect("bound");
+                queue.sink().deliver(&packet(from, to, b"ping"));
+                queue.flush().expect("the TUN is there");
+                let now = queue.counters();
+                let taken = u64::from(attached.contains(&number));
+                let written = now.packets_out - before.packets_out;
+                let dropped = now.dropped_out - before.dropped_out;
+                assert_eq!((written, dropped), (taken, 1 - taken), "{number} of {attached:?}");
+                if taken == 1 {
+                    assert_eq!(server.recv(&mut [0; 8]).expect("it came"), 4);
+                }
+            }
+        }
+        // All ask; the last stays.
+        queues.iter_mut().for_each(|queue| queue.set_attached(false));
+        server.send_to(b"first", ("10.9.0.7", 9999)).expect("a route");
+        assert_eq!(queue_of(&mut queues, 9999).await, 2);
+    });
+}
+
+#[test]
 fn the_interface_stays_until_its_last_queue_is_gone() {
     isolated(|| async {
         let mut queues = open();
@@ -138,8 +188,13 @@ fn the_interface_stays_until_its_last_queue_is_gone() {
 fn a_deleted_interface_is_told_to_every_queue() {
     isolated(|| async {
         let mut queues = open();
+        queues[0].set_attached(false);
         ip("link del rwdrv0");
-        for queue in &mut queues {
+        queues[0].flush().expect("it has nothing to do with it");
+        queues[0].set_attached(true);
+        let error = queues[0].flush().expect_err("it cannot be attached");
+        assert!(error.to_string().contains("rwdrv0: attaching a queue failed"), "{error}");
+        for queue in &mut queues[1..] {
             queue.sink().deliver(&[0x45; 20]);
             assert!(matches!(queue.flush(), Err(TunError::Gone { .. })));
         }

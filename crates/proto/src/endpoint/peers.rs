@@ -160,6 +160,10 @@ impl PeerTable {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
     pub(super) fn contains(&self, key: &PublicKey) -> bool {
         self.peers.contains_key(key)
     }

@@ -52,6 +52,11 @@ impl LinuxSink {
         Self { inner: Sink::new(device, framing) }
     }
 
+    /// Whether the queue is attached: if not, what is written is dropped.
+    pub(super) const fn set_attached(&mut self, attached: bool) {
+        self.inner.writer.is_attached = attached;
+    }
+
     /// Writes what is held. Returns whether the interface is still there.
     pub(super) fn flush(&mut self) -> bool {
         self.inner.flush();
@@ -131,6 +136,7 @@ impl<K: Kernel> Sink<K> {
             kernel,
             head,
             counts: Written { packets: 0, dropped: 0, calls: 0 },
+            is_attached: true,
             gone: false,
             refused: false,
             completes: true,
@@ -178,6 +184,8 @@ struct Writer<K> {
     /// What goes before a packet that is not joined.
     head: &'static [u8],
     counts: Written,
+    /// The kernel takes what is written to this queue.
+    is_attached: bool,
     gone: bool,
     /// A joined packet was refused whose packets were taken.
     refused: bool,
@@ -189,6 +197,10 @@ struct Writer<K> {
 
 impl<K: Kernel> Writer<K> {
     fn write(&mut self, pieces: [&[u8]; 2]) -> Result<(), Errno> {
+        if !self.is_attached {
+            // What the kernel would say is what it says of an interface that is gone.
+            return Err(Errno::NOTCONN);
+        }
         self.counts.calls += 1;
         self.kernel.write(pieces).inspect_err(|errno| self.gone |= is_gone(Some(*errno)))
     }
