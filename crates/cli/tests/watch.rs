@@ -145,7 +145,10 @@ fn the_live_view_shows_the_links_in_a_terminal_and_leaves_it_as_it_was() {
 
             // However it ends, the terminal is as before: what was there is back, and what is typed is seen.
             pane.tmux(&["send-keys", "q"]);
-            let after = pane.wait_for("the shell", |seen| !seen.contains("q ends"));
+            let after = pane.wait_for("the shell", |seen| {
+                // What is typed before the prompt is back would stand in front of it.
+                !seen.contains("q ends") && seen.trim_end().ends_with("ready>")
+            });
             assert!(after.contains("\nbefore"), "{after}");
             pane.type_line("stty -a | grep -c ' icanon'; echo a''fter");
             pane.wait_for("a line as before", |seen| seen.contains("\n1\nafter"));
