@@ -7,9 +7,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use aws_lc_rs::agreement;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use curve25519_dalek::montgomery::MontgomeryPoint;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -66,7 +66,10 @@ impl PrivateKey {
     /// The public key that belongs to this private key.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
-        PublicKey(MontgomeryPoint::mul_base_clamped(self.0).to_bytes())
+        let key = agreement::PrivateKey::from_private_key(&agreement::X25519, &self.0)
+            .expect("any 32 bytes are a key");
+        let public = key.compute_public_key().expect("a key has a public half");
+        PublicKey(public.as_ref().try_into().expect("32 bytes"))
     }
 }
 

@@ -1,32 +1,66 @@
-//! X25519 (RFC 7748) as snow asks for it, by `curve25519-dalek`.
+//! X25519 (RFC 7748) as snow asks for it, by AWS-LC: half of what pure Rust takes for it.
 //!
-//! snow computes the public half of a static key anew for each handshake, a fifteenth of what the proxy's part costs. Here
-//! a [`StaticSecret`] brings it along.
+//! snow sets the static key anew for each handshake, and a key costs a multiplication to be made ready. Here a
+//! [`StaticSecret`] is ready once and brought along.
 
-use curve25519_dalek::montgomery::MontgomeryPoint;
+use std::sync::Arc;
+
+use aws_lc_rs::agreement::{self, UnparsedPublicKey};
+use aws_lc_rs::error::Unspecified;
 use snow::types;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::secret::{KEY_LEN, StaticSecret};
 
-/// The public half of any private key.
-pub(super) fn public_half(private: &[u8; KEY_LEN]) -> [u8; KEY_LEN] {
-    MontgomeryPoint::mul_base_clamped(*private).to_bytes()
+/// A private key, ready for use, with its public half.
+pub(super) struct KeyPair {
+    private: Zeroizing<[u8; KEY_LEN]>,
+    /// The same for AWS-LC, who wipes it when it is dropped.
+    ready: agreement::PrivateKey,
+    public: [u8; KEY_LEN],
 }
 
-/// A key pair: the static one, or an ephemeral one.
+impl KeyPair {
+    /// Of any 32 bytes: X25519 clamps them.
+    pub(super) fn new(private: &Zeroizing<[u8; KEY_LEN]>) -> Self {
+        let ready = agreement::PrivateKey::from_private_key(&agreement::X25519, private.as_slice())
+            .expect("any 32 bytes are a key");
+        let public = ready.compute_public_key().expect("a key has a public half");
+        let public = public.as_ref().try_into().expect("KEY_LEN bytes");
+        Self { private: private.clone(), ready, public }
+    }
+
+    pub(super) fn private(&self) -> &[u8; KEY_LEN] {
+        &self.private
+    }
+
+    pub(super) const fn public(&self) -> &[u8; KEY_LEN] {
+        &self.public
+    }
+
+    /// Puts the secret shared with the owner of `public` into `out`. An error if it would be zero, as a point of low
+    /// order makes it (RFC 7748 section 6.1).
+    fn agree(&self, public: &[u8], out: &mut [u8; KEY_LEN]) -> Result<(), Unspecified> {
+        let public = UnparsedPublicKey::new(&agreement::X25519, public);
+        agreement::agree(&self.ready, public, Unspecified, |shared| {
+            out.copy_from_slice(shared);
+            Ok(())
+        })
+    }
+}
+
+/// A key pair of a handshake: the static one, or an ephemeral one.
 pub(super) struct X25519 {
-    /// The static one, whose public half is known.
+    /// The static one.
     own: StaticSecret,
-    private: Zeroizing<[u8; KEY_LEN]>,
-    public: [u8; KEY_LEN],
+    pair: Option<Arc<KeyPair>>,
 }
 
 impl X25519 {
     /// Without a key, of a side whose static one is `own`.
-    pub(super) fn new(own: StaticSecret) -> Self {
-        Self { own, private: Zeroizing::default(), public: [0; KEY_LEN] }
+    pub(super) const fn new(own: StaticSecret) -> Self {
+        Self { own, pair: None }
     }
 }
 
@@ -44,30 +78,36 @@ impl types::Dh for X25519 {
     }
 
     fn set(&mut self, private: &[u8]) {
-        self.private.copy_from_slice(private);
-        let is_own = bool::from(self.private.ct_eq(self.own.as_bytes()));
-        self.public = if is_own { self.own.public().0 } else { public_half(&self.private) };
+        let is_own = bool::from(private.ct_eq(self.own.as_bytes()));
+        self.pair = Some(if is_own {
+            Arc::clone(self.own.pair())
+        } else {
+            let mut copy = Zeroizing::new([0; KEY_LEN]);
+            copy.copy_from_slice(private);
+            Arc::new(KeyPair::new(&copy))
+        });
     }
 
     fn generate(&mut self, rng: &mut dyn types::Random) -> Result<(), snow::Error> {
-        rng.try_fill_bytes(self.private.as_mut())?;
-        self.public = public_half(&self.private);
+        let mut private = Zeroizing::new([0; KEY_LEN]);
+        rng.try_fill_bytes(private.as_mut())?;
+        self.pair = Some(Arc::new(KeyPair::new(&private)));
         Ok(())
     }
 
     fn pubkey(&self) -> &[u8] {
-        &self.public
+        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.public())
     }
 
     fn privkey(&self) -> &[u8] {
-        self.private.as_ref()
+        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.private())
     }
 
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
-        let public = public.first_chunk().ok_or(snow::Error::Dh)?;
+        let public = public.get(..KEY_LEN).ok_or(snow::Error::Dh)?;
         let out = out.first_chunk_mut().ok_or(snow::Error::Dh)?;
-        *out = MontgomeryPoint(*public).mul_clamped(*self.private).to_bytes();
-        Ok(())
+        let pair = self.pair.as_ref().ok_or(snow::Error::Dh)?;
+        pair.agree(public, out).map_err(|_| snow::Error::Dh)
     }
 }
 
@@ -77,30 +117,52 @@ mod tests {
 
     use super::*;
 
+    fn key(text: &str) -> [u8; KEY_LEN] {
+        let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
+        std::array::from_fn(byte)
+    }
+
     /// RFC 7748 section 6.1.
     #[test]
     fn two_ends_share_the_secret_of_rfc_7748_whether_the_key_is_their_static_one_or_not() {
-        let key = |text: &str| -> [u8; KEY_LEN] {
-            let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
-            std::array::from_fn(byte)
-        };
         let alice = key("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a");
-        let bob = key("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb");
+        let alice_public = key("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a");
+        let bob_public = key("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f");
         let shared = key("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742");
         for own in [alice, [7; KEY_LEN]] {
             let mut ours = X25519::new(StaticSecret::from_bytes(own));
             ours.set(&alice);
-            assert_eq!(ours.pubkey(), public_half(&alice));
+            assert_eq!(ours.pubkey(), alice_public);
+            assert_eq!(ours.privkey(), alice);
             let mut out = [0; KEY_LEN];
-            ours.dh(&public_half(&bob), &mut out).unwrap();
+            ours.dh(&bob_public, &mut out).unwrap();
             assert_eq!(out, shared);
         }
     }
 
+    /// The points of low order, as <https://cr.yp.to/ecdh.html#validate> lists them: 0, 1, two of order 8, and p - 1.
     #[test]
-    fn a_key_that_is_too_short_is_an_error() {
-        let ours = X25519::new(StaticSecret::from_bytes([7; KEY_LEN]));
-        assert!(ours.dh(&[1; KEY_LEN - 1], &mut [0; KEY_LEN]).is_err());
-        assert!(ours.dh(&[1; KEY_LEN], &mut [0; KEY_LEN - 1]).is_err());
+    fn a_point_of_low_order_gives_no_secret() {
+        let mut ours = X25519::new(StaticSecret::from_bytes([7; KEY_LEN]));
+        ours.set(&[9; KEY_LEN]);
+        for point in [
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+            "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        ] {
+            let outcome = ours.dh(&key(point), &mut [0; KEY_LEN]);
+            assert!(matches!(outcome, Err(snow::Error::Dh)), "{point}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_key_and_with_too_short_a_one_there_is_an_error() {
+        let mut ours = X25519::new(StaticSecret::from_bytes([7; KEY_LEN]));
+        assert!(ours.dh(&[9; KEY_LEN], &mut [0; KEY_LEN]).is_err());
+        ours.set(&[7; KEY_LEN]);
+        assert!(ours.dh(&[9; KEY_LEN - 1], &mut [0; KEY_LEN]).is_err());
+        assert!(ours.dh(&[9; KEY_LEN], &mut [0; KEY_LEN - 1]).is_err());
     }
 }
