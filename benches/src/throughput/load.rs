@@ -177,7 +177,9 @@ impl Bench<'_> {
                 let (run, used) = self.metered(|| {
                     thread::scope(|scope| {
                         let pinging = beside.then(|| scope.spawn(|| self.ping_beside()));
-                        let came = self.iperf(connections, way, &target)?;
+                        let came = self
+                            .iperf(connections, way, &target)
+                            .with_context(|| format!("-P {connections}, {}", way.as_str()))?;
                         let pinged = pinging.map(thread::ScopedJoinHandle::join);
                         Ok((came, pinged))
                     })
@@ -216,13 +218,14 @@ impl Bench<'_> {
         words.extend((way == Way::Down).then_some("-R"));
         let started = Instant::now();
         loop {
-            // The server is busy with the last connection for a moment; it says so as an error.
-            match self.network.client.tool("iperf3", &words) {
-                Ok(text) => return Came::read(&text),
+            let said = self.network.client.tool("iperf3", &words);
+            // The server is busy with the last connection for a moment; it says so, or resets the connection, which the
+            // client calls a success with an error in its JSON.
+            match said.map_err(Into::into).and_then(|text| Came::read(&text)) {
                 Err(_) if started.elapsed() < Duration::from_secs(2) => {
                     thread::sleep(Duration::from_millis(200));
                 }
-                Err(error) => return Err(error.into()),
+                outcome => return outcome,
             }
         }
     }
