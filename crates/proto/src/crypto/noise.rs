@@ -125,7 +125,7 @@ fn builder<'a, R: RngCore + CryptoRng>(rng: &mut R, local: &StaticSecret) -> Bui
     Builder::with_resolver(pattern, Box::new(Resolver { seed, local: local.clone() }))
 }
 
-/// ring for the cipher, dalek for the curve, RustCrypto for the hash, the caller's seed for random numbers.
+/// ring for the cipher, AWS-LC for the curve, RustCrypto for the hash, the caller's seed for random numbers.
 struct Resolver {
     seed: Zeroizing<[u8; 32]>,
     local: StaticSecret,

@@ -16,7 +16,7 @@ use super::secret::{KEY_LEN, StaticSecret};
 /// A private key, ready for use, with its public half.
 pub(super) struct KeyPair {
     private: Zeroizing<[u8; KEY_LEN]>,
-    /// The same for AWS-LC, who wipes it when it is dropped.
+    /// The same for AWS-LC, which wipes it when it is dropped.
     ready: agreement::PrivateKey,
     public: [u8; KEY_LEN],
 }
