@@ -23,6 +23,7 @@ use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
@@ -262,7 +263,7 @@ impl Members {
             }
             member.index = index;
         }
-        let timer = member.client.poll_timeout();
+        let timer = member.client.poll_timeout().map(|(at, _)| at);
         if timer != member.timer {
             if let Some(old) = member.timer {
                 self.timers.remove(&(old, number));
@@ -308,7 +309,7 @@ impl TransmitSink for Out {
 struct Nowhere;
 
 impl PacketSink for Nowhere {
-    fn deliver(&mut self, _packet: &[u8]) {}
+    fn deliver(&mut self, _packet: Packet<'_>) {}
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod control;
 mod events;
 mod reload;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -37,6 +38,7 @@ use ropewalk_link_io::tun::TunOffload;
 use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
 use ropewalk_proto::client::{Client, ClientState};
 use ropewalk_proto::event::SessionInfo;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
@@ -252,7 +254,7 @@ impl Daemon {
 
     /// Asks all links at once if the machine stood still.
     fn notice_gap(&mut self, now: Instant) {
-        let due = self.client.poll_timeout();
+        let due = self.client.poll_timeout().map(|(at, _)| at);
         let Some(gap) = self.gaps.notice(now, self.clock.asleep(), due) else { return };
         let seconds = gap.as_secs();
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
@@ -454,7 +456,8 @@ impl Role for Daemon {
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         // While nothing goes, only the calendar moves.
         let calendar = self.budget.poll_timeout();
-        earliest(at_once, earliest(earliest(own, calendar), self.client.poll_timeout()))
+        let core = self.client.poll_timeout().map(|(at, _)| at);
+        earliest(at_once, earliest(earliest(own, calendar), core))
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
@@ -503,15 +506,15 @@ struct Held(Vec<Vec<u8>>);
 impl Held {
     fn release(&mut self, sink: &mut impl PacketSink) {
         for packet in self.0.drain(..) {
-            sink.deliver(&packet);
+            sink.deliver(Packet::whole(&packet));
         }
     }
 }
 
 impl PacketSink for Held {
     /// Bounded by what the resequencer may hold: it is asked once for each link that goes.
-    fn deliver(&mut self, packet: &[u8]) {
-        self.0.push(packet.to_vec());
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.extend(packet.completed().map(Cow::into_owned));
     }
 }
 
@@ -538,13 +541,13 @@ mod tests {
     fn held_packets_are_delivered_once_and_in_order() {
         struct Seen(Vec<u8>);
         impl PacketSink for Seen {
-            fn deliver(&mut self, packet: &[u8]) {
-                self.0.extend_from_slice(packet);
+            fn deliver(&mut self, packet: Packet<'_>) {
+                self.0.extend_from_slice(packet.bytes);
             }
         }
         let (mut held, mut seen) = (Held::default(), Seen(Vec::new()));
-        held.deliver(&[1]);
-        held.deliver(&[2]);
+        held.deliver(Packet::whole(&[1]));
+        held.deliver(Packet::whole(&[2]));
         held.release(&mut seen);
         held.release(&mut seen);
         assert_eq!(seen.0, [1, 2]);

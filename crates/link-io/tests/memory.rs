@@ -17,6 +17,7 @@ use ropewalk_netlab::lab::Towards;
 use ropewalk_proto::client::Client;
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::endpoint::Endpoint;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
@@ -210,7 +211,7 @@ macro_rules! role {
             }
 
             fn poll_timeout(&self) -> Option<Instant> {
-                self.0.poll_timeout()
+                self.0.poll_timeout().map(|(at, _)| at)
             }
 
             fn handle_events(&mut self, now: Instant, _: &mut Io<'_>) -> ControlFlow<()> {
@@ -293,7 +294,7 @@ impl TunControl for Mill {
     }
 
     fn deliver(&mut self, packet: &[u8]) {
-        self.sink.deliver(packet);
+        self.sink.deliver(Packet::whole(packet));
     }
 }
 
@@ -348,12 +349,8 @@ impl Count {
 }
 
 impl PacketSink for Count {
-    fn deliver(&mut self, _: &[u8]) {
-        self.note(Checksum::Whole);
-    }
-
-    fn deliver_partial(&mut self, _: &[u8]) {
-        self.note(Checksum::Partial);
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.note(packet.checksum);
     }
 }
 
@@ -397,10 +394,7 @@ impl Mirror {
                 let drained = tun.read_batch(64, |packet, checksum, sink| {
                     if packet[0] == 0x45 && packet[9] == 17 {
                         turn_round(packet);
-                        match checksum {
-                            Checksum::Whole => sink.deliver(packet),
-                            Checksum::Partial => sink.deliver_partial(packet),
-                        }
+                        sink.deliver(Packet { bytes: packet, checksum });
                     }
                 });
                 drained.map(|_: Drained| ()).expect("the TUN is there");

@@ -14,6 +14,7 @@ use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
@@ -103,9 +104,9 @@ pub struct Count {
 }
 
 impl PacketSink for Count {
-    fn deliver(&mut self, packet: &[u8]) {
+    fn deliver(&mut self, packet: Packet<'_>) {
         self.packets += 1;
-        self.bytes += packet.len() as u64;
+        self.bytes += packet.bytes.len() as u64;
     }
 }
 
@@ -231,10 +232,10 @@ impl Direct {
     /// Time passes, and brings what it brings to this client and the proxy.
     pub fn pass(&mut self, client: usize, time: Duration) {
         self.now += time;
-        if self.proxy.poll_timeout().is_some_and(|at| at <= self.now) {
+        if self.proxy.poll_timeout().is_some_and(|(at, _)| at <= self.now) {
             self.proxy.handle_timeout(self.now, &mut self.at_proxy);
         }
-        if self.clients[client].poll_timeout().is_some_and(|at| at <= self.now) {
+        if self.clients[client].poll_timeout().is_some_and(|(at, _)| at <= self.now) {
             self.clients[client].handle_timeout(self.now, &mut self.at_clients);
         }
         while self.proxy.poll_event().is_some() {}

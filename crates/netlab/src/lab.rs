@@ -5,12 +5,14 @@
 //! replayable from its seed. A NAT between the client and each of its links gives the link an outer
 //! address, which can be changed while traffic runs, and forgets a mapping that was silent for too long.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Instant, earliest};
@@ -145,8 +147,9 @@ pub struct Collect {
 }
 
 impl PacketSink for Collect {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.packets.push(Delivered { at: self.at, packet: packet.to_vec() });
+    fn deliver(&mut self, packet: Packet<'_>) {
+        let packet = packet.completed().map(Cow::into_owned);
+        self.packets.extend(packet.map(|packet| Delivered { at: self.at, packet }));
     }
 }
 

@@ -44,7 +44,8 @@ use crate::event::{DownReason, EndReason, Event, SessionInfo};
 use crate::path::Path;
 use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::{PacketSink, TransmitSink};
-use crate::time::{Duration, Instant, earliest};
+use crate::time::{Duration, Instant};
+use crate::timer::{Timer, Wakeup, sooner};
 use crate::tunnel::FlowTables;
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
@@ -287,9 +288,9 @@ impl Client {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due. Early calls are harmless.
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and why. Early calls are harmless.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Wakeup> {
         let seek = match &self.seek {
             Seek::At(at) if !self.links.is_empty() => Some(*at),
             Seek::Asking(asking) => Some(asking.poll_timeout()),
@@ -297,7 +298,7 @@ impl Client {
             Seek::At(_) | Seek::Idle => None,
         };
         let tunnel = self.session.as_ref().and_then(|session| session.tunnel.poll_timeout());
-        earliest(seek, tunnel)
+        sooner(seek.map(|at| (at, Timer::Handshake)), tunnel)
     }
 
     /// Fills the batch with all that may be sent now. Call again after a flush until it leaves room.

@@ -60,7 +60,8 @@ use crate::packet::{PacketView, transport};
 use crate::path::Path;
 use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::PacketSink;
-use crate::time::{Duration, Instant, earliest};
+use crate::time::{Duration, Instant};
+use crate::timer::{Wakeup, sooner};
 use crate::tunnel::{Credentials, Established, FlowTables, PartialRead, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
@@ -367,10 +368,10 @@ impl Endpoint {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due. Early calls are harmless.
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and why. Early calls are harmless.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        earliest(self.sessions.next_timer(), self.sessions.next_of_touched())
+    pub fn poll_timeout(&self) -> Option<Wakeup> {
+        sooner(self.sessions.next_timer(), self.sessions.next_of_touched())
     }
 
     /// What happened, oldest first.

@@ -46,6 +46,7 @@ pub mod reseq;
 pub mod sched;
 pub mod sink;
 pub mod time;
+pub mod timer;
 pub mod tunnel;
 pub mod units;
 pub mod wire;

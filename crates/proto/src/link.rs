@@ -8,6 +8,7 @@
 //! Receiving: [`receiver`] notes which numbers came ([`received`]), decides when the peer is told, and
 //! measures how far datagrams overtake each other inside the link ([`reordering`]).
 
+pub mod carried;
 pub mod delivery;
 pub mod loss;
 pub mod mtu;

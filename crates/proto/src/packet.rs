@@ -10,7 +10,8 @@ pub mod icmp;
 pub mod transport;
 
 use crate::ecn::Ecn;
-use checksum::corrected;
+use checksum::{Checksum, corrected};
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of an IPv4 header without options.
@@ -63,6 +64,42 @@ pub enum Fragment {
     First,
     /// It is a later fragment.
     Later,
+}
+
+/// The bytes of an inner packet, and how its TCP or UDP checksum stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// The packet, from its IP header on.
+    pub bytes: &'a [u8],
+    /// How its checksum stands.
+    pub checksum: Checksum,
+}
+
+impl<'a> Packet<'a> {
+    /// A packet as its sender left it.
+    #[must_use]
+    pub const fn whole(bytes: &'a [u8]) -> Self {
+        Self { bytes, checksum: Checksum::Whole }
+    }
+
+    /// A TCP or UDP packet whose checksum is partial.
+    #[must_use]
+    pub const fn partial(bytes: &'a [u8]) -> Self {
+        Self { bytes, checksum: Checksum::Partial }
+    }
+
+    /// The packet with its checksum complete, for whoever cannot leave that to a device; `None`: it is neither TCP nor UDP,
+    /// so there is nothing to complete.
+    #[must_use]
+    pub fn completed(self) -> Option<Cow<'a, [u8]>> {
+        match self.checksum {
+            Checksum::Whole => Some(Cow::Borrowed(self.bytes)),
+            Checksum::Partial => {
+                let mut packet = self.bytes.to_vec();
+                transport::complete(&mut packet).then_some(Cow::Owned(packet))
+            }
+        }
+    }
 }
 
 /// Names a flow: equal for packets of the same addresses, protocol and ports; of the same addresses

@@ -61,6 +61,7 @@ mod skipped;
 pub use deadline::{GRANULARITY, STALE_AFTER};
 
 use crate::link::reordering::Tolerance;
+use crate::packet::Packet;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
 use crate::units::LinkId;
@@ -293,7 +294,7 @@ impl Resequencer {
         &mut self,
         now: Instant,
         arrival: &Arrival,
-        packet: &[u8],
+        packet: Packet<'_>,
         out: &mut impl PacketSink,
     ) {
         let global = arrival.global;
@@ -424,7 +425,7 @@ impl Resequencer {
         &mut self,
         now: Instant,
         kind: ArrivalKind,
-        packet: &[u8],
+        packet: Packet<'_>,
         out: &mut impl PacketSink,
     ) {
         // Nothing is missing below what was heard of, so nothing is ever skipped.
@@ -448,7 +449,7 @@ impl Resequencer {
         now: Instant,
         global: u64,
         delay_us: i64,
-        packet: &[u8],
+        packet: Packet<'_>,
         out: &mut impl PacketSink,
     ) {
         let Some(offset) = global.checked_sub(self.expected) else {
@@ -462,7 +463,7 @@ impl Resequencer {
             return;
         }
         self.buffer.unmark_lost(offset);
-        match self.make_room(now, global, packet.len(), out) {
+        match self.make_room(now, global, packet.bytes.len(), out) {
             Some(offset) => {
                 self.buffer.store(offset, packet, global, now, delay_us);
                 self.stats.held_peak = self.stats.held_peak.max(self.buffer.held());
@@ -471,7 +472,7 @@ impl Resequencer {
         }
     }
 
-    fn place_behind(&mut self, global: u64, packet: &[u8], out: &mut impl PacketSink) {
+    fn place_behind(&mut self, global: u64, packet: Packet<'_>, out: &mut impl PacketSink) {
         match self.skipped.take(global) {
             Below::Late(cause) => {
                 self.stats.late += 1;
@@ -494,7 +495,7 @@ impl Resequencer {
     }
 
     /// Delivers the expected packet from where it was received, and what it was waited for by.
-    fn pass_through(&mut self, now: Instant, packet: &[u8], out: &mut impl PacketSink) {
+    fn pass_through(&mut self, now: Instant, packet: Packet<'_>, out: &mut impl PacketSink) {
         out.deliver(packet);
         self.stats.in_order += 1;
         let _ = self.buffer.pop();

@@ -1,6 +1,6 @@
 //! Where the core puts what it produces: slices of the driver's batches, never buffers of its own.
 
-use crate::{ecn::Ecn, packet::transport, path::Path};
+use crate::{ecn::Ecn, packet::Packet, path::Path};
 
 /// The driver's outgoing batch. `reserve`, fill, `commit`; a reservation that is not committed is
 /// as if it had not been made.
@@ -20,15 +20,6 @@ pub trait TransmitSink {
 /// The TUN's outgoing batch.
 pub trait PacketSink {
     /// Takes one inner IP packet. Borrowed: the bytes are valid until the call returns; copy what is
-    /// kept.
-    fn deliver(&mut self, packet: &[u8]);
-
-    /// The same for a TCP or UDP packet whose checksum is partial. A sink that cannot leave that to somebody else
-    /// completes it, as is done here in a copy.
-    fn deliver_partial(&mut self, packet: &[u8]) {
-        let mut packet = packet.to_vec();
-        if transport::complete(&mut packet) {
-            self.deliver(&packet);
-        }
-    }
+    /// kept. A sink that cannot leave a partial checksum to somebody else completes it ([`Packet::completed`]).
+    fn deliver(&mut self, packet: Packet<'_>);
 }

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::{Range, Ranges, Report};
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::Sent;
@@ -125,7 +126,7 @@ impl Scripted {
                 eliciting: true,
                 window_limited,
                 paced: false,
-                tag: 0,
+                carried: Carried::default(),
             };
             self.sender.on_sent(self.now, sent);
             if count == 0 {

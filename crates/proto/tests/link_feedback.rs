@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::{Placement, Report};
-use ropewalk_proto::link::receiver::{Arrival, LinkReceiver, ReportToken};
+use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::{Fate, Sent, Settled};
 use ropewalk_proto::time::{Duration, Instant, earliest};
@@ -221,9 +222,6 @@ struct End {
     arrived: BTreeMap<u64, bool>,
 }
 
-/// The tag of a datagram that carries no report.
-const NO_REPORT: u64 = u64::MAX;
-
 impl End {
     fn new(has_data: bool) -> Self {
         Self {
@@ -264,15 +262,12 @@ impl End {
     fn send(&mut self, now: Instant, data: bool, report: Option<Report>) -> Datagram {
         let srtt = self.sender.rtt().srtt().unwrap_or(Duration::from_millis(100));
         let eliciting = data || report.is_none() || self.receiver.wants_elicit(now, srtt);
-        let tag = match &report {
-            None => NO_REPORT,
-            Some(report) => {
-                if eliciting {
-                    self.receiver.on_elicit(now);
-                }
-                u64::from(self.receiver.report_sent(now, report).0)
+        let token = report.as_ref().map(|report| {
+            if eliciting {
+                self.receiver.on_elicit(now);
             }
-        };
+            self.receiver.report_sent(now, report)
+        });
         let sent = Sent {
             size: 1000,
             header: 28,
@@ -280,7 +275,7 @@ impl End {
             eliciting,
             window_limited: data,
             paced: false,
-            tag,
+            carried: Carried { report: token, ..Carried::default() },
         };
         let number = self.sender.on_sent(now, sent);
         self.model.datagrams.push((data, None));
@@ -310,8 +305,7 @@ impl End {
         let outcome = self.sender.on_report(now, report, Via::Own, |settled| {
             model.settle(settled);
             let arrived = matches!(settled.fate, Fate::Confirmed | Fate::ConfirmedLate);
-            if arrived && settled.sent.tag != NO_REPORT {
-                let token = ReportToken(u32::try_from(settled.sent.tag).unwrap());
+            if let Some(token) = settled.sent.carried.report.filter(|_| arrived) {
                 receiver.on_report_confirmed(now, token);
             }
         });

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::Report;
 use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
 use ropewalk_proto::link::sender::{LinkSender, SenderStats, Via};
@@ -89,7 +90,7 @@ fn saturate(link: &Bottleneck) -> Result {
                 eliciting: true,
                 window_limited: true,
                 paced: false,
-                tag: 0,
+                carried: Carried::default(),
             };
             let number = sender.on_sent(now, sent);
             if free_at.since(now) <= link.queue {

@@ -17,6 +17,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::link::reordering::Tolerance;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
@@ -154,9 +155,10 @@ struct Model {
 }
 
 impl PacketSink for Model {
-    fn deliver(&mut self, packet: &[u8]) {
-        let global = u64::from_be_bytes(packet[..8].try_into().expect("a number stands in front"));
-        assert_eq!(packet, contents(global), "altered");
+    fn deliver(&mut self, packet: Packet<'_>) {
+        let global =
+            u64::from_be_bytes(packet.bytes[..8].try_into().expect("a number stands in front"));
+        assert_eq!(packet.bytes, contents(global), "altered");
         assert!(self.delivered.insert(global), "{global} twice");
         assert!(self.arrived.contains(&global), "{global} from nowhere");
         if self.highest.is_some_and(|highest| global < highest) {
@@ -261,7 +263,12 @@ impl World {
                 }
                 let times = if self.rng.random_bool(0.02) { 2 } else { 1 };
                 for _ in 0..times {
-                    self.reseq.offer(key.0, &arrival, &contents(arrival.global), &mut self.model);
+                    self.reseq.offer(
+                        key.0,
+                        &arrival,
+                        Packet::whole(&contents(arrival.global)),
+                        &mut self.model,
+                    );
                 }
                 self.model.in_hand = None;
             }

@@ -4,6 +4,7 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Release, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
@@ -51,8 +52,8 @@ struct Out {
 }
 
 impl PacketSink for Out {
-    fn deliver(&mut self, packet: &[u8]) {
-        let global = u64::from_be_bytes(packet.try_into().expect("packets here are numbers"));
+    fn deliver(&mut self, packet: Packet<'_>) {
+        let global = u64::from_be_bytes(packet.bytes.try_into().expect("packets here are numbers"));
         self.delivered += 1;
         self.out_of_order += u64::from(global < self.highest);
         self.highest = self.highest.max(global);
@@ -131,7 +132,7 @@ fn run(scenario: &Scenario, release: Release) -> (Stats, Out) {
         while let Some(due) = reseq.poll_timeout().filter(|due| *due < at) {
             reseq.handle_timeout(due, &mut out);
         }
-        reseq.offer(at, &arrival, &global.to_be_bytes(), &mut out);
+        reseq.offer(at, &arrival, Packet::whole(&global.to_be_bytes()), &mut out);
     }
     while let Some(due) = reseq.poll_timeout() {
         reseq.handle_timeout(due, &mut out);

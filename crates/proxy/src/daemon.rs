@@ -443,7 +443,7 @@ impl<H: Host> Role for Daemon<H> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let ended = self.has_ended().then_some(Instant::ZERO);
-        let core = self.worker.endpoint.poll_timeout();
+        let core = self.worker.endpoint.poll_timeout().map(|(at, _)| at);
         earliest(earliest(ended, self.stop_by), core)
     }
 

@@ -139,7 +139,8 @@ impl Role for Hand {
     fn poll_timeout(&self) -> Option<Instant> {
         let over = self.state == State::Closing && self.worker.endpoint.is_closed();
         let over = (over && self.tell_at.is_none()).then_some(Instant::ZERO);
-        earliest(over, earliest(self.worker.endpoint.poll_timeout(), self.tell_at))
+        let core = self.worker.endpoint.poll_timeout().map(|(at, _)| at);
+        earliest(over, earliest(core, self.tell_at))
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {

@@ -14,6 +14,7 @@ use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{
     Authority, Endpoint, EndpointConfig, EndpointStats, NoInvitations, PeerConfig,
 };
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sched::{SchedulerConfig, Terms};
 use ropewalk_proto::sink::PacketSink;
@@ -246,8 +247,10 @@ impl Worker {
 struct ToTun<'a>(&'a mut dyn TunControl);
 
 impl PacketSink for ToTun<'_> {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.0.deliver(packet);
+    fn deliver(&mut self, packet: Packet<'_>) {
+        if let Some(packet) = packet.completed() {
+            self.0.deliver(&packet);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A TUN without a kernel, for tests: two bounded queues of packets.
 
 use super::{Drained, Tun, TunControl, TunCounters, TunError, TunOffload};
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::sink::PacketSink;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ impl TunControl for ChannelTun {
     }
 
     fn deliver(&mut self, packet: &[u8]) {
-        self.sink.deliver(packet);
+        self.sink.deliver(Packet::whole(packet));
     }
 }
 
@@ -142,8 +143,9 @@ pub struct ChannelSink {
 }
 
 impl PacketSink for ChannelSink {
-    fn deliver(&mut self, packet: &[u8]) {
-        match self.outgoing.try_send(packet.to_vec()) {
+    fn deliver(&mut self, packet: Packet<'_>) {
+        let Some(packet) = packet.completed() else { return self.dropped_out += 1 };
+        match self.outgoing.try_send(packet.into_owned()) {
             Ok(()) => self.packets_out += 1,
             Err(_) => self.dropped_out += 1,
         }

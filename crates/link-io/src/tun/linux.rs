@@ -15,6 +15,7 @@ use super::offload::split::Split;
 use super::queues::Attachment;
 use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload};
 use crate::offload::Switch;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::packet::transport::TransportKind;
 use ropewalk_proto::sink::PacketSink as _;
@@ -191,7 +192,7 @@ impl TunControl for LinuxTun {
     }
 
     fn deliver(&mut self, packet: &[u8]) {
-        self.sink.deliver(packet);
+        self.sink.deliver(Packet::whole(packet));
     }
 
     fn set_attached(&mut self, attached: bool) {

@@ -9,6 +9,7 @@ use ropewalk_link_io::tun::{
 };
 use ropewalk_link_io::udp::{Arrival, ClientSocket, ProxySocket, SendError, Sockets};
 use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
@@ -228,7 +229,7 @@ impl Role for Toy {
         sink: &mut impl PacketSink,
     ) {
         assert!(arrival.at <= now);
-        sink.deliver(datagram);
+        sink.deliver(Packet::whole(datagram));
     }
 
     fn handle_timeout(&mut self, now: Instant, _sink: &mut impl PacketSink) {

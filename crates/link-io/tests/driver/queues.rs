@@ -3,6 +3,7 @@
 use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{LinuxTun, Tun, TunControl, TunError, TunOptions, TunQueue};
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::sink::PacketSink;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -105,7 +106,7 @@ fn what_answers_a_packet_comes_by_the_queue_to_which_that_was_written() {
                 // Also when the flow moves to another queue.
                 for turn in 0..2 {
                     let number = usize::from((flow + turn) % QUEUES);
-                    queues[number].sink().deliver(&packet(from, at, b"ping"));
+                    queues[number].sink().deliver(Packet::whole(&packet(from, at, b"ping")));
                     queues[number].flush().expect("the TUN is there");
                     let mut buffer = [0; 9];
                     let (len, heard) = socket.recv_from(&mut buffer).expect("it came");
@@ -148,7 +149,7 @@ fn packets_come_by_the_queues_that_are_attached_and_one_always_is() {
                 let before = queue.counters();
                 let from = SocketAddr::new("10.9.0.7".parse().expect("an address"), port);
                 let to = server.local_addr().expect("bound");
-                queue.sink().deliver(&packet(from, to, b"ping"));
+                queue.sink().deliver(Packet::whole(&packet(from, to, b"ping")));
                 queue.flush().expect("the TUN is there");
                 let now = queue.counters();
                 let taken = u64::from(attached.contains(&number));
@@ -195,7 +196,7 @@ fn a_deleted_interface_is_told_to_every_queue() {
         let error = queues[0].flush().expect_err("it cannot be attached");
         assert!(error.to_string().contains("rwdrv0: attaching a queue failed"), "{error}");
         for queue in &mut queues[1..] {
-            queue.sink().deliver(&[0x45; 20]);
+            queue.sink().deliver(Packet::whole(&[0x45; 20]));
             assert!(matches!(queue.flush(), Err(TunError::Gone { .. })));
         }
     });

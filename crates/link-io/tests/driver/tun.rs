@@ -4,6 +4,7 @@ use crate::namespace::{ip, isolated, run};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{Drained, LinuxTun, Tun, TunControl, TunError, TunOffload, TunOptions};
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::sink::PacketSink;
 use rustix::ioctl;
@@ -46,7 +47,7 @@ fn packets_pass(offload: Switch) {
             );
         }
         assert_eq!(tun.counters().packets_out, 5);
-        tun.sink().deliver(b"this is no IP packet");
+        tun.sink().deliver(Packet::whole(b"this is no IP packet"));
         assert_eq!(tun.counters().dropped_out, 1);
         tun.flush().expect("one bad packet is no error");
     });
@@ -110,7 +111,7 @@ fn a_deleted_tun_wakes_the_reader_and_says_so() {
         let drained = read_all(&mut tun);
         assert_eq!(drained.expect("it is there"), Drained::Yes);
         ip("link set rwdrv0 down");
-        tun.sink().deliver(&[0x45; 20]);
+        tun.sink().deliver(Packet::whole(&[0x45; 20]));
         tun.flush().expect("down is not gone");
         ip("link del rwdrv0");
         let error = loop {
@@ -122,7 +123,7 @@ fn a_deleted_tun_wakes_the_reader_and_says_so() {
             tokio::task::yield_now().await;
         };
         assert!(matches!(&error, TunError::Gone { name } if name == "rwdrv0"), "{error}");
-        tun.sink().deliver(&[0x45; 20]);
+        tun.sink().deliver(Packet::whole(&[0x45; 20]));
         assert!(matches!(tun.flush(), Err(TunError::Gone { .. })));
     });
 }
@@ -309,11 +310,8 @@ async fn turn_packets_round(tun: &mut LinuxTun, count: usize, limit: usize) {
 }
 
 /// Writes a packet that was read.
-fn pass(sink: &mut impl PacketSink, packet: &[u8], checksum: Checksum) {
-    match checksum {
-        Checksum::Whole => sink.deliver(packet),
-        Checksum::Partial => sink.deliver_partial(packet),
-    }
+fn pass(sink: &mut impl PacketSink, bytes: &[u8], checksum: Checksum) {
+    sink.deliver(Packet { bytes, checksum });
 }
 
 fn open(name: &str) -> Result<LinuxTun, TunError> {

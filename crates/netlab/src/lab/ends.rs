@@ -42,7 +42,7 @@ macro_rules! end {
                 Self::poll_transmit(self, now, out);
             }
             fn poll_timeout(&self) -> Option<Instant> {
-                Self::poll_timeout(self)
+                Self::poll_timeout(self).map(|(at, _)| at)
             }
         }
     };

@@ -7,10 +7,11 @@ use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::congestion::ControllerKind;
 use ropewalk_proto::crypto::DataKey;
 use ropewalk_proto::crypto::aead::{Cipher, Opener, Sealer, TAG_LEN};
+use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::Sent;
-use ropewalk_proto::packet::FlowKey;
+use ropewalk_proto::packet::{FlowKey, Packet};
 use ropewalk_proto::reseq::{self, Resequencer};
 use ropewalk_proto::sched::{LinkView, PacketMeta, Pick, Scheduler, SchedulerConfig};
 use ropewalk_proto::sink::PacketSink;
@@ -215,7 +216,7 @@ impl Body for Schedule {
 struct Nowhere;
 
 impl PacketSink for Nowhere {
-    fn deliver(&mut self, packet: &[u8]) {
+    fn deliver(&mut self, packet: Packet<'_>) {
         std::hint::black_box(packet);
     }
 }
@@ -255,7 +256,7 @@ impl Resequence {
             kind: reseq::ArrivalKind::Data { prev_on_link: None },
         };
         self.local[link] += 1;
-        self.resequencer.offer(self.now, &arrival, &self.packet, &mut Nowhere);
+        self.resequencer.offer(self.now, &arrival, Packet::whole(&self.packet), &mut Nowhere);
     }
 }
 
@@ -299,7 +300,7 @@ impl Body for Reporting {
                 eliciting: true,
                 window_limited: true,
                 paced: false,
-                tag: 0,
+                carried: Carried::default(),
             };
             let number = self.sender.on_sent(self.now, sent);
             let arrival = Arrival { number, size: 1432, eliciting: 1, ce: false };

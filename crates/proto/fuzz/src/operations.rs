@@ -6,10 +6,12 @@ use rand::Rng;
 use ropewalk_netlab::operation::{Mood, draw};
 use ropewalk_netlab::play::Script;
 use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::{Range, Report};
 use ropewalk_proto::link::reordering::Tolerance;
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::{Fate, Sent, Settled};
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
@@ -64,7 +66,7 @@ fn resequencer(input: &mut Input<'_>) {
                 tun.offered = Some(arrival.global);
                 let packet = arrival.global.to_be_bytes();
                 let packet = &packet.repeat(1 + usize::from(input.byte() % 8));
-                reseq.offer(now, &arrival, packet, &mut tun);
+                reseq.offer(now, &arrival, Packet::whole(packet), &mut tun);
             }
         }
         let stats = reseq.stats();
@@ -105,8 +107,9 @@ struct Once {
 }
 
 impl PacketSink for Once {
-    fn deliver(&mut self, packet: &[u8]) {
-        let (first, rest) = packet.split_first_chunk::<8>().expect("a number stands in front");
+    fn deliver(&mut self, packet: Packet<'_>) {
+        let (first, rest) =
+            packet.bytes.split_first_chunk::<8>().expect("a number stands in front");
         let global = u64::from_be_bytes(*first);
         assert!(rest.chunks(8).all(|chunk| chunk == first), "altered");
         assert!(self.delivered.insert(global, ()).is_none(), "{global} twice");
@@ -138,7 +141,7 @@ fn sender(input: &mut Input<'_>) {
                     eliciting,
                     window_limited: choice & 16 == 0,
                     paced: choice & 32 == 0,
-                    tag: 0,
+                    carried: Carried::default(),
                 };
                 let number = sender.next_number();
                 assert_eq!(sender.on_sent(now, sent), number);

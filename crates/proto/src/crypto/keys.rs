@@ -104,7 +104,7 @@ struct ReceiveKey {
     /// stays small.
     windows: Vec<(LinkId, Box<ReplayWindow>)>,
     /// Link ids given under this epoch.
-    links: LinkSet,
+    links: LinkIds,
     /// When this key dies; `None` while no newer epoch was heard.
     expires: Option<Instant>,
 }
@@ -122,7 +122,7 @@ impl KeyRing {
             next_send: None,
             old_key_lifetime: MIN_OLD_KEY_LIFETIME,
         };
-        ring.put(keys, LinkSet::default());
+        ring.put(keys, LinkIds::default());
         ring
     }
 
@@ -238,7 +238,7 @@ impl KeyRing {
         if !self.can_install(now) {
             return Err(InstallError::PhaseLive);
         }
-        let mut links = LinkSet::default();
+        let mut links = LinkIds::default();
         live.into_iter().for_each(|link| links.insert(link));
         self.newest = keys.epoch;
         self.put(keys, links);
@@ -293,7 +293,7 @@ impl KeyRing {
         self.receive.iter().flatten().count()
     }
 
-    fn put(&mut self, keys: &EpochKeys, links: LinkSet) {
+    fn put(&mut self, keys: &EpochKeys, links: LinkIds) {
         self.receive[slot(keys.epoch)] = Some(Box::new(ReceiveKey {
             epoch: keys.epoch,
             opener: Opener::new(keys.cipher, &keys.receive),
@@ -356,9 +356,9 @@ const fn slot(epoch: u32) -> usize {
 
 /// 256 bits, one a link id.
 #[derive(Clone, Copy, Default)]
-struct LinkSet([u64; 4]);
+struct LinkIds([u64; 4]);
 
-impl LinkSet {
+impl LinkIds {
     fn insert(&mut self, link: LinkId) {
         self.0[usize::from(link.0 / 64)] |= 1 << (link.0 % 64);
     }

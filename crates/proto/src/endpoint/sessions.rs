@@ -5,13 +5,14 @@
 //! put on a list where it lies. The set of timers, whose cost grows with its logarithm, is left alone until all
 //! packets of a batch are in.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::table::Table;
 use super::{ENDING_LIFETIME, IDLE_LIFETIME, PENDING_LIFETIME};
 use crate::crypto::secret::PublicKey;
 use crate::event::SessionInfo;
-use crate::time::{Instant, earliest};
+use crate::time::Instant;
+use crate::timer::{Timer, Wakeup, sooner};
 use crate::tunnel::Tunnel;
 use crate::units::SessionIndex;
 
@@ -36,8 +37,8 @@ pub(super) struct Session {
     pub(super) since: Instant,
     /// When something authentic came last.
     pub(super) last_heard: Instant,
-    /// The entry in the set of timers.
-    timer: Option<Instant>,
+    /// The entry among the timers.
+    timer: Option<Wakeup>,
     touched: bool,
     received: bool,
 }
@@ -71,11 +72,11 @@ impl Session {
         }
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        let expires = Some(self.expires());
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let expires = Some((self.expires(), Timer::Session));
         match self.phase {
             Phase::Ending => expires,
-            Phase::Pending | Phase::Confirmed => earliest(expires, self.tunnel.poll_timeout()),
+            Phase::Pending | Phase::Confirmed => sooner(expires, self.tunnel.poll_timeout()),
         }
     }
 }
@@ -111,7 +112,7 @@ impl Found<'_> {
 #[derive(Default)]
 pub(super) struct Sessions {
     all: Table<SessionIndex, Box<Session>>,
-    timers: BTreeSet<(Instant, SessionIndex)>,
+    timers: BTreeMap<(Instant, SessionIndex), Timer>,
     /// Those that may have something to send; in the order of their turn.
     touched: VecDeque<SessionIndex>,
     received: Vec<SessionIndex>,
@@ -160,8 +161,8 @@ impl Sessions {
 
     pub(super) fn remove(&mut self, index: SessionIndex) -> Option<Box<Session>> {
         let session = self.all.remove(&index)?;
-        if let Some(timer) = session.timer {
-            self.timers.remove(&(timer, index));
+        if let Some((at, _)) = session.timer {
+            self.timers.remove(&(at, index));
         }
         // The lists hold what was touched since the last turn: nothing, or this session first, as a rule.
         if self.touched.front() == Some(&index) {
@@ -213,35 +214,36 @@ impl Sessions {
         if timer == session.timer {
             return;
         }
-        if let Some(old) = session.timer {
+        if let Some((old, _)) = session.timer {
             self.timers.remove(&(old, index));
         }
-        if let Some(new) = timer {
-            self.timers.insert((new, index));
+        if let Some((new, why)) = timer {
+            self.timers.insert((new, index), why);
         }
         session.timer = timer;
     }
 
     /// The next session whose timer is due. Its timer is set anew when it is settled.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(SessionIndex, &mut Session)> {
-        let &(at, index) = self.timers.first()?;
+        let entry = self.timers.first_entry()?;
+        let (at, index) = *entry.key();
         if at > now {
             return None;
         }
-        self.timers.pop_first();
+        entry.remove();
         self.touch(index);
         let session = self.all.get_mut(&index)?;
         session.timer = None;
         Some((index, session))
     }
 
-    pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+    pub(super) fn next_timer(&self) -> Option<Wakeup> {
+        self.timers.first_key_value().map(|((at, _), why)| (*at, *why))
     }
 
     /// The earliest timer of the sessions whose timers are not settled: none, if everything was polled.
-    pub(super) fn next_of_touched(&self) -> Option<Instant> {
+    pub(super) fn next_of_touched(&self) -> Option<Wakeup> {
         let touched = self.touched.iter().filter_map(|index| self.all.get(index));
-        touched.fold(None, |next, session| earliest(next, session.poll_timeout()))
+        touched.fold(None, |next, session| sooner(next, session.poll_timeout()))
     }
 }

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use super::carried::Carried;
 use super::delivery::Stamp;
 use super::loss::MIN_THRESHOLD;
 use super::received::Range;
@@ -48,8 +49,8 @@ pub struct Sent {
     pub window_limited: bool,
     /// Whether its link had been kept as busy as its pacing lets it be.
     pub paced: bool,
-    /// The caller's note of what it carried.
-    pub tag: u64,
+    /// What it carried.
+    pub carried: Carried,
 }
 
 impl Sent {

@@ -4,8 +4,11 @@
 //! session holds nothing. Buffers go back to a pool when their packet was delivered: after the first
 //! burst nothing is allocated any more.
 
-use crate::time::Instant;
 use std::collections::VecDeque;
+
+use crate::packet::Packet;
+use crate::packet::checksum::Checksum;
+use crate::time::Instant;
 
 /// Buffers grow in steps of this size: few reallocations until the pool fits the packets in use, and at
 /// most this much lost on each.
@@ -26,13 +29,14 @@ pub(super) enum Slot {
 #[derive(Debug)]
 pub(super) struct Early {
     bytes: Vec<u8>,
+    checksum: Checksum,
     /// When it came.
     pub(super) arrived: Instant,
 }
 
 impl Early {
-    pub(super) fn packet(&self) -> &[u8] {
-        &self.bytes
+    pub(super) fn packet(&self) -> Packet<'_> {
+        Packet { bytes: &self.bytes, checksum: self.checksum }
     }
 }
 
@@ -98,22 +102,22 @@ impl Buffer {
     pub(super) fn store(
         &mut self,
         offset: usize,
-        packet: &[u8],
+        packet: Packet<'_>,
         global: u64,
         now: Instant,
         delay_us: i64,
     ) {
         let mut bytes = self.pool.pop().unwrap_or_default();
         self.pooled_bytes -= bytes.capacity();
-        if bytes.capacity() < packet.len() {
-            bytes.reserve_exact(packet.len().next_multiple_of(BUFFER_STEP));
+        if bytes.capacity() < packet.bytes.len() {
+            bytes.reserve_exact(packet.bytes.len().next_multiple_of(BUFFER_STEP));
         }
-        bytes.extend_from_slice(packet);
+        bytes.extend_from_slice(packet.bytes);
         self.reach(offset);
-        self.slots[offset] = Slot::Held(Early { bytes, arrived: now });
+        self.slots[offset] = Slot::Held(Early { bytes, checksum: packet.checksum, arrived: now });
         self.arrivals.push_back(FirstBehind { global, arrived: now, delay_us });
         self.held += 1;
-        self.bytes += packet.len();
+        self.bytes += packet.bytes.len();
     }
 
     /// Notes that the number `offset` above the expected one will not come.

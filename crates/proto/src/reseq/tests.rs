@@ -5,8 +5,8 @@ use super::*;
 struct Out(Vec<u64>);
 
 impl PacketSink for Out {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.0.push(u64::from_be_bytes(packet.try_into().expect("packets here are numbers")));
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.push(u64::from_be_bytes(packet.bytes.try_into().expect("packets here are numbers")));
     }
 }
 
@@ -47,7 +47,7 @@ impl Bench {
 
     fn mark(&mut self, link: LinkId, next: u64) {
         let arrival = self.arrival(link, next, ArrivalKind::Mark);
-        self.reseq.offer(self.now, &arrival, &[], &mut self.out);
+        self.reseq.offer(self.now, &arrival, Packet::whole(&[]), &mut self.out);
     }
 
     fn data(&mut self, link: LinkId, global: u64) {
@@ -56,7 +56,7 @@ impl Bench {
 
     fn data_after(&mut self, link: LinkId, global: u64, prev_on_link: Option<u64>) {
         let arrival = self.arrival(link, global, ArrivalKind::Data { prev_on_link });
-        self.reseq.offer(self.now, &arrival, &global.to_be_bytes(), &mut self.out);
+        self.reseq.offer(self.now, &arrival, Packet::whole(&global.to_be_bytes()), &mut self.out);
     }
 
     /// Jumps to the next timeout.
@@ -85,7 +85,7 @@ fn a_packet_that_closes_its_own_gap_keeps_its_place() {
     bench.data_after(FAST, 2, Some(1));
     bench.data_after(FAST, 3, Some(2));
     assert_eq!(bench.take(), [0]);
-    bench.reseq.offer(bench.now, &overtaken, &1_u64.to_be_bytes(), &mut bench.out);
+    bench.reseq.offer(bench.now, &overtaken, Packet::whole(&1_u64.to_be_bytes()), &mut bench.out);
     assert_eq!(bench.take(), [1, 2, 3]);
     let stats = bench.reseq.stats();
     assert_eq!((stats.late, stats.skipped_by_proof), (0, 0));
@@ -298,7 +298,7 @@ fn a_packet_of_a_link_that_is_not_waited_for_is_put_in_order_if_it_can_be() {
     bench.reseq.offer(
         bench.now,
         &Arrival { link: LinkId(2), local: 0, ..mark },
-        &[],
+        Packet::whole(&[]),
         &mut bench.out,
     );
     assert_eq!((bench.take(), bench.reseq.expected()), (vec![6], 8), "all live links passed 8");

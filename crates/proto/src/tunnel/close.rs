@@ -12,7 +12,6 @@
 use arrayvec::ArrayVec;
 
 use super::Tunnel;
-use super::link::LinkState;
 use crate::config::MAX_LINKS;
 use crate::event::Event;
 use crate::sink::PacketSink;
@@ -163,8 +162,7 @@ impl Tunnel {
 
     /// Begins to say `Close` when nothing waits any more, or can leave.
     pub(super) fn end_drain(&mut self, now: Instant) {
-        let waits = !self.queue.is_empty() || self.waiting.held().0 > 0;
-        let goes_on = waits && self.is_heard();
+        let goes_on = self.egress.has_waiting() && self.links.any_up();
         if let Some(own) = &mut self.ending.own
             && let Step::Draining(until) = own.step
             && (!goes_on || until <= now)
@@ -175,14 +173,15 @@ impl Tunnel {
 
     /// `Close` was said on every link.
     pub(super) fn on_close_said(&mut self, now: Instant) {
-        let answers = self.is_heard() && !self.ending.peer.as_ref().is_some_and(|peer| peer.done);
+        let answers =
+            self.links.any_up() && !self.ending.peer.as_ref().is_some_and(|peer| peer.done);
         let Some(own) = &mut self.ending.own else { return };
         own.step = match own.manner {
             Manner::Orderly { .. } if answers => Step::Waiting(now + REPEAT),
             _ => Step::Over,
         };
         if own.manner == Manner::Answer {
-            self.events.push_back(Event::Closed(own.reason));
+            self.outbox.tell(Event::Closed(own.reason));
         }
     }
 
@@ -195,7 +194,7 @@ impl Tunnel {
         sink: &mut impl PacketSink,
     ) {
         if reason != CloseReason::Shutdown {
-            return self.events.push_back(Event::Closed(reason));
+            return self.outbox.tell(Event::Closed(reason));
         }
         let id = self.links[at].id;
         let new = || Peer { links: ArrayVec::new(), until: now + LINGER, done: false };
@@ -221,7 +220,7 @@ impl Tunnel {
     /// Ends as well when the peer has stopped on every link that is up, or has had its time.
     fn follow(&mut self, now: Instant, sink: &mut impl PacketSink) {
         let Some(peer) = self.ending.peer.as_mut().filter(|peer| !peer.done) else { return };
-        let mut up = self.links.iter().filter(|link| link.state == LinkState::Up);
+        let mut up = self.links.iter().filter(|link| link.life.is_up());
         peer.done = peer.until <= now || up.all(|link| peer.links.contains(&link.id));
         if !peer.done {
             return;
@@ -235,13 +234,8 @@ impl Tunnel {
             }
         }
         // What is missing will not come.
-        for link in self.links.iter().map(|link| link.id).collect::<ArrayVec<_, MAX_LINKS>>() {
-            self.with_gate(sink, |reseq, gate| reseq.link_left(now, link, None, gate));
+        for link in self.links.ids() {
+            self.ingress.link_left(now, link, None, &mut self.session.drops, sink);
         }
-    }
-
-    /// Whether the peer hears this end, as far as is known.
-    fn is_heard(&self) -> bool {
-        self.links.iter().any(|link| link.state == LinkState::Up)
     }
 }

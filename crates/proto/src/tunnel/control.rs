@@ -3,14 +3,15 @@
 //! Frames that wait for a link leave together in one datagram; a report rides along. None of it waits for
 //! the congestion window: it is little, and without it the window would never open.
 
-use arrayvec::{ArrayString, ArrayVec};
+use arrayvec::ArrayString;
 
+use super::Tunnel;
 use super::close::FAREWELLS;
-use super::link::{Link, LinkState, Pending};
-use super::seal::{Cargo, Datagram, Made, Press};
-use super::{Side, Tunnel};
-use crate::config::{MAX_LINKS, Wishes};
+use super::link::Pending;
+use super::session::{Datagram, Made};
+use crate::config::Wishes;
 use crate::ecn::Ecn;
+use crate::link::carried::{Carried, SizeEvidence};
 use crate::link::received::Report;
 use crate::path::Path;
 use crate::sink::TransmitSink;
@@ -34,22 +35,20 @@ impl Tunnel {
             && self.send_report_copies(now, out)
     }
 
-    fn press(&mut self) -> (Press<'_>, &mut [Link], u64) {
-        let press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
-        (press, &mut self.links, self.next_global)
-    }
-
     fn send_challenge(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
-        let (mut press, links, global) = self.press();
-        let link = &mut links[at];
-        while link.validation.is_asking() {
-            let before = link.validation;
-            let Some((path, token)) = link.validation.poll_challenge(now) else { return true };
-            let made = press.send(now, link, &frames(path, global), out, |writer, _| {
-                emit(writer, &Frame::PathChallenge(token)).map(|()| Cargo::Plain)
+        let global = self.egress.next_global();
+        let link = &mut self.links[at];
+        while link.paths.validation.is_asking() {
+            let before = link.paths.validation;
+            let Some((path, token)) = link.paths.validation.poll_challenge(now) else {
+                return true;
+            };
+            let datagram = frames(path, global);
+            let made = self.session.send(now, link, &datagram, out, |writer, _| {
+                emit(writer, &Frame::PathChallenge(token)).map(|()| Carried::default())
             });
             if made == Made::Full {
-                link.validation = before;
+                link.paths.validation = before;
                 return false;
             }
         }
@@ -59,51 +58,45 @@ impl Tunnel {
     /// Everything that waits on link `at`, in one datagram; unless that is more than an unproven address may
     /// get.
     fn send_frames(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
-        let rekey = match self.side {
-            Side::Client => self.rekey.message().map_or(Frame::Padding, Frame::RekeyFirst),
-            Side::Proxy => Frame::RekeyRequest,
-        };
-        let answer = Frame::RekeyResponse(&self.rekey.answer);
-        let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
+        let (next_global, in_use) = (self.egress.next_global(), self.usage.is_on(now));
         let link = &mut self.links[at];
         let report = link.receiver.poll_report(now);
-        let mark = link.mark_at(self.next_global).is_some_and(|at| at <= now);
-        let others = link.pending.others.is_some() && self.usage.is_on(now);
-        if !link.pending.any() && report.is_none() && !mark && !others {
+        let mark = link.mark_at(next_global).is_some_and(|at| at <= now);
+        let others = link.control.pending.others.is_some() && in_use;
+        if !link.control.pending.any() && report.is_none() && !mark && !others {
             return true;
         }
-        let in_use = self.usage.is_on(now);
         if report.is_some() && link.wants_confirmation(now, in_use) {
             link.receiver.on_elicit(now);
-            link.pending.ping = true;
+            link.control.pending.ping = true;
         }
-        let pending = link.pending.clone();
+        let pending = link.control.pending.clone();
         let ride = report.or_else(|| link.receiver.poll_ride(now));
-        if let Some(report) = ride.as_ref().filter(|_| link.state == LinkState::Down) {
-            self.report_copies.retain(|copy| copy.link != report.link);
-            self.report_copies.push(report.clone());
+        if let Some(report) = ride.as_ref().filter(|_| link.life.is_down()) {
+            self.outbox.copy_report(report);
         }
-        let mut datagram = frames(link.path(), self.next_global);
+        let mut datagram = frames(link.path(), next_global);
         datagram.eliciting = pending.any() || pending.others.is_some();
         let words = Words {
             pending: &pending,
             name: link.name,
-            wishes: link.wishes(),
+            wishes: link.agreed.wishes(),
             ride: ride.as_ref(),
-            rekey,
-            answer,
+            rekey: self.rekey.frame(self.side),
+            answer: Frame::RekeyResponse(&self.rekey.answer),
         };
-        if !link.validation.is_proven() && !link.validation.allows(OVERHEAD + words.len()) {
-            link.held = true;
+        let validation = &link.paths.validation;
+        if !validation.is_proven() && !validation.allows(OVERHEAD + words.len()) {
+            link.control.held = true;
             return true;
         }
-        let made = press.send(now, link, &datagram, out, |writer, receiver| {
+        let made = self.session.send(now, link, &datagram, out, |writer, receiver| {
             words.emit(writer)?;
-            let sent = ride.as_ref().map(|report| receiver.report_sent(now, report));
-            Ok(sent.map_or(Cargo::Plain, Cargo::Report))
+            let report = ride.as_ref().map(|report| receiver.report_sent(now, report));
+            Ok(Carried { report, ..Carried::default() })
         });
         if made != Made::Full {
-            link.pending = Pending::default();
+            link.control.pending = Pending::default();
         }
         made != Made::Full
     }
@@ -111,17 +104,16 @@ impl Tunnel {
     /// A copy of the report of a link that does not answer goes over the best of the others, so that the
     /// peer learns what came on it.
     fn send_report_copies(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
-        while let Some(report) = self.report_copies.pop() {
-            let best = self.best_link(Some(report.link));
-            let (mut press, links, global) = self.press();
-            let Some(link) = best.and_then(|at| links.get_mut(at)) else { continue };
-            let mut datagram = frames(link.path(), global);
+        while let Some(report) = self.outbox.poll_report_copy() {
+            let best = self.links.best(Some(report.link));
+            let Some(link) = best.and_then(|at| self.links.get_mut(at)) else { continue };
+            let mut datagram = frames(link.path(), self.egress.next_global());
             datagram.eliciting = false;
-            let made = press.send(now, link, &datagram, out, |writer, _| {
-                emit_report(writer, &report).map(|()| Cargo::Plain)
+            let made = self.session.send(now, link, &datagram, out, |writer, _| {
+                emit_report(writer, &report).map(|()| Carried::default())
             });
             if made == Made::Full {
-                self.report_copies.push(report);
+                self.outbox.put_back(report);
                 return false;
             }
         }
@@ -130,23 +122,22 @@ impl Tunnel {
 
     /// Path MTU probes: a ping padded to the size on trial. One that finds the batch full is not lost.
     pub(super) fn send_probes(&mut self, now: Instant, out: &mut impl TransmitSink) {
-        for at in 0..self.links.len() {
-            let (mut press, links, global) = self.press();
-            let link = &mut links[at];
+        let global = self.egress.next_global();
+        for link in self.links.iter_mut() {
             while link.may_probe()
-                && let Some(size) = link.mtu.poll_probe(now)
+                && let Some(size) = link.mtu.search.poll_probe(now)
             {
                 let mut datagram = frames(link.path(), global);
                 let overhead = OVERHEAD + usize::from(datagram.path.header_len());
                 datagram.room = usize::from(size).saturating_sub(overhead);
                 let padded = SEALED_LEN + datagram.room;
-                let made = press.send(now, link, &datagram, out, |writer, _| {
+                let made = self.session.send(now, link, &datagram, out, |writer, _| {
                     emit(writer, &Frame::Ping)?;
                     pad(writer, padded)?;
-                    Ok(Cargo::Probe(size))
+                    Ok(Carried { size: SizeEvidence::Probe(size), ..Carried::default() })
                 });
                 if made != Made::Sent {
-                    return link.mtu.on_unsent();
+                    return link.mtu.search.on_unsent();
                 }
             }
         }
@@ -155,17 +146,16 @@ impl Tunnel {
     /// The last words, on each link.
     pub(super) fn send_close(&mut self, now: Instant, out: &mut impl TransmitSink) {
         while let Some((reason, said)) = self.ending.words() {
-            let order = self.by_preference();
+            let order = self.links.by_preference(&self.config);
             if said >= FAREWELLS * order.len() {
                 return self.on_close_said(now);
             }
-            let (mut press, links, global) = self.press();
-            let link = &mut links[order[said % order.len()]];
-            let mut datagram = frames(link.path(), global);
+            let link = &mut self.links[order[said % order.len()]];
+            let mut datagram = frames(link.path(), self.egress.next_global());
             datagram.eliciting = false;
-            if link.validation.allows(CLOSE_LEN) {
-                let made = press.send(now, link, &datagram, out, |writer, _| {
-                    emit(writer, &Frame::Close(reason)).map(|()| Cargo::Plain)
+            if link.paths.validation.allows(CLOSE_LEN) {
+                let made = self.session.send(now, link, &datagram, out, |writer, _| {
+                    emit(writer, &Frame::Close(reason)).map(|()| Carried::default())
                 });
                 if made == Made::Full {
                     return;
@@ -173,18 +163,6 @@ impl Tunnel {
             }
             self.ending.on_said();
         }
-    }
-
-    /// The places of the links, those first that a person prefers.
-    fn by_preference(&self) -> ArrayVec<usize, MAX_LINKS> {
-        let mut places: ArrayVec<usize, MAX_LINKS> =
-            (0..self.links.len()).take(MAX_LINKS).collect();
-        let reluctance = |place: &usize| {
-            let link = &self.links[*place];
-            self.config.reluctance(&link.name, &link.wishes())
-        };
-        places.sort_by(|one, other| reluctance(one).total_cmp(&reluctance(other)));
-        places
     }
 }
 

@@ -1,253 +1,276 @@
 //! The way of a packet out.
 //!
-//! 1. [`Tunnel::handle_packet`]: from the TUN, into the queue (bounded in time and bytes), where flows of which nothing
-//!    waits go first.
-//! 2. [`Tunnel::poll_transmit`]: first what has to be said without packets ([`control`](super::control)).
-//! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it
-//!    ([`parts`]).
-//! 4. The scheduler picks a link, or none has room: a backup takes it ([`backup`](super::backup)), it waits, or is
-//!    dropped. Where only one link will do
-//!    and it has no room, the packet waits for that one ([`waiting`](super::waiting)) and the next has its
-//!    turn. One that has become too big for every link since it came is dropped at once, lest it hold up
-//!    the others.
-//! 5. The packet gets its global number, the datagram its local one; both are sealed into the batch. Small packets that
-//!    leave at one moment for one link share a datagram ([`bundle`]).
+//! 1. [`Egress::take`]: from the TUN, into the queue (bounded in time and bytes), where flows of which nothing waits go
+//!    first. A packet that fits nowhere is answered ([`TooBig`]) or may go in two parts ([`parts`](super::parts)).
+//! 2. [`Egress::send`]: what waits for one link and no other goes first, when that link has room ([`waiting`]).
+//! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it ([`views`]).
+//! 4. The scheduler picks a link, or none has room: a backup takes it, it waits, or is dropped. Where only one link will do
+//!    and it has no room, the packet waits for that one and the next has its turn. One that has become too big for every
+//!    link since it came is dropped at once, so that it does not hold up the others.
+//! 5. The packet gets its global number ([`numbering`]), the datagram its local one; both are sealed into the batch. Small
+//!    packets that leave at one moment for one link share a datagram ([`bundle`]).
+
+mod bundle;
+mod flows;
+mod numbering;
+mod too_big;
+mod views;
+mod waiting;
 
 use std::net::IpAddr;
 
-use arrayvec::ArrayVec;
+pub(super) use bundle::is_small;
+pub use bundle::{Bundled, MAX_PACKETS};
+use numbering::Numbering;
+use too_big::TooBig;
+use views::Views;
+use waiting::LinkQueues;
 
-use super::Tunnel;
-use super::bundle::{self, Load, is_small, mark_of, ride_on};
-use super::link::Link;
-use super::partial::{self, PartialRead};
+use super::link::{Link, Traffic};
+use super::links::LinkSet;
+use super::partial;
 use super::parts::{self, Half, Part};
-use super::seal::{Cargo, Datagram, Made, Press};
-use crate::config::MAX_LINKS;
+use super::session::{Datagram, Made, Session};
+use super::weigh::Weigher;
+use crate::config::TunnelConfig;
 use crate::ecn::Ecn;
-use crate::error::DropReason;
+use crate::error::{DropCounters, DropReason};
+use crate::link::carried::{Carried, Packets, SizeEvidence};
 use crate::link::mtu;
 use crate::packet::checksum::Checksum;
-use crate::packet::{PacketView, icmp};
+use crate::packet::{Packet, PacketView};
 use crate::path::Path;
-use crate::queue::Label;
-use crate::sched::{LinkView, Pick, Scheduler, WhenClosed};
+use crate::queue::{Label, SparseFirst};
+use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler, SchedulerConfig, WhenClosed};
 use crate::sink::{PacketSink, TransmitSink};
-use crate::time::Instant;
+use crate::time::{Duration, Instant, earliest};
 use crate::wire::frame::PACKET_FRAME_HEADER;
 use crate::wire::header::{Kind, OVERHEAD, distance};
+use bundle::{Load, mark_of, ride_on};
 
-impl Tunnel {
-    /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
-    /// goes to `sink`, back into the TUN.
-    pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl PacketSink) {
-        match PacketView::parse(packet) {
-            Ok(view) => self.handle_read(now, &view, sink),
-            Err(_) => self.drops.count(DropReason::PacketMalformed),
+/// A packet that was dropped because no link had room shows that packets wanted one for so long: the next packets of
+/// its flow come a round trip later.
+const WANTED: Duration = Duration::from_millis(100);
+
+/// The packets that this end sends: what waits, which link takes it, and its number.
+#[derive(Debug)]
+pub(super) struct Egress {
+    policy: Policy,
+    pub(super) scheduler: AnyScheduler,
+    pub(super) weigher: Weigher,
+    queue: SparseFirst,
+    waiting: LinkQueues,
+    /// When a packet was last dropped because no link had room.
+    refused_at: Option<Instant>,
+    numbering: Numbering,
+    too_big: TooBig,
+    /// Packets taken from the TUN.
+    accepted: Traffic,
+    /// Packets that shared their datagram with others.
+    bundled: Bundled,
+}
+
+/// What is set for all packets.
+#[derive(Clone, Copy, Debug)]
+struct Policy {
+    when_closed: WhenClosed,
+    /// Most bytes that wait.
+    most_bytes: usize,
+    /// Whether a packet's congestion mark is copied to its datagram.
+    ecn: bool,
+    /// Whether small packets may share datagrams.
+    bundle: bool,
+}
+
+/// By which packets leave: the links, the session that seals, and the batch.
+pub(super) struct Outlet<'a, T> {
+    pub(super) scheduler: &'a SchedulerConfig,
+    pub(super) links: &'a mut LinkSet,
+    pub(super) session: &'a mut Session,
+    pub(super) out: &'a mut T,
+}
+
+/// What became of the packet at the head of the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// It is gone, one way or another: the next has its turn.
+    Next,
+    /// It waits: no link is open, or nothing can be sealed.
+    Waits,
+    /// The batch is full.
+    Full,
+}
+
+impl From<Made> for Step {
+    fn from(made: Made) -> Self {
+        match made {
+            Made::Sent => Self::Next,
+            Made::Full => Self::Full,
+            Made::Refused => Self::Waits,
+        }
+    }
+}
+
+impl Egress {
+    /// Nothing waits, and the first packet will have the number 0. ICMP answers come from the `gateways`.
+    pub(super) fn new(now: Instant, config: &TunnelConfig, gateways: Vec<IpAddr>) -> Self {
+        Self {
+            policy: Policy {
+                when_closed: config.when_closed,
+                most_bytes: config.queue.bytes,
+                ecn: config.ecn,
+                bundle: config.bundle,
+            },
+            scheduler: config.scheduler.build(now),
+            weigher: Weigher::default(),
+            queue: SparseFirst::new(config.queue),
+            waiting: LinkQueues::new(config.queue),
+            refused_at: None,
+            numbering: Numbering::default(),
+            too_big: TooBig::new(now, gateways),
+            accepted: Traffic::default(),
+            bundled: Bundled::default(),
         }
     }
 
-    /// The same for a packet that somebody has read.
-    pub(crate) fn handle_read(
+    /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
+    /// goes to `sink`, back into the TUN. Returns whether it may go, or was dropped for lack of room alone.
+    pub(super) fn take(
         &mut self,
         now: Instant,
-        packet: &PacketView<'_>,
+        packet: &[u8],
+        label: &Label,
+        links: &LinkSet,
+        drops: &mut DropCounters,
         sink: &mut impl PacketSink,
-    ) {
-        self.take(now, packet.bytes(), &Label::of(packet, Checksum::Whole), sink);
-    }
-
-    fn take(&mut self, now: Instant, packet: &[u8], label: &Label, sink: &mut impl PacketSink) {
-        if !self.ending.takes_packets() {
-            return self.drops.count(DropReason::NoSession);
-        }
+    ) -> bool {
         // One whose checksum is partial by now was found to fit.
         if label.checksum == Checksum::Whole
-            && let Some(limit) = self.too_big_for(now, packet.len())
+            && let Some(limit) = links.too_big_for(now, packet.len())
             && let Ok(view) = PacketView::parse(packet)
             && !parts::may_split(&view)
         {
-            self.answer_too_big(now, &view, limit, sink);
-            return self.drops.count(DropReason::PacketTooBig);
+            self.too_big.answer(now, &view, limit, sink);
+            drops.count(DropReason::PacketTooBig);
+            return false;
         }
         self.accepted.count(packet.len());
-        self.usage.on_packet(now);
-        let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
-        if bytes > self.config.queue.bytes || !self.queue.push(now, label, packet) {
-            self.drops.count(DropReason::QueueFull);
+        let bytes = self.waiting_for_links().1 + packet.len();
+        if bytes > self.policy.most_bytes || !self.queue.push(now, label, packet) {
+            drops.count(DropReason::QueueFull);
         }
+        true
     }
 
-    /// The same for a TCP or UDP packet whose checksum is partial. It is completed here, unless the peer does that: then
-    /// the packet goes marked. Small ones may share a datagram with frames, where there is no mark, and cost little.
-    pub fn handle_partial(&mut self, now: Instant, packet: &mut [u8], sink: &mut impl PacketSink) {
-        match PacketView::parse(packet).ok().as_ref().and_then(PartialRead::of) {
-            Some(read) => self.handle_partial_read(now, packet, read, sink),
-            None => self.drops.count(DropReason::PacketMalformed),
-        }
+    /// Packets taken so far.
+    pub(super) const fn accepted(&self) -> Traffic {
+        self.accepted
     }
 
-    /// The same for a packet that somebody has read.
-    pub(crate) fn handle_partial_read(
-        &mut self,
-        now: Instant,
-        packet: &mut [u8],
-        read: PartialRead,
-        sink: &mut impl PacketSink,
-    ) {
-        let PartialRead { mut label, transport } = read;
-        // What is too big is quoted to its sender, or goes in parts.
-        let is_left = self.peer_completes
-            && !is_small(packet.len())
-            && self.too_big_for(now, packet.len()).is_none();
-        if !is_left {
-            transport.complete(packet);
-            label.checksum = Checksum::Whole;
-        }
-        self.take(now, packet, &label, sink);
+    /// Packets that shared their datagram with others, and those datagrams.
+    pub(super) const fn bundled(&self) -> Bundled {
+        self.bundled
     }
 
-    /// The largest inner packet any link carries, if that is less than `len`.
-    fn too_big_for(&self, now: Instant, len: usize) -> Option<u16> {
-        let mut largest = None;
-        for link in self.links.iter().filter(|link| link.carries(now)) {
-            let mtu = link.inner_mtu();
-            // Of most packets the first link looked at decides.
-            if len <= usize::from(mtu) {
-                return None;
+    /// The number of the next packet.
+    pub(super) const fn next_global(&self) -> u64 {
+        self.numbering.next()
+    }
+
+    /// Packets that wait for a link, and their bytes.
+    pub(super) fn waiting_for_links(&self) -> (usize, usize) {
+        let (packets, bytes) = self.waiting.held();
+        (self.queue.len() + packets, self.queue.bytes() + bytes)
+    }
+
+    /// Whether any packet waits for a link.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.queue.is_empty() || self.waiting.held().0 > 0
+    }
+
+    /// Whether packets want links: some wait, or one was lately refused because none had room.
+    pub(super) fn has_demand(&self, now: Instant) -> bool {
+        self.refused_at.is_some_and(|at| now.since(at) < WANTED) || self.has_waiting()
+    }
+
+    /// Whether a packet is next in the tunnel's queue.
+    pub(super) fn has_next(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// When the first packet will have waited too long.
+    pub(super) fn late_at(&self) -> Option<Instant> {
+        earliest(self.queue.poll_timeout(), self.waiting.poll_timeout())
+    }
+
+    /// Drops what has waited too long; returns how many.
+    pub(super) fn drop_late(&mut self, now: Instant) -> u64 {
+        self.queue.handle_timeout(now) + self.waiting.handle_timeout(now)
+    }
+
+    /// What waited for one link and no other may take any.
+    pub(super) fn free_waiting(&mut self) {
+        for link in self.waiting.links() {
+            if let Some(queue) = self.waiting.of(link) {
+                self.queue.put_back(queue);
             }
-            largest = largest.max(Some(mtu));
-        }
-        largest
-    }
-
-    /// Tells the sender how much fits, if the rules and the rate allow it.
-    fn answer_too_big(
-        &mut self,
-        now: Instant,
-        view: &PacketView<'_>,
-        limit: u16,
-        sink: &mut impl PacketSink,
-    ) {
-        let same_family = |from: &&IpAddr| from.is_ipv4() == view.source().is_ipv4();
-        let answer = self.gateways.iter().find(same_family);
-        let answer = answer.and_then(|from| icmp::too_big(view, limit, *from));
-        if let Some(answer) = answer.filter(|_| self.answers.take(now)) {
-            sink.deliver(&answer);
         }
     }
 
-    /// Steps 2 to 5: fills the batch with all that may be sent now. Call again after a flush until it
-    /// leaves room. While nothing can be sealed, all of it waits for fresh keys.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
-        self.mark_recent(now);
-        self.call_backups(now);
-        if self.keys.can_seal()
-            && self.ending.receives()
-            && self.send_control(now, out)
-            && (!self.ending.sends_packets() || self.send_packets(now, out))
-        {
-            self.send_probes(now, out);
-        }
-        self.end_drain(now);
-        self.send_close(now, out);
-        self.links.iter_mut().for_each(|link| link.note_room(now));
-        self.note_limits(now);
+    /// Bytes of memory kept for packets to come.
+    pub(super) fn spare_bytes(&self) -> usize {
+        self.queue.spare_bytes() + self.waiting.spare_bytes()
     }
 
-    /// Steps 3 and 4. `false`: the batch is full.
-    fn send_packets(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
-        self.weigh(now);
-        if !self.send_waiting(now, out) {
+    /// Whether memory is kept for packets to come.
+    pub(super) fn has_spare(&self) -> bool {
+        self.queue.has_spare() || self.waiting.spare_bytes() > 0
+    }
+
+    /// Gives that memory back.
+    pub(super) fn release_memory(&mut self) {
+        self.queue.release_memory();
+        self.waiting.release_memory();
+    }
+
+    /// Steps 2 to 5: sends what may be sent now. `false`: the batch is full.
+    pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
+        self.weigh(now, to.scheduler, to.links);
+        if !self.send_waiting(now, to) {
             return false;
         }
         let mut views = Views::default();
         while let Some(head) = self.queue.head() {
-            let mut meta = head.label().meta;
-            if is_small(meta.len) && self.has_run() && self.may_bundle() {
-                match self.send_run(now, &mut views, out) {
-                    Made::Sent => continue,
-                    Made::Full => return false,
-                    Made::Refused => {}
-                }
-            }
-            let mut part = None;
-            if !views.are_of(meta.len) {
-                views.look(&self.links, now, meta.len);
-            }
-            if views.links.is_empty() && self.too_big_for(now, meta.len).is_some() {
-                part = self.next_part();
-                let Some(part) = part else {
-                    self.queue.pop();
-                    self.drops.count(DropReason::PacketTooBig);
-                    continue;
-                };
-                meta.len = part.len(meta.len);
-                views.look(&self.links, now, meta.len);
-            }
-            let is_full = !views.links.is_empty() && views.links.iter().all(|link| link.room == 0);
-            if is_full
-                && part.is_none()
-                && let Some(at) = self.helper(now, meta.len)
-            {
-                match self.send_head(now, at, From::Tunnel, None, out) {
-                    Made::Sent => self.note_helped(true),
-                    Made::Full => return false,
-                    Made::Refused => return true,
-                }
-                continue;
-            }
-            match self.scheduler.pick(now, &meta, &views.links) {
-                Pick::Send(index) => {
-                    let Some(&at) = views.places.get(index) else { return true };
-                    match self.send_head(now, at, From::Tunnel, part, out) {
-                        Made::Sent => {
-                            views.links[index].room = self.links[at].room(now);
-                            self.scheduler.on_sent(now, &meta, self.links[at].id);
-                            self.note_helped(false);
-                        }
-                        Made::Full => return false,
-                        Made::Refused => return true,
-                    }
-                }
-                Pick::Wait(_) | Pick::Blocked if self.config.when_closed == WhenClosed::Drop => {
-                    self.queue.pop();
-                    self.refused_at = Some(now);
-                    self.drops.count(DropReason::NoRoom);
-                }
-                Pick::Wait(index) if part.is_none() => {
-                    let Some(link) = views.links.get(index) else { return true };
-                    if !self.waiting.take_head(link.id, &mut self.queue) {
-                        return true;
-                    }
-                    self.scheduler.on_sent(now, &meta, link.id);
-                }
-                Pick::Wait(_) | Pick::Blocked => return true,
+            let meta = head.label().meta;
+            match self.send_next(now, meta, &mut views, to) {
+                Step::Next => {}
+                Step::Waits => return true,
+                Step::Full => return false,
             }
         }
         true
     }
 
-    /// What waits for one link goes there, or back to the queue if it cannot. `false`: the batch is full.
-    fn send_waiting(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
+    /// Step 2: what waits for one link goes there, or back to the queue if it cannot. `false`: the batch is full.
+    fn send_waiting<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
         for link in self.waiting.links() {
-            let at = self.position(link).ok().filter(|at| self.links[*at].carries(now));
+            let at = to.links.position(link).ok().filter(|at| to.links[*at].carries(now));
             while let Some(queue) = self.waiting.of(link)
                 && let Some(head) = queue.head()
             {
                 let len = head.packet().len();
-                let fits = |at: &usize| len <= usize::from(self.links[*at].inner_mtu());
+                let fits = |at: &usize| len <= usize::from(to.links[*at].inner_mtu());
                 let Some(at) = at.filter(fits) else {
                     self.queue.put_back(queue);
                     break;
                 };
-                if self.links[at].room(now) == 0 {
+                if to.links[at].room(now) == 0 {
                     break;
                 }
-                let shares = bundle::begins_run(queue) && self.may_bundle();
+                let shares = bundle::begins_run(queue) && self.may_bundle(to.session);
                 let made = match shares {
-                    true => self.send_waiting_run(now, at, out),
-                    false => self.send_head(now, at, From::Waiting, None, out),
+                    true => self.send_waiting_run(now, at, to),
+                    false => self.send_head(now, at, Source::LinkQueue, None, to),
                 };
                 match made {
                     Made::Sent => {}
@@ -259,57 +282,124 @@ impl Tunnel {
         true
     }
 
+    /// Steps 3 to 5 for the packet at the head of the queue, or for the run that begins with it.
+    fn send_next<T: TransmitSink>(
+        &mut self,
+        now: Instant,
+        mut meta: PacketMeta,
+        views: &mut Views,
+        to: &mut Outlet<'_, T>,
+    ) -> Step {
+        if is_small(meta.len) && self.has_run() && self.may_bundle(to.session) {
+            match self.send_run(now, views, to) {
+                Made::Refused => {}
+                made => return made.into(),
+            }
+        }
+        views.look_for(to.links, now, meta.len);
+        let mut part = None;
+        if views.links.is_empty() && to.links.too_big_for(now, meta.len).is_some() {
+            part = self.next_part();
+            let Some(part) = part else {
+                self.queue.pop();
+                to.session.drops.count(DropReason::PacketTooBig);
+                return Step::Next;
+            };
+            meta.len = part.len(meta.len);
+            views.look(to.links, now, meta.len);
+        }
+        if part.is_none()
+            && views.are_full()
+            && let Some(at) = to.links.helper(now, meta.len)
+        {
+            let made = self.send_head(now, at, Source::Queue, None, to);
+            if made == Made::Sent {
+                to.links.note_helped(true);
+            }
+            return made.into();
+        }
+        self.send_as_scheduled(now, &meta, part, views, to)
+    }
+
+    /// Step 4.
+    fn send_as_scheduled<T: TransmitSink>(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        part: Option<Part>,
+        views: &mut Views,
+        to: &mut Outlet<'_, T>,
+    ) -> Step {
+        match self.scheduler.pick(now, meta, &views.links) {
+            Pick::Send(index) => {
+                let Some(&at) = views.places.get(index) else { return Step::Waits };
+                let made = self.send_head(now, at, Source::Queue, part, to);
+                if made == Made::Sent {
+                    views.links[index].room = to.links[at].room(now);
+                    self.scheduler.on_sent(now, meta, to.links[at].id);
+                    to.links.note_helped(false);
+                }
+                made.into()
+            }
+            Pick::Wait(_) | Pick::Blocked if self.policy.when_closed == WhenClosed::Drop => {
+                self.queue.pop();
+                self.refused_at = Some(now);
+                to.session.drops.count(DropReason::NoRoom);
+                Step::Next
+            }
+            Pick::Wait(index) if part.is_none() => {
+                let Some(link) = views.links.get(index) else { return Step::Waits };
+                if !self.waiting.take_head(link.id, &mut self.queue) {
+                    return Step::Waits;
+                }
+                self.scheduler.on_sent(now, meta, link.id);
+                Step::Next
+            }
+            Pick::Wait(_) | Pick::Blocked => Step::Waits,
+        }
+    }
+
     /// The next part of the head of the queue, if it may go in parts.
     fn next_part(&self) -> Option<Part> {
         let packet = PacketView::parse(self.queue.head()?.packet()).ok()?;
-        parts::may_split(&packet).then(|| match self.queue.is_head_begun() {
-            false => Part { half: Half::First, id: self.split.wrapping_add(1) },
-            true => Part { half: Half::Second, id: self.split },
-        })
+        let begun = self.queue.is_head_begun();
+        parts::may_split(&packet).then(|| self.numbering.part(begun))
     }
 
     /// Step 5 for the head of a queue, or a part of it, on link `at`.
-    fn send_head(
+    fn send_head<T: TransmitSink>(
         &mut self,
         now: Instant,
         at: usize,
-        from: From,
+        source: Source,
         part: Option<Part>,
-        out: &mut impl TransmitSink,
+        to: &mut Outlet<'_, T>,
     ) -> Made {
-        let Some(link) = self.links.get_mut(at) else { return Made::Refused };
+        let Some(link) = to.links.get_mut(at) else { return Made::Refused };
         if part.is_some() {
             self.queue.complete_head();
         }
-        let head = match from {
-            From::Tunnel => self.queue.head(),
-            From::Waiting => self.waiting.of(link.id).and_then(|own| own.head()),
+        let head = match source {
+            Source::Queue => self.queue.head(),
+            Source::LinkQueue => self.waiting.of(link.id).and_then(|own| own.head()),
         };
         let Some(head) = head else { return Made::Refused };
         let label = head.label();
-        let (flow, global) = (label.meta.flow, self.next_global);
+        let (flow, global) = (label.meta.flow, self.numbering.next());
         let outgoing = Outgoing {
-            packet: head.packet(),
+            packet: Packet { bytes: head.packet(), checksum: label.checksum },
             global,
-            previous_of_flow: distance(global, self.flows.previous(flow)),
+            previous_of_flow: self.numbering.previous_of_flow(global, flow),
             // The mark of one half could not be given to the whole.
-            mark: mark_of(label, self.config.ecn && part.is_none()),
-            checksum: label.checksum,
+            mark: mark_of(label, self.policy.ecn && part.is_none()),
         };
-        let mut press = Press { keys: &mut self.keys, peer: self.peer, drops: &mut self.drops };
-        let made = press.packet(now, link, &outgoing, part, out);
+        let made = to.session.packet(now, link, &outgoing, part, to.out);
         if made == Made::Sent {
-            self.flows.note(flow, global);
-            self.next_global += 1;
-            match part {
-                Some(Part { half: Half::First, id }) => {
-                    self.split = id;
-                    self.queue.begin_head();
-                }
-                _ => match from {
-                    From::Tunnel => self.queue.pop(),
-                    From::Waiting => self.waiting.pop_of(link.id),
-                },
+            self.numbering.on_sent(flow, part);
+            match (part, source) {
+                (Some(Part { half: Half::First, .. }), _) => self.queue.begin_head(),
+                (_, Source::Queue) => self.queue.pop(),
+                (_, Source::LinkQueue) => self.waiting.pop_of(link.id),
             }
         }
         made
@@ -318,19 +408,26 @@ impl Tunnel {
 
 /// A packet that leaves.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outgoing<'a> {
-    pub(super) packet: &'a [u8],
-    pub(super) global: u64,
-    pub(super) previous_of_flow: u8,
+struct Outgoing<'a> {
+    packet: Packet<'a>,
+    global: u64,
+    previous_of_flow: u8,
     /// That of its datagram.
-    pub(super) mark: Ecn,
-    /// A small packet's is whole.
-    pub(super) checksum: Checksum,
+    mark: Ecn,
 }
 
-impl Press<'_> {
+/// Where the next packet is taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    /// The tunnel's queue.
+    Queue,
+    /// The queue of packets that wait for the link.
+    LinkQueue,
+}
+
+impl Session {
     /// One packet, or a part of it. On a small one a report may ride along.
-    pub(super) fn packet(
+    fn packet(
         &mut self,
         now: Instant,
         link: &mut Link,
@@ -338,93 +435,46 @@ impl Press<'_> {
         part: Option<Part>,
         out: &mut impl TransmitSink,
     ) -> Made {
-        let Outgoing { packet, global, previous_of_flow, mark, checksum } = *outgoing;
-        if is_small(packet.len()) && part.is_none() {
-            let framed = PACKET_FRAME_HEADER + packet.len();
+        let Outgoing { packet: Packet { bytes, .. }, global, previous_of_flow, mark } = *outgoing;
+        if is_small(bytes.len()) && part.is_none() {
+            let framed = PACKET_FRAME_HEADER + bytes.len();
             if let Some(report) = ride_on(now, link, framed) {
                 let packets = std::iter::once(*outgoing);
                 let load = Load { framed, places: 1, ride: Some(&report) };
                 return self.framed(now, link, &load, packets, out);
             }
         }
-        let len = part.map_or(packet.len(), |part| part.len(packet.len()));
+        let len = part.map_or(bytes.len(), |part| part.len(bytes.len()));
         let datagram = Datagram {
             path: link.path(),
             kind: Kind::Data,
             ecn: mark,
             global,
-            previous_on_link: distance(global, link.previous_global),
+            previous_on_link: distance(global, link.numbering.previous),
             previous_of_flow,
             room: len,
             places: 1,
             eliciting: true,
         };
-        let cargo = cargo_of(&datagram.path, len);
+        let size = evidence_of(&datagram.path, len);
+        let carried = Carried { packets: Packets::one(global), report: None, size };
         let made = self.send(now, link, &datagram, out, |writer, _| {
             match part {
-                Some(part) => part.emit(writer, packet),
-                None => partial::emit(writer, packet, checksum),
+                Some(part) => part.emit(writer, bytes),
+                None => partial::emit(writer, outgoing.packet),
             }?;
-            Ok(cargo)
+            Ok(carried)
         });
         if made == Made::Sent {
-            link.previous_global = Some(global);
+            link.numbering.previous = Some(global);
         }
         made
     }
 }
 
-/// Where the next packet is taken from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum From {
-    /// The tunnel's queue.
-    Tunnel,
-    /// The queue of packets that wait for the link.
-    Waiting,
-}
-
 /// Notes the datagrams that only fit because the path MTU is above its base.
-pub(super) fn cargo_of(path: &Path, packet_len: usize) -> Cargo {
+fn evidence_of(path: &Path, packet_len: usize) -> SizeEvidence {
     let size = packet_len + OVERHEAD + usize::from(path.header_len());
     let size = u16::try_from(size).unwrap_or(u16::MAX);
-    if size > mtu::BASE { Cargo::Large(size) } else { Cargo::Plain }
-}
-
-/// Views of the links that can carry a packet, with their places in the tunnel's list. They are those for
-/// any packet longer than what the widest link left out carries, and no longer than the narrowest's.
-#[derive(Default)]
-pub(super) struct Views {
-    pub(super) links: ArrayVec<LinkView, MAX_LINKS>,
-    pub(super) places: ArrayVec<usize, MAX_LINKS>,
-    /// The largest packet that each of them can carry.
-    narrowest: usize,
-    /// The largest packet that a link which was left out can carry; `None`: none was.
-    left_out: Option<usize>,
-}
-
-impl Views {
-    /// Looks which links can carry a packet of `len` bytes now.
-    pub(super) fn look(&mut self, links: &[Link], now: Instant, len: usize) {
-        self.links.clear();
-        self.places.clear();
-        (self.narrowest, self.left_out) = (usize::MAX, None);
-        for (at, link) in links.iter().enumerate() {
-            let inner_mtu = usize::from(link.inner_mtu());
-            if !link.carries(now) {
-                continue;
-            }
-            if inner_mtu < len {
-                self.left_out = self.left_out.max(Some(inner_mtu));
-                continue;
-            }
-            self.links.push(link.share.view(link.id, link.room(now)));
-            self.places.push(at);
-            self.narrowest = self.narrowest.min(inner_mtu);
-        }
-    }
-
-    /// Whether they are those of the links that can carry a packet of `len` bytes.
-    pub(super) fn are_of(&self, len: usize) -> bool {
-        len <= self.narrowest && self.left_out.is_none_or(|mtu| len > mtu)
-    }
+    if size > mtu::BASE { SizeEvidence::Large(size) } else { SizeEvidence::None }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 
-use super::link::{Link, LinkState};
+use super::link::Link;
 use super::{Side, Tunnel};
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
@@ -17,6 +17,7 @@ use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
 use crate::error::DropReason;
 use crate::event::Event;
 use crate::time::{Duration, Instant, earliest};
+use crate::wire::frame::Frame;
 
 /// Time between tries: longer than the round trip of any ordinary link, so that one try is usually
 /// enough.
@@ -84,9 +85,13 @@ impl Rekey {
         self.requested = true;
     }
 
-    /// The client's message, while a rekey is under way.
-    pub(super) fn message(&self) -> Option<&[u8]> {
-        self.running.as_ref().map(RekeyInitiator::message)
+    /// What this end says of a rekey: the client its message, while one is under way; the proxy asks for one.
+    pub(super) fn frame(&self, side: Side) -> Frame<'_> {
+        let message = self.running.as_ref().map(RekeyInitiator::message);
+        match side {
+            Side::Client => message.map_or(Frame::Padding, Frame::RekeyFirst),
+            Side::Proxy => Frame::RekeyRequest,
+        }
     }
 
     fn start(&mut self, now: Instant, rng: &mut StdRng) {
@@ -104,13 +109,13 @@ impl Rekey {
 
 impl Tunnel {
     fn used(&self) -> u64 {
-        self.accepted.datagrams + self.delivered.datagrams
+        self.egress.accepted().datagrams + self.ingress.delivered().datagrams
     }
 
     fn rekey_due_at(&self) -> Option<Instant> {
         let used = self.used() > self.rekey.used_before;
         let by_time = used.then(|| self.rekey.since + self.config.rekey_after);
-        let at_once = self.rekey.requested || self.keys.wants_rekey();
+        let at_once = self.rekey.requested || self.session.keys.wants_rekey();
         earliest(by_time, at_once.then_some(self.rekey.since))
     }
 
@@ -122,9 +127,11 @@ impl Tunnel {
                 None => at,
             }),
             (Side::Client, Some(_)) => self.rekey.next_try,
-            (Side::Proxy, _) => {
-                self.keys.wants_rekey().then(|| self.rekey.next_try.unwrap_or(self.rekey.since))
-            }
+            (Side::Proxy, _) => self
+                .session
+                .keys
+                .wants_rekey()
+                .then(|| self.rekey.next_try.unwrap_or(self.rekey.since)),
         }
     }
 
@@ -134,7 +141,7 @@ impl Tunnel {
             return;
         }
         if self.side == Side::Client && self.rekey.running.is_none() {
-            if !self.keys.can_install(now) {
+            if !self.session.keys.can_install(now) {
                 // A key of the same phase still lives; it has seconds left at most.
                 self.rekey.next_try = Some(now + RETRY);
                 return;
@@ -142,13 +149,13 @@ impl Tunnel {
             self.rekey.start(now, &mut self.rng);
         }
         self.rekey.next_try = Some(now + RETRY);
-        let up = |link: &&mut Link| link.state == LinkState::Up;
+        let up = |link: &&mut Link| link.life.is_up();
         let mut links: Vec<_> = self.links.iter_mut().filter(up).collect();
         links.sort_by_key(|link| link.sender.rtt().srtt());
         let turn = self.rekey.tries % links.len().max(1);
         self.rekey.tries += 1;
         if let Some(link) = links.get_mut(turn) {
-            link.pending.rekey = true;
+            link.control.pending.rekey = true;
         }
     }
 
@@ -162,24 +169,24 @@ impl Tunnel {
     /// The client's message came on link `at`.
     pub(super) fn on_rekey_first(&mut self, now: Instant, at: usize, message: &[u8]) {
         if self.side != Side::Proxy {
-            return self.drops.count(DropReason::FrameUnexpected);
+            return self.session.drops.count(DropReason::FrameUnexpected);
         }
         if self.rekey.responder.is_next(message) {
-            if !self.keys.can_install(now) {
-                return self.drops.count(DropReason::RekeyOutOfOrder);
+            if !self.session.keys.can_install(now) {
+                return self.session.drops.count(DropReason::RekeyOutOfOrder);
             }
             if !self.rekey.answers.take(now) {
-                return self.drops.count(DropReason::RekeyRateLimited);
+                return self.session.drops.count(DropReason::RekeyRateLimited);
             }
         }
         let identity = self.rekey.credentials.identity();
         let (answer, keys) = match self.rekey.responder.respond(&identity, message, &mut self.rng) {
             Ok(answer) => answer,
-            Err(error) => return self.drops.count(error.into()),
+            Err(error) => return self.session.drops.count(error.into()),
         };
         self.rekey.answer.clear();
         self.rekey.answer.extend_from_slice(answer);
-        self.links[at].pending.rekey_answer = true;
+        self.links[at].control.pending.rekey_answer = true;
         if let Some(keys) = keys {
             self.install(now, &keys);
         }
@@ -188,24 +195,24 @@ impl Tunnel {
     /// Puts fresh keys into use. The client, which gives the ids, counts links that left as links of theirs,
     /// too: the proxy may not have known yet when it installed the keys, and would refuse the id.
     fn install(&mut self, now: Instant, keys: &EpochKeys) {
-        self.keys.set_delay_spread(self.reseq.delay_spread());
+        self.session.keys.set_delay_spread(self.ingress.order().delay_spread());
         let present = self.links.iter().map(|link| link.id);
-        let departed = self.departed.ids().filter(|_| self.side == Side::Client);
-        if self.keys.install(now, keys, present.chain(departed)).is_ok() {
+        let removed = self.links.removed_ids().filter(|_| self.side == Side::Client);
+        if self.session.keys.install(now, keys, present.chain(removed)).is_ok() {
             let used = self.used();
             self.rekey.finished(now, Standing::from(keys), used);
-            self.events.push_back(Event::Rekeyed(keys.epoch));
+            self.outbox.tell(Event::Rekeyed(keys.epoch));
         }
     }
 
     /// The proxy's answer came.
     pub(super) fn on_rekey_response(&mut self, now: Instant, message: &[u8]) {
         let Some(running) = &mut self.rekey.running else {
-            return self.drops.count(DropReason::RekeyOutOfOrder);
+            return self.session.drops.count(DropReason::RekeyOutOfOrder);
         };
         match running.finish(message) {
             Ok(keys) => self.install(now, &keys),
-            Err(error) => self.drops.count(error.into()),
+            Err(error) => self.session.drops.count(error.into()),
         }
     }
 }

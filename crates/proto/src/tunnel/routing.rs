@@ -58,7 +58,7 @@ impl Tunnel {
     /// decides. It takes about a millisecond of a full table.
     #[must_use]
     pub fn flow_tables(&self, most: usize) -> Option<FlowTables> {
-        let AnyScheduler::Safire(safire) = &self.scheduler else { return None };
+        let AnyScheduler::Safire(safire) = &self.egress.scheduler else { return None };
         let SchedulerConfig::Safire(SafireConfig { k, .. }) = &self.config.scheduler else {
             return None;
         };
@@ -81,7 +81,7 @@ impl Tunnel {
 
     /// How full the flow table is; `None`: there is none.
     pub(super) fn flow_counts(&self) -> Option<FlowCounts> {
-        let AnyScheduler::Safire(safire) = &self.scheduler else { return None };
+        let AnyScheduler::Safire(safire) = &self.egress.scheduler else { return None };
         let table = safire.flows();
         Some(FlowCounts { held: table.held(), capacity: CAPACITY, displaced: table.displaced })
     }

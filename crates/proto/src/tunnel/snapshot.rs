@@ -3,11 +3,9 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
-use super::backup::Duty;
-use super::bundle::Bundled;
-use super::ledger::{Ledger, Metered};
-use super::limits::Limits;
-use super::link::{Link, LinkState, Traffic};
+use super::egress::Bundled;
+use super::link::{Duty, Limits, Link, LinkState, Traffic};
+use super::links::{Ledger, Metered};
 use super::recent::Recent;
 use super::routing::FlowCounts;
 use super::weigh::LinkShare;
@@ -130,60 +128,55 @@ impl Tunnel {
     pub fn stats(&self) -> TunnelStats {
         TunnelStats {
             links: self.links.iter().map(|link| self.link_stats(link)).collect(),
-            epoch: self.keys.newest_epoch(),
-            inner_mtu: self.inner_mtu,
-            queued: {
-                let (packets, bytes) = self.waiting.held();
-                (self.queue.len() + packets, self.queue.bytes() + bytes)
-            },
-            spare_bytes: self.queue.spare_bytes()
-                + self.waiting.spare_bytes()
-                + self.reseq.spare_bytes(),
-            accepted: self.accepted,
-            delivered: self.delivered,
+            epoch: self.session.keys.newest_epoch(),
+            inner_mtu: self.links.inner_mtu(),
+            queued: self.egress.waiting_for_links(),
+            spare_bytes: self.egress.spare_bytes() + self.ingress.spare_bytes(),
+            accepted: self.egress.accepted(),
+            delivered: self.ingress.delivered(),
             recent: self.recent,
-            joined: self.joined,
+            joined: self.ingress.joined(),
             leaves_checksums: self.peer_completes,
-            bundled: self.bundled,
+            bundled: self.egress.bundled(),
             flows: self.flow_counts(),
-            ledger: self.ledger(),
-            reseq: self.reseq.stats(),
-            drops: self.drops.clone(),
+            ledger: self.links.ledger(),
+            reseq: self.ingress.stats(),
+            drops: self.session.drops.clone(),
         }
     }
 
     /// What was sent and received on a link, also if it left just now.
     pub(crate) fn traffic_of(&self, id: LinkId) -> Option<(Traffic, Traffic)> {
-        let present = self.links.iter().find(|link| link.id == id);
-        present.map(|link| (link.sent, link.received)).or_else(|| self.departed.traffic(id))
+        self.links.traffic_of(id)
     }
 
     fn link_stats(&self, link: &Link) -> LinkStats {
         let sender = link.sender.stats();
+        let order = self.ingress.order();
         LinkStats {
             id: link.id,
             name: link.name,
-            state: link.state,
-            since: link.since,
+            state: link.life.state(),
+            since: link.life.since(),
             path: link.path(),
             sender,
             receiver: link.receiver.stats(),
             sensed: link.sensing.all(&sender),
-            delay_variation: self.reseq.delay_variation(link.id),
-            path_mtu: link.mtu.mtu(),
-            black_holes: link.mtu.black_holes(),
+            delay_variation: order.delay_variation(link.id),
+            path_mtu: link.mtu.search.mtu(),
+            black_holes: link.mtu.search.black_holes(),
             keepalive: link.keepalive.interval(),
             keepalive_searching: link.keepalive.is_searching(),
-            carries: link.terms.carries,
-            wishes: link.wishes(),
-            duty: link.duty,
-            limits: link.limits,
-            waited_for: self.reseq.waited_for(link.id),
+            carries: link.agreed.terms.carries,
+            wishes: link.agreed.wishes(),
+            duty: link.agreed.duty(),
+            limits: link.counters.limits,
+            waited_for: order.waited_for(link.id),
             share: self.share_of(link),
-            sent: link.sent,
-            received: link.received,
-            recent: link.recent,
-            on_wire: link.on_wire,
+            sent: link.counters.sent,
+            received: link.counters.received,
+            recent: link.counters.recent,
+            on_wire: link.counters.on_wire,
         }
     }
 }

@@ -10,9 +10,11 @@ use crate::crypto::rekey::Standing;
 use crate::crypto::{Cipher, DataKey, EpochKeys, PresharedKey, Role, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::DropReason;
+use crate::packet::Packet;
 use crate::path::{Path, SocketId};
 use crate::sink::TransmitSink;
-use crate::time::{Duration, earliest};
+use crate::time::Duration;
+use crate::timer::sooner;
 
 /// Room for any datagram with frames, but for no probe.
 const CONTROL: usize = 1000;
@@ -24,7 +26,7 @@ const SPIN: u32 = 100;
 struct Tun(usize);
 
 impl PacketSink for Tun {
-    fn deliver(&mut self, _: &[u8]) {
+    fn deliver(&mut self, _: Packet<'_>) {
         self.0 += 1;
     }
 }
@@ -171,7 +173,10 @@ impl Pair {
         let end = self.now + time;
         let mut steps = 0;
         self.exchange();
-        let next = |pair: &Self| earliest(pair.client.poll_timeout(), pair.proxy.poll_timeout());
+        let next = |pair: &Self| {
+            let [client, proxy] = [&pair.client, &pair.proxy].map(Tunnel::poll_timeout);
+            sooner(client, proxy).map(|(at, _)| at)
+        };
         while let Some(due) = next(self).filter(|due| *due <= end) {
             steps = if due > self.now { 0 } else { steps + 1 };
             assert!(steps < SPIN, "a timer spins at {:?}", self.now);
@@ -197,11 +202,15 @@ fn a_proxy_whose_key_wears_out_gets_a_fresh_one_each_time() {
     for epoch in 1..=4 {
         pair.send_down(30);
         // Half of what it may seal.
-        pair.proxy.keys.allow_seals(20);
+        pair.proxy.session.keys.allow_seals(20);
         pair.run_for(Duration::from_secs(2));
-        let epochs = (pair.client.keys.newest_epoch(), pair.proxy.keys.newest_epoch());
+        let epochs =
+            (pair.client.session.keys.newest_epoch(), pair.proxy.session.keys.newest_epoch());
         assert_eq!(epochs, (epoch, epoch));
-        assert_eq!(pair.proxy.keys.send_epoch(), Some(pair.proxy.keys.newest_epoch()));
+        assert_eq!(
+            pair.proxy.session.keys.send_epoch(),
+            Some(pair.proxy.session.keys.newest_epoch())
+        );
     }
 }
 
@@ -210,18 +219,18 @@ fn an_end_whose_key_is_worn_out_waits_in_silence() {
     for side in [Side::Client, Side::Proxy] {
         let mut pair = Pair::new(2);
         let end = if side == Side::Client { &mut pair.client } else { &mut pair.proxy };
-        end.keys.allow_seals(0);
+        end.session.keys.allow_seals(0);
         for _ in 0..50 {
             pair.client.handle_packet(pair.now, &packet(), &mut Tun::default());
             pair.send_down(1);
             pair.run_for(Duration::from_millis(100));
         }
         let end = if side == Side::Client { &pair.client } else { &pair.proxy };
-        assert!(!end.keys.can_seal());
-        let refused = end.drops.get(DropReason::NotSealed);
+        assert!(!end.session.keys.can_seal());
+        let refused = end.session.drops.get(DropReason::NotSealed);
         assert!(refused <= 1, "{refused} tries");
         assert!(
-            end.drops.get(DropReason::QueueTimeout) > 10,
+            end.session.drops.get(DropReason::QueueTimeout) > 10,
             "packets wait in vain, and are counted"
         );
     }
@@ -232,7 +241,7 @@ fn probes_that_find_the_batch_full_are_sent_with_the_next_one() {
     let mut pair = Pair::new(0);
     pair.add_link(0);
     let start = pair.now;
-    while pair.client.links[0].mtu.mtu() < 1500 {
+    while pair.client.links[0].mtu.search.mtu() < 1500 {
         assert!(pair.now.since(start) < Duration::from_millis(100), "a try was counted as failed");
         // Small datagrams fit into what is left of a batch, and only then it is flushed.
         let mut batch = Batch::new(CONTROL);

@@ -5,7 +5,9 @@
 use arrayvec::ArrayVec;
 
 use super::Tunnel;
+use super::egress::Egress;
 use super::link::Link;
+use super::links::LinkSet;
 use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
 use crate::sched::natalie::{self, AutoWeights};
@@ -66,14 +68,10 @@ impl Tunnel {
         if self.config.scheduler == scheduler {
             return;
         }
-        for link in self.waiting.links() {
-            if let Some(queue) = self.waiting.of(link) {
-                self.queue.put_back(queue);
-            }
-        }
-        self.scheduler = scheduler.build(now);
+        self.egress.free_waiting();
+        self.egress.scheduler = scheduler.build(now);
         self.config.scheduler = scheduler;
-        self.weigher = Weigher::default();
+        self.egress.weigher = Weigher::default();
         self.links.iter_mut().for_each(|link| link.share = Share::default());
     }
 
@@ -83,12 +81,12 @@ impl Tunnel {
         for at in 0..self.links.len() {
             self.apply_terms(at);
         }
-        self.weigher.due = Instant::ZERO;
+        self.egress.weigher.due = Instant::ZERO;
     }
 
     /// The driver counted what others sent on a link's interface since its last count, over `interval`.
     pub fn on_others(&mut self, link: LinkId, bytes: u64, interval: Duration) {
-        if let Ok(at) = self.position(link) {
+        if let Ok(at) = self.links.position(link) {
             self.links[at].sensing.on_others(Bitrate::from_bytes_in(bytes, interval));
         }
     }
@@ -96,7 +94,7 @@ impl Tunnel {
     /// The same of what others received there: the peer, who sends on the link, is told with the next datagram of
     /// frames.
     pub fn tell_others(&mut self, link: LinkId, bytes: u64, interval: Duration) {
-        if let Ok(at) = self.position(link) {
+        if let Ok(at) = self.links.position(link) {
             self.links[at].tell_others(Bitrate::from_bytes_in(bytes, interval));
         }
     }
@@ -104,16 +102,14 @@ impl Tunnel {
     /// A link has its terms.
     pub(super) fn apply_terms(&mut self, at: usize) {
         let link = &mut self.links[at];
-        link.terms = self.config.terms_of(&link.name);
-        link.sender.on_rate_told(link.terms.rate);
-        link.sensing.on_rate_told(link.told_rate());
-        self.weigher.due = Instant::ZERO;
+        link.set_terms(self.config.terms_of(&link.name));
+        self.egress.weigher.due = Instant::ZERO;
     }
 
     /// What the scheduler made of the link when it last looked.
     pub(super) fn share_of(&self, link: &Link) -> LinkShare {
-        let weighed = self.weigher.due > Instant::ZERO;
-        match &self.scheduler {
+        let weighed = self.egress.weigher.due > Instant::ZERO;
+        match &self.egress.scheduler {
             AnyScheduler::FreeWindow(_) | AnyScheduler::RoundRobin(_) => LinkShare::default(),
             AnyScheduler::Weighted(_) => {
                 LinkShare { weight: weighed.then_some(link.share.weight), ..LinkShare::default() }
@@ -125,19 +121,21 @@ impl Tunnel {
             },
         }
     }
+}
 
+impl Egress {
     /// Looks at the links again if it is time.
-    pub(super) fn weigh(&mut self, now: Instant) {
-        if now < self.weigher.due || self.queue.is_empty() {
+    pub(super) fn weigh(&mut self, now: Instant, scheduler: &SchedulerConfig, links: &mut LinkSet) {
+        if now < self.weigher.due || !self.has_next() {
             return;
         }
         self.weigher.due = now + INTERVAL;
         let mut links: ArrayVec<&mut Link, MAX_LINKS> =
-            self.links.iter_mut().filter(|link| link.carries(now)).collect();
-        let weights: ArrayVec<f64, MAX_LINKS> = match &self.config.scheduler {
+            links.iter_mut().filter(|link| link.carries(now)).collect();
+        let weights: ArrayVec<f64, MAX_LINKS> = match scheduler {
             SchedulerConfig::FreeWindow | SchedulerConfig::RoundRobin => return,
             SchedulerConfig::Natalie(config) => match config.weights {
-                Weights::Told => links.iter().map(|link| link.terms.weight).collect(),
+                Weights::Told => links.iter().map(|link| link.agreed.terms.weight).collect(),
                 Weights::Auto => {
                     for link in &mut links {
                         link.share.pace = link.sensing.yielding_rate();
@@ -176,11 +174,11 @@ fn bandwidth(link: &Link) -> natalie::Standing {
 }
 
 fn standing(link: &Link) -> batcp::Standing {
-    let told = || link.terms.rate.map(|rate| as_f64(rate) / 8e3);
+    let told = || link.agreed.terms.rate.map(|rate| as_f64(rate) / 8e3);
     batcp::Standing {
         throughput: link.sensing.throughput().or_else(told).unwrap_or(0.0),
-        cost: link.terms.cost,
-        weights: link.terms.importance,
+        cost: link.agreed.terms.cost,
+        weights: link.agreed.terms.importance,
     }
 }
 

@@ -7,6 +7,7 @@ use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::ecn::Ecn::{self, Ce, Ect0, Ect1, NotEct};
 use ropewalk_proto::error::DropReason;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::PacketView;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
@@ -17,8 +18,8 @@ use super::{s, settled};
 struct Tun(Vec<Vec<u8>>);
 
 impl PacketSink for Tun {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.0.push(packet.to_vec());
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.push(packet.bytes.to_vec());
     }
 }
 

@@ -6,6 +6,8 @@ use ropewalk_netlab::pair::{TunnelLab, conditions, forger, link_config, tunnels}
 use ropewalk_proto::config::{Keepalive, TunnelConfig};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::error::DropReason;
+use ropewalk_proto::packet::Packet;
+use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::units::{LinkId, SessionIndex};
@@ -19,12 +21,8 @@ use super::{SEED, s, settled};
 struct Tun(Vec<(Vec<u8>, bool)>);
 
 impl PacketSink for Tun {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.0.push((packet.to_vec(), false));
-    }
-
-    fn deliver_partial(&mut self, packet: &[u8]) {
-        self.0.push((packet.to_vec(), true));
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.push((packet.bytes.to_vec(), packet.checksum == Checksum::Partial));
     }
 }
 

@@ -19,6 +19,7 @@ use ropewalk_proto::endpoint::{
     PeerConfig, Share,
 };
 use ropewalk_proto::event::Event;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant};
@@ -76,8 +77,8 @@ pub(crate) fn number_of(packet: &[u8]) -> u32 {
 pub(crate) struct Tun(pub Vec<Vec<u8>>);
 
 impl PacketSink for Tun {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.0.push(packet.to_vec());
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.push(packet.bytes.to_vec());
     }
 }
 
@@ -479,7 +480,8 @@ impl World {
         let flight = self.flights.keys().next().map(|(at, _)| *at);
         let clients = self.clients.iter().filter_map(|end| end.client.poll_timeout());
         let parts = std::iter::once(&self.proxy).chain(&self.others);
-        clients.chain(flight).chain(parts.filter_map(Endpoint::poll_timeout)).min()
+        let timers = clients.chain(parts.filter_map(Endpoint::poll_timeout));
+        timers.map(|(at, _)| at).chain(flight).min()
     }
 
     fn step(&mut self) {
@@ -507,13 +509,13 @@ impl World {
         self.hand_over();
         for proxy in std::iter::once(&mut self.proxy).chain(&mut self.others) {
             proxy.end_of_batch(self.now);
-            if proxy.poll_timeout().is_some_and(|at| at <= self.now) {
+            if proxy.poll_timeout().is_some_and(|(at, _)| at <= self.now) {
                 proxy.handle_timeout(self.now, &mut self.proxy_tun);
             }
         }
         for end in &mut self.clients {
             end.client.end_of_batch(self.now);
-            if end.client.poll_timeout().is_some_and(|at| at <= self.now) {
+            if end.client.poll_timeout().is_some_and(|(at, _)| at <= self.now) {
                 end.client.handle_timeout(self.now, &mut end.tun);
             }
         }

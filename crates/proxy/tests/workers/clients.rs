@@ -14,6 +14,7 @@ use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, InvitationToken, PresharedKey};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::event::Event;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::units::SessionIndex;
@@ -51,8 +52,8 @@ struct Out {
 struct Tun(BTreeSet<u32>);
 
 impl PacketSink for Tun {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.0.insert(u32::from_be_bytes(packet[28..32].try_into().unwrap()));
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.insert(u32::from_be_bytes(packet.bytes[28..32].try_into().unwrap()));
     }
 }
 
@@ -217,7 +218,7 @@ impl End {
         }
         let now = clock.now();
         client.end_of_batch(now);
-        if client.poll_timeout().is_some_and(|at| at <= now) {
+        if client.poll_timeout().is_some_and(|(at, _)| at <= now) {
             client.handle_timeout(now, tun);
         }
         client.poll_transmit(now, out);

@@ -11,7 +11,7 @@ use crate::tun::offload::header::{self, Header, Partial};
 use crate::tun::offload::split::Split;
 use crate::tun::{MAX_PACKET, TunOffload};
 use ropewalk_proto::packet::checksum::Checksum;
-use ropewalk_proto::packet::transport;
+use ropewalk_proto::packet::{Packet, transport};
 use ropewalk_proto::sink::PacketSink;
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -74,12 +74,8 @@ impl LinuxSink {
 }
 
 impl PacketSink for LinuxSink {
-    fn deliver(&mut self, packet: &[u8]) {
-        self.inner.deliver(packet, Checksum::Whole);
-    }
-
-    fn deliver_partial(&mut self, packet: &[u8]) {
-        self.inner.deliver(packet, Checksum::Partial);
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.inner.deliver(packet);
     }
 }
 
@@ -145,7 +141,7 @@ impl<K: Kernel> Sink<K> {
         Self { joining, writer }
     }
 
-    fn deliver(&mut self, packet: &[u8], checksum: Checksum) {
+    fn deliver(&mut self, Packet { bytes: packet, checksum }: Packet<'_>) {
         let Self { joining, writer } = self;
         match (joining, checksum) {
             (Some(coalescer), _) => {
@@ -320,7 +316,7 @@ mod tests {
     fn deliver(sink: &mut Sink<Fake>) -> Vec<Vec<u8>> {
         let mut flow = Flow::new(Shape::TcpV4);
         let packets: Vec<_> = (0..10).map(|_| flow.packet(500, false)).collect();
-        packets.iter().for_each(|packet| sink.deliver(packet, Checksum::Whole));
+        packets.iter().for_each(|packet| sink.deliver(Packet::whole(packet)));
         sink.flush();
         packets
     }
@@ -364,7 +360,7 @@ mod tests {
         let mut sink = sink(Ok(()), Ok(()));
         sink.writer.kernel.partial = Err(Errno::INVAL);
         for (calls, packets) in [(2, 1), (3, 2)] {
-            sink.deliver(&left, Checksum::Partial);
+            sink.deliver(Packet::partial(&left));
             sink.flush();
             assert_eq!(sink.writer.counts, Written { packets, dropped: 0, calls });
         }
@@ -378,10 +374,10 @@ mod tests {
         let [whole, left] = single();
         let mut sink = sink(Ok(()), Err(Errno::IO));
         sink.writer.kernel.partial = Err(Errno::IO);
-        sink.deliver(&left, Checksum::Partial);
+        sink.deliver(Packet::partial(&left));
         assert_eq!(sink.writer.counts, Written { packets: 0, dropped: 1, calls: 1 });
         sink.writer.kernel.partial = Ok(());
-        sink.deliver(&left, Checksum::Partial);
+        sink.deliver(Packet::partial(&left));
         assert_eq!(sink.writer.counts, Written { packets: 1, dropped: 1, calls: 2 });
         assert_eq!(*sink.writer.kernel.taken.borrow(), [whole]);
     }
@@ -399,7 +395,7 @@ mod tests {
                 deliver(&mut sink);
                 sink.writer.kernel.taken.borrow_mut().clear();
             }
-            sink.deliver(&left, Checksum::Partial);
+            sink.deliver(Packet::partial(&left));
             assert_eq!(*sink.writer.kernel.taken.borrow(), std::slice::from_ref(&whole));
         }
     }

@@ -1,11 +1,17 @@
 //! The sending side by tables and virtual time.
 
 use super::*;
+use crate::link::carried::{Carried, Packets, SizeEvidence};
 use crate::link::received::{Range, Ranges};
 use crate::link::rtt::MAX_REPORT_DELAY;
 use crate::units::LinkId;
 
 const MS: Duration = Duration::from_millis(1);
+const NOTHING: Carried = Carried {
+    packets: Packets { first: 0, span: 0, count: 0 },
+    report: None,
+    size: SizeEvidence::None,
+};
 const DATA: Sent = Sent {
     size: 1000,
     header: 0,
@@ -13,7 +19,7 @@ const DATA: Sent = Sent {
     eliciting: true,
     window_limited: true,
     paced: false,
-    tag: 0,
+    carried: NOTHING,
 };
 const REPORT_ONLY: Sent = Sent {
     size: 60,
@@ -22,7 +28,7 @@ const REPORT_ONLY: Sent = Sent {
     eliciting: false,
     window_limited: false,
     paced: false,
-    tag: 0,
+    carried: NOTHING,
 };
 
 fn at(millis: u64) -> Instant {
@@ -33,10 +39,15 @@ fn sender() -> LinkSender {
     LinkSender::new(ControllerKind::Ccid2, 0)
 }
 
+/// What a datagram with this packet carries.
+fn packet(global: u64) -> Carried {
+    Carried { packets: Packets::one(global), ..NOTHING }
+}
+
 fn send(sender: &mut LinkSender, now: Instant, count: u64) {
     for _ in 0..count {
-        let tag = sender.next_number();
-        sender.on_sent(now, Sent { tag, ..DATA });
+        let carried = packet(sender.next_number());
+        sender.on_sent(now, Sent { carried, ..DATA });
     }
 }
 
@@ -50,9 +61,7 @@ fn apply(sender: &mut LinkSender, now: Instant, report: &Report) -> (Outcome, Ve
     let mut fates = vec![];
     let outcome = sender
         .on_report(now, report, Via::Own, |settled| {
-            assert!(
-                settled.sent == Sent { tag: settled.number, ..DATA } || !settled.sent.in_window()
-            );
+            assert!(settled.sent.carried == packet(settled.number) || !settled.sent.in_window());
             fates.push((settled.number, settled.fate));
         })
         .unwrap();
@@ -230,8 +239,8 @@ fn reports_alone_are_outside_the_window_and_never_time_out() {
     }
     assert_eq!((sender.in_flight(), sender.room(), sender.poll_timeout()), (0, 10, None));
     assert_eq!(sender.unanswered_since(), None, "nothing asked for an answer");
-    let tag = sender.next_number();
-    sender.on_sent(at(1), Sent { tag, ..DATA });
+    let carried = packet(sender.next_number());
+    sender.on_sent(at(1), Sent { carried, ..DATA });
     assert_eq!(sender.unanswered_since(), Some(at(1)));
     let (outcome, fates) = apply(&mut sender, at(50), &report(&[(40, 50), (0, 9)]));
     assert_eq!(outcome.lost, 0, "no congestion");

@@ -18,12 +18,14 @@ struct Entry {
     global: u64,
 }
 
-impl FlowTable {
-    pub(super) fn new() -> Self {
+impl Default for FlowTable {
+    fn default() -> Self {
         Self(Box::new([None; SLOTS]))
     }
+}
 
-    /// The last packet of `flow` , if it is known.
+impl FlowTable {
+    /// The last packet of `flow`, if it is known.
     pub(super) fn previous(&self, flow: FlowKey) -> Option<u64> {
         self.0[slot(flow)].filter(|entry| entry.flow == flow).map(|entry| entry.global)
     }
@@ -44,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_flow_finds_its_own_last_packet_and_never_another_flows() {
-        let mut table = FlowTable::new();
+        let mut table = FlowTable::default();
         let (flow, rival) = (FlowKey(7), FlowKey(7 + SLOTS as u64));
         assert_eq!(table.previous(flow), None);
         table.note(flow, 1);

@@ -2,13 +2,7 @@
 //!
 //! Looked at once for each batch: a few comparisons for each link. What was found then counts until the next look.
 
-use super::Tunnel;
-use super::link::Link;
 use crate::time::{Duration, Instant};
-
-/// A packet that was dropped because no link had room shows that packets wanted one for so long: the next packets of
-/// its flow come a round trip later.
-const WANTED: Duration = Duration::from_millis(100);
 
 /// What keeps a link from carrying more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,7 +43,7 @@ impl Limits {
     }
 
     /// From now on this is the limit.
-    fn note(&mut self, now: Instant, limit: Limit) {
+    pub(super) fn note(&mut self, now: Instant, limit: Limit) {
         if limit != self.present {
             self.spent = self.at(now);
             (self.present, self.since) = (limit, now);
@@ -62,37 +56,6 @@ impl Limits {
         let mut spent = self.spent;
         spent[self.present as usize] += now.since(self.since);
         spent
-    }
-}
-
-impl Tunnel {
-    /// All that could be sent now was: looks at what keeps each link from carrying more.
-    pub(super) fn note_limits(&mut self, now: Instant) {
-        let refused = self.refused_at.is_some_and(|at| now.since(at) < WANTED);
-        let waits = refused || !self.queue.is_empty() || self.waiting.held().0 > 0;
-        for link in &mut self.links {
-            let limit = link.limit(now, waits);
-            link.limits.note(now, limit);
-        }
-    }
-}
-
-impl Link {
-    /// What keeps it from carrying more; `waits`: packets wait for a link.
-    fn limit(&self, now: Instant, waits: bool) -> Limit {
-        if !self.carries(now) && !self.helps(now) {
-            return Limit::Off;
-        }
-        if !waits {
-            return Limit::Demand;
-        }
-        if self.sender.room() == 0 {
-            return Limit::Window;
-        }
-        if self.room(now) > 0 {
-            return Limit::Turn;
-        }
-        if self.is_capped() { Limit::Cap } else { Limit::Pace }
     }
 }
 

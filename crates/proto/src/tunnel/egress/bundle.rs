@@ -15,28 +15,24 @@
 
 use arrayvec::ArrayVec;
 
-use super::Tunnel;
-use super::egress::{From, Outgoing, Views, cargo_of};
-use super::link::Link;
-use super::seal::{Cargo, Datagram, Made, Press};
+use super::{Egress, Outgoing, Outlet, Source, Views, evidence_of};
 use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
 use crate::error::DropReason;
+use crate::link::carried::{Carried, Packets, SizeEvidence};
 use crate::link::pacer::Pacer;
 use crate::link::received::{MAX_REPORT_RANGES, Report};
-use crate::packet::FlowKey;
-use crate::packet::checksum::Checksum;
+use crate::packet::Packet;
 use crate::path::Path;
 use crate::queue::{EgressQueue, Label, Waiting};
 use crate::sched::{Pick, Scheduler};
 use crate::sink::TransmitSink;
 use crate::time::Instant;
+use crate::tunnel::link::Link;
+use crate::tunnel::session::{Datagram, Made, Session};
 use crate::units::Bitrate;
-use crate::wire::expand;
-use crate::wire::frame::{
-    Frame, Frames, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24,
-};
-use crate::wire::header::{Kind, NUMBER_BITS, OVERHEAD, distance};
+use crate::wire::frame::{Frame, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24};
+use crate::wire::header::{Kind, OVERHEAD, distance};
 
 /// Largest packet that shares its datagram, with others or with a report: beyond it two would hardly fit, and full
 /// packets never become smaller for what goes along.
@@ -59,7 +55,7 @@ pub struct Bundled {
 }
 
 /// Whether a packet of that many bytes may share its datagram.
-pub(super) const fn is_small(len: usize) -> bool {
+pub(in crate::tunnel) const fn is_small(len: usize) -> bool {
     len <= SMALL_PACKET
 }
 
@@ -139,7 +135,7 @@ struct Outlook {
 
 impl Outlook {
     fn of(now: Instant, link: &Link) -> Self {
-        Self { room: link.room(now), pace: link.pace(), pacer: link.pacer }
+        Self { room: link.room(now), pace: link.pace(), pacer: link.opening.pacer() }
     }
 
     /// Another went, in a datagram of so many bytes at IP level.
@@ -201,7 +197,7 @@ impl Run {
     }
 }
 
-impl Tunnel {
+impl Egress {
     /// Whether more than one small packet is next in the tunnel's queue.
     pub(super) fn has_run(&self) -> bool {
         let (line, most) = self.queue.line(SMALL_PACKET);
@@ -209,17 +205,17 @@ impl Tunnel {
     }
 
     /// Whether packets may share datagrams now. The key must be good for the datagrams of any run.
-    pub(super) fn may_bundle(&self) -> bool {
-        self.config.bundle && self.keys.seals_left() >= MAX_LINKS as u64
+    pub(super) fn may_bundle(&self, session: &Session) -> bool {
+        self.policy.bundle && session.keys.seals_left() >= MAX_LINKS as u64
     }
 
     /// Sends the run at the head of the tunnel's queue. [`Made::Refused`]: there is none, the head has to go another
     /// way; nothing happened then, nor with [`Made::Full`].
-    pub(super) fn send_run(
+    pub(super) fn send_run<T: TransmitSink>(
         &mut self,
         now: Instant,
         views: &mut Views,
-        out: &mut impl TransmitSink,
+        to: &mut Outlet<'_, T>,
     ) -> Made {
         let (mut run, mut made) = (Run::default(), Made::Refused);
         loop {
@@ -228,17 +224,17 @@ impl Tunnel {
             let next = line.nth(place).map(Waiting::label);
             let next = next.filter(|next| is_small(next.meta.len) && place < most);
             let Some(label) = next else { break };
-            let (meta, mark) = (label.meta, mark_of(label, self.config.ecn));
+            let (meta, mark) = (label.meta, mark_of(label, self.policy.ecn));
             if !views.are_of(meta.len) {
                 if place > 0 {
                     break;
                 }
-                views.look(&self.links, now, meta.len);
+                views.look(to.links, now, meta.len);
             }
             let Pick::Send(index) = self.scheduler.pick(now, &meta, &views.links) else { break };
             let Some(&at) = views.places.get(index) else { break };
-            let link = &self.links[at];
-            let bundle = match run.place(now, at, link, (meta.len, mark), out) {
+            let link = &to.links[at];
+            let bundle = match run.place(now, at, link, (meta.len, mark), to.out) {
                 Place::In(bundle) => bundle,
                 Place::Ends => break,
                 Place::Full => {
@@ -250,40 +246,38 @@ impl Tunnel {
             bundle.outlook.on_sent(now, on_wire);
             views.links[index].room = bundle.outlook.room;
             self.scheduler.on_sent(now, &meta, link.id);
-            bundle.add(place, self.number(place, meta.flow), meta.len);
+            bundle.add(place, self.numbering.number(place, meta.flow), meta.len);
             run.packets += 1;
-            self.note_helped(false);
+            to.links.note_helped(false);
         }
         if run.packets == 0 {
             return made;
         }
-        self.send_bundles(now, From::Tunnel, &run, out);
-        for (view, at) in views.links.iter_mut().zip(&views.places) {
-            view.room = self.links[*at].room(now);
-        }
+        self.send_bundles(now, Source::Queue, &run, to);
+        views.refresh_room(to.links, now);
         Made::Sent
     }
 
     /// Sends as much of what waits for link `at`, which has room, as fits into one datagram; otherwise as
     /// [`send_run`](Self::send_run).
-    pub(super) fn send_waiting_run(
+    pub(super) fn send_waiting_run<T: TransmitSink>(
         &mut self,
         now: Instant,
         at: usize,
-        out: &mut impl TransmitSink,
+        to: &mut Outlet<'_, T>,
     ) -> Made {
         let mut run = Run::default();
         loop {
-            let link = &self.links[at];
+            let link = &to.links[at];
             let Some(queue) = self.waiting.of(link.id) else { break };
             let place = run.packets;
             let next = queue.nth(place).map(Waiting::label);
             let Some(label) = next.filter(|next| is_small(next.meta.len)) else { break };
-            let mark = mark_of(label, self.config.ecn);
+            let mark = mark_of(label, self.policy.ecn);
             let (len, flow) = (label.meta.len, label.meta.flow);
-            match run.place(now, at, link, (len, mark), out) {
+            match run.place(now, at, link, (len, mark), to.out) {
                 Place::In(bundle) => {
-                    bundle.add(place, self.number(place, flow), len);
+                    bundle.add(place, self.numbering.number(place, flow), len);
                     run.packets += 1;
                 }
                 Place::Ends => break,
@@ -293,44 +287,42 @@ impl Tunnel {
         if run.packets == 0 {
             return Made::Refused;
         }
-        self.send_bundles(now, From::Waiting, &run, out);
+        self.send_bundles(now, Source::LinkQueue, &run, to);
         Made::Sent
     }
 
-    /// The packet so far behind the head of a queue gets its number, as those before it did: how far behind the packet
-    /// before it of its flow it stands.
-    fn number(&mut self, place: usize, flow: FlowKey) -> u8 {
-        let global = self.next_global + place as u64;
-        let previous = self.flows.previous(flow);
-        self.flows.note(flow, global);
-        distance(global, previous)
-    }
-
     /// One datagram for each link of a run.
-    fn send_bundles(&mut self, now: Instant, from: From, run: &Run, out: &mut impl TransmitSink) {
-        let Self { links, queue, waiting, keys, drops, bundled, peer, next_global, .. } = self;
+    fn send_bundles<T: TransmitSink>(
+        &mut self,
+        now: Instant,
+        source: Source,
+        run: &Run,
+        to: &mut Outlet<'_, T>,
+    ) {
+        let first = self.numbering.next();
         for bundle in &run.bundles {
-            let link = &mut links[bundle.at];
-            let line = match from {
-                From::Tunnel => Some(queue.line(SMALL_PACKET).0),
-                From::Waiting => waiting.of(link.id).map(|own| &*own),
+            let link = &mut to.links[bundle.at];
+            let line = match source {
+                Source::Queue => Some(self.queue.line(SMALL_PACKET).0),
+                Source::LinkQueue => self.waiting.of(link.id).map(|own| &*own),
             };
             let Some(line) = line else { continue };
-            let mut press = Press { keys, peer: *peer, drops };
             let packets = bundle.items.len() as u64;
-            if press.bundle(now, link, line, *next_global, bundle, out) != Made::Sent {
+            if to.session.bundle(now, link, line, first, bundle, to.out) != Made::Sent {
                 // Room and key were there.
-                drops.add(DropReason::NotSealed, packets);
+                to.session.drops.add(DropReason::NotSealed, packets);
             } else if packets > 1 {
-                bundled.datagrams += 1;
-                bundled.packets += packets;
+                self.bundled.datagrams += 1;
+                self.bundled.packets += packets;
             }
         }
-        *next_global += run.packets as u64;
+        self.numbering.advance(run.packets);
         for _ in 0..run.packets {
-            match (from, run.bundles.first()) {
-                (From::Waiting, Some(bundle)) => waiting.pop_of(links[bundle.at].id),
-                _ => queue.pop(),
+            match (source, run.bundles.first()) {
+                (Source::LinkQueue, Some(bundle)) => {
+                    self.waiting.pop_of(to.links[bundle.at].id);
+                }
+                _ => self.queue.pop(),
             }
         }
     }
@@ -346,7 +338,7 @@ pub(super) struct Load<'a> {
     pub(super) ride: Option<&'a Report>,
 }
 
-impl Press<'_> {
+impl Session {
     /// The packets of a bundle, whose run begins with the number `first`. One alone goes as it would without a run.
     fn bundle(
         &mut self,
@@ -359,11 +351,11 @@ impl Press<'_> {
     ) -> Made {
         let mut packets = bundle.items.iter().filter_map(|item| {
             Some(Outgoing {
-                packet: queue.nth(item.place.into())?.packet(),
+                // A small packet's checksum is whole.
+                packet: Packet::whole(queue.nth(item.place.into())?.packet()),
                 global: first + u64::from(item.place),
                 previous_of_flow: item.previous_of_flow,
                 mark: bundle.mark,
-                checksum: Checksum::Whole,
             })
         });
         if bundle.items.len() > 1 {
@@ -395,7 +387,7 @@ impl Press<'_> {
         let (Some(first), Some(last)) = (packets.clone().next(), packets.clone().last()) else {
             return Made::Refused;
         };
-        let mut before = link.previous_global;
+        let mut before = link.numbering.previous;
         let datagram = Datagram {
             path: link.path(),
             kind: Kind::Frames,
@@ -407,21 +399,26 @@ impl Press<'_> {
             places: load.places,
             eliciting: true,
         };
-        let plain = cargo_of(&datagram.path, load.framed);
+        let count = packets.clone().count();
+        let packets_sent = Packets::several(first.global, last.global, count);
+        let size = evidence_of(&datagram.path, load.framed);
         let made = self.send(now, link, &datagram, out, |writer, receiver| {
             if let Some(report) = load.ride {
                 emit_report(writer, report)?;
             }
             for Outgoing { packet, global, previous_of_flow, .. } in packets {
                 let previous_on_link = distance(global, before.replace(global));
-                let global = low24(global);
+                let (global, packet) = (low24(global), packet.bytes);
                 let frame = PacketFrame { global, previous_on_link, previous_of_flow, packet };
                 emit(writer, &Frame::Packet(frame))?;
             }
-            Ok(load.ride.map_or(plain, |report| Cargo::Report(receiver.report_sent(now, report))))
+            let report = load.ride.map(|report| receiver.report_sent(now, report));
+            // The length with a report is not that of what the path has to carry.
+            let size = if report.is_some() { SizeEvidence::None } else { size };
+            Ok(Carried { packets: packets_sent, report, size })
         });
         if made == Made::Sent {
-            link.previous_global = Some(last.global);
+            link.numbering.previous = Some(last.global);
         }
         made
     }
@@ -438,30 +435,6 @@ pub(super) fn ride_on(now: Instant, link: &Link, framed: usize) -> Option<Report
 /// The mark of a datagram with this packet, which is that of the packet where marks are carried over.
 pub(super) fn mark_of(packet: &Label, carried_over: bool) -> Ecn {
     if carried_over { packet.ecn } else { Ecn::NotEct }
-}
-
-/// How far the number of a packet is behind that of the one before it in its datagram; `None`: it is not, which no
-/// sender does.
-pub(super) fn step(before: u32, number: u32) -> Option<u64> {
-    let step = number.wrapping_sub(before) & ((1 << NUMBER_BITS) - 1);
-    (1..1 << (NUMBER_BITS - 1)).contains(&step).then_some(u64::from(step))
-}
-
-/// The packets of a datagram with their numbers, up to what cannot be read or goes back. `next` is the first number
-/// that nobody has heard of.
-pub(super) fn packets(body: &[u8], next: u64) -> impl Iterator<Item = (u64, PacketFrame<'_>)> {
-    let framed = Frames::new(body).map_while(Result::ok).filter_map(|frame| match frame {
-        Frame::Packet(frame) => Some(frame),
-        _ => None,
-    });
-    framed.scan(None, move |last, frame| {
-        let global = match *last {
-            None => expand(next, u64::from(frame.global), NUMBER_BITS),
-            Some((before, number)) => number + step(before, frame.global)?,
-        };
-        *last = Some((frame.global, global));
-        Some((global, frame))
-    })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ const SLACK: u32 = 2;
 
 /// When to send what on an idle link.
 #[derive(Clone, Debug)]
-pub(super) struct KeepaliveTimer {
+pub(in crate::tunnel) struct KeepaliveTimer {
     mode: Keepalive,
     /// Longest silence that an echo has proven.
     proven: Duration,
@@ -61,19 +61,19 @@ impl Attempt {
 
 /// What is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Due {
+pub(in crate::tunnel) enum Due {
     Ping,
     EchoAfter { token: u32, delay: Duration },
 }
 
 impl KeepaliveTimer {
-    pub(super) const fn new(mode: Keepalive) -> Self {
+    pub(in crate::tunnel) const fn new(mode: Keepalive) -> Self {
         let proven = Duration::ZERO;
         Self { mode, proven, failed: None, attempt: None, failures: 0, next_token: 0 }
     }
 
     /// The interval in force; `None`: off.
-    pub(super) fn interval(&self) -> Option<Duration> {
+    pub(in crate::tunnel) fn interval(&self) -> Option<Duration> {
         match self.mode {
             Keepalive::Off => None,
             Keepalive::Every(interval) => Some(interval),
@@ -82,7 +82,7 @@ impl KeepaliveTimer {
     }
 
     /// Whether `Auto` has not found the longest interval yet.
-    pub(super) fn is_searching(&self) -> bool {
+    pub(in crate::tunnel) fn is_searching(&self) -> bool {
         self.mode == Keepalive::Auto && self.candidate().is_some()
     }
 
@@ -107,7 +107,11 @@ impl KeepaliveTimer {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, given when the link last sent and last
     /// carried anything.
-    pub(super) fn poll_timeout(&self, last_sent: Instant, last_used: Instant) -> Option<Instant> {
+    pub(in crate::tunnel) fn poll_timeout(
+        &self,
+        last_sent: Instant,
+        last_used: Instant,
+    ) -> Option<Instant> {
         let interval = self.interval()?;
         if let Some(attempt) = &self.attempt {
             return Some(attempt.since + attempt.silence + GRACE);
@@ -120,7 +124,7 @@ impl KeepaliveTimer {
 
     /// How much sooner a ping may go than it must, when one of another link goes that is sent after each `rhythm` of
     /// silence. While the longest silence is looked for, each is as long as it is.
-    pub(super) fn slack(&self, rhythm: Option<Duration>) -> Duration {
+    pub(in crate::tunnel) fn slack(&self, rhythm: Option<Duration>) -> Duration {
         match self.interval() {
             interval @ Some(alike) if interval == rhythm && !self.is_trying() => alike / SLACK,
             _ => Duration::ZERO,
@@ -132,7 +136,7 @@ impl KeepaliveTimer {
     }
 
     /// The silence is over.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Due> {
+    pub(in crate::tunnel) fn handle_timeout(&mut self, now: Instant) -> Option<Due> {
         if let Some(attempt) = self.attempt.take() {
             self.failures += 1;
             if self.failures >= FAILURES {
@@ -153,12 +157,12 @@ impl KeepaliveTimer {
     /// Something was sent or came on the link: an attempt in progress says nothing, unless that belongs to
     /// its first moment (the question itself, and the report that confirms it).
     #[inline]
-    pub(super) fn on_traffic(&mut self, now: Instant) {
+    pub(in crate::tunnel) fn on_traffic(&mut self, now: Instant) {
         self.attempt.take_if(|attempt| now > attempt.since + OPENING && !attempt.is_due(now));
     }
 
     /// An echo came.
-    pub(super) fn on_echo(&mut self, token: u32) {
+    pub(in crate::tunnel) fn on_echo(&mut self, token: u32) {
         if let Some(attempt) = self.attempt.take_if(|attempt| attempt.token == token) {
             self.proven = self.proven.max(attempt.silence.saturating_sub(OPENING));
             self.failures = 0;
@@ -166,12 +170,12 @@ impl KeepaliveTimer {
     }
 
     /// The link is down: what failed lately failed for that.
-    pub(super) fn on_down(&mut self) {
+    pub(in crate::tunnel) fn on_down(&mut self) {
         (self.attempt, self.failures) = (None, 0);
     }
 
     /// The path is another: nothing is known of its NATs.
-    pub(super) fn on_path_changed(&mut self) {
+    pub(in crate::tunnel) fn on_path_changed(&mut self) {
         *self = Self { next_token: self.next_token, ..Self::new(self.mode) };
     }
 }

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 
 use arrayvec::ArrayString;
 
-use super::Tunnel;
-use super::link::Link;
 use crate::wire::frame::{MAX_NAME, shortened};
 
 /// Names that are remembered. A client chooses its links' names: beyond it the one with the fewest bytes is
@@ -62,20 +60,6 @@ impl Ledger {
     /// The bytes of each link, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&ArrayString<MAX_NAME>, &Metered)> {
         self.0.iter()
-    }
-}
-
-impl Tunnel {
-    /// Remembers what a link carried that leaves.
-    pub(super) fn note_in_ledger(&mut self, link: &Link) {
-        self.ledger.add(link.name, link.on_wire);
-    }
-
-    /// What all links carried, those that left too.
-    pub(super) fn ledger(&self) -> Ledger {
-        let mut all = self.ledger.clone();
-        self.links.iter().for_each(|link| all.add(link.name, link.on_wire));
-        all
     }
 }
 

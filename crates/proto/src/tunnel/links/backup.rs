@@ -13,9 +13,9 @@
 //! Each end decides for what it sends; the client tells the proxy which links are backups. A link that rests says so in
 //! each of its datagrams, so that the peer's resequencer does not wait for word from it.
 
-use super::Tunnel;
-use super::link::Link;
+use super::LinkSet;
 use crate::time::{Duration, Instant};
+use crate::tunnel::link::{Duty, Link};
 
 /// The others are full when none had room for this long while packets waited: a page comes in less, and who downloads
 /// for longer wants more than they carry.
@@ -26,18 +26,6 @@ const GAP: Duration = Duration::from_millis(250);
 const EASE_AFTER: Duration = Duration::from_secs(5);
 /// It was not needed if it took less than one packet in so many.
 const EASE_SHARE: u64 = 20;
-
-/// What a link does for the packets that this end sends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Duty {
-    /// It carries them, as the scheduler says.
-    #[default]
-    Carries,
-    /// A backup that takes what finds no room on the others.
-    Helps,
-    /// A backup that is not needed.
-    Rests,
-}
 
 /// Whether backups are needed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,17 +97,17 @@ impl Backups {
     }
 }
 
-impl Tunnel {
+impl LinkSet {
     fn has_backups(&self) -> bool {
-        self.links.iter().any(Link::is_backup)
+        self.links.iter().any(|link| link.agreed.is_backup())
     }
 
     /// Gives each link its duty.
-    pub(super) fn call_backups(&mut self, now: Instant) {
+    pub(in crate::tunnel) fn call_backups(&mut self, now: Instant) {
         if !self.has_backups() {
             return;
         }
-        let others = self.links.iter().any(|link| !link.is_backup() && link.carries(now));
+        let others = self.links.iter().any(|link| !link.agreed.is_backup() && link.carries(now));
         let duty = match others {
             false => {
                 self.backups.on_failed(now);
@@ -131,12 +119,12 @@ impl Tunnel {
             }
         };
         for link in &mut self.links {
-            link.set_duty(if link.is_backup() { duty } else { Duty::Carries });
+            link.set_duty(if link.agreed.is_backup() { duty } else { Duty::Carries });
         }
     }
 
     /// A packet of `len` bytes waits and no link that carries packets has room: the backup that takes it, if one helps.
-    pub(super) fn helper(&mut self, now: Instant, len: usize) -> Option<usize> {
+    pub(in crate::tunnel) fn helper(&mut self, now: Instant, len: usize) -> Option<usize> {
         if !self.has_backups() {
             return None;
         }
@@ -149,13 +137,13 @@ impl Tunnel {
     }
 
     /// A packet went.
-    pub(super) fn note_helped(&mut self, over: bool) {
+    pub(in crate::tunnel) fn note_helped(&mut self, over: bool) {
         self.backups.on_sent(over);
     }
 
     /// When the duties are looked at again though nothing comes.
     pub(super) fn poll_backups(&self) -> Option<Instant> {
-        let helps = self.links.iter().any(|link| link.duty == Duty::Helps);
+        let helps = self.links.iter().any(|link| link.agreed.duty() == Duty::Helps);
         self.backups.poll_timeout().filter(|_| helps)
     }
 }

@@ -21,7 +21,7 @@ use crate::time::{Duration, Instant, earliest};
 use crate::wire::header::OVERHEAD;
 
 /// A `PathChallenge` alone: header and tag, and 9 bytes of frame.
-pub(super) const CHALLENGE_LEN: usize = OVERHEAD + 9;
+pub(in crate::tunnel) const CHALLENGE_LEN: usize = OVERHEAD + 9;
 /// Bytes sent to an unproven address for each byte that came from it (RFC 9000 §8.1).
 const AMPLIFICATION: u64 = 3;
 /// Time between challenges: about a round trip of a bad mobile link.
@@ -79,7 +79,7 @@ struct Former {
 
 /// The path in use and the one on trial.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Validation {
+pub(in crate::tunnel) struct Validation {
     path: Path,
     /// What may be sent to the path in use, while it is not proven.
     unproven: Option<Allowance>,
@@ -91,12 +91,17 @@ pub(super) struct Validation {
 
 impl Validation {
     /// A path that this end chose itself.
-    pub(super) const fn trusted(path: Path) -> Self {
+    pub(in crate::tunnel) const fn trusted(path: Path) -> Self {
         Self { path, unproven: None, trial: None, former: None, hold: None }
     }
 
     /// A path from which the first datagram of a link came, `bytes` long.
-    pub(super) fn learned(now: Instant, path: Path, bytes: usize, token: [u8; 8]) -> Self {
+    pub(in crate::tunnel) fn learned(
+        now: Instant,
+        path: Path,
+        bytes: usize,
+        token: [u8; 8],
+    ) -> Self {
         let unproven = Some(Allowance::of(bytes));
         let mut validation = Self { unproven, ..Self::trusted(path) };
         validation.start(now, path, bytes, token);
@@ -104,22 +109,22 @@ impl Validation {
     }
 
     /// Where datagrams go.
-    pub(super) const fn path(&self) -> Path {
+    pub(in crate::tunnel) const fn path(&self) -> Path {
         self.path
     }
 
     /// Whether the peer is known to receive there.
-    pub(super) const fn is_proven(&self) -> bool {
+    pub(in crate::tunnel) const fn is_proven(&self) -> bool {
         self.unproven.is_none()
     }
 
     /// Whether a datagram of `bytes` may go to the path in use.
-    pub(super) fn allows(&self, bytes: usize) -> bool {
+    pub(in crate::tunnel) fn allows(&self, bytes: usize) -> bool {
         self.unproven.is_none_or(|allowance| allowance.allows(bytes))
     }
 
     /// A datagram of `bytes` left for `path`.
-    pub(super) fn on_sent(&mut self, path: &Path, bytes: usize) {
+    pub(in crate::tunnel) fn on_sent(&mut self, path: &Path, bytes: usize) {
         if let Some(allowance) = self.allowance(path) {
             allowance.sent += bytes as u64;
         }
@@ -138,12 +143,12 @@ impl Validation {
     }
 
     /// Whether some address is asked, or may be before long.
-    pub(super) const fn is_asking(&self) -> bool {
+    pub(in crate::tunnel) const fn is_asking(&self) -> bool {
         self.trial.is_some() || self.former.is_some()
     }
 
     /// Uses `path`, chosen by this end.
-    pub(super) fn choose(&mut self, path: Path) {
+    pub(in crate::tunnel) fn choose(&mut self, path: Path) {
         *self = Self::trusted(path);
     }
 
@@ -155,7 +160,7 @@ impl Validation {
     /// An authentic datagram of `bytes` came from `path`. `newest`: it has the highest number of the
     /// link. `token` is drawn only if a trial starts.
     #[inline]
-    pub(super) fn on_received(
+    pub(in crate::tunnel) fn on_received(
         &mut self,
         now: Instant,
         path: Path,
@@ -209,7 +214,7 @@ impl Validation {
     }
 
     /// A challenge that is due, to be sent at once; call until `None`.
-    pub(super) fn poll_challenge(&mut self, now: Instant) -> Option<(Path, [u8; 8])> {
+    pub(in crate::tunnel) fn poll_challenge(&mut self, now: Instant) -> Option<(Path, [u8; 8])> {
         let allowed = self.may_challenge();
         let trial = self.trial.as_mut().filter(|_| allowed);
         trial.and_then(|trial| trial.poll_challenge(now)).or_else(|| {
@@ -226,7 +231,7 @@ impl Validation {
     }
 
     /// When the next challenge or decision is due.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(in crate::tunnel) fn poll_timeout(&self) -> Option<Instant> {
         let allowed = self.may_challenge();
         let trial = self.trial.as_ref().and_then(|trial| trial.poll_timeout(allowed));
         earliest(trial, self.former.map(|former| former.next))
@@ -243,7 +248,7 @@ impl Validation {
 
     /// Moves to an address that has answered, if the path before has not in its time. Returns whether it
     /// moved.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+    pub(in crate::tunnel) fn handle_timeout(&mut self, now: Instant) -> bool {
         let due = |trial: &mut Trial| trial.decide.is_some_and(|decide| now >= decide);
         match self.trial.take_if(due) {
             Some(trial) => self.settle(trial.path),
@@ -253,7 +258,12 @@ impl Validation {
 
     /// A response came from `path`. `Some(moved)` if it decides the trial; `moved` says whether the path is
     /// another than before.
-    pub(super) fn on_response(&mut self, now: Instant, path: Path, token: [u8; 8]) -> Option<bool> {
+    pub(in crate::tunnel) fn on_response(
+        &mut self,
+        now: Instant,
+        path: Path,
+        token: [u8; 8],
+    ) -> Option<bool> {
         // Whoever relays it: the token was sent to the path before, and only the peer can answer.
         if let Some(former) = self.former.take_if(|former| former.token == token) {
             (self.trial, self.hold) = (None, Some(now + HOLD));

@@ -1,0 +1,228 @@
+//! What the peer's frames do: reports, joins, proofs, farewells.
+
+use super::ingress::{Contents, Received};
+use super::link::{Link, LinkState, settle};
+use super::{Side, Tunnel};
+use crate::config::Wishes;
+use crate::error::DropReason;
+use crate::event::{DownReason, Event};
+use crate::link::sender::Via;
+use crate::link::sent::Settled;
+use crate::path::Path;
+use crate::sink::PacketSink;
+use crate::time::{Duration, Instant};
+use crate::units::Bitrate;
+use crate::wire::expand;
+use crate::wire::frame::{Frame, Halt, ReportFrame};
+
+/// Longest silence that a peer may ask an echo after.
+const MAX_ECHO_DELAY: Duration = Duration::from_secs(600);
+
+impl Tunnel {
+    /// Obeys the frames of a datagram that came on link `at`, before which all below `next` was sealed.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a datagram, where and when it came, and where packets go"
+    )]
+    pub(super) fn obey(
+        &mut self,
+        now: Instant,
+        mut at: usize,
+        path: Path,
+        received: &Received,
+        next: u64,
+        contents: &Contents<'_>,
+        sink: &mut impl PacketSink,
+    ) {
+        for frame in contents.frames() {
+            self.obey_one(now, at, path, frame, sink);
+            if let Frame::Leave(_) = frame {
+                // Places have changed, and the datagram may have taken its own link out.
+                let Ok(place) = self.links.position(received.link) else { return };
+                at = place;
+            }
+        }
+        if contents.is_spoiled() {
+            self.session.drops.count(DropReason::FrameMalformed);
+        }
+        // The other frames say how packets are to be taken, so these come last.
+        let drops = &mut self.session.drops;
+        if contents.has_packets() {
+            self.ingress.offer_all(now, received, contents, drops, sink);
+            return self.note_packets(now, Some(at));
+        }
+        self.ingress.offer_mark(now, received, next, drops, sink);
+        // One that was overtaken by a packet is old news.
+        if contents.rests() && self.links[at].receiver.largest() == Some(received.number) {
+            self.ingress.link_down(now, received.link, &mut self.session.drops, sink);
+        }
+    }
+
+    fn obey_one(
+        &mut self,
+        now: Instant,
+        at: usize,
+        path: Path,
+        frame: &Frame<'_>,
+        sink: &mut impl PacketSink,
+    ) {
+        let link = &mut self.links[at];
+        match *frame {
+            Frame::Padding | Frame::Packet(_) | Frame::Resting => {}
+            Frame::Report(report) => self.on_report(now, at, path, &report),
+            Frame::Ping => link.receiver.demand(now),
+            Frame::Join { .. } => link.control.pending.join_ack |= self.side == Side::Proxy,
+            Frame::JoinAck => self.on_join_ack(now, at, path),
+            Frame::Leave(halt) => self.on_leave(now, halt, sink),
+            Frame::Down(halt) => self.on_down(now, halt, sink),
+            Frame::PathChallenge(token) => link.control.pending.respond(token),
+            Frame::PathResponse(token) => self.on_path_response(now, at, path, token),
+            Frame::Close(reason) => self.on_close(now, at, reason, sink),
+            Frame::RekeyFirst(message) => self.on_rekey_first(now, at, message),
+            Frame::RekeyResponse(message) => self.on_rekey_response(now, message),
+            Frame::RekeyRequest => self.on_rekey_request(),
+            Frame::EchoAfter { token, delay_ms } => {
+                let delay = Duration::from_millis(u64::from(delay_ms)).min(MAX_ECHO_DELAY);
+                link.control.echo_due = Some((token, now + delay));
+            }
+            Frame::Echo { token } => link.keepalive.on_echo(token),
+            Frame::MtuHint(mtu) => link.mtu.search.on_hint(now, mtu),
+            Frame::Wish { backup, most_kbps } if self.side == Side::Proxy => {
+                let most = (most_kbps > 0).then(|| Bitrate::from_kbps(most_kbps));
+                self.on_wish(at, backup, most);
+            }
+            Frame::Wish { .. } => {}
+            Frame::Others(kbps) => link.sensing.on_others(Bitrate::from_kbps(kbps)),
+        }
+    }
+
+    /// What came on a link that left: only packets still matter.
+    pub(super) fn offer_removed(
+        &mut self,
+        now: Instant,
+        received: &Received,
+        contents: &Contents<'_>,
+        sink: &mut impl PacketSink,
+    ) {
+        let drops = &mut self.session.drops;
+        if contents.is_spoiled() {
+            drops.count(DropReason::FrameMalformed);
+        }
+        if contents.has_packets() {
+            self.ingress.offer_all(now, received, contents, drops, sink);
+            self.note_packets(now, None);
+        }
+    }
+
+    /// A report came on link `at` from `path`, about that link or another.
+    fn on_report(&mut self, now: Instant, at: usize, path: Path, frame: &ReportFrame<'_>) {
+        let via = if self.links[at].id == frame.link { Via::Own } else { Via::Other };
+        let Ok(about) = self.links.position(frame.link) else { return };
+        match self.links[about].on_report(now, frame, via) {
+            Ok(true) => self.on_confirmed(now, about, (via == Via::Own).then_some(path)),
+            Ok(false) => {}
+            Err(reason) => self.session.drops.count(reason),
+        }
+    }
+
+    /// Something sent on the link arrived, as was said on it at `path`: the link lives.
+    fn on_confirmed(&mut self, now: Instant, at: usize, path: Option<Path>) {
+        let link = &mut self.links[at];
+        link.life.on_confirmed();
+        if link.life.is_down() && link.paths.validation.is_proven() {
+            if let Some(path) = path {
+                link.settle_path(now, path);
+            }
+            link.enter(now, LinkState::Up);
+            link.sender.on_return(now);
+            self.outbox.tell(Event::LinkUp(link.id));
+        }
+    }
+
+    /// The proxy took the client's link.
+    fn on_join_ack(&mut self, now: Instant, at: usize, path: Path) {
+        let link = &mut self.links[at];
+        if self.side == Side::Client && link.life.state() == LinkState::Joining {
+            link.settle_path(now, path);
+            link.enter(now, LinkState::Up);
+            self.outbox.tell(Event::LinkUp(link.id));
+        }
+    }
+
+    /// The client proved that it receives at `path`.
+    fn on_path_response(&mut self, now: Instant, at: usize, path: Path, token: [u8; 8]) {
+        let link = &mut self.links[at];
+        let before = link.path();
+        let Some(moved) = link.paths.validation.on_response(now, path, token) else { return };
+        if moved {
+            link.moved(now, before);
+            self.outbox.tell(Event::PathMoved(link.id, link.path()));
+        }
+        if link.life.state() == LinkState::Joining {
+            link.enter(now, LinkState::Up);
+            self.outbox.tell(Event::LinkUp(link.id));
+        }
+    }
+
+    /// The client says what it wishes of a link of its own.
+    fn on_wish(&mut self, at: usize, backup: bool, most: Option<Bitrate>) {
+        let wishes = Wishes { backup, most_up: None, most_down: most };
+        // It is said again with each repeated `Join`.
+        if self.links[at].agreed.wishes() != wishes {
+            self.links[at].agreed.wish(wishes, most);
+            self.apply_terms(at);
+        }
+    }
+
+    /// The peer took a link out.
+    fn on_leave(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
+        let Ok(at) = self.links.position(halt.link) else { return };
+        let next_received = self.links.next_received(Some(at));
+        let end = expand(next_received, u64::from(halt.next), 32);
+        if end < next_received {
+            return;
+        }
+        self.links.remove_left(now, at);
+        self.ingress.link_left(now, halt.link, Some(end), &mut self.session.drops, sink);
+        self.outbox.tell(Event::LinkDown(halt.link, DownReason::Left));
+    }
+
+    /// The peer gave up what was in flight on a link; unless something newer came on it since. The other
+    /// direction may be just as dead: asking finds out.
+    fn on_down(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
+        let Ok(at) = self.links.position(halt.link) else { return };
+        let next = self.links.next_received(Some(at));
+        if expand(next, u64::from(halt.next), 32) >= next {
+            self.links[at].control.pending.ping = true;
+            self.ingress.link_down(now, halt.link, &mut self.session.drops, sink);
+        }
+    }
+}
+
+impl Link {
+    /// A report about the link came. Returns whether it confirmed anything.
+    ///
+    /// # Errors
+    /// No honest peer says so.
+    fn on_report(
+        &mut self,
+        now: Instant,
+        frame: &ReportFrame<'_>,
+        via: Via,
+    ) -> Result<bool, DropReason> {
+        let report = frame.expand(self.sender.next_number()).ok_or(DropReason::ReportInvalid)?;
+        let path_from = self.sender.path_from();
+        let (mtu, receiver) = (&mut self.mtu.search, &mut self.receiver);
+        let settle = |settled: Settled| {
+            let mtu = (settled.number >= path_from).then_some(&mut *mtu);
+            settle(now, &settled, mtu, receiver);
+        };
+        let outcome = self.sender.on_report(now, &report, via, settle);
+        let outcome = outcome.map_err(|_| DropReason::ReportInvalid)?;
+        if outcome.confirmed > 0 {
+            let (fates, shortest) = (self.sender.fates(), self.sender.rtt().min());
+            self.sensing.on_report(now, &outcome, fates, shortest);
+        }
+        Ok(outcome.confirmed > 0)
+    }
+}
