@@ -189,7 +189,7 @@ impl Tunnel {
     ) -> Self {
         Self {
             side: session.side,
-            scheduler: config.scheduler.build(now),
+            scheduler: AnyScheduler::new(now, &config.scheduling),
             weigher: Weigher::default(),
             backups: Backups::default(),
             queue: SparseFirst::new(config.queue),

@@ -15,6 +15,8 @@
 
 use arrayvec::ArrayVec;
 
+use ropewalk_settings::Bitrate;
+
 use super::Tunnel;
 use super::egress::{From, Outgoing, Views, cargo_of};
 use super::link::Link;
@@ -31,7 +33,6 @@ use crate::queue::{EgressQueue, Label, Waiting};
 use crate::sched::{Pick, Scheduler};
 use crate::sink::TransmitSink;
 use crate::time::Instant;
-use crate::units::Bitrate;
 use crate::wire::expand;
 use crate::wire::frame::{
     Frame, Frames, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24,

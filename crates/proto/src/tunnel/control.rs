@@ -5,6 +5,8 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 
+use ropewalk_settings::Bitrate;
+
 use super::close::FAREWELLS;
 use super::link::{Link, LinkState, Pending};
 use super::seal::{Cargo, Datagram, Made, Press};
@@ -15,7 +17,6 @@ use crate::link::received::Report;
 use crate::path::Path;
 use crate::sink::TransmitSink;
 use crate::time::Instant;
-use crate::units::Bitrate;
 use crate::wire::cursor::{Truncated, Writer};
 use crate::wire::frame::{Frame, MAX_NAME, emit, emit_report};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};

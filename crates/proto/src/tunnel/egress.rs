@@ -17,6 +17,8 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
+use ropewalk_settings::WhenClosed;
+
 use super::Tunnel;
 use super::bundle::{self, Load, is_small, mark_of, ride_on};
 use super::link::Link;
@@ -31,7 +33,7 @@ use crate::packet::checksum::Checksum;
 use crate::packet::{PacketView, icmp};
 use crate::path::Path;
 use crate::queue::Label;
-use crate::sched::{LinkView, Pick, Scheduler, WhenClosed};
+use crate::sched::{LinkView, Pick, Scheduler};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::Instant;
 use crate::wire::frame::PACKET_FRAME_HEADER;

@@ -11,6 +11,8 @@
 
 use std::mem;
 
+use ropewalk_settings::Bitrate;
+
 use super::Traffic;
 use super::bundle;
 use super::filter::Refusal;
@@ -30,7 +32,7 @@ use crate::path::Path;
 use crate::reseq::{Arrival, ArrivalKind, Resequencer};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
-use crate::units::{Bitrate, LinkId};
+use crate::units::LinkId;
 use crate::wire::expand;
 use crate::wire::frame::{Frame, Frames};
 use crate::wire::header::{CLEAR_LEN, Clear, Kind, NUMBER_BITS, SEALED_LEN, Sealed, TIME_UNIT_US};

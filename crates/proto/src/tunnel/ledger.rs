@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use arrayvec::ArrayString;
 
+use ropewalk_settings::shortened;
+
 use super::Tunnel;
 use super::link::Link;
-use crate::wire::frame::{MAX_NAME, shortened};
+use crate::wire::frame::MAX_NAME;
 
 /// Names that are remembered. A client chooses its links' names: beyond it the one with the fewest bytes is
 /// forgotten.

@@ -12,6 +12,8 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 
+use ropewalk_settings::{Bitrate, Keepalive, Terms, shortened};
+
 use super::backup::Duty;
 use super::feedback::settle;
 use super::keepalive::KeepaliveTimer;
@@ -27,10 +29,9 @@ use crate::link::receiver::LinkReceiver;
 use crate::link::sender::LinkSender;
 use crate::link::sensing::Sensing;
 use crate::path::Path;
-use crate::sched::Terms;
 use crate::time::{Duration, Instant, earliest};
-use crate::units::{Bitrate, LinkId};
-use crate::wire::frame::{Halt, MAX_NAME, shortened};
+use crate::units::LinkId;
+use crate::wire::frame::{Halt, MAX_NAME};
 use crate::wire::header::OVERHEAD;
 
 /// A link is down when nothing was confirmed for this long (and three RTO).
@@ -280,7 +281,7 @@ impl Link {
 
     /// A link that the peer opened.
     pub(super) fn accepted(now: Instant, new: NewLink<'_>) -> Self {
-        let mut link = Self::new(now, new, KeepaliveTimer::new(crate::config::Keepalive::Off));
+        let mut link = Self::new(now, new, KeepaliveTimer::new(Keepalive::Off));
         link.pending.join_ack = true;
         link
     }

@@ -4,16 +4,17 @@
 
 use arrayvec::ArrayVec;
 
+use ropewalk_settings::{Bitrate, SafireSettings, SchedulerKind, Scheduling, Weights, shortened};
+
 use super::Tunnel;
 use super::link::Link;
 use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
 use crate::sched::natalie::{self, AutoWeights};
-use crate::sched::safire::{MAX_ROUTES, alpha};
-use crate::sched::{AnyScheduler, LinkView, SafireConfig, SchedulerConfig, Terms, Weights, batcp};
+use crate::sched::safire::alpha;
+use crate::sched::{AnyScheduler, LinkView, batcp};
 use crate::time::{Duration, Instant};
-use crate::units::{Bitrate, LinkId};
-use crate::wire::frame::shortened;
+use crate::units::LinkId;
 
 /// NATALIE follows cross-traffic within a second, of which its measurements take some; and a tenth of a second
 /// is many packets.
@@ -60,26 +61,20 @@ pub(super) struct Weigher {
 }
 
 impl Tunnel {
-    /// Another scheduler, or other settings, from now on. Nothing is lost by it: packets that waited for one link
-    /// are scheduled again. The same settings again change nothing: flows stay on their links.
-    pub fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig) {
-        if self.config.scheduler == scheduler {
-            return;
-        }
-        for link in self.waiting.links() {
-            if let Some(queue) = self.waiting.of(link) {
-                self.queue.put_back(queue);
+    /// Another scheduler, or other settings, from now on, and what a person says of links. Nothing is lost by it: packets
+    /// that waited for one link are scheduled again. The same settings again change nothing: flows stay on their links.
+    pub fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
+        if !self.config.scheduling.schedules_like(&scheduling) {
+            for link in self.waiting.links() {
+                if let Some(queue) = self.waiting.of(link) {
+                    self.queue.put_back(queue);
+                }
             }
+            self.scheduler = AnyScheduler::new(now, &scheduling);
+            self.weigher = Weigher::default();
+            self.links.iter_mut().for_each(|link| link.share = Share::default());
         }
-        self.scheduler = scheduler.build(now);
-        self.config.scheduler = scheduler;
-        self.weigher = Weigher::default();
-        self.links.iter_mut().for_each(|link| link.share = Share::default());
-    }
-
-    /// What a person says of links, by name; it replaces all that was said before.
-    pub fn set_terms(&mut self, terms: Vec<(String, Terms)>) {
-        self.config.terms = terms;
+        self.config.scheduling = scheduling;
         for at in 0..self.links.len() {
             self.apply_terms(at);
         }
@@ -134,9 +129,9 @@ impl Tunnel {
         self.weigher.due = now + INTERVAL;
         let mut links: ArrayVec<&mut Link, MAX_LINKS> =
             self.links.iter_mut().filter(|link| link.carries(now)).collect();
-        let weights: ArrayVec<f64, MAX_LINKS> = match &self.config.scheduler {
-            SchedulerConfig::FreeWindow | SchedulerConfig::RoundRobin => return,
-            SchedulerConfig::Natalie(config) => match config.weights {
+        let weights: ArrayVec<f64, MAX_LINKS> = match self.config.scheduling.scheduler {
+            SchedulerKind::FreeWindow | SchedulerKind::RoundRobin => return,
+            SchedulerKind::Natalie => match self.config.scheduling.natalie.weights {
                 Weights::Told => links.iter().map(|link| link.terms.weight).collect(),
                 Weights::Auto => {
                     for link in &mut links {
@@ -147,11 +142,12 @@ impl Tunnel {
                     self.weigher.auto.weigh(&standing)
                 }
             },
-            SchedulerConfig::Batcp(config) => {
+            SchedulerKind::Batcp => {
                 let standing: ArrayVec<_, MAX_LINKS> = links.iter().map(|l| standing(l)).collect();
-                batcp::loads(&standing, config.formula)
+                batcp::loads(&standing, self.config.scheduling.batcp.formula)
             }
-            SchedulerConfig::Safire(config) => {
+            SchedulerKind::Safire => {
+                let config = &self.config.scheduling.safire;
                 for link in links {
                     link.share.alpha = expected(link, config.k);
                     link.share.routes = routes(&link.name, config);
@@ -191,9 +187,9 @@ pub(super) fn expected(link: &Link, k: f64) -> Option<f64> {
 }
 
 /// The bits of the routes that allow the link.
-fn routes(link: &str, config: &SafireConfig) -> u64 {
-    let routes = config.routes.iter().take(MAX_ROUTES).enumerate();
+fn routes(link: &str, config: &SafireSettings) -> u64 {
+    let routes = config.routes.values().take(SafireSettings::MAX_ROUTES).enumerate();
     let allowing =
-        routes.filter(|(_, route)| route.links.iter().any(|name| shortened(name).as_str() == link));
+        routes.filter(|(_, links)| links.iter().any(|name| shortened(name).as_str() == link));
     allowing.fold(0, |bits, (number, _)| bits | 1 << number)
 }
