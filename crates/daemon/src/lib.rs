@@ -1,7 +1,6 @@
 //! What the client and the proxy share, so that it means the same in both.
 //!
-//! The core knows no config file and no status document, and the control API knows no core: the two
-//! meet here, once.
+//! The core knows no status document, and the control API knows no core: the two meet here, once.
 //!
 //! | part | its one concern |
 //! | --- | --- |

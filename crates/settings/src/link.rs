@@ -15,8 +15,8 @@ pub struct LinkTerms {
     /// Its share for `weights = "told"`, 0 (no packets on it) to a million; 1 if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
-    /// What it carries in the direction in which this end sends, such as `"20 Mbit/s"`. The controller `fixed` sends no
-    /// more; the weights of NATALIE and BATCP and the routes of SAFIRE are reckoned with it.
+    /// What it carries in the direction in which this end sends, such as `"20 Mbit/s"`. Schedulers use it instead of what
+    /// is measured; it is no bound but for the controller `fixed`, which sends no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Bitrate>,
     /// What a gigabyte costs on it, such as `"5 EUR/GB"`.

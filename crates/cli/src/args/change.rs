@@ -130,8 +130,8 @@ pub(crate) struct SetLink {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) weight: Option<f64>,
 
-    /// What it carries in the direction in which this end sends, such as "20 Mbit/s": fixed windows send no more, and
-    /// schedulers reckon with it
+    /// What it carries in the direction in which this end sends, such as "20 Mbit/s": schedulers use it, and only the
+    /// controller fixed sends no more
     #[arg(long, value_name = "RATE", value_parser = Bitrate::from_text)]
     pub(crate) rate: Option<Bitrate>,
 
