@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ropewalk_netlab::scenario::file::Direction;
 use ropewalk_netlab::scenario::{Link, Scenario, TraceSource};
+use ropewalk_settings::Direction;
 
 /// What each link of a point could carry in each second of a run.
 #[derive(Clone, PartialEq, Debug)]

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use ropewalk_netlab::scenario::file::{Direction, LinkSection, ScenarioFile, TunnelSection};
+use ropewalk_netlab::scenario::file::{LinkSection, ScenarioFile, TunnelSection};
 use ropewalk_netlab::scenario::{Folders, Link, Scenario};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
+use ropewalk_settings::Direction;
 
 use crate::error::BadInput;
 use crate::file::{CheckSection, Effort, ExperimentFile, GroupSection, PointSection, Uses};

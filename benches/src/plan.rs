@@ -6,10 +6,10 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_netlab::scenario::file::{
-    LinkSection, ScenarioFile, SettingsSection, TermsSection, TrafficKind, TrafficSection,
-    TunnelSection,
+    LinkSection, ScenarioFile, SettingsSection, TrafficKind, TrafficSection, TunnelSection,
 };
 use ropewalk_netlab::scenario::{Folders, Scenario};
+use ropewalk_settings::LinkTerms;
 
 use crate::capacity::Capacity;
 use crate::error::BadInput;
@@ -190,7 +190,7 @@ impl Plan {
         let candidate = &case.candidates[job.candidate];
         let seed = self.seed(job);
         let mut tunnel = candidate.tunnel.clone();
-        tunnel.link.retain(|name, _| links.iter().any(|link| link.name == *name));
+        tunnel.settings.link.retain(|name, _| links.iter().any(|link| link.name == *name));
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut moment = || rng.random_range(0.0..1.0);
         let mut main = TrafficSection {
@@ -302,15 +302,14 @@ fn candidates(
     match series.uses {
         Uses::All if series.weights.is_empty() => vec![whole()],
         Uses::All => {
-            let with =
-                |weights: &BTreeMap<String, f64>| {
-                    let mut candidate = whole();
-                    candidate.name = Some(told(weights));
-                    candidate.tunnel.link.extend(weights.iter().map(|(name, weight)| {
-                        (name.clone(), TermsSection { weight: Some(*weight) })
-                    }));
-                    candidate
-                };
+            let with = |weights: &BTreeMap<String, f64>| {
+                let mut candidate = whole();
+                candidate.name = Some(told(weights));
+                candidate.tunnel.settings.link.extend(weights.iter().map(|(name, weight)| {
+                    (name.clone(), LinkTerms { weight: Some(*weight), ..LinkTerms::default() })
+                }));
+                candidate
+            };
             series.weights.iter().map(with).collect()
         }
         Uses::OneOfTheSum => {
@@ -355,7 +354,7 @@ fn with_rate(mut link: LinkSection, rate_mbit: f64) -> LinkSection {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_netlab::scenario::file::Direction;
+    use ropewalk_settings::Direction;
 
     use super::*;
 
@@ -457,7 +456,8 @@ mod tests {
         let expected = ["a 1 : b 0/0", "a 1 : b 0/1", "a 100 : b 20.5/0", "a 100 : b 20.5/1"];
         assert_eq!(keys, expected.map(|end| format!("p/best/tcp-cubic/{end}")));
         let scenario = plan.scenario(jobs[2], std::path::Path::new(".").into()).unwrap();
-        let weights = scenario.tunnel.link.iter().map(|(link, told)| (link.as_str(), told.weight));
+        let weights =
+            scenario.tunnel.settings.link.iter().map(|(link, told)| (link.as_str(), told.weight));
         assert_eq!(weights.collect::<Vec<_>>(), [("a", Some(100.0)), ("b", Some(20.5))]);
         assert_eq!(plan.cases[0].sum_mbit, 8.0);
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_netlab::scenario::file::Direction;
+use ropewalk_settings::Direction;
 use serde::{Deserialize, Serialize};
 
 /// The version of this format.

@@ -20,7 +20,7 @@ use ropewalk_netlab::deployment::PROXY_PORT;
 use ropewalk_netlab::namespace::Namespace;
 use ropewalk_netlab::pair::link_config;
 use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::packet::Packet;
@@ -29,6 +29,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::header::{kind_of, steering_index};
+use ropewalk_settings::Keepalive;
 
 use super::network::{PROXY, interface};
 

@@ -19,7 +19,7 @@ use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, PacketTraffic, ProxyStatus, Role,
     SensedStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
 };
-use ropewalk_control::config::scheduler::LinkTerms;
+use ropewalk_settings::LinkTerms;
 
 pub(crate) use flows::flows;
 pub(crate) use links::links;

@@ -14,7 +14,7 @@ use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::status::Status;
 use ropewalk_netlab::topology::TopologyConfig;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde_json::Value;
 
 const LONG: Duration = Duration::from_secs(60);

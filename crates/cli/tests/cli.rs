@@ -9,11 +9,11 @@ use std::process::{Command, Output, Stdio};
 
 use nix::unistd::geteuid;
 use ropewalk_control::api::{DaemonStatus, Response, Role, STATUS_VERSION, StatusReport};
-use ropewalk_control::config::HostPort;
 use ropewalk_control::invitation::{Invitation, Token};
 use ropewalk_control::keys::PublicKey;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::privilege::skipped;
+use ropewalk_settings::HostPort;
 
 const CLIENT: &str = include_str!("../../../configs/client.toml");
 const PROXY: &str = include_str!("../../../configs/proxy.toml");

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ropewalk_link_io::host::testing::Namespace;
-use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{LinuxTun, TunOptions};
+use ropewalk_settings::Switch;
 use serde_json::Value;
 use tempfile::TempDir;
 

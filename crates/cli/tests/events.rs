@@ -22,7 +22,7 @@ use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::status::Status;
 use ropewalk_netlab::topology::TopologyConfig;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde_json::Value;
 
 /// An event is to be followed within a second; twice that on a machine that others use too.

@@ -19,7 +19,7 @@ use ropewalk_netlab::privilege::{lab_test, lab_test_alone};
 use ropewalk_netlab::process::{Process, bound_to_parent};
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");

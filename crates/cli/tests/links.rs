@@ -12,7 +12,7 @@ use ropewalk_netlab::access::Access;
 use ropewalk_netlab::privilege::lab_test_alone;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use rustix::process::Signal;
 use serde_json::Value;
 use toml::Table;

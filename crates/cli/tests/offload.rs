@@ -20,7 +20,7 @@ use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::tally::UdpReceived;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
 use ropewalk_netlab::traffic::{UdpReceiver, UdpSender};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde_json::json;
 use toml::Table;
 

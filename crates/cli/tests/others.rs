@@ -15,7 +15,7 @@ use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
 use ropewalk_netlab::traffic::UdpSender;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
 

@@ -18,7 +18,7 @@ use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::status::Status;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 /// Packets of a burst: a quarter of a second of the links.
 const PACKETS: u32 = 200;

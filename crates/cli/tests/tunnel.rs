@@ -12,7 +12,7 @@ use ropewalk_netlab::deployment::Deployment;
 use ropewalk_netlab::ping::Ping;
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::topology::{Topology, TopologyConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde_json::Value;
 
 #[test]

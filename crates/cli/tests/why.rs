@@ -13,7 +13,7 @@ use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde_json::Value;
 use toml::Table;
 

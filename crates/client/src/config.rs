@@ -11,15 +11,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use ropewalk_control::config::scheduler::{Direction, Rate};
-use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
-use ropewalk_control::config::value::{DataSize, OneOrMany, Parsed, absolute};
-use ropewalk_control::config::{
-    ConfigError, ConfigFile, ControlConfig, HostPort, InterfaceName, Keepalive, Mtu, NamePattern,
-    Source, TunnelConfig,
-};
+use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
+use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_control::invitation::Token;
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
+use ropewalk_settings::{
+    Bitrate, DataSize, Direction, HostPort, InterfaceName, Keepalive, Mtu, NamePattern, OneOrMany,
+    Parsed, TunnelSection, TunnelSettings,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -56,7 +55,7 @@ pub struct Config {
     /// Which interfaces are links.
     pub links: LinksConfig,
     /// How the tunnel sends and receives.
-    pub tunnel: TunnelConfig,
+    pub tunnel: TunnelSettings,
     /// The socket for `ropewalk status`.
     pub control: ControlConfig,
     /// The file in which the counts of allowances survive a restart.
@@ -178,9 +177,9 @@ pub struct LinkConfig {
     /// When it carries packets.
     pub priority: Priority,
     /// Most that this end sends on it.
-    pub max_up: Option<Rate>,
+    pub max_up: Option<Bitrate>,
     /// Most that the proxy sends on it.
-    pub max_down: Option<Rate>,
+    pub max_down: Option<Bitrate>,
     /// How much it may carry in a month.
     pub allowance: Option<Allowance>,
 }
@@ -267,7 +266,7 @@ struct File {
     #[serde(default)]
     link: Vec<Spanned<LinkFile>>,
     #[serde(default)]
-    tunnel: TunnelFile,
+    tunnel: TunnelSection,
     #[serde(default)]
     control: ControlFile,
 }
@@ -302,8 +301,8 @@ struct LinkFile {
     enabled: Option<bool>,
     #[serde(default)]
     priority: Priority,
-    max_up: Option<Parsed<Rate>>,
-    max_down: Option<Parsed<Rate>>,
+    max_up: Option<Parsed<Bitrate>>,
+    max_down: Option<Parsed<Bitrate>>,
     allowance: Option<AllowanceFile>,
 }
 
@@ -348,11 +347,13 @@ impl File {
         let patterns = [&self.include_interfaces, &self.exclude_interfaces];
         let links = resolve_links(source, self.links, patterns, self.keepalive, &self.link)?;
         let share = resolve_share(source, self.share.as_ref(), &links)?;
-        let tunnel = self.tunnel.resolve(source)?;
+        let setting = |error| source.error_of_setting(&error);
+        let tunnel = self.tunnel.resolve().map_err(setting)?;
         let all_named = links.listed.iter().all(|link| link.interface.is_exact());
         if links.select == Select::Listed && all_named {
             let names: Vec<_> = links.listed.iter().map(|link| link.name.as_str()).collect();
-            self.tunnel.check_links(source, &tunnel.scheduling, &names, Direction::Up)?;
+            tunnel.scheduling.check_links(&names).map_err(setting)?;
+            tunnel.scheduling.check_carries(&names, Direction::Up).map_err(setting)?;
         }
         Ok(Config {
             private_key,
@@ -468,7 +469,7 @@ fn resolve_links(
     files: &[Spanned<LinkFile>],
 ) -> Result<LinksConfig, ConfigError> {
     let select = select.unwrap_or(if files.is_empty() { Select::Auto } else { Select::Listed });
-    let keepalive = keepalive.map_or(Keepalive::DEFAULT, |Parsed(keepalive)| keepalive);
+    let keepalive = keepalive.map_or(Keepalive::default(), |Parsed(keepalive)| keepalive);
     if select == Select::Listed && files.is_empty() {
         return Err(source
             .error_of_file("links = \"listed\", but there is no [[link]]")

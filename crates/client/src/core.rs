@@ -1,18 +1,18 @@
 //! What the config means to the protocol core.
 
-use ropewalk_control::config::scheduler::Direction;
 use ropewalk_daemon::core;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::tun::TunOffload;
 use ropewalk_proto::client::ClientConfig;
 use ropewalk_proto::config::TunnelConfig;
+use ropewalk_settings::Direction;
 
 use crate::config::Config;
 
 /// The core's config, with what only this machine knows. `tun`: what its TUN can do.
 pub(crate) fn client_config(config: &Config, clock: Clock, tun: TunOffload) -> ClientConfig {
-    let tunnel = core::tunnel(&config.tunnel, Direction::Up);
+    let tunnel = TunnelConfig::new(&config.tunnel, Direction::Up);
     ClientConfig {
         tunnel: TunnelConfig { partial_checksums: tun.completes_checksums(), ..tunnel },
         secret: core::secret(&config.private_key),

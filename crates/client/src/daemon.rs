@@ -28,8 +28,6 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{Request, TunnelState};
-use ropewalk_control::config::value::is_name_server;
-use ropewalk_control::config::{HostPort, Mtu};
 use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_link_io::clock::Clock;
@@ -43,6 +41,7 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::LinkState;
+use ropewalk_settings::{HostPort, Mtu, is_name_server};
 use tokio::sync::{mpsc, watch};
 
 use self::budget::Budget;

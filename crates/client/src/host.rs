@@ -5,11 +5,11 @@
 //! [`link-io`'s events](ropewalk_link_io::netlink::Events) report, and now and then without one: another program may
 //! have removed something.
 
+use ropewalk_settings::NamePattern;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use ropewalk_control::config::NamePattern;
 
 #[cfg(target_os = "linux")]
 pub mod linux;

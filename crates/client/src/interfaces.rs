@@ -6,9 +6,9 @@
 
 use std::net::IpAddr;
 
-use ropewalk_control::config::NamePattern;
 use ropewalk_link_io::netlink::{Address, AddressScope, Family, Gateway, Interface, Kind};
 use ropewalk_link_io::nft::is_plain_name;
+use ropewalk_settings::NamePattern;
 
 use crate::host::{Candidate, Choice, Listed, NoWay, Way, Ways};
 
@@ -165,7 +165,7 @@ fn is_usable(address: &Address) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropewalk_control::config::value::Text as _;
+    use ropewalk_settings::Text as _;
 
     fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {
         Interface {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ropewalk_control::config::NamePattern;
 use ropewalk_control::invitation::Invitation;
+use ropewalk_settings::NamePattern;
 
 /// What is said where every interface with a default route is a link.
 const AUTO: &str = r##"# Which interfaces are links: "auto" takes each one with a default route, now and later.
@@ -70,11 +70,11 @@ exclude = []
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_settings::{HostPort, Text as _};
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
-    use ropewalk_control::config::value::Text as _;
-    use ropewalk_control::config::{ConfigFile as _, HostPort, KeyFiles, Source};
+    use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
     use ropewalk_control::invitation::Token;
     use ropewalk_control::keys::PrivateKey;
 

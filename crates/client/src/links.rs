@@ -10,14 +10,13 @@ mod decide;
 
 use std::net::{IpAddr, SocketAddr};
 
-use ropewalk_control::config::Keepalive;
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
 use ropewalk_proto::client::{Client, LinkKey};
-use ropewalk_proto::config::{Keepalive as CoreKeepalive, LinkConfig, Wishes};
+use ropewalk_proto::config::{LinkConfig, Wishes};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::wire::frame::shortened;
+use ropewalk_settings::{Keepalive, shortened};
 
 use crate::captive::Question;
 use crate::routes::Numbers;
@@ -317,11 +316,7 @@ impl Link {
         LinkConfig {
             name: shortened(&self.decision.name),
             paths: wish.remotes.iter().filter_map(path).collect(),
-            keepalive: match self.decision.keepalive {
-                Keepalive::Every(interval) => CoreKeepalive::Every(interval),
-                Keepalive::Auto => CoreKeepalive::Auto,
-                Keepalive::Off => CoreKeepalive::Off,
-            },
+            keepalive: self.decision.keepalive,
             metered: self.decision.metered,
             mtu: Some(wish.mtu),
             wishes: self.decision.wishes,

@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use ropewalk_control::config::HostPort;
-use ropewalk_control::config::value::unusable;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
+use ropewalk_settings::{HostPort, unusable};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::MAX_PREFIXES;

@@ -79,11 +79,8 @@ async fn serve(
     let clock = Clock::start();
     let name = config.tun.name.to_string();
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
-    let tun = LinuxTun::open(&TunOptions {
-        name,
-        mtu: FIRST_MTU,
-        offload: offload::tun(&config.tunnel.offload),
-    })?;
+    let tun =
+        LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU, offload: config.tunnel.offload.tun })?;
     let (commands, waiting) = mpsc::channel(WAITING_COMMANDS);
     let (wanted, to_network) = watch::channel(Wanted::default());
     let (bypass, bypasses) = mpsc::channel(1);

@@ -212,7 +212,7 @@ fn status_of(
         local: core.map(|core| core.path.socket).or_else(|| link.socket()).and_then(local),
         up: status::datagrams(up_bps, sent),
         down: status::datagrams(down_bps, received),
-        told: shown::told(scheduling, name),
+        told: scheduling.told(name).cloned(),
         allowance,
         limits: core.map(|core| status::limits(facts.now, core)),
         share: core.and_then(|core| shown::share(scheduling.scheduler, core, all)),

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_client::config::{Allowance, Config, Dns, Priority, Select};
-use ropewalk_control::config::scheduler::Rate;
-use ropewalk_control::config::{
-    ConfigFile as _, Controller, Keepalive, KeyFiles, Mtu, Source, WhenClosed,
-};
+use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
+use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, WhenClosed};
 
 const SAMPLE: &str = include_str!("../../../configs/client.toml");
 
@@ -33,7 +31,7 @@ fn the_sample_says_what_a_minimal_file_means() {
     assert_eq!(sample.links.select, Select::Auto);
     assert_eq!(sample.tun.mtu, Mtu::Auto);
     assert_eq!(sample.tun.routes.len(), 2);
-    assert_eq!(sample.tunnel.when_closed, WhenClosed::Queue(Duration::from_millis(100)));
+    assert_eq!(sample.tunnel, TunnelSettings::default());
 }
 
 #[test]
@@ -82,7 +80,7 @@ fn every_key_that_the_sample_only_mentions_exists() {
     assert_eq!(config.links.listed[0].gateways, ["192.168.1.1".parse::<IpAddr>().unwrap()]);
     assert!(config.links.listed[0].metered);
     assert_eq!(config.links.listed[0].priority, Priority::Backup);
-    assert_eq!(config.links.listed[0].max_down, Some(Rate(20_000_000)));
+    assert_eq!(config.links.listed[0].max_down, Some(Bitrate::from_bps(20_000_000)));
     let allowance = Allowance { bytes: 50_000_000_000, reset_day: 1, stop: false };
     assert_eq!(config.links.listed[0].allowance, Some(allowance));
 }
@@ -236,9 +234,9 @@ group = "wheel"
     assert_eq!(gateways, [0, 2, 0]);
     let metered: Vec<_> = config.links.listed.iter().map(|link| link.metered).collect();
     assert_eq!(metered, [false, true, false]);
-    assert_eq!(config.tunnel.controller, Controller::Fixed { window: 7 });
+    assert_eq!(config.tunnel.controller, ControllerKind::Fixed(7));
     assert_eq!(config.tunnel.when_closed, WhenClosed::Drop);
-    assert_eq!(config.tunnel.resequencer.buffer_bytes, 1 << 20);
+    assert_eq!(config.tunnel.resequencer.buffer, 1 << 20);
     assert_eq!(config.control.group.as_deref(), Some("wheel"));
 }
 
@@ -289,7 +287,7 @@ fn mistakes_are_told_with_place_and_remedy() {
             "6:1: unknown key `controler`",
             "did you mean `controller`?",
         ),
-        ("[tunnel]\nqueue = \"101ms\"", "6:9: 101ms is outside 1ms to 100ms", ""),
+        ("[tunnel]\nqueue = \"101ms\"", "6:9: queue: 101ms is outside 1ms to 100ms", ""),
         (
             "[tunnel]\nqueue = \"1 fortnight\"",
             "6:9: `1 fortnight` is not a duration with its unit",
@@ -302,16 +300,20 @@ fn mistakes_are_told_with_place_and_remedy() {
         ),
         (
             "[tunnel]\nwhen_closed = \"drop\"\nqueue = \"50ms\"",
-            "7:9: `queue` has no meaning",
+            "7:9: queue: it has no meaning",
             "when_closed = \"queue\"",
         ),
         (
             "[tunnel]\nfixed_window = 3",
-            "6:16: `fixed_window` has no meaning",
+            "6:16: fixed_window: it has no meaning",
             "controller = \"fixed\"",
         ),
-        ("[tunnel]\ncontroller = \"fixed\"\nfixed_window = 0", "7:16: 0 is outside 1 to 32768", ""),
-        ("[tunnel]\nrekey_after = \"999ms\"", "6:15: 999ms is outside 1s to 1h", ""),
+        (
+            "[tunnel]\ncontroller = \"fixed\"\nfixed_window = 0",
+            "7:16: fixed_window: 0 is outside 1 to 32768",
+            "",
+        ),
+        ("[tunnel]\nrekey_after = \"999ms\"", "6:15: rekey_after: 999ms is outside 1s to 1h", ""),
         (
             "[tunnel]\ncipher = \"aes-128-gcm\"",
             "6:10: unknown value `aes-128-gcm`",
@@ -360,7 +362,7 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("[tunnel.resequencer]\nbuffer = \"16\"", "6:10: `16` has no unit", ""),
         (
             "[tunnel.resequencer]\nbuffer = \"1GiB\"",
-            "6:10: 1.0 GiB is outside 64.0 KiB to 256.0 MiB",
+            "6:10: resequencer buffer: 1.0 GiB is outside 64.0 KiB to 256.0 MiB",
             "",
         ),
         (
@@ -370,7 +372,7 @@ fn mistakes_are_told_with_place_and_remedy() {
         ),
         (
             "[tunnel.resequencer]\nenabled = false\nmax_wait = \"9ms\"",
-            "6:11: without a resequencer its other settings have no meaning",
+            "6:11: resequencer enabled: without it the other settings have no meaning",
             "write enabled = true, or remove them",
         ),
         ("[tun]\nmtu = 1279", "6:7: 1279 is outside 1280 to 9000 bytes", ""),

@@ -14,9 +14,9 @@ use ropewalk_client::host::{
     Choice, Desired, HostNetwork, LinkDesired, Listed, NoWay, TunDesired, everything,
 };
 use ropewalk_client::routes::Numbers;
-use ropewalk_control::config::{InterfaceName, NamePattern};
 use ropewalk_link_io::host::testing::Namespace;
 use ropewalk_link_io::nft::Table;
+use ropewalk_settings::{InterfaceName, NamePattern};
 use serde_json::Value;
 
 const PROXY: &str = "203.0.113.5:4600";

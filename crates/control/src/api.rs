@@ -10,7 +10,7 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Scheduling;
+use ropewalk_settings::Scheduling;
 
 pub use flows::{FlowStatus, FlowsReport, PathStatus};
 pub use limits::LimitTimes;

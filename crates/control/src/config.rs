@@ -9,29 +9,13 @@
 
 use std::path::Path;
 
+mod control;
 pub mod error;
-pub mod pattern;
-pub mod scheduler;
 pub mod source;
-pub mod tunnel;
-pub mod value;
-mod words;
 
+pub use control::{ControlConfig, ControlFile};
 pub use error::ConfigError;
-pub use pattern::NamePattern;
-pub use scheduler::{Scheduler, Scheduling};
-pub use source::{KeyFiles, Source};
-pub use tunnel::{
-    Cipher, ControlConfig, Controller, OffloadConfig, Release, ResequencerConfig, Switch,
-    TunnelConfig, WhenClosed,
-};
-pub use value::{HostPort, InterfaceName, Keepalive, Mtu};
-
-/// The UDP port of a proxy where nothing else is said.
-///
-/// It stands in the dynamic range of RFC 6335 (49152 to 65535), in which no service can be registered,
-/// and is not WireGuard's 51820, so that both can run on one host.
-pub const DEFAULT_PORT: u16 = 51900;
+pub use source::{KeyFiles, Source, absolute};
 
 /// A config file, resolved: what both daemons' `Config` can.
 pub trait ConfigFile: Sized {

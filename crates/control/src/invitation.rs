@@ -29,9 +29,8 @@ use blake2::digest::Digest as _;
 use data_encoding::BASE32_NOPAD;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::config::HostPort;
-use crate::config::value::{Text as _, unusable};
 use crate::keys::{KEY_BYTES, PublicKey};
+use ropewalk_settings::{HostPort, Text as _, unusable};
 
 /// What every invitation begins with.
 pub const PREFIX: &str = "ropewalk:";

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use aws_lc_rs::agreement;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk_settings::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -180,6 +181,23 @@ impl<'de> Deserialize<'de> for PublicKey {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
+
+/// Keys: the error never repeats the text.
+macro_rules! key {
+    ($type:ty, $expected:literal) => {
+        impl Text for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn from_text(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|error: KeyError| error.to_string())
+            }
+        }
+    };
+}
+
+key!(PublicKey, "a public key: 44 characters of base64");
+key!(PrivateKey, "a private key: 44 characters of base64");
+key!(PresharedKey, "a preshared key: 44 characters of base64");
 
 fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_BYTES]>, KeyError> {
     let text = text.trim();

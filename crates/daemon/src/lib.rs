@@ -1,11 +1,10 @@
 //! What the client and the proxy share, so that it means the same in both.
 //!
-//! The core knows no config file and no status document, and the control API knows no core: the two
-//! meet here, once.
+//! The core knows no status document, and the control API knows no core: the two meet here, once.
 //!
 //! | part | its one concern |
 //! | --- | --- |
-//! | [`core`] | what the values of a config mean to the protocol core |
+//! | [`core`] | keys and ciphers of a config, for the protocol core |
 //! | [`status`] | what the core counts, in the words of the status document |
 //! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
@@ -22,7 +21,6 @@ pub mod heartbeat;
 pub mod mark;
 pub mod offload;
 pub mod reload;
-pub mod scheduling;
 pub mod service;
 pub mod shown;
 pub mod status;

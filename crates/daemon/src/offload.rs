@@ -1,26 +1,20 @@
 //! What is left to the kernel: from the config to the drivers, and from the drivers to the status.
 
 use ropewalk_control::api::{OffloadState, OffloadStatus};
-use ropewalk_control::config::{OffloadConfig, Switch};
-use ropewalk_link_io::offload::{self, UdpOffload};
+use ropewalk_link_io::offload::UdpOffload;
 use ropewalk_link_io::tun::TunOffload;
 use ropewalk_link_io::udp::OffloadInUse;
-
-/// What the config wishes of the TUN.
-#[must_use]
-pub const fn tun(config: &OffloadConfig) -> offload::Switch {
-    switch(config.tun)
-}
+use ropewalk_settings::{Offload, Switch};
 
 /// What the config wishes of the sockets.
 #[must_use]
-pub const fn udp(config: &OffloadConfig) -> UdpOffload {
-    UdpOffload { gso: switch(config.udp_gso), gro: switch(config.udp_gro) }
+pub const fn udp(config: &Offload) -> UdpOffload {
+    UdpOffload { gso: config.udp_gso, gro: config.udp_gro }
 }
 
 /// What is in use.
 #[must_use]
-pub const fn status(config: &OffloadConfig, tun: TunOffload, udp: OffloadInUse) -> OffloadStatus {
+pub const fn status(config: &Offload, tun: TunOffload, udp: OffloadInUse) -> OffloadStatus {
     OffloadStatus {
         tun: match tun {
             TunOffload { reads: true, writes: false } => OffloadState::ReadsOnly,
@@ -28,14 +22,6 @@ pub const fn status(config: &OffloadConfig, tun: TunOffload, udp: OffloadInUse) 
         },
         udp_gso: state(config.udp_gso, udp.gso),
         udp_gro: state(config.udp_gro, udp.gro),
-    }
-}
-
-const fn switch(switch: Switch) -> offload::Switch {
-    match switch {
-        Switch::Auto => offload::Switch::Auto,
-        Switch::On => offload::Switch::On,
-        Switch::Off => offload::Switch::Off,
     }
 }
 
@@ -61,17 +47,9 @@ mod tests {
             (Switch::Off, (false, false), (false, false), [Off; 3]),
         ];
         for (wish, (reads, writes), (gso, gro), [of_tun, udp_gso, udp_gro]) in table {
-            let config = OffloadConfig { tun: wish, udp_gso: wish, udp_gro: wish };
+            let config = Offload { tun: wish, udp_gso: wish, udp_gro: wish };
             let shown = status(&config, TunOffload { reads, writes }, OffloadInUse { gso, gro });
             assert_eq!(shown, OffloadStatus { tun: of_tun, udp_gso, udp_gro }, "{wish:?}");
         }
-    }
-
-    #[test]
-    fn each_wish_reaches_its_own_driver() {
-        let config = OffloadConfig { tun: Switch::Off, udp_gso: Switch::On, udp_gro: Switch::Auto };
-        assert_eq!(tun(&config), offload::Switch::Off);
-        let (gso, gro) = (offload::Switch::On, offload::Switch::Auto);
-        assert_eq!(udp(&config), UdpOffload { gso, gro });
     }
 }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ropewalk_control::api::{ApiError, ErrorCode, ReloadReport, Response};
-use ropewalk_control::config::{ConfigError, OffloadConfig, Scheduling, TunnelConfig};
+use ropewalk_control::config::ConfigError;
 use ropewalk_control::server;
+use ropewalk_settings::{LinkTerms, Offload, Scheduling, TunnelSettings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -128,21 +129,23 @@ fn log(report: &ReloadReport) {
 }
 
 /// What differs of `[tunnel]`: how this end sends can be changed while it runs, the rest is the sessions'.
-pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelConfig, after: &TunnelConfig) {
+pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelSettings, after: &TunnelSettings) {
     // Named one by one, so that a key that is added is not forgotten here.
-    let TunnelConfig {
+    let TunnelSettings {
         scheduling,
         controller,
-        when_closed,
+        when_closed: _,
+        queue: _,
         rekey_after,
         ecn,
         cipher,
         resequencer,
-        offload: OffloadConfig { tun, udp_gso, udp_gro },
+        offload: Offload { tun, udp_gso, udp_gro },
     } = before;
     compare_scheduling(report, scheduling, &after.scheduling);
     report.compare("tunnel.controller", texts([controller, &after.controller]), false);
-    report.compare("tunnel.when_closed", texts([when_closed, &after.when_closed]), false);
+    let when_closed = [before, after].map(TunnelSettings::when_closed_in_words);
+    report.compare("tunnel.when_closed", when_closed, false);
     report.compare("tunnel.rekey_after", shown([rekey_after, &after.rekey_after]), false);
     report.compare("tunnel.ecn", texts([ecn, &after.ecn]), false);
     report.compare("tunnel.cipher", shown([cipher, &after.cipher]), false);
@@ -159,10 +162,7 @@ fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Sc
         before.terms.keys().chain(after.terms.keys()).collect();
     for name in names {
         let of = |scheduling: &Scheduling| {
-            let told = scheduling
-                .terms
-                .get(name)
-                .map(ropewalk_control::config::scheduler::LinkTerms::in_words);
+            let told = scheduling.terms.get(name).map(LinkTerms::in_words);
             told.filter(|told| !told.is_empty()).unwrap_or_else(|| "nothing said".to_owned())
         };
         report.compare(&format!("tunnel.link.{name}"), [of(before), of(after)], true);
@@ -192,17 +192,18 @@ pub fn shown<T: Debug>(values: [&T; 2]) -> [String; 2] {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_settings::SchedulerKind;
+
     use super::*;
-    use ropewalk_control::config::Scheduler;
 
     #[test]
     fn what_can_be_changed_is_told_apart_from_what_needs_a_restart() {
-        let before = TunnelConfig::default();
+        let before = TunnelSettings::default();
         let mut after = before.clone();
         let mut report = ReloadReport::default();
         compare_tunnel(&mut report, &before, &after);
         assert_eq!(report.changes, []);
-        after.scheduling.scheduler = Scheduler::Safire;
+        after.scheduling.scheduler = SchedulerKind::Safire;
         after.scheduling.terms.insert("wlan0".to_owned(), Default::default());
         after.ecn = !before.ecn;
         compare_tunnel(&mut report, &before, &after);

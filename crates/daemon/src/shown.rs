@@ -6,42 +6,32 @@ use ropewalk_control::api::{
     ApiError, ErrorCode, FlowStatus, FlowTableStatus, FlowsReport, LinkSpending, PathStatus,
     SensedStatus, ShareStatus, SpendingStatus,
 };
-use ropewalk_control::config::scheduler::{LinkTerms, Scheduler};
-use ropewalk_control::config::{Scheduling, pattern};
 use ropewalk_proto::link::sensing::{Sensed, as_f64};
 use ropewalk_proto::packet::FiveTuple;
 use ropewalk_proto::sched::safire::Flow;
 use ropewalk_proto::tunnel::{
     FlowCounts, FlowTables, Ledger, LinkShare, LinkState, LinkStats, PathRow,
 };
-use ropewalk_proto::units::{Bitrate, LinkId};
-use ropewalk_proto::wire::frame::shortened;
+use ropewalk_proto::units::LinkId;
+use ropewalk_settings::{Bitrate, SchedulerKind, Scheduling, pattern, shortened};
 
 use crate::status::millis;
 
 /// Bytes of a gigabyte, as providers count.
 const GIGABYTE: f64 = 1e9;
 
-/// What is said of the link of this name, of which the wire may have carried only the beginning.
-#[must_use]
-pub fn told(scheduling: &Scheduling, link: &str) -> Option<LinkTerms> {
-    let short = || scheduling.terms.iter().find(|(name, _)| shortened(name).as_str() == link);
-    let exact = scheduling.terms.get(link).or_else(|| short().map(|(_, terms)| terms));
-    exact.or_else(|| scheduling.of(link)).cloned()
-}
-
 /// What the scheduler makes of a link beside `all` of its tunnel.
 #[must_use]
-pub fn share(scheduler: Scheduler, link: &LinkStats, all: &[LinkStats]) -> Option<ShareStatus> {
+pub fn share(scheduler: SchedulerKind, link: &LinkStats, all: &[LinkStats]) -> Option<ShareStatus> {
     let LinkShare { weight, alpha, flows } = link.share;
     match scheduler {
-        Scheduler::FreeWindow | Scheduler::RoundRobin => None,
-        Scheduler::Natalie | Scheduler::Batcp => {
+        SchedulerKind::FreeWindow | SchedulerKind::RoundRobin => None,
+        SchedulerKind::Natalie | SchedulerKind::Batcp => {
             let carries = |link: &LinkStats| link.carries && link.state == LinkState::Up;
             let weight = weight.filter(|_| carries(link))?;
             let round = all.iter().filter(|link| carries(link));
             let sum: f64 = round.filter_map(|link| link.share.weight).sum();
-            let batcp = scheduler == Scheduler::Batcp;
+            let batcp = scheduler == SchedulerKind::Batcp;
             Some(ShareStatus {
                 share: (sum > 0.0).then(|| weight / sum),
                 weight: (!batcp).then_some(weight),
@@ -49,7 +39,7 @@ pub fn share(scheduler: Scheduler, link: &LinkStats, all: &[LinkStats]) -> Optio
                 ..ShareStatus::default()
             })
         }
-        Scheduler::Safire => {
+        SchedulerKind::Safire => {
             Some(ShareStatus { flows, alpha_bps: alpha, ..ShareStatus::default() })
         }
     }
@@ -98,7 +88,7 @@ pub fn spending(scheduling: &Scheduling, ledger: &Ledger) -> Option<SpendingStat
     let known = |name: &str| scheduling.terms.keys().any(|told| shortened(told).as_str() == name);
     names.extend(ledger.iter().map(|(name, _)| name.to_string()).filter(|name| !known(name)));
     for name in names {
-        let Some(cost) = scheduling.of(&name).and_then(|terms| terms.cost.as_ref()) else {
+        let Some(cost) = scheduling.told(&name).and_then(|terms| terms.cost.as_ref()) else {
             continue;
         };
         let bytes = ledger.of(&name).bytes();
@@ -117,7 +107,7 @@ pub fn spending(scheduling: &Scheduling, ledger: &Ledger) -> Option<SpendingStat
 #[must_use]
 pub fn flows(
     peer: String,
-    scheduler: Scheduler,
+    scheduler: SchedulerKind,
     tables: Option<&FlowTables>,
     known: impl Fn(&PathRow) -> (String, Option<String>),
 ) -> FlowsReport {
@@ -194,8 +184,9 @@ pub fn no_peers(peer: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_settings::{Cost, LinkTerms};
+
     use super::*;
-    use ropewalk_control::config::scheduler::Cost;
     use ropewalk_proto::link::sensing::Reading;
     use ropewalk_proto::packet::FlowKey;
     use ropewalk_proto::sched::safire::FlowTable;
@@ -256,7 +247,7 @@ mod tests {
             counts: FlowCounts { held: 5, capacity: 8, displaced: 3 },
         };
         let known = |row: &PathRow| (row.name.to_string(), Some("wlan0".to_owned()));
-        let report = flows("vps".to_owned(), Scheduler::Safire, Some(&tables), known);
+        let report = flows("vps".to_owned(), SchedulerKind::Safire, Some(&tables), known);
         assert_eq!((report.left_out, report.table.unwrap().given_up), (3, 3));
         assert_eq!(report.paths[0].interface.as_deref(), Some("wlan0"));
         let first = &report.flows[0];
@@ -266,7 +257,7 @@ mod tests {
             (Some(443), Some(6), true)
         );
         assert_eq!((report.flows[1].link.as_str(), report.flows[1].counted), ("link 9", false));
-        let none = flows("vps".to_owned(), Scheduler::Batcp, None, known);
+        let none = flows("vps".to_owned(), SchedulerKind::Batcp, None, known);
         assert_eq!((none.scheduler.as_str(), none.table, none.flows.len()), ("batcp", None, 0));
     }
 
@@ -298,15 +289,5 @@ mod tests {
         assert_eq!(shown, expected);
         let nothing = serde_json::to_value(sensed(&Sensed::default())).unwrap();
         assert_eq!(nothing, serde_json::json!({}), "what is not known is absent");
-    }
-
-    #[test]
-    fn a_name_that_was_too_long_for_the_wire_still_has_its_terms() {
-        let mut scheduling = Scheduling::default();
-        let terms = LinkTerms { weight: Some(2.0), ..LinkTerms::default() };
-        scheduling.terms.insert("a-name-of-twenty-one".to_owned(), terms.clone());
-        assert_eq!(told(&scheduling, "a-name-of-twent"), Some(terms.clone()));
-        assert_eq!(told(&scheduling, "a-name-of-twenty-one"), Some(terms));
-        assert_eq!(told(&scheduling, "a-name-of"), None);
     }
 }

@@ -11,12 +11,11 @@ use ropewalk_control::api::{
     OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, ResequencerStatus, Role,
     SessionStatus, ShareStatus,
 };
-use ropewalk_control::config::scheduler::LinkTerms;
-use ropewalk_control::config::{Scheduling, TunnelConfig};
 use ropewalk_proto::link::sensing::as_f64;
 use ropewalk_proto::reseq;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::{Duty, LinkStats, Traffic, TunnelStats};
+use ropewalk_settings::{LinkTerms, Scheduling, TunnelSettings};
 
 use crate::shown;
 
@@ -40,14 +39,14 @@ pub fn daemon(
 
 /// How this end sends, in the words of the config file. `own`: by settings of this tunnel's own.
 #[must_use]
-pub fn policy(config: &TunnelConfig, own: Option<&Scheduling>) -> PolicyStatus {
+pub fn policy(config: &TunnelSettings, own: Option<&Scheduling>) -> PolicyStatus {
     let scheduling = own.unwrap_or(&config.scheduling);
     PolicyStatus {
         scheduler: scheduling.scheduler.to_string(),
         settings: scheduling.settings_in_words(),
         own: own.is_some(),
         controller: config.controller.to_string(),
-        when_closed: config.when_closed.to_string(),
+        when_closed: config.when_closed_in_words(),
     }
 }
 

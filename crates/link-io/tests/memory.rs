@@ -6,7 +6,6 @@ use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driver, Io, Role};
 use ropewalk_link_io::host::testing::Namespace;
-use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{
     Drained, LinuxTun, Tun, TunControl, TunCounters, TunError, TunOffload, TunOptions,
 };
@@ -22,6 +21,7 @@ use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
+use ropewalk_settings::Switch;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::{SocketAddr, UdpSocket};

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use crate::address::{client_interface, client_v4, client_v6, gateway_v4, gateway_v6, router_lan};
 use crate::emulator::Port;

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ropewalk_proto::units::Bitrate;
 use serde::Serialize;
+
+use ropewalk_settings::Bitrate;
 
 use crate::access::Access;
 use crate::address::{SERVER_V4, client_interface};

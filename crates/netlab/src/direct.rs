@@ -10,7 +10,7 @@ use ipnet::Ipv4Net;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
@@ -20,6 +20,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
+use ropewalk_settings::Keepalive;
 
 use crate::error::LabError;
 use crate::inner::CLIENT;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use crate::access::Access;
 use crate::address::{SERVER_V4, client_interface};
@@ -18,13 +18,14 @@ use crate::error::LabError;
 use crate::http::{Upload, body_sha256};
 use crate::per_second::PerSecond;
 use crate::ping::{Ping, Pinged};
-use crate::scenario::file::{Direction, TrafficKind, TrafficSection};
+use crate::scenario::file::{TrafficKind, TrafficSection};
 use crate::scenario::{Link, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stage::{CONGESTION, Progress, Stage};
 use crate::stats::mbit;
 use crate::tally::UdpReceived;
 use crate::topology::{TopologyConfig, WanConfig};
+use ropewalk_settings::Direction;
 
 /// How long traffic without an end of its own may last.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -140,9 +141,7 @@ fn configure(stage: &mut Stage, scenario: &Scenario) {
     deployment.proxy_config().insert("tunnel".into(), tunnel(Direction::Down).into());
     let client = deployment.client_config(0);
     client.insert("tunnel".into(), tunnel(Direction::Up).into());
-    if let Some(keepalive) = &scenario.tunnel.keepalive {
-        client.insert("keepalive".into(), keepalive.clone().into());
-    }
+    client.insert("keepalive".into(), scenario.tunnel.keepalive.to_string().into());
 }
 
 /// A scenario under way.

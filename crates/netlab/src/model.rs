@@ -261,7 +261,7 @@ impl Model {
             })?;
         }
         let bounded = reseq.held <= config.reseq.max_packets
-            && reseq.held_bytes <= config.reseq.max_bytes
+            && reseq.held_bytes <= config.reseq.settings.buffer
             && sender.queued.1 <= config.queue.bytes
             && sender.links.len() <= MAX_LINKS
             && receiver.links.len() <= MAX_LINKS;

@@ -24,7 +24,7 @@ use rand::rngs::SmallRng;
 use rand_distr::StandardNormal;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::time::{Instant, earliest};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde::Serialize;
 
 use crate::loss::{Loss, LossState, chance};

@@ -8,7 +8,7 @@ use ipnet::Ipv4Net;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::client::{Client, ClientConfig};
-use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig, Wishes};
+use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::rekey::Standing;
 use ropewalk_proto::crypto::{
     Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, PresharedKey, PublicKey, Role,
@@ -20,6 +20,7 @@ use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::parameters::NameServers;
+use ropewalk_settings::Keepalive;
 
 use crate::inner::CLIENT;
 use crate::lab::{Lab, Towards};

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig};
+use ropewalk_proto::config::{LinkConfig, TunnelConfig};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::event::Event;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sched::{SchedulerConfig, WhenFull};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState, Tunnel, TunnelStats};
 use ropewalk_proto::units::LinkId;
+use ropewalk_settings::{Keepalive, SchedulerKind, Scheduling};
 
 use crate::lab::{End, Lab, LabLink, PROXY, Towards};
 use crate::loss::Loss;
@@ -36,7 +36,7 @@ pub trait Watched: End {
     /// What happened.
     fn poll_event(&mut self) -> Option<Event>;
     /// What it sends is scheduled so from now on.
-    fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig);
+    fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling);
 }
 
 /// A client whose links can be changed.
@@ -56,8 +56,8 @@ impl Watched for Tunnel {
     fn poll_event(&mut self) -> Option<Event> {
         Self::poll_event(self)
     }
-    fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig) {
-        Self::set_scheduler(self, now, scheduler);
+    fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
+        Self::set_scheduling(self, now, scheduling);
     }
 }
 
@@ -327,18 +327,13 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
 
     /// Packets that wait for one link are overtaken by others before they have a number: here none does.
     fn schedule(&mut self, towards: Towards, which: u8) {
-        let in_order = SchedulerConfig::all().into_iter().filter(|scheduler| match scheduler {
-            SchedulerConfig::FreeWindow | SchedulerConfig::RoundRobin => true,
-            SchedulerConfig::Natalie(settings) => settings.when_full == WhenFull::Pass,
-            SchedulerConfig::Batcp(settings) => settings.when_full == WhenFull::Pass,
-            SchedulerConfig::Safire(_) => false,
-        });
+        let in_order = SchedulerKind::ALL.into_iter().filter(|kind| *kind != SchedulerKind::Safire);
         let mut in_order: Vec<_> = in_order.collect();
         let scheduler = in_order.swap_remove(usize::from(which) % in_order.len());
         let now = self.lab.now;
         match towards {
-            Towards::Client => self.lab.proxy.set_scheduler(now, scheduler),
-            Towards::Proxy => self.lab.client.set_scheduler(now, scheduler),
+            Towards::Client => self.lab.proxy.set_scheduling(now, scheduler.into()),
+            Towards::Proxy => self.lab.client.set_scheduling(now, scheduler.into()),
         }
     }
 

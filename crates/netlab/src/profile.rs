@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
-use ropewalk_proto::units::Bitrate;
 use serde::Deserialize;
+
+use ropewalk_settings::Bitrate;
 
 use crate::loss::Loss;
 use crate::netem::{Conditions, QueueLimit, Rate};

@@ -31,9 +31,9 @@ mod upload;
 use std::path::Path;
 use std::time::Duration;
 
-use ropewalk_proto::units::Bitrate;
-
 pub use self::finding::Finding;
+use ropewalk_settings::Bitrate;
+
 use crate::access::Access;
 use crate::demo::QUEUE;
 use crate::download::Download;

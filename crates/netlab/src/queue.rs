@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 

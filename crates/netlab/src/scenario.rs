@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use ropewalk_proto::time::Instant;
+use ropewalk_settings::Direction;
 
 use self::file::{
     Check, LinkSection, ScenarioFile, SettingsSection, TrafficSection, TunnelSection,
 };
 pub use self::rate::{Folders, TraceSource};
 use self::rate::{Rates, Way, delayed};
-pub use self::tunnel::UnknownSetting;
 use self::value::{background, milliseconds, positive_rate, seconds, share};
 use crate::loss::{GilbertElliott, Loss};
 use crate::netem::{Conditions, Cut, Marking, Netem, QueueLimit, Rate};
@@ -56,7 +56,7 @@ pub struct Link {
     /// Its name.
     pub name: String,
     /// Which way the tunnel sends packets on it.
-    pub direction: file::Direction,
+    pub direction: Direction,
     /// From the client.
     pub upstream: Course,
     /// To the client.
@@ -176,11 +176,12 @@ impl Scenario {
         for (number, traffic) in (1..).zip(&file.traffic) {
             check_traffic(&format!("traffic {number}"), traffic)?;
         }
-        if let Some(name) =
-            file.tunnel.link.keys().find(|name| links.iter().all(|l| l.name != **name))
+        let settings = &file.tunnel.settings;
+        if let Some(name) = settings.link.keys().find(|name| links.iter().all(|l| l.name != **name))
         {
             return Err(invalid("tunnel", &format!("there is no link `{name}`")));
         }
+        settings.resolve().map_err(|error| invalid("tunnel", &error.to_string()))?;
         for check in &file.checks {
             if check.minimum.is_none() && check.maximum.is_none() {
                 let place = format!("check `{}`", check.name);
@@ -201,11 +202,11 @@ impl Scenario {
 
     /// Which way the data of the first stream go, whatever its kind; down where there is none.
     #[must_use]
-    pub fn direction(&self) -> file::Direction {
+    pub fn direction(&self) -> Direction {
         let is_stream = |traffic: &&TrafficSection| traffic.kind != file::TrafficKind::Ping;
         match self.traffic.iter().find(is_stream).map(|traffic| traffic.direction) {
-            Some(file::Direction::Up) => file::Direction::Up,
-            _ => file::Direction::Down,
+            Some(Direction::Up) => Direction::Up,
+            _ => Direction::Down,
         }
     }
 
@@ -241,8 +242,8 @@ impl Reader<'_> {
         Ok(Link {
             name: link.name.clone(),
             direction: link.direction.unwrap_or_default(),
-            upstream: self.course(&place, link, file::Direction::Up)?,
-            downstream: self.course(&place, link, file::Direction::Down)?,
+            upstream: self.course(&place, link, Direction::Up)?,
+            downstream: self.course(&place, link, Direction::Down)?,
             nat_udp_timeout: timeout.transpose()?,
             others_unseen: link.others_unseen.unwrap_or_default(),
         })
@@ -252,11 +253,11 @@ impl Reader<'_> {
         &mut self,
         place: &str,
         link: &LinkSection,
-        direction: file::Direction,
+        direction: Direction,
     ) -> Result<Course, ScenarioError> {
         let profile = link.profile.map(crate::profile::Profile::conditions);
         let mut now = profile.map_or_else(Conditions::default, |pair| match direction {
-            file::Direction::Up => pair.upstream,
+            Direction::Up => pair.upstream,
             _ => pair.downstream,
         });
         if let Some(rtt) = link.rtt_ms {
@@ -337,7 +338,7 @@ fn apply(
 fn events<'a>(
     place: &str,
     link: &'a LinkSection,
-    direction: file::Direction,
+    direction: Direction,
 ) -> Result<Vec<(Duration, Event<'a>)>, ScenarioError> {
     let mut events = Vec::new();
     for change in &link.changes {
@@ -373,12 +374,12 @@ fn events<'a>(
 
 /// The sections that hold for a direction, the more special one last.
 fn ours<'a>(
-    direction: file::Direction,
+    direction: Direction,
     both: &'a Option<SettingsSection>,
     up: &'a Option<SettingsSection>,
     down: &'a Option<SettingsSection>,
 ) -> impl IntoIterator<Item = &'a SettingsSection> {
-    let special = if direction == file::Direction::Up { up } else { down };
+    let special = if direction == Direction::Up { up } else { down };
     both.iter().chain(special)
 }
 
@@ -407,7 +408,7 @@ fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioEr
     if traffic.kind == file::TrafficKind::Udp && traffic.rate_mbit.is_none() {
         return Err(invalid(place, "a UDP stream needs rate_mbit"));
     }
-    if traffic.congestion.is_some() && traffic.direction == file::Direction::Up {
+    if traffic.congestion.is_some() && traffic.direction == Direction::Up {
         return Err(invalid(place, "congestion can be chosen downstream only"));
     }
     let is_tcp = matches!(traffic.kind, file::TrafficKind::Tcp | file::TrafficKind::Http);

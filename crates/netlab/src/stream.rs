@@ -276,7 +276,9 @@ fn collect(network: &mut impl Network, streams: &mut [Stream], flows: &mut [TcpF
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_proto::config::{Keepalive, TunnelConfig};
+    use ropewalk_proto::config::TunnelConfig;
+
+    use ropewalk_settings::Keepalive;
 
     use super::*;
     use crate::pair::{conditions, link_config, tunnels};

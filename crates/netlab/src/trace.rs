@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use flate2::bufread::MultiGzDecoder;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 /// What one opportunity carries, in bytes at IP level: mahimahi's packet size (1504) without the
 /// four bytes that the TUN device puts in front.

@@ -14,17 +14,18 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use crate::lab::Towards;
 use crate::netem::{Conditions, Netem};
 use crate::pair::{TunnelLab, link_config, tunnels};
-use crate::scenario::file::{Direction, TrafficKind};
-use crate::scenario::{Course, Scenario, UnknownSetting};
+use crate::scenario::file::TrafficKind;
+use crate::scenario::{Course, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stats::percent;
 use crate::stream::run_all;
 use crate::tcp::Together;
+use ropewalk_settings::{Direction, SettingError};
 use traffic::{LONGEST, Traffic, towards};
 
 /// Values that only a kernel can give where a stream uses another congestion control.
@@ -49,7 +50,7 @@ const CONGESTION: &str = "cubic";
 ///
 /// # Errors
 /// A setting of the tunnel does not exist.
-pub fn run(scenario: &Scenario) -> Result<ScenarioReport, UnknownSetting> {
+pub fn run(scenario: &Scenario) -> Result<ScenarioReport, SettingError> {
     run_with(scenario, |config| config)
 }
 
@@ -60,10 +61,10 @@ pub fn run(scenario: &Scenario) -> Result<ScenarioReport, UnknownSetting> {
 pub fn run_with(
     scenario: &Scenario,
     set: impl Fn(TunnelConfig) -> TunnelConfig,
-) -> Result<ScenarioReport, UnknownSetting> {
+) -> Result<ScenarioReport, SettingError> {
     let [client, proxy] = [Direction::Up, Direction::Down].map(|way| scenario.core(way));
     let (client, proxy) = (set(client?), set(proxy?));
-    let keepalive = scenario.keepalive()?;
+    let keepalive = scenario.tunnel.keepalive;
     let mut lab = tunnels(&client, &proxy, scenario.seed);
     for link in &scenario.links {
         let (down, up) = (link.downstream.initial.clone(), link.upstream.initial.clone());

@@ -17,7 +17,7 @@ use ropewalk_netlab::ping::Ping;
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::queue::Rate;
 use ropewalk_netlab::topology::{Topology, TopologyConfig, WanConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 #[test]
 fn each_link_has_its_own_rate_and_delay() {

@@ -7,9 +7,10 @@ use std::hint::black_box;
 
 use criterion::Criterion;
 use ropewalk_proto::packet::FlowKey;
-use ropewalk_proto::sched::{LinkView, PacketMeta, Pick, Scheduler, SchedulerConfig};
+use ropewalk_proto::sched::{AnyScheduler, LinkView, PacketMeta, Pick, Scheduler};
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
+use ropewalk_settings::SchedulerKind;
 
 /// Flows whose packets come in turn: more than the nearest cache holds of SAFIRE's table, fewer than the table does.
 const FLOWS: usize = 1024;
@@ -19,8 +20,8 @@ const GAP: Duration = Duration::from_nanos(11_500);
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     let mut group = criterion.benchmark_group("decision");
-    for config in SchedulerConfig::all() {
-        let mut scheduler = config.build(Instant::ZERO);
+    for kind in SchedulerKind::ALL {
+        let mut scheduler = AnyScheduler::new(Instant::ZERO, &kind.into());
         let (links, packets) = (links(), packets());
         let (mut now, mut next) = (Instant::ZERO, 0);
         let mut decide = || {
@@ -34,8 +35,8 @@ fn main() {
             pick
         };
         // Every flow is known by then.
-        (0..2 * FLOWS).for_each(|_| assert!(matches!(decide(), Pick::Send(_)), "{config}"));
-        group.bench_function(config.to_string(), |bencher| bencher.iter(&mut decide));
+        (0..2 * FLOWS).for_each(|_| assert!(matches!(decide(), Pick::Send(_)), "{kind}"));
+        group.bench_function(kind.to_string(), |bencher| bencher.iter(&mut decide));
     }
     group.finish();
     criterion.final_summary();

@@ -34,6 +34,8 @@ pub use links::SetLinkError;
 pub use snapshot::{ClientLinkStats, ClientStats, HandshakeCounters};
 pub use state::{ClientState, Trouble};
 
+use ropewalk_settings::Scheduling;
+
 use crate::config::{LinkConfig, TunnelConfig};
 use crate::crypto::aead::CipherSet;
 use crate::crypto::handshake::Established;
@@ -42,7 +44,6 @@ use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::{DownReason, EndReason, Event, SessionInfo};
 use crate::path::Path;
-use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
@@ -464,18 +465,12 @@ impl Client {
         }
     }
 
-    /// Another scheduler, and what is said of links by name, from now on and for sessions to come.
-    pub fn set_scheduling(
-        &mut self,
-        now: Instant,
-        scheduler: SchedulerConfig,
-        terms: Vec<(String, Terms)>,
-    ) {
+    /// Another scheduler, and what is said of links, from now on and for sessions to come.
+    pub fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
         if let Some(session) = &mut self.session {
-            session.tunnel.set_scheduler(now, scheduler.clone());
-            session.tunnel.set_terms(terms.clone());
+            session.tunnel.set_scheduling(now, scheduling.clone());
         }
-        (self.tunnel.scheduler, self.tunnel.terms) = (scheduler, terms);
+        self.tunnel.scheduling = scheduling;
         self.note_links();
     }
 

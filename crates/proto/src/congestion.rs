@@ -5,11 +5,9 @@
 //! [`window`](Controller::window) does nothing by default, so that the simplest controller is a
 //! number.
 
-use std::fmt;
-use std::str::FromStr;
+use ropewalk_settings::{Bitrate, ControllerKind};
 
 use crate::time::{Duration, Instant};
-use crate::units::Bitrate;
 
 pub mod ccid2;
 pub mod fixed;
@@ -19,7 +17,7 @@ pub use fixed::Fixed;
 
 /// No window grows past this. 32,768 full datagrams are 4 Gbit/s at 100 ms; the sender's memory of
 /// what is in flight is bounded by it.
-pub const MAX_WINDOW: u32 = 1 << 15;
+pub const MAX_WINDOW: u32 = *ControllerKind::WINDOW.end();
 
 /// What a report newly confirmed.
 #[derive(Clone, Copy, Debug)]
@@ -121,50 +119,6 @@ pub trait Controller {
     fn on_return(&mut self, _now: Instant) {}
 }
 
-/// Which controller a link uses, as named in the configuration: `ccid2`, `fixed` or `fixed:N` with a
-/// window of N datagrams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ControllerKind {
-    /// Like TCP, for datagrams that are not sent again (RFC 4341).
-    #[default]
-    Ccid2,
-    /// A window of this many datagrams, whatever happens.
-    Fixed(u32),
-}
-
-/// The configuration names a controller that does not exist.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "unknown congestion control {0:?}: expected \"ccid2\", \"fixed\" or \"fixed:N\" with N from 1 to 32768"
-)]
-pub struct UnknownController(String);
-
-impl FromStr for ControllerKind {
-    type Err = UnknownController;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let window = match name {
-            "ccid2" => return Ok(Self::Ccid2),
-            "fixed" => Some(Fixed::DEFAULT_WINDOW),
-            _ => name.strip_prefix("fixed:").and_then(|n| n.parse().ok()),
-        };
-        window
-            .filter(|n| (1..=MAX_WINDOW).contains(n))
-            .map(Self::Fixed)
-            .ok_or_else(|| UnknownController(name.to_owned()))
-    }
-}
-
-impl fmt::Display for ControllerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ccid2 => f.write_str("ccid2"),
-            Self::Fixed(Fixed::DEFAULT_WINDOW) => f.write_str("fixed"),
-            Self::Fixed(window) => write!(f, "fixed:{window}"),
-        }
-    }
-}
-
 /// One of the controllers, without a heap allocation or a virtual call for each report.
 #[derive(Clone, Debug)]
 pub enum AnyController {
@@ -249,17 +203,6 @@ impl Controller for AnyController {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn controllers_are_named_as_in_the_configuration() {
-        for name in ["ccid2", "fixed", "fixed:7", "fixed:32768"] {
-            assert_eq!(name.parse::<ControllerKind>().unwrap().to_string(), name);
-        }
-        for name in ["", "bbr", "fixed:", "fixed:0", "fixed:32769", "fixed:-1", "CCID2"] {
-            let error = name.parse::<ControllerKind>().unwrap_err().to_string();
-            assert!(error.contains(&format!("{name:?}")), "{error}");
-        }
-    }
 
     #[test]
     fn the_fixed_window_never_moves() {

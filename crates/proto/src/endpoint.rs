@@ -46,6 +46,8 @@ pub use peers::{AddPeerError, PeerConfig};
 pub use share::{Handed, Share};
 pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
 
+use ropewalk_settings::Scheduling;
+
 use crate::config::TunnelConfig;
 use crate::crypto::aead::CipherSet;
 use crate::crypto::freshness::Timestamp;
@@ -58,7 +60,6 @@ use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};
 use crate::packet::{PacketView, transport};
 use crate::path::Path;
-use crate::sched::{SchedulerConfig, Terms};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::timer::{Wakeup, sooner};
@@ -188,19 +189,14 @@ impl Endpoint {
         !self.peers.is_empty()
     }
 
-    /// Another scheduler, and what is said of links by name, for all clients from now on, also those that had others
-    /// of their own.
-    pub fn set_scheduling(
-        &mut self,
-        now: Instant,
-        scheduler: &SchedulerConfig,
-        terms: &[(String, Terms)],
-    ) {
+    /// Another scheduler, and what is said of links, for all clients from now on, also those that had others of their
+    /// own.
+    pub fn set_scheduling(&mut self, now: Instant, scheduling: &Scheduling) {
         for index in self.sessions.indices() {
-            self.reschedule(now, index, scheduler, terms);
+            self.reschedule(now, index, scheduling);
         }
         self.peers.iter_mut().for_each(|peer| peer.scheduling = None);
-        (self.tunnel.scheduler, self.tunnel.terms) = (scheduler.clone(), terms.to_vec());
+        self.tunnel.scheduling = scheduling.clone();
     }
 
     /// The same for one client, until the next change for all. Returns whether it is in the table.
@@ -208,28 +204,20 @@ impl Endpoint {
         &mut self,
         now: Instant,
         key: PublicKey,
-        scheduler: &SchedulerConfig,
-        terms: &[(String, Terms)],
+        scheduling: &Scheduling,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(&key) else { return false };
-        peer.scheduling = Some((scheduler.clone(), terms.to_vec()));
+        peer.scheduling = Some(scheduling.clone());
         let sessions: Vec<_> = peer.pending.iter().copied().chain(peer.session).collect();
         for index in sessions {
-            self.reschedule(now, index, scheduler, terms);
+            self.reschedule(now, index, scheduling);
         }
         true
     }
 
-    fn reschedule(
-        &mut self,
-        now: Instant,
-        index: SessionIndex,
-        scheduler: &SchedulerConfig,
-        terms: &[(String, Terms)],
-    ) {
+    fn reschedule(&mut self, now: Instant, index: SessionIndex, scheduling: &Scheduling) {
         if let Some(mut found) = self.sessions.find(index) {
-            found.session.tunnel.set_scheduler(now, scheduler.clone());
-            found.session.tunnel.set_terms(terms.to_vec());
+            found.session.tunnel.set_scheduling(now, scheduling.clone());
             found.touch();
         }
     }
@@ -534,8 +522,8 @@ impl Endpoint {
         };
         let filter = peer.config.filter.clone();
         let mut config = self.tunnel.clone();
-        if let Some((scheduler, terms)) = &peer.scheduling {
-            (config.scheduler, config.terms) = (scheduler.clone(), terms.clone());
+        if let Some(scheduling) = &peer.scheduling {
+            config.scheduling = scheduling.clone();
         }
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);

@@ -44,7 +44,7 @@
 //! no room for one ahead     | deliver, expect next | release the lowest until there is room
 //! ```
 //!
-//! With [`Config::enabled`] off there are no states: every packet is delivered as it comes, and nothing is held or
+//! With `enabled` off there are no states: every packet is delivered as it comes, and nothing is held or
 //! skipped.
 //!
 //! Whenever nothing waits any more the state is `InOrder`. "Drain" delivers what directly follows;
@@ -59,6 +59,8 @@ mod proof;
 mod skipped;
 
 pub use deadline::{GRANULARITY, STALE_AFTER};
+
+use ropewalk_settings::Release;
 
 use crate::link::reordering::Tolerance;
 use crate::packet::Packet;
@@ -100,43 +102,21 @@ pub enum ArrivalKind {
     Mark,
 }
 
-/// What the first and second expiry release beyond the lowest packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Release {
-    /// The lowest packet only, as the paper says literally. What directly follows it waits for the
-    /// next expiry, whose timer starts at this one.
-    One,
-    /// The lowest packet and what directly follows it: no hole lies in between, so waiting longer
-    /// could not bring it into a better order. The next deadline is that of the next hole.
-    #[default]
-    Drain,
-}
-
 /// Bounds and choices of a [`Resequencer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Whether packets are put in order; if not, each is delivered as it comes.
-    pub enabled: bool,
+    /// What a person may set.
+    pub settings: ropewalk_settings::Resequencer,
     /// Numbers the buffer spans, missing ones included; the most packets that can wait.
     pub max_packets: usize,
-    /// Bytes that can wait.
-    pub max_bytes: usize,
-    /// The longest that a packet waits for a hole, whatever the links' delays are.
-    pub max_wait: Duration,
-    /// What an expiry releases.
-    pub release: Release,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            enabled: true,
+            settings: ropewalk_settings::Resequencer::default(),
             // 1 Gbit/s of full packets over links 150 ms apart; 400 KiB of slots while in use.
             max_packets: 16_384,
-            // The same in bytes.
-            max_bytes: 20 << 20,
-            max_wait: Duration::from_millis(500),
-            release: Release::Drain,
         }
     }
 }
@@ -262,7 +242,7 @@ impl Resequencer {
         end: Option<u64>,
         out: &mut impl PacketSink,
     ) {
-        self.links.leave(link, end, now + self.config.max_wait);
+        self.links.leave(link, end, now + self.config.settings.max_wait);
         self.settle(now, u64::MAX, out);
     }
 
@@ -280,7 +260,7 @@ impl Resequencer {
     /// The link's path changed, so datagrams on the new path may overtake those on the old one: for
     /// `max_wait` no gap of this link is taken for a loss.
     pub fn link_rerouted(&mut self, now: Instant, link: LinkId) {
-        self.links.be_patient(link, now + self.config.max_wait);
+        self.links.be_patient(link, now + self.config.settings.max_wait);
     }
 
     /// How much the link was measured to reorder by itself.
@@ -311,7 +291,7 @@ impl Resequencer {
         let claim = Claim { floor: claim, previous };
         self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
         self.next_unseen = self.next_unseen.max(claim.floor);
-        if !self.config.enabled {
+        if !self.config.settings.enabled {
             return self.let_pass(now, arrival.kind, packet, out);
         }
         self.links.mature(now);
@@ -518,7 +498,7 @@ impl Resequencer {
             let offset = global - self.expected;
             let small = usize::try_from(offset).ok().filter(|o| *o < self.config.max_packets);
             if let Some(offset) = small
-                && self.buffer.bytes() + len <= self.config.max_bytes
+                && self.buffer.bytes() + len <= self.config.settings.buffer
             {
                 return Some(offset);
             }
@@ -569,7 +549,7 @@ impl Resequencer {
         self.expiries += 1;
         if self.expiries < LAST_EXPIRY {
             self.release_lowest(now, Cause::Deadline, out);
-            self.restarted = (self.config.release == Release::One).then_some(now);
+            self.restarted = (self.config.settings.release == Release::One).then_some(now);
         } else {
             self.advance_to(now, self.expected + self.buffer.span(), Cause::Deadline, out);
         }
@@ -580,14 +560,20 @@ impl Resequencer {
     fn deadline(&self) -> Option<Instant> {
         let first = self.buffer.first_behind()?;
         let from = self.restarted.map_or(first.arrived, |at| at.max(first.arrived));
-        Some(from + deadline::patience(self.links.worst_us(), first.delay_us, self.config.max_wait))
+        Some(
+            from + deadline::patience(
+                self.links.worst_us(),
+                first.delay_us,
+                self.config.settings.max_wait,
+            ),
+        )
     }
 
     /// Skips the hole and delivers the packet behind it.
     fn release_lowest(&mut self, now: Instant, cause: Cause, out: &mut impl PacketSink) {
         let Some(lowest) = self.buffer.lowest() else { return };
         self.advance_to(now, self.expected + lowest + 1, cause, out);
-        if self.config.release == Release::Drain {
+        if self.config.settings.release == Release::Drain {
             self.drain(now, out);
         }
         self.buffer.trim(self.expected);
@@ -623,7 +609,7 @@ impl Resequencer {
         self.stats.resequenced += 1;
         let micros = now.since(early.arrived).as_micros();
         self.waits.record(u64::try_from(micros).unwrap_or(u64::MAX));
-        self.buffer.recycle(early, self.config.max_bytes);
+        self.buffer.recycle(early, self.config.settings.buffer);
     }
 
     fn skip_to(&mut self, to: u64, cause: Cause) {

@@ -2,10 +2,10 @@
 //!
 //! A scheduler never sees the machine, only [`LinkView`]s, so that it can be tested with a table. It
 //! may remember whose turn it is; it owns no timer and drops nothing: what happens when no link has
-//! room is the tunnel's policy ([`WhenClosed`]).
+//! room is the tunnel's policy ([`WhenClosed`](ropewalk_settings::WhenClosed)).
 
 pub mod batcp;
-mod config;
+mod build;
 mod free_window;
 pub mod kalman;
 pub mod natalie;
@@ -13,14 +13,10 @@ mod round_robin;
 pub mod safire;
 mod weighted;
 
-pub use config::{
-    BatcpConfig, NatalieConfig, Route, SafireConfig, SchedulerConfig, Terms, UnknownScheduler,
-    Weights,
-};
 pub use free_window::FreeWindow;
 pub use round_robin::RoundRobin;
 pub use safire::{Life, Safire};
-pub use weighted::{Count, Weighted, WhenFull};
+pub use weighted::Weighted;
 
 use crate::packet::{FiveTuple, FlowKey, PacketView};
 use crate::time::Instant;
@@ -96,16 +92,6 @@ pub trait Scheduler {
 
     /// The packet went on `link`, or into its queue.
     fn on_sent(&mut self, _now: Instant, _packet: &PacketMeta, _link: LinkId) {}
-}
-
-/// What happens to a packet when no link has room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WhenClosed {
-    /// It waits, at most as long as the queue's bound.
-    #[default]
-    Queue,
-    /// It is dropped (seed 004, Algorithm 1, lines 5 to 8).
-    Drop,
 }
 
 /// Any scheduler, without a virtual call on the hot path.

@@ -9,13 +9,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ropewalk_proto::congestion::ControllerKind;
 use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::{Range, Ranges, Report};
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::Sent;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
+use ropewalk_settings::ControllerKind;
 
 const RTT: Duration = Duration::from_millis(100);
 

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use ropewalk_proto::congestion::ControllerKind;
 use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::{Placement, Report};
 use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
@@ -18,6 +17,7 @@ use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::{Fate, Sent, Settled};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::units::LinkId;
+use ropewalk_settings::ControllerKind;
 
 /// Data is sent for so long, over the bad channel.
 const BUSY: Duration = Duration::from_millis(1500);

@@ -5,14 +5,14 @@
 
 use std::collections::VecDeque;
 
-use ropewalk_proto::congestion::ControllerKind;
 use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::Report;
 use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
 use ropewalk_proto::link::sender::{LinkSender, SenderStats, Via};
 use ropewalk_proto::link::sent::Sent;
 use ropewalk_proto::time::{Duration, Instant, earliest};
-use ropewalk_proto::units::{Bitrate, LinkId};
+use ropewalk_proto::units::LinkId;
+use ropewalk_settings::{Bitrate, ControllerKind};
 
 const SIZE: u32 = 1450;
 const RUN: Duration = Duration::from_secs(10);

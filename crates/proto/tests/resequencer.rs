@@ -22,6 +22,7 @@ use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
+use ropewalk_settings::Resequencer as Settings;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SEEDS: u64 = 10_000;
@@ -181,10 +182,12 @@ impl World {
     fn new(mut rng: SmallRng, tolerance: Tolerance) -> Self {
         let config = Config {
             max_packets: [16, 64, 1024][rng.random_range(0..3)],
-            max_bytes: [1 << 10, 1 << 20][rng.random_range(0..2)],
-            // The last: no deadline ever passes while something is in flight.
-            max_wait: Duration::from_millis([30, 500, 1_000_000][rng.random_range(0..3)]),
-            ..Config::default()
+            settings: Settings {
+                buffer: [1 << 10, 1 << 20][rng.random_range(0..2)],
+                // The last: no deadline ever passes while something is in flight.
+                max_wait: Duration::from_millis([30, 500, 1_000_000][rng.random_range(0..3)]),
+                ..Settings::default()
+            },
         };
         let mut world = Self {
             rng,
@@ -274,7 +277,7 @@ impl World {
             }
             Happening::Leave(id, end) => {
                 match end {
-                    Some(_) => self.model.awaited.insert(id, key.0 + self.config.max_wait),
+                    Some(_) => self.model.awaited.insert(id, key.0 + self.config.settings.max_wait),
                     None => self.model.awaited.remove(&id),
                 };
                 self.reseq.link_left(key.0, id, end, &mut self.model);
@@ -294,7 +297,10 @@ impl World {
         }
         // Skipped by now, for whatever reason: no longer looked at.
         self.model.in_flight.retain(|global, _| *global >= expected);
-        assert!(after.held <= self.config.max_packets && after.held_bytes <= self.config.max_bytes);
+        assert!(
+            after.held <= self.config.max_packets
+                && after.held_bytes <= self.config.settings.buffer
+        );
     }
 
     /// The receiver hears of a link before the sender uses it.

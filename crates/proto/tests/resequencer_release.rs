@@ -5,10 +5,11 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::packet::Packet;
-use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Release, Resequencer, Stats};
+use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::units::{Bitrate, LinkId};
+use ropewalk_proto::units::LinkId;
+use ropewalk_settings::{Bitrate, Release, Resequencer as Settings};
 use std::collections::BTreeMap;
 
 const SEED: u64 = 7;
@@ -123,7 +124,8 @@ fn arrivals(scenario: &Scenario) -> BTreeMap<(Instant, u64), Arrival> {
 }
 
 fn run(scenario: &Scenario, release: Release) -> (Stats, Out) {
-    let mut reseq = Resequencer::new(Config { release, ..Config::default() }, 0);
+    let settings = Settings { release, ..Settings::default() };
+    let mut reseq = Resequencer::new(Config { settings, ..Config::default() }, 0);
     for link in 0..if scenario.proof { 2 } else { 3 } {
         reseq.link_added(LinkId(link), 0);
     }

@@ -12,16 +12,16 @@ use std::path::PathBuf;
 use blake2::digest::Digest as _;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_control::api::PeerOrigin;
-use ropewalk_control::config::tunnel::{ControlFile, TunnelFile};
-use ropewalk_control::config::value::{OneOrMany, Parsed, Text, is_name_server};
-use ropewalk_control::config::{
-    ConfigError, ConfigFile, ControlConfig, DEFAULT_PORT, HostPort, InterfaceName, Source,
-    TunnelConfig,
-};
+use ropewalk_control::config::ControlFile;
+use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
+use ropewalk_settings::{
+    DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, Text, TunnelSection, TunnelSettings,
+    is_name_server,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -71,7 +71,7 @@ pub struct Config {
     /// Threads that carry packets.
     pub workers: Workers,
     /// How the tunnels send and receive.
-    pub tunnel: TunnelConfig,
+    pub tunnel: TunnelSettings,
     /// The folder for what must survive a restart: the address leases.
     pub state_dir: PathBuf,
     /// The socket for `ropewalk status`.
@@ -233,7 +233,7 @@ struct File {
     #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
     #[serde(default)]
-    tunnel: TunnelFile,
+    tunnel: TunnelSection,
     #[serde(default)]
     control: ControlFile,
 }
@@ -304,7 +304,7 @@ impl File {
             peers,
             max_peers,
             workers: workers(source, self.workers.as_ref())?,
-            tunnel: self.tunnel.resolve(source)?,
+            tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
             state_dir: state_dir(source, self.state_dir)?,
             control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
         })

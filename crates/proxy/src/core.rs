@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use ropewalk_control::config::scheduler::Direction;
 use ropewalk_daemon::core;
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer, Share};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
+use ropewalk_settings::Direction;
 
 use crate::config::{Config, PeerConfig};
 use crate::leases::Lease;
@@ -22,7 +23,7 @@ const SESSIONS_PER_PEER: usize = 2;
 #[must_use]
 pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) -> EndpointConfig {
     EndpointConfig {
-        tunnel: core::tunnel(&config.tunnel, Direction::Down),
+        tunnel: TunnelConfig::new(&config.tunnel, Direction::Down),
         secret: core::secret(&config.private_key),
         ciphers: core::ciphers(config.tunnel.cipher, aes),
         inner_v4: Some(config.pools.gateway_v4()),

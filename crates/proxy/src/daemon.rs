@@ -14,12 +14,10 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
-use ropewalk_control::config::Scheduling;
-use ropewalk_control::config::scheduler::Direction;
 use ropewalk_control::server;
 use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
-use ropewalk_daemon::{offload, scheduling, shown};
+use ropewalk_daemon::{offload, shown};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError};
 use ropewalk_proto::crypto::PublicKey;
@@ -29,6 +27,7 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::{FlowTables, PathRow};
+use ropewalk_settings::Scheduling;
 use tokio::sync::mpsc;
 
 use crate::clerk::{Book, Clerk};
@@ -267,17 +266,15 @@ impl<H: Host> Daemon<H> {
     ) -> Result<(), ApiError> {
         match peer {
             Some(name) => {
-                let core = scheduling::scheduler(&scheduling);
-                let terms = scheduling::terms(&scheduling, Direction::Down);
                 let scheduler = scheduling.scheduler;
                 let peer = self.peers.named(name)?;
                 let key = public_key(&peer.config.public_key);
-                peer.scheduling = Some(scheduling);
+                peer.scheduling = Some(scheduling.clone());
                 match self.crew.home(&key) {
-                    0 => self.worker.schedule(now, Some(key), &core, &terms),
+                    0 => self.worker.schedule(now, Some(key), &scheduling),
                     home => {
-                        let (to, scheduler) = (Some(key), Box::new(core));
-                        self.crew.order(home, Order::Schedule { to, scheduler, terms });
+                        let order = Order::Schedule { to: Some(key), how: Box::new(scheduling) };
+                        self.crew.order(home, order);
                     }
                 }
                 tracing::info!(peer = name, %scheduler, "told how to schedule to a client");
@@ -288,13 +285,8 @@ impl<H: Host> Daemon<H> {
     }
 
     fn schedule_all(&mut self, now: Instant, scheduling: Scheduling) {
-        let core = scheduling::scheduler(&scheduling);
-        let terms = scheduling::terms(&scheduling, Direction::Down);
-        self.worker.schedule(now, None, &core, &terms);
-        self.crew.order_all(|| {
-            let (scheduler, terms) = (Box::new(core.clone()), terms.clone());
-            Order::Schedule { to: None, scheduler, terms }
-        });
+        self.worker.schedule(now, None, &scheduling);
+        self.crew.order_all(|| Order::Schedule { to: None, how: Box::new(scheduling.clone()) });
         tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
         self.config.tunnel.scheduling = scheduling;
         self.peers.schedule_alike();

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use ropewalk_daemon::offload;
 use ropewalk_link_io::tun::{TunError, TunOptions, TunQueue};
 use ropewalk_link_io::udp::{Bound, OpenError, ProxySocket, open_group};
 
@@ -58,7 +57,7 @@ impl Gear {
         let options = TunOptions {
             name: config.tun_name.as_str().to_owned(),
             mtu: TUN_MTU,
-            offload: offload::tun(&config.tunnel.offload),
+            offload: config.tunnel.offload.tun,
         };
         match TunQueue::open(&options, self.workers) {
             Err(error @ TunError::OneQueue { .. }) => {

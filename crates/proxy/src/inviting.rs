@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ropewalk_control::api::{
     ApiError, ErrorCode, InviteWish, Invited, OpenInvitation, RemovedPeer,
 };
-use ropewalk_control::config::HostPort;
-use ropewalk_control::config::value::Text as _;
 use ropewalk_control::invitation::{Invitation, LIFETIMES, MAX_ADDRESSES, Token};
 use ropewalk_daemon::core::invitation_token;
+use ropewalk_settings::{HostPort, Text as _};
 
 use crate::config::Config;
 use crate::register::{Draft, Register, RegisterError};

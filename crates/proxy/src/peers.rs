@@ -12,8 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ropewalk_control::api::{ApiError, ErrorCode, TunnelState};
-use ropewalk_control::config::Scheduling;
-use ropewalk_control::config::error::nearest;
 use ropewalk_daemon::core::public_key;
 use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{IDLE_LIFETIME, PeerConfig as CorePeer};
@@ -21,6 +19,7 @@ use ropewalk_proto::event::{DownReason, EndReason, Event};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::LinkId;
 use ropewalk_proto::wire::frame::CloseReason;
+use ropewalk_settings::{Scheduling, nearest};
 
 use crate::config::{Config, PeerConfig};
 use crate::core;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use ropewalk_control::keys::PublicKey;
 use ropewalk_daemon::file;
 use ropewalk_proto::crypto::InvitationToken;
+use ropewalk_settings::nearest;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PeerConfig, check_peer_name};
@@ -349,7 +350,6 @@ impl Register {
     }
 
     fn no_peer(&self, name: &str, of_file: &[PeerConfig]) -> RegisterError {
-        use ropewalk_control::config::error::nearest;
         let shown = name.escape_debug();
         if of_file.iter().any(|peer| peer.name == name) {
             return RegisterError::Name(format!(

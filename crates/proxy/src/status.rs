@@ -9,7 +9,6 @@ use ropewalk_control::api::{
     ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
     PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
 };
-use ropewalk_control::config::Scheduling;
 use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -18,6 +17,7 @@ use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
+use ropewalk_settings::Scheduling;
 
 use crate::config::Config;
 use crate::leases::Leases;
@@ -208,7 +208,7 @@ fn link(
         down: status::datagrams(down_bps, down),
         allowance: None,
         limits: Some(status::limits(facts.now, link)),
-        told: shown::told(scheduling, &link.name),
+        told: scheduling.told(&link.name).cloned(),
         share: shown::share(scheduling.scheduler, link, &session.tunnel.links),
     };
     status::link(facts, Some(link))

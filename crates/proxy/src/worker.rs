@@ -16,10 +16,10 @@ use ropewalk_proto::endpoint::{
 };
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sched::{SchedulerConfig, Terms};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::FlowTables;
+use ropewalk_settings::Scheduling;
 use tokio::sync::oneshot;
 
 use crate::handover::{Handover, Homes, Passed};
@@ -36,9 +36,7 @@ pub enum Order {
         /// The client.
         to: Option<PublicKey>,
         /// How.
-        scheduler: Box<SchedulerConfig>,
-        /// What is said of links by name.
-        terms: Vec<(String, Terms)>,
+        how: Box<Scheduling>,
     },
     /// Inner addresses are served so.
     Homes(Arc<Homes>),
@@ -109,8 +107,8 @@ impl Worker {
             Order::RemovePeer(key) => {
                 self.endpoint.remove_peer(now, key);
             }
-            Order::Schedule { to, scheduler, terms } => {
-                self.schedule(now, to, &scheduler, &terms);
+            Order::Schedule { to, how } => {
+                self.schedule(now, to, &how);
             }
             Order::Homes(homes) => self.handover.set_homes(homes),
             // Whoever asked may be gone.
@@ -135,18 +133,12 @@ impl Worker {
     }
 
     /// Sends so from now on, to all clients or to one.
-    pub fn schedule(
-        &mut self,
-        now: Instant,
-        to: Option<PublicKey>,
-        scheduler: &SchedulerConfig,
-        terms: &[(String, Terms)],
-    ) {
+    pub fn schedule(&mut self, now: Instant, to: Option<PublicKey>, how: &Scheduling) {
         match to {
             Some(key) => {
-                self.endpoint.set_peer_scheduling(now, key, scheduler, terms);
+                self.endpoint.set_peer_scheduling(now, key, how);
             }
-            None => self.endpoint.set_scheduling(now, scheduler, terms),
+            None => self.endpoint.set_scheduling(now, how),
         }
     }
 

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use proptest::prelude::*;
-use ropewalk_control::config::{ConfigFile as _, InterfaceName, KeyFiles, Source};
+use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_proxy::config::{Config, Ipv6Mode, Uplinks};
+use ropewalk_settings::InterfaceName;
 
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");
 

@@ -1,10 +1,10 @@
 //! The commands that change a running daemon.
 
 use clap::{Args, Subcommand};
-use ropewalk_control::config::scheduler::{
-    Cost, Count, Direction, Formula, Importance, Preference, Rate, Scheduler, Weights, WhenFull,
+use ropewalk_settings::{
+    Bitrate, Cost, Count, Direction, Formula, Importance, Preference, SchedulerKind, Text as _,
+    Weights, WhenFull,
 };
-use ropewalk_control::config::value::Text as _;
 use serde::de::value::Error as ConfigNameError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
@@ -96,8 +96,8 @@ pub(crate) enum SetWhat {
 #[derive(Debug, Args)]
 pub(crate) struct SetScheduler {
     /// free-window, round-robin, natalie, batcp or safire
-    #[arg(value_name = "NAME", value_parser = choice::<Scheduler>)]
-    pub(crate) name: Scheduler,
+    #[arg(value_name = "NAME", value_parser = choice::<SchedulerKind>)]
+    pub(crate) name: SchedulerKind,
 
     /// natalie: weights from what others leave of each link (auto), or as told (told)
     #[arg(long, value_name = "FROM", value_parser = choice::<Weights>)]
@@ -130,9 +130,10 @@ pub(crate) struct SetLink {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) weight: Option<f64>,
 
-    /// What it carries in the direction in which this end sends, such as "20 Mbit/s": no more is sent
-    #[arg(long, value_name = "RATE", value_parser = Rate::from_text)]
-    pub(crate) rate: Option<Rate>,
+    /// What it carries in the direction in which this end sends, such as "20 Mbit/s": schedulers use it, and only the
+    /// controller fixed sends no more
+    #[arg(long, value_name = "RATE", value_parser = Bitrate::from_text)]
+    pub(crate) rate: Option<Bitrate>,
 
     /// What a gigabyte costs on it, such as "5 EUR/GB"
     #[arg(long, value_name = "PRICE", value_parser = Cost::from_text)]
@@ -156,7 +157,7 @@ fn importance(text: &str) -> Result<Importance, String> {
     let number = |text: &str| text.trim().parse().ok();
     let both = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
     let (throughput, cost) = both.ok_or("write two shares of one, such as 0.1,0.9")?;
-    Ok(Importance { throughput, cost })
+    Importance::new(throughput, cost)
 }
 
 /// Reads a choice by the names of the config file; an unknown one is refused with the names there are.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ropewalk_control::CLIENT_CONFIG;
-use ropewalk_control::config::NamePattern;
-use ropewalk_control::config::value::Text as _;
+use ropewalk_settings::{NamePattern, Text as _};
 
 #[derive(Debug, Args)]
 pub(crate) struct Join {

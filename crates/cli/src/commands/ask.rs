@@ -6,8 +6,8 @@ use ropewalk_control::api::{
     FlowsReport, LinkChange, LinkSettings, ReloadReport, Request, Response, StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
-use ropewalk_control::config::Scheduling;
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
+use ropewalk_settings::Scheduling;
 
 use crate::exit::Failure;
 

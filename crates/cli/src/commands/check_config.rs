@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use ropewalk_client::config::{Dns, Priority, Select};
-use ropewalk_control::config::{ConfigFile as _, ControlConfig, Mtu, Source, TunnelConfig};
+use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
+use ropewalk_settings::{Mtu, TunnelSettings};
 
 use crate::args::{CheckConfig, Role};
 use crate::exit::{Failure, print};
@@ -193,7 +194,7 @@ impl Lines {
         }
     }
 
-    fn tunnel(&mut self, tunnel: &TunnelConfig) {
+    fn tunnel(&mut self, tunnel: &TunnelSettings) {
         self.add(
             "sends by",
             &format!(

@@ -11,10 +11,10 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use ropewalk_client::joining;
-use ropewalk_control::config::NamePattern;
 use ropewalk_control::invitation::{Invitation, MAX_LINE};
 use ropewalk_control::keys::PrivateKey;
 use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER, owner};
+use ropewalk_settings::NamePattern;
 use zeroize::Zeroizing;
 
 use crate::args::Join;

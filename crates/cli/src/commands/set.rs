@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use ropewalk_control::api::Role;
-use ropewalk_control::config::Scheduling;
-use ropewalk_control::config::error::nearest;
-use ropewalk_control::config::scheduler::{Direction, LinkTerms, Scheduler};
+use ropewalk_settings::{Direction, LinkTerms, SchedulerKind, Scheduling, nearest};
 
 use super::ask;
 use crate::args::{Set, SetLink, SetScheduler, SetWhat};
@@ -59,15 +57,15 @@ fn change(
 fn change_scheduler(scheduling: &mut Scheduling, change: &SetScheduler) -> Result<(), Failure> {
     let name = change.name;
     let misplaced = [
-        ("--weights", change.weights.is_some(), name == Scheduler::Natalie),
-        ("--count", change.count.is_some(), name == Scheduler::Natalie),
+        ("--weights", change.weights.is_some(), name == SchedulerKind::Natalie),
+        ("--count", change.count.is_some(), name == SchedulerKind::Natalie),
         (
             "--when-full",
             change.when_full.is_some(),
-            matches!(name, Scheduler::Natalie | Scheduler::Batcp),
+            matches!(name, SchedulerKind::Natalie | SchedulerKind::Batcp),
         ),
-        ("--formula", change.formula.is_some(), name == Scheduler::Batcp),
-        ("--k", change.k.is_some(), name == Scheduler::Safire),
+        ("--formula", change.formula.is_some(), name == SchedulerKind::Batcp),
+        ("--k", change.k.is_some(), name == SchedulerKind::Safire),
     ];
     if let Some((flag, ..)) = misplaced.iter().find(|(_, given, fits)| *given && !fits) {
         return Err(Failure::Usage(format!("{flag} has no meaning for the scheduler {name}")));
@@ -77,7 +75,7 @@ fn change_scheduler(scheduling: &mut Scheduling, change: &SetScheduler) -> Resul
     natalie.weights = change.weights.unwrap_or(natalie.weights);
     natalie.count = change.count.unwrap_or(natalie.count);
     match change.when_full {
-        Some(when_full) if name == Scheduler::Natalie => natalie.when_full = when_full,
+        Some(when_full) if name == SchedulerKind::Natalie => natalie.when_full = when_full,
         Some(when_full) => batcp.when_full = when_full,
         None => {}
     }
@@ -150,14 +148,14 @@ fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_control::config::scheduler::{Cost, Formula, Importance, Preference, WhenFull};
+    use ropewalk_settings::{Cost, Formula, Importance, Preference, WhenFull};
 
     use clap::Parser as _;
 
     use super::*;
     use crate::args::{Arguments, Command};
 
-    fn scheduler(name: Scheduler) -> SetScheduler {
+    fn scheduler(name: SchedulerKind) -> SetScheduler {
         SetScheduler { name, weights: None, count: None, when_full: None, formula: None, k: None }
     }
 
@@ -186,16 +184,17 @@ mod tests {
         for change in &changes {
             assert!(change_link(&mut scheduling, change, &known, Direction::Up).is_ok());
         }
-        let wait = SetScheduler { when_full: Some(WhenFull::Wait), ..scheduler(Scheduler::Batcp) };
+        let wait =
+            SetScheduler { when_full: Some(WhenFull::Wait), ..scheduler(SchedulerKind::Batcp) };
         assert!(change_scheduler(&mut scheduling, &wait).is_ok());
-        assert!(change_scheduler(&mut scheduling, &scheduler(Scheduler::Batcp)).is_ok());
+        assert!(change_scheduler(&mut scheduling, &scheduler(SchedulerKind::Batcp)).is_ok());
         let expected = "scheduler  batcp (formula prose, packets wait for a full link)\n\
             link       lte0: cost 5 EUR/GB, use when-needed\n";
         assert_eq!(shown(&scheduling, None), expected);
-        let shares = Importance { throughput: 0.2, cost: 0.8 };
+        let shares = Importance::new(0.2, 0.8).unwrap();
         let numbers = SetLink { importance: Some(shares), ..link("lte0") };
         assert!(change_link(&mut scheduling, &numbers, &known, Direction::Up).is_ok());
-        scheduling.scheduler = Scheduler::Safire;
+        scheduling.scheduler = SchedulerKind::Safire;
         let expected = "peer       van\nscheduler  safire (k 1, 0 routes)\n\
             link       lte0: cost 5 EUR/GB, throughput matters 0.2, cost 0.8\n\
             note       the use of lte0 counts only for the scheduler batcp\n";
@@ -247,7 +246,7 @@ mod tests {
     fn what_has_no_meaning_is_refused_and_the_nearest_link_is_named() {
         let mut scheduling = Scheduling::default();
         let misplaced =
-            SetScheduler { formula: Some(Formula::Literal), ..scheduler(Scheduler::Natalie) };
+            SetScheduler { formula: Some(Formula::Literal), ..scheduler(SchedulerKind::Natalie) };
         let changed = change_scheduler(&mut scheduling, &misplaced);
         assert!(changed.is_err_and(|error| error.to_string().contains("--formula")));
         let away = SetLink { direction: Some(Direction::Down), ..link("wlan0") };

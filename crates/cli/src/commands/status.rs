@@ -31,7 +31,7 @@ pub(crate) fn select(report: &mut StatusReport, peer: &str) -> Result<(), Failur
         return Ok(());
     }
     let names = names.iter().map(String::as_str);
-    let help = match ropewalk_control::config::error::nearest(peer, names) {
+    let help = match ropewalk_settings::nearest(peer, names) {
         Some(name) => format!("did you mean `{name}`?"),
         None => "`ropewalk status` lists them".to_owned(),
     };

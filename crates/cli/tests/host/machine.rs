@@ -11,7 +11,7 @@ use ropewalk_netlab::http::body_sha256;
 use ropewalk_netlab::namespace::{Namespace, next_number};
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::TopologyConfig;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use serde_json::Value;
 use toml::Table;
 

@@ -10,7 +10,7 @@ use ropewalk_netlab::ping::Ping;
 use ropewalk_netlab::privilege::lab_test_alone;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::TopologyConfig;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 /// Longer than anything here takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);

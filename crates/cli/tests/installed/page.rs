@@ -12,7 +12,7 @@ use ropewalk_netlab::privilege::{lab_test_alone, skipped};
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::tool;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 use toml::Table;
 
 use crate::browser::{Browser, PROGRAMS};

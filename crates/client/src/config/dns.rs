@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use ropewalk_control::config::value::{OneOrMany, Text, is_name_server};
 use ropewalk_control::config::{ConfigError, Source};
+use ropewalk_settings::{OneOrMany, Text, is_name_server};
 use toml::Spanned;
 
 /// Resolvers ask no more servers than this (`resolv.conf(5)`).

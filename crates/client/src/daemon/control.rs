@@ -1,12 +1,11 @@
 //! What is answered at the control socket.
 
 use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport};
-use ropewalk_control::config::scheduler::Direction;
-use ropewalk_control::config::{NamePattern, Scheduling};
-use ropewalk_daemon::{offload, reload as reloading, scheduling, shown};
+use ropewalk_daemon::{offload, reload as reloading, shown};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::PathRow;
+use ropewalk_settings::{NamePattern, Scheduling};
 
 use super::Daemon;
 use crate::status::{self, Facts};
@@ -61,8 +60,7 @@ impl Daemon {
 
     pub(super) fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
         tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
-        let terms = scheduling::terms(&scheduling, Direction::Up);
-        self.client.set_scheduling(now, scheduling::scheduler(&scheduling), terms);
+        self.client.set_scheduling(now, scheduling.clone());
         self.config.tunnel.scheduling = scheduling;
     }
 

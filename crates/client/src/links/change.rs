@@ -6,10 +6,7 @@
 use std::collections::BTreeMap;
 
 use ropewalk_control::api::{LinkChange, LinkSettings};
-use ropewalk_control::config::error::nearest;
-use ropewalk_control::config::scheduler::Rate;
-use ropewalk_control::config::value::Text as _;
-use ropewalk_control::config::{Keepalive, NamePattern};
+use ropewalk_settings::{Bitrate, Keepalive, NamePattern, Text as _, nearest};
 
 use super::Decision;
 use crate::config::{LinkConfig, LinksConfig, MAX_LINKS, Priority};
@@ -78,7 +75,8 @@ pub(crate) fn settings(config: &LinksConfig, decision: &Decision) -> LinkSetting
         let keepalive = ("keepalive".to_owned(), config.keepalive.to_string());
         return LinkSettings { name, values: BTreeMap::from([keepalive]) };
     };
-    let bound = |rate: Option<Rate>| rate.map_or_else(|| "off".to_owned(), |rate| rate.to_string());
+    let bound =
+        |rate: Option<Bitrate>| rate.map_or_else(|| "off".to_owned(), |rate| rate.to_string());
     let values = [
         ("enabled", link.enabled.to_string()),
         ("priority", link.priority.to_string()),
@@ -117,7 +115,7 @@ fn set(link: &mut LinkConfig, key: &str, value: &str) -> Result<(), String> {
     let truth = || value.parse().map_err(|_| wrong("true or false"));
     let bound = || match value {
         "off" => Ok(None),
-        _ => Rate::from_text(value).map(Some).map_err(|error| format!("{key}: {error}, or off")),
+        _ => Bitrate::from_text(value).map(Some).map_err(|error| format!("{key}: {error}, or off")),
     };
     match key {
         "enabled" => link.enabled = truth()?,
@@ -170,7 +168,7 @@ mod tests {
             slot: Some(0),
             name: interface.to_owned(),
             interface: interface.to_owned(),
-            keepalive: Keepalive::DEFAULT,
+            keepalive: Keepalive::default(),
             metered: false,
             wishes: Wishes::default(),
             allowance: None,
@@ -202,7 +200,7 @@ mod tests {
         let mut config = change(&auto(), "wlan0 max_up=5_Mbit/s priority=backup").unwrap();
         config = change(&config, "wlan0 keepalive=auto").unwrap();
         let link = config.of("wlan0").unwrap();
-        assert_eq!((link.priority, link.max_up), (Priority::Backup, Some(Rate(5_000_000))));
+        assert_eq!((link.priority, link.max_up), (Priority::Backup, Some(Bitrate::from_mbps(5))));
         let settings = settings(&config, &decision("wlan0")).values;
         assert_eq!(
             (settings["max_up"].as_str(), settings["max_down"].as_str()),
@@ -215,7 +213,7 @@ mod tests {
         let config = change(&of_pattern, "wwan0 max_up=off").unwrap();
         assert_eq!(config.of("wwan0").unwrap().max_up, None);
         assert_eq!(config.of("wwan0").unwrap().priority, Priority::Backup, "as the pattern says");
-        assert_eq!(config.of("wlan0").unwrap().max_up, Some(Rate(5_000_000)));
+        assert_eq!(config.of("wlan0").unwrap().max_up, Some(Bitrate::from_mbps(5)));
     }
 
     #[test]

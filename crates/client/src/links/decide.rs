@@ -18,10 +18,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use jiff::civil::Date;
-use ropewalk_control::config::Keepalive;
-use ropewalk_control::config::scheduler::Rate;
 use ropewalk_proto::config::{MAX_PATHS, Wishes};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Keepalive;
 
 use crate::config::{Allowance, LinkConfig, LinksConfig, Priority, Select};
 use crate::host::{Choice, Listed, NoWay, Ways};
@@ -175,11 +173,10 @@ fn decide_named(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Deci
 }
 
 fn wishes(link: &LinkConfig) -> Wishes {
-    let bitrate = |rate: Option<Rate>| rate.map(|rate| Bitrate::from_bps(rate.0));
     Wishes {
         backup: link.priority == Priority::Backup,
-        most_up: bitrate(link.max_up),
-        most_down: bitrate(link.max_down),
+        most_up: link.max_up,
+        most_down: link.max_down,
     }
 }
 
@@ -204,8 +201,7 @@ fn wish(seat: &Seat, proxy: &[SocketAddr]) -> Result<Wish, Obstacle> {
 mod tests {
     use super::*;
     use crate::host::Way;
-    use ropewalk_control::config::NamePattern;
-    use ropewalk_control::config::value::Text as _;
+    use ropewalk_settings::{Bitrate, NamePattern, Text as _};
 
     fn ways(sources: &[&str]) -> Ways {
         let way = |v4: bool| {
@@ -337,7 +333,7 @@ mod tests {
         let mut pattern = listed("wan*", true);
         pattern.metered = true;
         pattern.priority = Priority::Backup;
-        pattern.max_down = Some(Rate(5_000_000));
+        pattern.max_down = Some(Bitrate::from_mbps(5));
         let config = config(Select::Listed, vec![pattern, listed("wan1", true)]);
         let seats = ["wan1", "wan2"].map(|name| seat(0, name, Ok(ways(&["192.0.2.7"]))));
         let decided: Vec<_> = decide(&config, &seats, &proxy(&[V4]))

@@ -8,8 +8,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ropewalk_settings::{Parsed, SettingError};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use super::error::{ConfigError, explain};
@@ -112,6 +114,30 @@ impl Source {
         ConfigError::at(&self.file, &self.text, span, message)
     }
 
+    /// What is wrong with a setting of `[tunnel]`, at its place, or that of the section around it.
+    pub fn error_of_setting(&self, error: &SettingError) -> ConfigError {
+        let shown = match self.place_of(&error.path) {
+            Some(span) => self.error(span, &error.to_string()),
+            None => self.error_of_file(error.to_string()),
+        };
+        match error.help {
+            Some(help) => shown.with_help(help),
+            None => shown,
+        }
+    }
+
+    /// Where what stands at this path of `[tunnel]`, or else what is next around it, is in the text.
+    fn place_of(&self, path: &[String]) -> Option<Range<usize>> {
+        let file = DeTable::parse(&self.text).ok()?;
+        let mut found = file.get_ref().get("tunnel")?;
+        for key in path {
+            let DeValue::Table(table) = found.get_ref() else { break };
+            let Some(within) = table.get(key.as_str()) else { break };
+            found = within;
+        }
+        Some(found.span())
+    }
+
     /// An error of the whole file.
     pub fn error_of_file(&self, message: impl Into<String>) -> ConfigError {
         ConfigError::of_file(&self.file, message)
@@ -123,7 +149,7 @@ impl Source {
     /// None or both are given, the file that holds the key may be read by others, or the key is not usable.
     pub fn private_key(
         &self,
-        inline: Option<&Spanned<super::value::Parsed<PrivateKey>>>,
+        inline: Option<&Spanned<Parsed<PrivateKey>>>,
         key_file: Option<&Spanned<PathBuf>>,
     ) -> Result<PrivateKey, ConfigError> {
         match (inline, key_file) {
@@ -242,6 +268,17 @@ impl Source {
     }
 }
 
+/// Whether a path of a file that the daemon makes is absolute: a daemon has no folder of its own.
+///
+/// # Errors
+/// It is not; for the user.
+pub fn absolute(path: &Path) -> Result<(), String> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    Err(format!("`{}` is not an absolute path", path.display()))
+}
+
 /// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error.
 fn read_bounded(file: &Path, limit: u64) -> std::io::Result<(Zeroizing<Vec<u8>>, u32)> {
     let mut bytes = Zeroizing::new(Vec::new());
@@ -300,7 +337,7 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize)]
     struct Inline {
-        private_key: Spanned<super::super::value::Parsed<PrivateKey>>,
+        private_key: Spanned<Parsed<PrivateKey>>,
     }
 
     #[test]

@@ -16,6 +16,7 @@ use axum::routing::{get, post, put};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use ropewalk_settings::Scheduling;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
@@ -24,7 +25,6 @@ use super::Desk;
 use super::socket::Bound;
 use super::web::{self, Web};
 use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, MAX_FLOWS, Request, Response};
-use crate::config::Scheduling;
 use crate::metrics;
 use crate::query;
 

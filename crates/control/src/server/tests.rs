@@ -14,8 +14,8 @@ use crate::api::{
     MAX_FLOWS, RemovedPeer, Role, STATUS_VERSION, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
-use crate::config::{Scheduler, Scheduling};
 use crate::keys::PublicKey;
+use ropewalk_settings::{SchedulerKind, Scheduling};
 
 #[test]
 fn a_status_goes_from_the_daemon_to_the_tool() {
@@ -239,7 +239,8 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("proxy.sock");
     let (server, mut commands) = Server::start(options(&socket)).unwrap();
-    let scheduling = Box::new(Scheduling { scheduler: Scheduler::Batcp, ..Scheduling::default() });
+    let scheduling =
+        Box::new(Scheduling { scheduler: SchedulerKind::Batcp, ..Scheduling::default() });
     let daemon = std::thread::spawn(move || {
         let mut asked = Vec::new();
         while let Some(command) = commands.blocking_recv() {

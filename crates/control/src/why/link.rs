@@ -3,7 +3,7 @@
 use super::words::{age, millis, percent, rate, some};
 use super::{Factor, Span, Verdict};
 use crate::api::{BackupDuty, LinkState, LinkStatus, TunnelState};
-use crate::config::scheduler::Direction;
+use ropewalk_settings::Direction;
 
 /// Packets waited for less than this share of the time: what waited was a burst.
 const LEAST_WAIT: f64 = 0.2;
@@ -115,7 +115,7 @@ fn sent(span: &Span<'_>, link: &LinkStatus, carried: f64) -> (Factor, Option<f64
         Factor::Pace => {
             let told = link.told.as_ref().and_then(|told| told.rate);
             let cause = match told {
-                Some(told) => format!("it was told to carry {}", rate(told.0 as f64)),
+                Some(told) => format!("it was told to carry {}", rate(told.as_bps() as f64)),
                 None => "it leaves room for what others send on it".to_owned(),
             };
             format!("{cause}, and packets waited for that {time} of the time: {carries}")

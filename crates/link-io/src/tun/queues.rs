@@ -6,7 +6,7 @@
 
 use super::linux::{Framing, build_best, check_name, lengthen_queue};
 use super::{LinuxTun, TunError, TunOffload, TunOptions};
-use crate::offload::Switch;
+use ropewalk_settings::Switch;
 use rustix::io::Errno;
 use rustix::ioctl;
 use std::io;

@@ -12,12 +12,13 @@
 //! lost, and offload is tried again later: quinn-udp would leave it off for the socket's life.
 
 use super::{OpenError, SendError, SendErrorKind};
-use crate::offload::{Switch, UdpOffload};
+use crate::offload::UdpOffload;
 use crate::udp::batch::{Lane, Train};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{Transmit, UdpSocketState};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::time::Instant;
+use ropewalk_settings::Switch;
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force, socket_recv_buffer_size,

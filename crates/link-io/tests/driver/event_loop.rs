@@ -3,7 +3,6 @@
 use crate::namespace::{ip, isolated};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driver, DriverError, Io, Role};
-use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{
     ChannelEnd, ChannelTun, LinuxTun, Tun, TunControl, TunError, TunOptions,
 };
@@ -13,6 +12,7 @@ use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
+use ropewalk_settings::Switch;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::Duration;

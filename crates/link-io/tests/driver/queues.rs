@@ -1,10 +1,10 @@
 //! One TUN, several workers: the kernel keeps a flow where it is written.
 
 use crate::namespace::{ip, isolated, run};
-use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{LinuxTun, Tun, TunControl, TunError, TunOptions, TunQueue};
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::sink::PacketSink;
+use ropewalk_settings::Switch;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;

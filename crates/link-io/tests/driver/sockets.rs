@@ -2,7 +2,7 @@
 
 use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
-use ropewalk_link_io::offload::{Switch, UdpOffload};
+use ropewalk_link_io::offload::UdpOffload;
 use ropewalk_link_io::udp::{
     Arrival, ClientSocket, LANE_BYTES, OffloadInUse, OpenError, ProxySocket, SendError,
     SendErrorKind, Sockets, open_group,
@@ -10,6 +10,7 @@ use ropewalk_link_io::udp::{
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::TransmitSink;
+use ropewalk_settings::Switch;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};

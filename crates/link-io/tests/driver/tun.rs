@@ -2,11 +2,11 @@
 
 use crate::namespace::{ip, isolated, run};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
-use ropewalk_link_io::offload::Switch;
 use ropewalk_link_io::tun::{Drained, LinuxTun, Tun, TunControl, TunError, TunOffload, TunOptions};
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::sink::PacketSink;
+use ropewalk_settings::Switch;
 use rustix::ioctl;
 use std::fs::File;
 use std::future::poll_fn;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rand::SeedableRng;
-use ropewalk_proto::units::Bitrate;
+
+use ropewalk_settings::Bitrate;
 
 use super::*;
 use crate::loss::GilbertElliott;

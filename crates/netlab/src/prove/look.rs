@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropewalk_proto::units::Bitrate;
 use serde_json::Value;
+
+use ropewalk_settings::Bitrate;
 
 use crate::access::Access;
 use crate::demo::QUEUE;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use super::Course;
 use crate::netem::{Conditions, Rate};

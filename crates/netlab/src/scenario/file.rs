@@ -1,10 +1,10 @@
 //! What stands in a scenario file. Every unit is part of the name; a name that does not belong
 //! there is an error with line and column.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use ropewalk_settings::{Direction, Keepalive};
+use serde::Deserialize;
 
 use crate::generate::Kind;
 use crate::profile::Profile;
@@ -231,27 +231,6 @@ pub struct ChangeSection {
     pub down: Option<SettingsSection>,
 }
 
-/// A direction, seen from the client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// To the proxy.
-    Up,
-    /// From the proxy.
-    Down,
-    /// One and the other.
-    #[default]
-    Both,
-}
-
-impl Direction {
-    /// Whether this direction is meant.
-    #[must_use]
-    pub fn includes(self, direction: Self) -> bool {
-        self == Self::Both || self == direction
-    }
-}
-
 /// What an application does.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -312,104 +291,20 @@ pub enum TrafficKind {
     Http,
 }
 
-/// Settings of the tunnel, by the names and in the words of the configuration files; what is absent
-/// is the default of the daemons.
+/// Settings of the tunnel, by the names and in the words of the configuration files, and what only the lab has; what is
+/// absent is the default of the daemons.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelSection {
-    /// Such as `free-window`.
-    pub scheduler: Option<String>,
-    /// Such as `ccid2`.
-    pub controller: Option<String>,
-    /// In datagrams, with the controller `fixed`.
-    pub fixed_window: Option<u32>,
-    /// When all windows are closed: `queue` or `drop`.
-    pub when_closed: Option<String>,
-    /// A time such as `15s`, or `auto`, or `off`.
-    pub keepalive: Option<String>,
-    /// Between two rekeys.
-    pub rekey_s: Option<f64>,
-    /// How packets are put in order.
-    pub resequencer: Option<ResequencerSection>,
-    /// Settings of the scheduler `natalie`.
-    pub natalie: Option<NatalieSection>,
-    /// Settings of the scheduler `batcp`.
-    pub batcp: Option<BatcpSection>,
-    /// What is said of links, by name.
+    /// `[tunnel]` of both ends.
+    #[serde(flatten)]
+    pub settings: ropewalk_settings::TunnelSection,
+    /// The client's, of all links.
     #[serde(default)]
-    pub link: BTreeMap<String, TermsSection>,
+    pub keepalive: Keepalive,
     /// Whether both ends are told what each link carries: its mean rate at the beginning.
     #[serde(default)]
     pub rates_told: bool,
-}
-
-/// `[tunnel.resequencer]`
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct ResequencerSection {
-    /// Whether packets are put in order; if not, they are delivered as they come.
-    pub enabled: bool,
-}
-
-/// `[tunnel.natalie]`
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NatalieSection {
-    /// Where the weights come from.
-    pub weights: Weights,
-    /// What happens when the link whose turn it is has no room.
-    pub when_full: WhenFull,
-}
-
-/// `[tunnel.batcp]`
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BatcpSection {
-    /// Which reading of the paper's load formula.
-    pub formula: Formula,
-    /// What happens when the link whose turn it is has no room.
-    pub when_full: WhenFull,
-}
-
-/// How a load follows from an index.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Formula {
-    /// The better link carries more.
-    #[default]
-    Prose,
-    /// As printed.
-    Literal,
-}
-
-/// Where weights come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Weights {
-    /// From what is sensed of the links.
-    #[default]
-    Auto,
-    /// From what is said of them.
-    Told,
-}
-
-/// What happens when the link whose turn it is has no room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WhenFull {
-    /// The next link with room takes the turn.
-    #[default]
-    Pass,
-    /// The packet waits for that link.
-    Wait,
-}
-
-/// `[tunnel.link.NAME]`
-#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TermsSection {
-    /// Its share for told weights; 1 if absent.
-    pub weight: Option<f64>,
 }
 
 /// What must come out: a measured value within bounds.

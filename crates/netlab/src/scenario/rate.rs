@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::file::{self, SettingsSection};
+use super::file::SettingsSection;
 use super::value::positive_rate;
 use super::{ScenarioError, invalid};
 use crate::generate::{Direction, Draw, Kind};
@@ -67,10 +67,16 @@ pub(super) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    pub(super) fn new(place: &'a str, link: &'a str, direction: file::Direction) -> Self {
+    pub(super) fn new(
+        place: &'a str,
+        link: &'a str,
+        direction: ropewalk_settings::Direction,
+    ) -> Self {
         let direction = match direction {
-            file::Direction::Up => Direction::Up,
-            file::Direction::Down | file::Direction::Both => Direction::Down,
+            ropewalk_settings::Direction::Up => Direction::Up,
+            ropewalk_settings::Direction::Down | ropewalk_settings::Direction::Both => {
+                Direction::Down
+            }
         };
         Self { place, link, direction, delays: Vec::new(), traces: Vec::new() }
     }

@@ -2,7 +2,7 @@
 
 use rand::SeedableRng;
 use ropewalk_proto::ecn::Ecn;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use super::*;
 use crate::generate::{Direction, Draw, Kind};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use super::{ScenarioError, invalid};
 use crate::profile::bitrate;

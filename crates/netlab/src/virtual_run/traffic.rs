@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::LinkState;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use super::others::Others;
 use super::{CONGESTION, sum};
@@ -13,10 +13,11 @@ use crate::lab::Towards;
 use crate::limit::UDP_HEADERS;
 use crate::pair::TunnelLab;
 use crate::profile::bitrate;
-use crate::scenario::file::{Direction, TrafficKind, TrafficSection};
+use crate::scenario::file::{TrafficKind, TrafficSection};
 use crate::scenario::{Link, Scenario};
 use crate::stream::{Stream, run_all};
 use crate::tcp::{Load, TcpFlow};
+use ropewalk_settings::Direction;
 
 /// How long traffic without an end of its own may last.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);

@@ -23,7 +23,7 @@ use ropewalk_netlab::privilege::lab_test_alone;
 use ropewalk_netlab::scenario::Scenario;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use crate::bed::{Bed, Flow, HEADERS, Sample, delays, measure, percentile, v4, v6};
 

@@ -4,7 +4,6 @@ use ropewalk_netlab::direct::Direct;
 use ropewalk_netlab::inner::Inner;
 use ropewalk_netlab::lab::Towards;
 use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::congestion::ControllerKind;
 use ropewalk_proto::crypto::DataKey;
 use ropewalk_proto::crypto::aead::{Cipher, Opener, Sealer, TAG_LEN};
 use ropewalk_proto::link::carried::Carried;
@@ -13,13 +12,14 @@ use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::Sent;
 use ropewalk_proto::packet::{FlowKey, Packet};
 use ropewalk_proto::reseq::{self, Resequencer};
-use ropewalk_proto::sched::{LinkView, PacketMeta, Pick, Scheduler, SchedulerConfig};
+use ropewalk_proto::sched::{AnyScheduler, LinkView, PacketMeta, Pick, Scheduler};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{Frame, Frames, PacketFrame, emit};
 use ropewalk_proto::wire::header::{Clear, Kind, Sealed};
+use ropewalk_settings::{ControllerKind, Scheduling};
 
 /// Packets of one piece of work: half of what a driver reads in one turn.
 const PACKETS: usize = 32;
@@ -181,7 +181,7 @@ impl Body for Open {
 }
 
 struct Schedule {
-    scheduler: ropewalk_proto::sched::AnyScheduler,
+    scheduler: AnyScheduler,
     links: [LinkView; 4],
     packet: PacketMeta,
     now: Instant,
@@ -194,7 +194,7 @@ impl Schedule {
             ..LinkView::new(LinkId(id), 20 + u32::from(id))
         });
         let packet = PacketMeta { flow: FlowKey(9), ..PacketMeta::of_len(1400) };
-        let scheduler = SchedulerConfig::default().build(Instant::ZERO);
+        let scheduler = AnyScheduler::new(Instant::ZERO, &Scheduling::default());
         Self { scheduler, links, packet, now: Instant::ZERO }
     }
 }

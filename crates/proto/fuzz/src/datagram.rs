@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ropewalk_netlab::lab::{PROXY, Towards};
 use ropewalk_netlab::pair::{TunnelLab, conditions, forger, link_config, tunnels};
-use ropewalk_proto::config::{Keepalive, MAX_LINKS, TunnelConfig};
+use ropewalk_proto::config::{MAX_LINKS, TunnelConfig};
 use ropewalk_proto::crypto::KeyRing;
 use ropewalk_proto::error::DropCounters;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, TAG_LEN};
+use ropewalk_settings::Keepalive;
 
 use crate::input::Input;
 
@@ -110,7 +111,7 @@ fn bounds(lab: &TunnelLab) {
     for stats in [lab.client.stats(), lab.proxy.stats()] {
         assert!(stats.links.len() <= MAX_LINKS);
         assert!(stats.reseq.held <= config.reseq.max_packets);
-        assert!(stats.reseq.held_bytes <= config.reseq.max_bytes);
+        assert!(stats.reseq.held_bytes <= config.reseq.settings.buffer);
         assert!(stats.queued.1 <= config.queue.bytes);
     }
 }

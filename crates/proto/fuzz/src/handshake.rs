@@ -7,11 +7,12 @@ use ropewalk_netlab::lab::{PROXY, Towards};
 use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::pair::{Strangers, conditions, link_config, strangers};
 use ropewalk_proto::client::LinkKey;
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::mac::HelloMac;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::wire::hello::{Hello, set_mac};
+use ropewalk_settings::Keepalive;
 
 use crate::input::Input;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use ropewalk_netlab::operation::{Mood, draw};
 use ropewalk_netlab::play::Script;
-use ropewalk_proto::congestion::ControllerKind;
 use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::{Range, Report};
 use ropewalk_proto::link::reordering::Tolerance;
@@ -16,6 +15,7 @@ use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
+use ropewalk_settings::ControllerKind;
 
 use crate::input::Input;
 
@@ -34,7 +34,10 @@ pub fn run(data: &[u8]) {
 
 /// Arrivals as no honest network makes them: still nothing twice, nothing invented, all bounds kept.
 fn resequencer(input: &mut Input<'_>) {
-    let config = Config { max_packets: 64, max_bytes: 2000, ..Config::default() };
+    let config = Config {
+        settings: ropewalk_settings::Resequencer { buffer: 2000, ..Default::default() },
+        max_packets: 64,
+    };
     let mut reseq = Resequencer::new(config, 0);
     let mut tun = Once::default();
     let mut now = Instant::ZERO;
@@ -70,7 +73,7 @@ fn resequencer(input: &mut Input<'_>) {
             }
         }
         let stats = reseq.stats();
-        assert!(stats.held <= config.max_packets && stats.held_bytes <= config.max_bytes);
+        assert!(stats.held <= config.max_packets && stats.held_bytes <= config.settings.buffer);
         let delivered = stats.in_order + stats.resequenced + stats.late;
         assert_eq!(delivered, tun.delivered.len() as u64);
     }

@@ -128,8 +128,10 @@ impl LinkTable {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_settings::Keepalive;
+
     use super::*;
-    use crate::config::{Keepalive, Wishes};
+    use crate::config::Wishes;
     use crate::path::SocketId;
     use arrayvec::ArrayString;
 

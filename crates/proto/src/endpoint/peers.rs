@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use ipnet::{Ipv4Net, Ipv6Net};
 
+use ropewalk_settings::Scheduling;
+
 use super::Totals;
 use super::table::Table;
 use crate::crypto::freshness::{FreshnessRecord, Timestamp};
 use crate::crypto::secret::{PresharedKey, PublicKey};
-use crate::sched::{SchedulerConfig, Terms};
 use crate::time::{Duration, Instant};
 use crate::tunnel::InnerFilter;
 use crate::units::SessionIndex;
@@ -68,7 +69,7 @@ pub(super) struct Peer {
     /// Sessions so far.
     pub(super) sessions: u64,
     /// How this end sends to it, if otherwise than to all.
-    pub(super) scheduling: Option<(SchedulerConfig, Vec<(String, Terms)>)>,
+    pub(super) scheduling: Option<Scheduling>,
     /// Sum over the sessions that are over.
     pub(super) totals: Totals,
     /// When a first message of it was last spared the limit on decryptions.

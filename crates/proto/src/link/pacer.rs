@@ -3,8 +3,9 @@
 //! A link of a rate is busy with what was sent until `free_at`. It may run ahead of that by `BURST`, so that a
 //! timer that comes late loses nothing: what is due by then goes at once.
 
+use ropewalk_settings::Bitrate;
+
 use crate::time::{Duration, Instant};
-use crate::units::Bitrate;
 
 /// How far sending may run ahead of the rate: a timer's lateness and a full datagram at 10 Mbit/s.
 const BURST: Duration = Duration::from_millis(2);

@@ -9,16 +9,15 @@
 //!
 //! The timeout runs while datagrams in the window are in flight, and restarts with every confirmation.
 
+use ropewalk_settings::{Bitrate, ControllerKind};
+
 use super::delivery::Delivery;
 use super::loss::{Fates, LossThreshold, RecentLoss};
 use super::received::Report;
 use super::rtt::Rtt;
 use super::sent::{Confirmed, Fate, MAX_UNCONFIRMED, ReportError, Sent, SentDatagrams, Settled};
-use crate::congestion::{
-    AckSample, AnyController, Controller, ControllerKind, DeliverySample, LossSample,
-};
+use crate::congestion::{AckSample, AnyController, Controller, DeliverySample, LossSample};
 use crate::time::{Duration, Instant};
-use crate::units::Bitrate;
 
 /// The window in time beyond which an overtaken datagram is lost, before a round trip was measured.
 const UNKNOWN_RTT: Duration = Duration::from_secs(1);

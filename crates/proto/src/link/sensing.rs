@@ -16,12 +16,13 @@
 //! counter of ours. A sample of a link that is not full says only that the link carries at least so much: it counts where it is above what is
 //! known. Else a link that is given little would seem to carry little, and be given less.
 
+use ropewalk_settings::Bitrate;
+
 use super::loss::{Fates, LastingLoss};
 use super::sender::{Outcome, SenderStats};
 use crate::congestion::DeliverySample;
 use crate::sched::kalman::Kalman;
 use crate::time::{Duration, Instant};
-use crate::units::Bitrate;
 
 /// Half of the window of the capacity: long enough to bridge a halving of the window and its recovery, short enough
 /// to forget a cell left behind.

@@ -1,4 +1,10 @@
+use ropewalk_settings::Resequencer as Settings;
+
 use super::*;
+
+fn with(settings: Settings) -> Config {
+    Config { settings, ..Config::default() }
+}
 
 /// Delivered packets by their numbers (each packet is its number).
 #[derive(Default)]
@@ -349,7 +355,7 @@ fn releasing_one_holds_what_follows_and_draining_does_not() {
     for (release, first, second) in
         [(Release::One, vec![5], vec![6]), (Release::Drain, vec![5, 6], vec![8])]
     {
-        let mut bench = Bench::new(Config { release, ..Config::default() });
+        let mut bench = Bench::new(with(Settings { release, ..Settings::default() }));
         for global in [5, 6, 8, 10] {
             bench.data(FAST, global);
             bench.now += Duration::from_millis(5);
@@ -382,7 +388,7 @@ fn a_full_buffer_releases_the_lowest() {
     assert_eq!(bench.take(), [4], "12 is in reach of 5");
     bench.data(FAST, 5);
     assert_eq!(bench.take(), [5]);
-    let bytes = Config { max_bytes: 20, ..Config::default() };
+    let bytes = with(Settings { buffer: 20, ..Settings::default() });
     let mut bench = Bench::new(bytes);
     for global in [5, 7, 3] {
         bench.data(FAST, global);
@@ -437,7 +443,7 @@ fn buffers_are_recycled() {
 
 #[test]
 fn without_an_order_every_packet_comes_out_as_it_comes_in() {
-    let mut bench = Bench::new(Config { enabled: false, ..Config::default() });
+    let mut bench = Bench::new(with(Settings { enabled: false, ..Settings::default() }));
     for (link, global) in [(FAST, 0), (FAST, 3), (SLOW, 1), (FAST, 9), (SLOW, 2)] {
         bench.data(link, global);
     }

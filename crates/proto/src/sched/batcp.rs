@@ -18,6 +18,7 @@
 //! equal links, measured 1 % apart, would be loaded 2 to 1.
 
 use arrayvec::ArrayVec;
+use ropewalk_settings::{Formula, Importance};
 
 use crate::config::MAX_LINKS;
 
@@ -47,60 +48,6 @@ pub struct Standing {
     pub weights: Importance,
 }
 
-/// How much throughput and cost matter on a link: not negative, together one.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Importance {
-    throughput: f64,
-    cost: f64,
-}
-
-/// Weights that are no shares of one.
-#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
-#[error(
-    "the weights of throughput and cost must be from 0 to 1 and sum to 1; {throughput} and {cost} do not"
-)]
-pub struct NotShares {
-    throughput: f64,
-    cost: f64,
-}
-
-impl Importance {
-    /// The weights of throughput and of cost.
-    ///
-    /// # Errors
-    /// One is no number from 0 to 1, or they do not sum to one (within a thousandth).
-    pub fn new(throughput: f64, cost: f64) -> Result<Self, NotShares> {
-        let share = |value: f64| (0.0..=1.0).contains(&value);
-        if share(throughput) && share(cost) && (throughput + cost - 1.0).abs() <= 1e-3 {
-            return Ok(Self { throughput, cost });
-        }
-        Err(NotShares { throughput, cost })
-    }
-
-    /// How much the price matters.
-    #[must_use]
-    pub const fn cost(&self) -> f64 {
-        self.cost
-    }
-}
-
-impl Default for Importance {
-    /// Only throughput matters: nothing is known of a price.
-    fn default() -> Self {
-        Self { throughput: 1.0, cost: 0.0 }
-    }
-}
-
-/// Which reading of equation (4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Formula {
-    /// The better link carries more.
-    #[default]
-    Prose,
-    /// As printed: the worse link carries more.
-    Literal,
-}
-
 /// Equations (1) to (4): for each link the packets of a round, at least 1 and at most 1,000.
 #[must_use]
 pub fn loads(links: &[Standing], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
@@ -124,7 +71,7 @@ pub fn loads(links: &[Standing], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
 fn relation(link: &Standing) -> f64 {
     let throughput = floored(link.throughput, LEAST_THROUGHPUT);
     let cost = floored(link.cost, LEAST_COST);
-    link.weights.throughput * (1.0 / throughput).ln() + link.weights.cost * cost.ln()
+    link.weights.throughput() * (1.0 / throughput).ln() + link.weights.cost() * cost.ln()
 }
 
 /// Also what is no number is the floor.
@@ -140,6 +87,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use ropewalk_settings::{Cost, Direction, LinkTerms, Preference, Terms};
 
     use super::*;
 
@@ -177,12 +125,28 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_are_no_shares_of_one_are_refused() {
-        for (throughput, cost) in
-            [(0.5, 0.6), (0.0, 0.0), (-0.5, 1.5), (f64::NAN, 1.0), (1.0, f64::INFINITY)]
-        {
-            let error = Importance::new(throughput, cost).expect_err("no shares").to_string();
-            assert!(error.contains(&throughput.to_string()), "{error}");
+    fn a_preference_loads_the_links_as_its_words_say() {
+        let price = |amount| Some(Cost { amount, unit: "EUR".to_owned() });
+        let prefers = |preference, cost| LinkTerms {
+            preference: Some(preference),
+            cost,
+            ..LinkTerms::default()
+        };
+        let first = prefers(Preference::First, None);
+        let table = [
+            (first.clone(), prefers(Preference::WhenNeeded, None), true),
+            (first.clone(), prefers(Preference::WhenNeeded, price(2.0)), true),
+            (LinkTerms::default(), prefers(Preference::WhenNeeded, None), true),
+            (prefers(Preference::Also, None), prefers(Preference::Also, None), false),
+            (prefers(Preference::Also, price(1.0)), prefers(Preference::Also, price(9.0)), true),
+        ];
+        for (a, b, more) in table {
+            let standing = [&a, &b].map(|told| {
+                let terms = Terms::new(told, Direction::Up);
+                Standing { throughput: 500.0, cost: terms.cost, weights: terms.importance }
+            });
+            let loads = loads(&standing, Formula::Prose);
+            assert_eq!(loads[0] > loads[1], more, "{a:?} beside {b:?}: {loads:?}");
         }
     }
 

@@ -20,6 +20,7 @@ mod flows;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use ropewalk_settings::SafireSettings;
 
 pub use flows::{CAPACITY, Flow, FlowTable, Life};
 
@@ -27,14 +28,8 @@ use super::{LinkView, PacketMeta, Pick, Scheduler};
 use crate::time::Instant;
 use crate::units::LinkId;
 
-/// Most routes of a tunnel.
-pub const MAX_ROUTES: usize = 64;
-
 /// Segment size that equation (1) reckons with, bytes.
 const MSS: f64 = 1400.0;
-
-/// The `k` of equation (1); the paper sets it to one.
-pub const DEFAULT_K: f64 = 1.0;
 
 /// Equation (1), in bit/s; `None`: the capacity is unknown. `rtt` in seconds, `loss` from 0 to 1.
 #[must_use]
@@ -53,10 +48,11 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Routes to these prefixes, numbered in this order; those beyond [`MAX_ROUTES`] are ignored.
+    /// Routes to these prefixes, numbered in this order; those beyond [`SafireSettings::MAX_ROUTES`] are ignored.
     #[must_use]
     pub fn new(prefixes: impl IntoIterator<Item = IpNet>) -> Self {
-        let mut prefixes: Vec<_> = prefixes.into_iter().take(MAX_ROUTES).zip(0..).collect();
+        let mut prefixes: Vec<_> =
+            prefixes.into_iter().take(SafireSettings::MAX_ROUTES).zip(0..).collect();
         // Stable: of two equal prefixes the first counts.
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
         Self { prefixes }
@@ -173,7 +169,7 @@ mod tests {
             (None, Some(0.1), 0.01, None),
         ];
         for (capacity, rtt, loss, expected) in table {
-            let alpha = alpha(capacity, rtt, loss, DEFAULT_K);
+            let alpha = alpha(capacity, rtt, loss, 1.0);
             let close = match (alpha, expected) {
                 (Some(a), Some(b)) => (a - b).abs() < 1.0,
                 (a, b) => a == b,

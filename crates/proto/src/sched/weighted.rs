@@ -7,31 +7,12 @@
 //! where the pass is least. A change of any weight starts a new round: all passes are equal again.
 
 use arrayvec::ArrayVec;
+use ropewalk_settings::{Count, WhenFull};
 
 use super::{LinkView, PacketMeta, Pick, Scheduler};
 use crate::config::MAX_LINKS;
 use crate::time::Instant;
 use crate::units::LinkId;
-
-/// What the shares are shares of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Count {
-    /// Packets, as in both papers.
-    #[default]
-    Packets,
-    /// Bytes: fairer where packets of different lengths come in patterns.
-    Bytes,
-}
-
-/// What happens when the link whose turn it is has no room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WhenFull {
-    /// The turn passes to the next link with room, and the full one keeps its credit.
-    #[default]
-    Pass,
-    /// The packet waits for that link, as in the papers.
-    Wait,
-}
 
 /// The most packets that a link without room is owed: what it is given first when it has room again. About
 /// a window of a home link, so that one closed for long does not get all packets for long.

@@ -4,6 +4,7 @@
 //! the congestion window: it is little, and without it the window would never open.
 
 use arrayvec::ArrayString;
+use ropewalk_settings::Bitrate;
 
 use super::Tunnel;
 use super::close::FAREWELLS;
@@ -16,7 +17,6 @@ use crate::link::received::Report;
 use crate::path::Path;
 use crate::sink::TransmitSink;
 use crate::time::Instant;
-use crate::units::Bitrate;
 use crate::wire::cursor::{Truncated, Writer};
 use crate::wire::frame::{Frame, MAX_NAME, emit, emit_report};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};

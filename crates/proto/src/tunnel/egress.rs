@@ -19,6 +19,8 @@ mod waiting;
 
 use std::net::IpAddr;
 
+use ropewalk_settings::{Scheduling, WhenClosed};
+
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
 use numbering::Numbering;
@@ -41,7 +43,7 @@ use crate::packet::checksum::Checksum;
 use crate::packet::{Packet, PacketView};
 use crate::path::Path;
 use crate::queue::{Label, SparseFirst};
-use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler, SchedulerConfig, WhenClosed};
+use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
 use crate::wire::frame::PACKET_FRAME_HEADER;
@@ -84,7 +86,7 @@ struct Policy {
 
 /// By which packets leave: the links, the session that seals, and the batch.
 pub(super) struct Outlet<'a, T> {
-    pub(super) scheduler: &'a SchedulerConfig,
+    pub(super) scheduling: &'a Scheduling,
     pub(super) links: &'a mut LinkSet,
     pub(super) session: &'a mut Session,
     pub(super) out: &'a mut T,
@@ -121,7 +123,7 @@ impl Egress {
                 ecn: config.ecn,
                 bundle: config.bundle,
             },
-            scheduler: config.scheduler.build(now),
+            scheduler: AnyScheduler::new(now, &config.scheduling),
             weigher: Weigher::default(),
             queue: SparseFirst::new(config.queue),
             waiting: LinkQueues::new(config.queue),
@@ -235,7 +237,7 @@ impl Egress {
 
     /// Steps 2 to 5: sends what may be sent now. `false`: the batch is full.
     pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
-        self.weigh(now, to.scheduler, to.links);
+        self.weigh(now, to.scheduling, to.links);
         if !self.send_waiting(now, to) {
             return false;
         }

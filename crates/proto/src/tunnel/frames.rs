@@ -1,5 +1,7 @@
 //! What the peer's frames do: reports, joins, proofs, farewells.
 
+use ropewalk_settings::Bitrate;
+
 use super::ingress::{Contents, Received};
 use super::link::{Link, LinkState, settle};
 use super::{Side, Tunnel};
@@ -11,7 +13,6 @@ use crate::link::sent::Settled;
 use crate::path::Path;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
-use crate::units::Bitrate;
 use crate::wire::expand;
 use crate::wire::frame::{Frame, Halt, ReportFrame};
 

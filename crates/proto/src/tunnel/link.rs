@@ -26,6 +26,7 @@ mod pending;
 mod validation;
 
 use arrayvec::{ArrayString, ArrayVec};
+use ropewalk_settings::{Bitrate, Keepalive, Terms, shortened};
 
 pub(super) use activity::{Activity, SENSE_INTERVAL};
 pub(super) use agreed::Agreed;
@@ -44,7 +45,7 @@ pub(super) use validation::Validation;
 
 use super::usage::Usage;
 use super::weigh::Share;
-use crate::config::{Keepalive, LinkConfig, MAX_PATHS};
+use crate::config::{LinkConfig, MAX_PATHS};
 use crate::event::Event;
 use crate::link::carried::SizeEvidence;
 use crate::link::mtu::PathMtu;
@@ -53,11 +54,10 @@ use crate::link::sender::LinkSender;
 use crate::link::sensing::Sensing;
 use crate::link::sent::{Fate, Settled};
 use crate::path::Path;
-use crate::sched::Terms;
 use crate::time::{Duration, Instant};
 use crate::timer::{LinkTimer, Timer, Wakeup, sooner};
-use crate::units::{Bitrate, LinkId};
-use crate::wire::frame::{MAX_NAME, shortened};
+use crate::units::LinkId;
+use crate::wire::frame::MAX_NAME;
 use crate::wire::header::OVERHEAD;
 use life::Retry;
 

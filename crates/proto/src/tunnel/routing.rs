@@ -6,8 +6,8 @@ use super::Tunnel;
 use super::weigh::expected;
 use crate::link::sensing::as_f64;
 use crate::packet::FiveTuple;
+use crate::sched::AnyScheduler;
 use crate::sched::safire::{CAPACITY, Flow};
-use crate::sched::{AnyScheduler, SafireConfig, SchedulerConfig};
 use crate::time::Duration;
 use crate::units::LinkId;
 use crate::wire::frame::MAX_NAME;
@@ -59,9 +59,7 @@ impl Tunnel {
     #[must_use]
     pub fn flow_tables(&self, most: usize) -> Option<FlowTables> {
         let AnyScheduler::Safire(safire) = &self.egress.scheduler else { return None };
-        let SchedulerConfig::Safire(SafireConfig { k, .. }) = &self.config.scheduler else {
-            return None;
-        };
+        let k = self.config.scheduling.safire.k;
         let table = safire.flows();
         let path = |link: &super::Link| PathRow {
             id: link.id,
@@ -70,7 +68,7 @@ impl Tunnel {
             capacity: link.sensing.capacity().map(as_f64),
             rtt: link.sender.rtt().srtt(),
             loss: link.sender.loss_ratio(),
-            alpha: expected(link, *k),
+            alpha: expected(link, k),
         };
         Some(FlowTables {
             paths: self.links.iter().map(path).collect(),

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use arrayvec::ArrayString;
 
+use ropewalk_settings::Keepalive;
+
 use super::*;
-use crate::config::{Keepalive, Wishes};
+use crate::config::Wishes;
 use crate::crypto::rekey::Standing;
 use crate::crypto::{Cipher, DataKey, EpochKeys, PresharedKey, Role, StaticSecret};
 use crate::ecn::Ecn;

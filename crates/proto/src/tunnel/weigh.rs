@@ -4,6 +4,8 @@
 
 use arrayvec::ArrayVec;
 
+use ropewalk_settings::{Bitrate, SafireSettings, SchedulerKind, Scheduling, Weights, shortened};
+
 use super::Tunnel;
 use super::egress::Egress;
 use super::link::Link;
@@ -11,11 +13,10 @@ use super::links::LinkSet;
 use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
 use crate::sched::natalie::{self, AutoWeights};
-use crate::sched::safire::{MAX_ROUTES, alpha};
-use crate::sched::{AnyScheduler, LinkView, SafireConfig, SchedulerConfig, Terms, Weights, batcp};
+use crate::sched::safire::alpha;
+use crate::sched::{AnyScheduler, LinkView, batcp};
 use crate::time::{Duration, Instant};
-use crate::units::{Bitrate, LinkId};
-use crate::wire::frame::shortened;
+use crate::units::LinkId;
 
 /// NATALIE follows cross-traffic within a second, of which its measurements take some; and a tenth of a second
 /// is many packets.
@@ -62,22 +63,16 @@ pub(super) struct Weigher {
 }
 
 impl Tunnel {
-    /// Another scheduler, or other settings, from now on. Nothing is lost by it: packets that waited for one link
-    /// are scheduled again. The same settings again change nothing: flows stay on their links.
-    pub fn set_scheduler(&mut self, now: Instant, scheduler: SchedulerConfig) {
-        if self.config.scheduler == scheduler {
-            return;
+    /// Another scheduler, or other settings, from now on, and what a person says of links. Nothing is lost by it: packets
+    /// that waited for one link are scheduled again. The same settings again change nothing: flows stay on their links.
+    pub fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
+        if !self.config.scheduling.schedules_like(&scheduling) {
+            self.egress.free_waiting();
+            self.egress.scheduler = AnyScheduler::new(now, &scheduling);
+            self.egress.weigher = Weigher::default();
+            self.links.iter_mut().for_each(|link| link.share = Share::default());
         }
-        self.egress.free_waiting();
-        self.egress.scheduler = scheduler.build(now);
-        self.config.scheduler = scheduler;
-        self.egress.weigher = Weigher::default();
-        self.links.iter_mut().for_each(|link| link.share = Share::default());
-    }
-
-    /// What a person says of links, by name; it replaces all that was said before.
-    pub fn set_terms(&mut self, terms: Vec<(String, Terms)>) {
-        self.config.terms = terms;
+        self.config.scheduling = scheduling;
         for at in 0..self.links.len() {
             self.apply_terms(at);
         }
@@ -125,16 +120,16 @@ impl Tunnel {
 
 impl Egress {
     /// Looks at the links again if it is time.
-    pub(super) fn weigh(&mut self, now: Instant, scheduler: &SchedulerConfig, links: &mut LinkSet) {
+    pub(super) fn weigh(&mut self, now: Instant, scheduling: &Scheduling, links: &mut LinkSet) {
         if now < self.weigher.due || !self.has_next() {
             return;
         }
         self.weigher.due = now + INTERVAL;
         let mut links: ArrayVec<&mut Link, MAX_LINKS> =
             links.iter_mut().filter(|link| link.carries(now)).collect();
-        let weights: ArrayVec<f64, MAX_LINKS> = match scheduler {
-            SchedulerConfig::FreeWindow | SchedulerConfig::RoundRobin => return,
-            SchedulerConfig::Natalie(config) => match config.weights {
+        let weights: ArrayVec<f64, MAX_LINKS> = match scheduling.scheduler {
+            SchedulerKind::FreeWindow | SchedulerKind::RoundRobin => return,
+            SchedulerKind::Natalie => match scheduling.natalie.weights {
                 Weights::Told => links.iter().map(|link| link.agreed.terms.weight).collect(),
                 Weights::Auto => {
                     for link in &mut links {
@@ -145,11 +140,12 @@ impl Egress {
                     self.weigher.auto.weigh(&standing)
                 }
             },
-            SchedulerConfig::Batcp(config) => {
+            SchedulerKind::Batcp => {
                 let standing: ArrayVec<_, MAX_LINKS> = links.iter().map(|l| standing(l)).collect();
-                batcp::loads(&standing, config.formula)
+                batcp::loads(&standing, scheduling.batcp.formula)
             }
-            SchedulerConfig::Safire(config) => {
+            SchedulerKind::Safire => {
+                let config = &scheduling.safire;
                 for link in links {
                     link.share.alpha = expected(link, config.k);
                     link.share.routes = routes(&link.name, config);
@@ -189,9 +185,9 @@ pub(super) fn expected(link: &Link, k: f64) -> Option<f64> {
 }
 
 /// The bits of the routes that allow the link.
-fn routes(link: &str, config: &SafireConfig) -> u64 {
-    let routes = config.routes.iter().take(MAX_ROUTES).enumerate();
+fn routes(link: &str, config: &SafireSettings) -> u64 {
+    let routes = config.routes.values().take(SafireSettings::MAX_ROUTES).enumerate();
     let allowing =
-        routes.filter(|(_, route)| route.links.iter().any(|name| shortened(name).as_str() == link));
+        routes.filter(|(_, links)| links.iter().any(|name| shortened(name).as_str() == link));
     allowing.fold(0, |bits, (number, _)| bits | 1 << number)
 }

@@ -2,7 +2,8 @@
 //! to its end. A type below 0x40 that is not known spoils the rest of the datagram; from 0x40 on a
 //! type is followed by a two-byte length and may be skipped, so that later versions can add hints.
 
-use arrayvec::{ArrayString, ArrayVec};
+use arrayvec::ArrayVec;
+use ropewalk_settings::InterfaceName;
 
 use super::cursor::{Reader, Truncated, Writer};
 use super::expand;
@@ -10,19 +11,7 @@ use crate::link::received::{MAX_REPORT_RANGES, Range, Report};
 use crate::units::LinkId;
 
 /// Most bytes of a link's name: as long as a Linux interface name.
-pub const MAX_NAME: usize = 15;
-
-/// As much of a link's name as the wire carries, cut at a character.
-#[must_use]
-pub fn shortened(name: &str) -> ArrayString<MAX_NAME> {
-    let mut short = ArrayString::new();
-    for character in name.chars() {
-        if short.try_push(character).is_err() {
-            break;
-        }
-    }
-    short
-}
+pub const MAX_NAME: usize = InterfaceName::MAX_BYTES;
 
 /// One frame, as parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,11 +6,10 @@ use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::pair::{TunnelLab, conditions, link_config, tunnels};
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig, Wishes};
-use ropewalk_proto::sched::SchedulerConfig;
+use ropewalk_proto::config::{TunnelConfig, Wishes};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::Duty;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::{Bitrate, Keepalive, SchedulerKind};
 
 use super::{SEED, ms, s, sender};
 
@@ -69,9 +68,9 @@ fn a_backup_rests_while_the_other_link_suffices_in_both_directions() {
 
 #[test]
 fn a_backup_helps_a_full_link_and_rests_again_when_it_suffices() {
-    for scheduler in SchedulerConfig::all() {
+    for scheduler in SchedulerKind::ALL {
         for towards in [Towards::Client, Towards::Proxy] {
-            let config = TunnelConfig { scheduler: scheduler.clone(), ..TunnelConfig::default() };
+            let config = TunnelConfig { scheduling: scheduler.into(), ..TunnelConfig::default() };
             let mut lab = with_backup(&config);
             let start = lab.now;
             let rates = [(12.0, s(30)), (4.0, s(30))];
@@ -136,8 +135,8 @@ fn a_backup_takes_over_at_once_from_a_link_that_fails_and_gives_back_later() {
 fn a_bound_holds_in_each_direction_with_every_scheduler() {
     let (up, down) = (Bitrate::from_mbps(1), Bitrate::from_mbps(2));
     let bounded = Wishes { backup: false, most_up: Some(up), most_down: Some(down) };
-    for scheduler in SchedulerConfig::all() {
-        let config = TunnelConfig { scheduler: scheduler.clone(), ..TunnelConfig::default() };
+    for scheduler in SchedulerKind::ALL {
+        let config = TunnelConfig { scheduling: scheduler.into(), ..TunnelConfig::default() };
         for (towards, most) in [(Towards::Proxy, 1.0), (Towards::Client, 2.0)] {
             let mut lab = lab(&config, [Wishes::default(), bounded]);
             let start = lab.now;
@@ -151,7 +150,7 @@ fn a_bound_holds_in_each_direction_with_every_scheduler() {
             // The lab counts below the IP header too; reports come on top.
             assert!(mbit / most < 1.08, "{scheduler} {towards:?}: {mbit}");
             // The stream is one flow, which flow routing leaves on the other link.
-            let striped = !matches!(scheduler, SchedulerConfig::Safire(_));
+            let striped = scheduler != SchedulerKind::Safire;
             assert!(!striped || mbit / most > 0.5, "{scheduler} {towards:?}: {mbit}");
         }
     }

@@ -8,16 +8,15 @@ use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
-use ropewalk_proto::congestion::ControllerKind;
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::ecn::Ecn::{self, Ce, Ect0, NotEct};
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::queue::QueueLimits;
-use ropewalk_proto::sched::{
-    Count, NatalieConfig, SchedulerConfig, Terms, Weights, WhenClosed, WhenFull,
+use ropewalk_settings::{
+    Bitrate, ControllerKind, Count, Keepalive, LinkTerms, NatalieSettings, SchedulerKind,
+    Scheduling, Weights, WhenClosed, WhenFull,
 };
-use ropewalk_proto::units::Bitrate;
 
 use crate::{ms, s, settled};
 
@@ -31,14 +30,15 @@ const LONGEST: usize = 1472;
 const SMALL: (usize, Ecn) = (100, NotEct);
 
 /// Weighted round-robin by packets, with the weights of [`terms`].
-fn natalie(when_full: WhenFull) -> SchedulerConfig {
-    let (count, weights) = (Count::Packets, Weights::Told);
-    SchedulerConfig::Natalie(NatalieConfig { count, when_full, weights })
+fn natalie(when_full: WhenFull) -> Scheduling {
+    let natalie = NatalieSettings { count: Count::Packets, when_full, weights: Weights::Told };
+    Scheduling { natalie, ..SchedulerKind::Natalie.into() }
 }
 
-fn terms(weights: [f64; 2]) -> Vec<(String, Terms)> {
+fn terms(weights: [f64; 2]) -> BTreeMap<String, LinkTerms> {
+    let terms = |weight| LinkTerms { weight: Some(weight), ..LinkTerms::default() };
     let named = ["wan0", "wan1"].into_iter().zip(weights);
-    named.map(|(name, weight)| (name.to_owned(), Terms { weight, ..Terms::default() })).collect()
+    named.map(|(name, weight)| (name.to_owned(), terms(weight))).collect()
 }
 
 /// Windows with room for what the tests send at once.
@@ -204,24 +204,24 @@ fn links_of(config: &TunnelConfig, large: usize, small: usize) -> BTreeMap<u64, 
 #[test]
 fn each_packet_takes_the_link_that_it_takes_alone() {
     let mut parted = 0;
-    for scheduler in [
-        SchedulerConfig::FreeWindow,
-        SchedulerConfig::RoundRobin,
+    for scheduling in [
+        SchedulerKind::FreeWindow.into(),
+        SchedulerKind::RoundRobin.into(),
         natalie(WhenFull::Pass),
         natalie(WhenFull::Wait),
-        SchedulerConfig::Safire(Default::default()),
+        SchedulerKind::Safire.into(),
     ] {
         for (weights, window, large) in
             [([1.0, 1.0], 40, 0), ([3.0, 1.0], 40, 9), ([1.0, 0.0], 40, 0), ([1.0, 2.0], 6, 3)]
         {
             let config = |bundle| TunnelConfig {
-                scheduler: scheduler.clone(),
-                terms: terms(weights),
+                scheduling: Scheduling { terms: terms(weights), ..scheduling.clone() },
                 controller: ControllerKind::Fixed(window),
                 bundle,
                 ..TunnelConfig::default()
             };
-            let case = format!("{scheduler} {weights:?} window {window}, {large} large");
+            let case =
+                format!("{} {weights:?} window {window}, {large} large", scheduling.in_words());
             let alone = links_of(&config(false), large, 30);
             let bundled = links_of(&config(true), large, 30);
             assert!(alone.len() >= 3, "{case}: {alone:?}");
@@ -246,8 +246,7 @@ fn a_link_of_one_place_takes_one_packet_and_then_the_next_is_asked_for_again() {
 fn what_waits_for_its_link_shares_a_datagram_as_far_as_it_fits() {
     // All of it is for the first link, whose window is two datagrams.
     let config = TunnelConfig {
-        scheduler: natalie(WhenFull::Wait),
-        terms: terms([1.0, 0.0]),
+        scheduling: Scheduling { terms: terms([1.0, 0.0]), ..natalie(WhenFull::Wait) },
         controller: ControllerKind::Fixed(2),
         queue: QueueLimits { time: s(1), bytes: 1 << 20 },
         ..TunnelConfig::default()
@@ -279,10 +278,13 @@ fn a_full_tunnel_that_drops_takes_bundles_too() {
 
 #[test]
 fn a_paced_link_is_given_no_more_at_once_than_its_pace_allows() {
-    let rate = Bitrate::from_mbps(1);
+    let rate = Some(Bitrate::from_mbps(1));
+    let terms = LinkTerms { rate, ..LinkTerms::default() };
     let config = TunnelConfig {
-        scheduler: natalie(WhenFull::Pass),
-        terms: vec![("wan0".into(), Terms { rate: Some(rate), ..Terms::default() })],
+        scheduling: Scheduling {
+            terms: [("wan0".into(), terms)].into(),
+            ..natalie(WhenFull::Pass)
+        },
         controller: ControllerKind::Fixed(64),
         ..TunnelConfig::default()
     };

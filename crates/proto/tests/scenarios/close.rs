@@ -6,10 +6,11 @@ use ropewalk_netlab::inner::Inner;
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::pair::{TunnelLab, conditions, link_config, tunnels};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::TunnelStats;
+use ropewalk_settings::Keepalive;
 
 use super::{ms, s};
 

@@ -6,8 +6,9 @@ use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::tunnel::{LinkState, LinkStats};
+use ropewalk_settings::Keepalive;
 
 use super::{ms, s, settled};
 

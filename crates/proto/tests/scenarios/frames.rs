@@ -3,13 +3,14 @@
 use ropewalk_netlab::inner::{Inner, number_of};
 use ropewalk_netlab::lab::{PROXY, Towards};
 use ropewalk_netlab::pair::forger;
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{Frame, PacketFrame, emit};
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, Sealed, TAG_LEN};
+use ropewalk_settings::Keepalive;
 
 use super::{s, settled};
 

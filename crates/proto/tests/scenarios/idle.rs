@@ -2,8 +2,9 @@
 
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
+use ropewalk_settings::Keepalive;
 
 use super::{s, settled};
 

@@ -5,11 +5,11 @@ use ropewalk_netlab::lab::{Collect, Towards};
 use ropewalk_netlab::netem::Conditions;
 use ropewalk_netlab::pair::{TunnelLab, conditions, link_config, tunnels};
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
-use ropewalk_proto::sched::WhenClosed;
 use ropewalk_proto::tunnel::LinkState;
 use ropewalk_proto::units::LinkId;
+use ropewalk_settings::{Keepalive, WhenClosed};
 
 use super::{SEED, s, sender, settled};
 

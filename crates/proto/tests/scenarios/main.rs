@@ -27,9 +27,10 @@ use std::time::Duration;
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::Counters;
 use ropewalk_netlab::pair::{TunnelLab, conditions, link_config, tunnels};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::TunnelStats;
+use ropewalk_settings::Keepalive;
 
 /// Decides losses and jitter; any other number gives other figures within the same bounds.
 const SEED: u64 = 1;

@@ -4,13 +4,14 @@ use ropewalk_netlab::inner::Inner;
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::ecn::Ecn::{self, Ce, Ect0, Ect1, NotEct};
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::PacketView;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
+use ropewalk_settings::Keepalive;
 
 use super::{s, settled};
 

@@ -6,11 +6,12 @@ use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::{Conditions, Cut};
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::Event;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::LinkState;
+use ropewalk_settings::Keepalive;
 
 use super::{ms, s, settled};
 

@@ -3,7 +3,7 @@
 use ropewalk_netlab::lab::{PROXY, Towards};
 use ropewalk_netlab::netem::Conditions;
 use ropewalk_netlab::pair::{TunnelLab, conditions, forger, link_config, tunnels};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::packet::Packet;
@@ -13,6 +13,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, SEALED_LEN, Sealed, TAG_LEN};
+use ropewalk_settings::Keepalive;
 
 use super::{SEED, s, settled};
 

@@ -5,8 +5,9 @@ use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::netem::Conditions;
 use ropewalk_netlab::pair::{TunnelLab, conditions, link_config, tunnels};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
+use ropewalk_settings::Keepalive;
 
 use super::{SEED, ms, s, sender};
 

@@ -5,7 +5,7 @@ use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::netem::Conditions;
 use ropewalk_netlab::pair::{forger, link_config};
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::tunnel::{LinkState, TunnelStats};
@@ -13,6 +13,7 @@ use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{Frame, emit};
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, Sealed, TAG_LEN};
+use ropewalk_settings::Keepalive;
 
 use super::{lost, ms, s, settled};
 

@@ -3,28 +3,29 @@
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
-use ropewalk_proto::congestion::ControllerKind;
-use ropewalk_proto::sched::batcp::Importance;
-use ropewalk_proto::sched::{
-    BatcpConfig, Count, NatalieConfig, SafireConfig, SchedulerConfig, Terms, Weights, WhenFull,
-};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Duration;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::{
+    Bitrate, ControllerKind, Cost, Count, Importance, Keepalive, LinkTerms, NatalieSettings,
+    SchedulerKind, Scheduling, Weights, WhenFull,
+};
 
 use crate::{lost, ms, s, settled};
 
-fn natalie(weights: Weights, when_full: WhenFull) -> SchedulerConfig {
-    SchedulerConfig::Natalie(NatalieConfig { count: Count::Packets, when_full, weights })
+fn natalie(weights: Weights, when_full: WhenFull) -> Scheduling {
+    let natalie = NatalieSettings { count: Count::Packets, when_full, weights };
+    Scheduling { natalie, ..SchedulerKind::Natalie.into() }
 }
 
 /// What is said of the links `wan0`, `wan1` and so on.
-fn terms(of: &[Terms]) -> Vec<(String, Terms)> {
-    of.iter().enumerate().map(|(place, terms)| (format!("wan{place}"), *terms)).collect()
+fn with(told: &[LinkTerms], scheduling: Scheduling) -> Scheduling {
+    let named = told.iter().enumerate();
+    let terms = named.map(|(place, told)| (format!("wan{place}"), told.clone())).collect();
+    Scheduling { terms, ..scheduling }
 }
 
-fn weight(weight: f64) -> Terms {
-    Terms { weight, ..Terms::default() }
+fn weight(weight: f64) -> LinkTerms {
+    LinkTerms { weight: Some(weight), ..LinkTerms::default() }
 }
 
 /// Shares in percent of the bytes that the links carried to the client while `act` ran.
@@ -50,8 +51,7 @@ fn stream(lab: &TunnelLab, mbit: f64, length: Duration) -> Stream {
 fn told_weights_are_the_links_shares_and_a_weight_of_zero_is_none() {
     for (weights, expected) in [([4.0, 1.0], [80.0, 20.0]), ([1.0, 0.0], [100.0, 0.0])] {
         let config = TunnelConfig {
-            scheduler: natalie(Weights::Told, WhenFull::Pass),
-            terms: terms(&weights.map(weight)),
+            scheduling: with(&weights.map(weight), natalie(Weights::Told, WhenFull::Pass)),
             ..TunnelConfig::default()
         };
         let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
@@ -73,10 +73,9 @@ fn told_weights_are_the_links_shares_and_a_weight_of_zero_is_none() {
 
 #[test]
 fn auto_weights_leave_to_others_what_others_send() {
-    let told = Terms { rate: Some(Bitrate::from_mbps(10)), ..Terms::default() };
+    let told = LinkTerms { rate: Some(Bitrate::from_mbps(10)), ..LinkTerms::default() };
     let config = TunnelConfig {
-        scheduler: natalie(Weights::Auto, WhenFull::Pass),
-        terms: terms(&[told, told]),
+        scheduling: with(&[told.clone(), told], natalie(Weights::Auto, WhenFull::Pass)),
         ..TunnelConfig::default()
     };
     let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
@@ -104,18 +103,17 @@ fn auto_weights_leave_to_others_what_others_send() {
 
 #[test]
 fn batcp_prefers_what_is_cheap_as_far_as_it_is_told_that_cost_matters() {
-    let of = |cost: f64, throughput: f64| Terms {
+    let of = |amount: f64, throughput: f64| LinkTerms {
         rate: Some(Bitrate::from_mbps(20)),
-        cost,
-        importance: Importance::new(throughput, 1.0 - throughput).expect("shares of one"),
-        ..Terms::default()
+        cost: Some(Cost { amount, unit: "EUR".to_owned() }),
+        importance: Some(Importance::new(throughput, 1.0 - throughput).expect("shares of one")),
+        ..LinkTerms::default()
     };
     let table =
         [([of(0.0, 1.0), of(5.0, 1.0)], 45.0..=55.0), ([of(0.0, 0.9), of(5.0, 0.1)], 70.0..=100.0)];
     for (told, expected) in table {
         let config = TunnelConfig {
-            scheduler: SchedulerConfig::Batcp(BatcpConfig::default()),
-            terms: terms(&told),
+            scheduling: with(&told, SchedulerKind::Batcp.into()),
             ..TunnelConfig::default()
         };
         let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
@@ -131,10 +129,8 @@ fn batcp_prefers_what_is_cheap_as_far_as_it_is_told_that_cost_matters() {
 
 #[test]
 fn each_of_three_flows_has_a_link_of_its_own_and_moves_when_that_dies() {
-    let config = TunnelConfig {
-        scheduler: SchedulerConfig::Safire(SafireConfig::default()),
-        ..TunnelConfig::default()
-    };
+    let config =
+        TunnelConfig { scheduling: SchedulerKind::Safire.into(), ..TunnelConfig::default() };
     let mut lab = settled(&config, Keepalive::Off, &[(2.0, 20), (2.0, 20), (2.0, 20)]);
     let mut streams = [(); 3].map(|()| stream(&lab, 1.0, s(10)));
     let shares = shares(&mut lab, |lab| run(lab, &mut streams, lab.now + s(5)));
@@ -145,7 +141,7 @@ fn each_of_three_flows_has_a_link_of_its_own_and_moves_when_that_dies() {
     assert!(tables.paths.iter().all(|path| path.flows == 1 && path.rtt.is_some()), "{tables:?}");
     assert_eq!((tables.flows.len(), tables.counts.held, tables.counts.displaced), (2, 3, 0));
     assert!(tables.flows.iter().all(|(flow, tuple)| flow.counted && tuple.ports.is_some()));
-    lab.proxy.set_scheduler(lab.now, config.scheduler.clone());
+    lab.proxy.set_scheduling(lab.now, config.scheduling.clone());
     let kept = lab.proxy.flow_tables(2).expect("still routed").counts;
     assert_eq!(kept, tables.counts, "the same settings again change nothing");
     assert!(lab.client.flow_tables(0).is_some_and(|tables| tables.flows.is_empty()));
@@ -166,15 +162,14 @@ fn each_of_three_flows_has_a_link_of_its_own_and_moves_when_that_dies() {
 
 #[test]
 fn a_link_of_known_rate_is_filled_and_nothing_is_lost_on_it() {
-    let rate = |mbit| Terms {
-        weight: mbit as f64,
+    let rate = |mbit| LinkTerms {
+        weight: Some(mbit as f64),
         rate: Some(Bitrate::from_mbps(mbit)),
-        ..Terms::default()
+        ..LinkTerms::default()
     };
     let config = TunnelConfig {
-        scheduler: natalie(Weights::Told, WhenFull::Wait),
+        scheduling: with(&[rate(8), rate(2)], natalie(Weights::Told, WhenFull::Wait)),
         controller: ControllerKind::Fixed(64),
-        terms: terms(&[rate(8), rate(2)]),
         ..TunnelConfig::default()
     };
     let mut lab = settled(&config, Keepalive::Off, &[(8.0, 10), (2.0, 100)]);
@@ -194,13 +189,14 @@ fn a_change_of_scheduler_or_weights_loses_nothing_and_stalls_nothing() {
     let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20), (10.0, 30)]);
     let begin = lab.now;
     let mut streams = [stream(&lab, 8.0, s(12))];
-    let mut changes = 0;
+    let (mut changes, mut told) = (0, [LinkTerms::default(), LinkTerms::default()]);
     while lab.now < begin + s(11) {
-        for scheduler in SchedulerConfig::all() {
+        for scheduler in SchedulerKind::ALL {
             let now = lab.now;
-            lab.proxy.set_scheduler(now, scheduler);
+            lab.proxy.set_scheduling(now, with(&told, scheduler.into()));
             run(&mut lab, &mut streams, now + ms(100));
-            lab.proxy.set_terms(terms(&[weight(f64::from(changes % 7)), weight(1.0)]));
+            told = [weight(f64::from(changes % 7)), weight(1.0)];
+            lab.proxy.set_scheduling(lab.now, with(&told, scheduler.into()));
             run(&mut lab, &mut streams, now + ms(200));
             changes += 2;
         }

@@ -9,11 +9,12 @@ use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::netem::Conditions;
 use ropewalk_netlab::pair::{TunnelLab, conditions};
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
-use ropewalk_proto::congestion::ControllerKind;
-use ropewalk_proto::sched::{Count, NatalieConfig, SchedulerConfig, Terms, Weights, WhenFull};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::{
+    Bitrate, ControllerKind, Count, Keepalive, LinkTerms, NatalieSettings, SchedulerKind,
+    Scheduling, Weights, WhenFull,
+};
 
 use crate::{SEED, ms, s, settled};
 
@@ -21,21 +22,18 @@ use crate::{SEED, ms, s, settled};
 const FULL: f64 = 1500.0;
 const PACKET: usize = 1440;
 
-fn natalie(weights: Weights, when_full: WhenFull) -> SchedulerConfig {
-    SchedulerConfig::Natalie(NatalieConfig { count: Count::Packets, when_full, weights })
+fn natalie(weights: Weights, when_full: WhenFull) -> Scheduling {
+    let natalie = NatalieSettings { count: Count::Packets, when_full, weights };
+    Scheduling { natalie, ..SchedulerKind::Natalie.into() }
 }
 
-fn two_links(scheduler: SchedulerConfig, terms: [Terms; 2]) -> TunnelConfig {
-    let names = ["wan0", "wan1"].map(str::to_owned);
-    TunnelConfig {
-        scheduler,
-        terms: names.into_iter().zip(terms).collect(),
-        ..TunnelConfig::default()
-    }
+fn two_links(scheduling: Scheduling, told: [LinkTerms; 2]) -> TunnelConfig {
+    let terms = ["wan0", "wan1"].map(str::to_owned).into_iter().zip(told).collect();
+    TunnelConfig { scheduling: Scheduling { terms, ..scheduling }, ..TunnelConfig::default() }
 }
 
-fn told(mbit: Option<u64>) -> Terms {
-    Terms { rate: mbit.map(Bitrate::from_mbps), ..Terms::default() }
+fn told(mbit: Option<u64>) -> LinkTerms {
+    LinkTerms { rate: mbit.map(Bitrate::from_mbps), ..LinkTerms::default() }
 }
 
 /// Full packets to the client that fill links of `mbit` at IP level.
@@ -89,7 +87,7 @@ fn what_an_unseen_host_takes_of_a_link_is_left_to_it_within_a_second() {
     for (name, rate, controller, when_full, bound) in settings {
         let config = TunnelConfig {
             controller,
-            ..two_links(natalie(Weights::Auto, when_full), [told(rate); 2])
+            ..two_links(natalie(Weights::Auto, when_full), [(); 2].map(|()| told(rate)))
         };
         let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20), (10.0, 40)]);
         let begin = lab.now;
@@ -137,7 +135,8 @@ fn what_an_unseen_host_takes_of_a_link_is_left_to_it_within_a_second() {
 
 #[test]
 fn what_others_receive_beside_the_client_is_told_to_the_proxy_and_left_to_them() {
-    let config = two_links(natalie(Weights::Auto, WhenFull::Pass), [told(Some(10)); 2]);
+    let config =
+        two_links(natalie(Weights::Auto, WhenFull::Pass), [(); 2].map(|()| told(Some(10))));
     let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
     let (link, quarter) = (lab.client.stats().links[0].id, ms(250));
     let mut streams = [filling(5.0, lab.now, s(9))];
@@ -162,7 +161,8 @@ fn what_others_receive_beside_the_client_is_told_to_the_proxy_and_left_to_them()
 
 #[test]
 fn others_that_stop_are_forgotten_while_every_report_rides_on_packets() {
-    let config = two_links(natalie(Weights::Auto, WhenFull::Pass), [told(Some(10)); 2]);
+    let config =
+        two_links(natalie(Weights::Auto, WhenFull::Pass), [(); 2].map(|()| told(Some(10))));
     let mut lab = settled(&config, Keepalive::Off, &[(20.0, 20), (20.0, 20)]);
     let (links, length) = (lab.client.stats().links, s(6));
     let up = Stream::at_rate(Towards::Proxy, 2.0, 60, lab.now, length);
@@ -192,7 +192,8 @@ fn a_link_that_loses_as_much_as_the_paper_bears_no_more_is_left_out() {
         (1.0, [0.15, 0.2, 0.3], 1.0),
     ] {
         for loss in losses {
-            let config = two_links(natalie(Weights::Auto, WhenFull::Pass), [told(None); 2]);
+            let config =
+                two_links(natalie(Weights::Auto, WhenFull::Pass), [(); 2].map(|()| told(None)));
             let mut lab = settled(&config, Keepalive::Off, &[(other, 20), (mbit, 20)]);
             let lossy = Conditions { loss: Loss::Bernoulli(loss), ..conditions(mbit, 20, 100) };
             lab.links[1].down.handle_change(lab.now, lossy.clone());
@@ -216,7 +217,8 @@ fn a_link_that_loses_as_much_as_the_paper_bears_no_more_is_left_out() {
 #[test]
 fn what_others_leave_of_a_told_rate_is_kept_to_and_lets_no_window_outgrow_what_is_in_flight() {
     for (others, expected_mbit, loses) in [(Some(2), 8.0, false), (None, 10.0, true)] {
-        let config = two_links(natalie(Weights::Auto, WhenFull::Pass), [told(Some(10)); 2]);
+        let config =
+            two_links(natalie(Weights::Auto, WhenFull::Pass), [(); 2].map(|()| told(Some(10))));
         let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20)]);
         // Who is counted is known before the link is filled: else slow start opens the window first.
         let (link, known) = (lab.client.stats().links[0].id, lab.now);
@@ -259,7 +261,7 @@ fn what_others_receive_wakes_nobody() {
 fn the_round_trip_of_a_link_without_packets_is_followed_while_the_tunnel_is_in_use() {
     let config = two_links(
         natalie(Weights::Told, WhenFull::Pass),
-        [told(None), Terms { weight: 0.0, ..Terms::default() }],
+        [told(None), LinkTerms { weight: Some(0.0), ..LinkTerms::default() }],
     );
     let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20), (10.0, 20)]);
     let mut streams = [filling(2.0, lab.now, s(20))];

@@ -2,7 +2,8 @@
 
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
+use ropewalk_proto::config::TunnelConfig;
+use ropewalk_settings::Keepalive;
 
 use super::{s, settled};
 

@@ -3,8 +3,8 @@
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::{Conditions, Rate};
 use ropewalk_netlab::stream::{Stream, run};
-use ropewalk_proto::config::{Keepalive, TunnelConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_proto::config::TunnelConfig;
+use ropewalk_settings::{Bitrate, Keepalive};
 
 use super::{SEED, s, settled};
 

@@ -295,8 +295,7 @@ fn the_last_words_go_over_the_preferred_link_first() {
     for reset in [false, true] {
         let mut world = settled(52, &[10, 30]);
         let key = world.clients[0].key;
-        let (scheduler, terms) = second_preferred();
-        assert!(world.proxy.set_peer_scheduling(world.now, key, &scheduler, &terms));
+        assert!(world.proxy.set_peer_scheduling(world.now, key, &second_preferred()));
         world.run_for(ms(100));
         world.record = Some(Vec::new());
         match reset {

@@ -5,11 +5,11 @@ use ropewalk_proto::crypto::{PublicKey, StaticSecret};
 use ropewalk_proto::endpoint::PeerConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
-use ropewalk_proto::sched::{SafireConfig, SchedulerConfig};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_proto::wire::hello::answer::Refusal;
+use ropewalk_settings::{SchedulerKind, Scheduling};
 
 use super::pair::{PROXY, SERVER, World, inner, is_connected, ms, packet, peer};
 
@@ -42,9 +42,9 @@ fn a_client_is_sent_to_by_settings_of_its_own_until_all_are_changed() {
     let [own, other] = [world.clients[0].key, world.clients[1].key];
     let routes_flows =
         |world: &World| [own, other].map(|key| world.proxy.flow_tables(&key, 1).is_some());
-    let safire = SchedulerConfig::Safire(SafireConfig::default());
-    assert!(world.proxy.set_peer_scheduling(world.now, own, &safire, &[]));
-    assert!(!world.proxy.set_peer_scheduling(world.now, PublicKey([9; 32]), &safire, &[]));
+    let safire = Scheduling::from(SchedulerKind::Safire);
+    assert!(world.proxy.set_peer_scheduling(world.now, own, &safire));
+    assert!(!world.proxy.set_peer_scheduling(world.now, PublicKey([9; 32]), &safire));
     assert_eq!(routes_flows(&world), [true, false]);
     world.ping(0, ms(200));
 
@@ -59,7 +59,7 @@ fn a_client_is_sent_to_by_settings_of_its_own_until_all_are_changed() {
     let all: u64 = spent.ledger.iter().map(|(_, metered)| metered.bytes()).sum();
     assert!(all > now && now > 0, "bytes of the first session stay counted: {all} {now}");
 
-    world.proxy.set_scheduling(world.now, &SchedulerConfig::RoundRobin, &[]);
+    world.proxy.set_scheduling(world.now, &SchedulerKind::RoundRobin.into());
     assert_eq!(routes_flows(&world), [false, false]);
 }
 

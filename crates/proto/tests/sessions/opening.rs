@@ -6,19 +6,17 @@ use ropewalk_proto::client::ClientConfig;
 use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::event::Event;
-use ropewalk_proto::sched::batcp::Importance;
-use ropewalk_proto::sched::{BatcpConfig, SchedulerConfig, Terms};
+use ropewalk_settings::{LinkTerms, Preference, SchedulerKind, Scheduling};
 
 use super::pair::{SERVER, To, World, inner, is_connected, key_of, link, ms, packet, peer};
 
 /// What makes the second link the preferred one.
-pub(crate) fn second_preferred() -> (SchedulerConfig, Vec<(String, Terms)>) {
-    let terms = |cost| {
-        let importance = Importance::new(1.0 - cost, cost).unwrap();
-        Terms { importance, ..Terms::default() }
-    };
-    let terms = [(0, 0.9), (1, 0.1)].map(|(at, cost)| (link(at).name.to_string(), terms(cost)));
-    (SchedulerConfig::Batcp(BatcpConfig::default()), terms.to_vec())
+pub(crate) fn second_preferred() -> Scheduling {
+    let terms = [(0, Preference::WhenNeeded), (1, Preference::First)].map(|(at, preference)| {
+        let told = LinkTerms { preference: Some(preference), ..LinkTerms::default() };
+        (link(at).name.to_string(), told)
+    });
+    Scheduling { terms: terms.into(), ..SchedulerKind::Batcp.into() }
 }
 
 /// A client that prefers its second link, with these delays, before it has asked.
@@ -26,8 +24,7 @@ fn with_preference(seed: u64, delays: &[u64]) -> World {
     let mut world = World::new(seed);
     let secret = StaticSecret::generate(&mut world.rng);
     world.allow(secret.public(), peer(0));
-    let (scheduler, terms) = second_preferred();
-    let tunnel = TunnelConfig { scheduler, terms, ..TunnelConfig::default() };
+    let tunnel = TunnelConfig { scheduling: second_preferred(), ..TunnelConfig::default() };
     let config = ClientConfig { tunnel, ..world.client_config(secret) };
     world.add_end(config, delays);
     world

@@ -10,7 +10,7 @@ use ropewalk_daemon::core::{public_key, secret, wall_clock};
 use ropewalk_daemon::service;
 use ropewalk_link_io::clock::Clock as OwnClock;
 use ropewalk_proto::client::{Client, ClientConfig, ClientState, LinkKey};
-use ropewalk_proto::config::{Keepalive, LinkConfig, TunnelConfig, Wishes};
+use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, InvitationToken, PresharedKey};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::event::Event;
@@ -19,6 +19,7 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::HelloKind;
+use ropewalk_settings::Keepalive;
 
 use crate::bed::Bed;
 

@@ -13,14 +13,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ropewalk_control::api::{InviteWish, Request, Response, TunnelState, TunnelStatus};
-use ropewalk_control::config::Scheduling;
-use ropewalk_control::config::scheduler::Scheduler;
 use ropewalk_control::invitation::Invitation;
 use ropewalk_control::keys::PrivateKey;
 use ropewalk_daemon::core::{invitation_token, public_key};
 use ropewalk_proto::endpoint::EndpointStats;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::tunnel::LinkState;
+use ropewalk_settings::{SchedulerKind, Scheduling};
 
 use bed::{Bed, WORKERS, packet};
 use clients::Crowd;
@@ -199,7 +198,7 @@ fn clients_that_go_and_come_and_how_to_send_reach_every_worker() {
     let status = bed.status();
     assert_eq!(status.tunnels.len(), 2 * workers);
 
-    let scheduling = Scheduling { scheduler: Scheduler::Safire, ..Scheduling::default() };
+    let scheduling = Scheduling { scheduler: SchedulerKind::Safire, ..Scheduling::default() };
     let has_flows = |bed: &Bed| {
         let tunnels = bed.status().tunnels;
         tunnels.iter().filter(|tunnel| tunnel.flows.is_some()).count()

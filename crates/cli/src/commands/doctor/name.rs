@@ -6,10 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ropewalk_control::config::HostPort;
-
 use super::edit;
 use super::finding::Finding;
+use ropewalk_settings::HostPort;
 
 /// Longer than the system's resolver asks, with its usual two tries of two servers.
 const PATIENCE: Duration = Duration::from_secs(12);

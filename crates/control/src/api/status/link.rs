@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::api::LimitTimes;
-use crate::config::scheduler::LinkTerms;
+use ropewalk_settings::LinkTerms;
 
 /// Datagrams of one direction of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

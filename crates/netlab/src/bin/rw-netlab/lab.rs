@@ -13,7 +13,7 @@ use ropewalk_netlab::http::{HttpServer, body_sha256};
 use ropewalk_netlab::ping::Ping;
 use ropewalk_netlab::process::bound_to_parent;
 use ropewalk_netlab::topology::{Topology, TopologyConfig, WanConfig};
-use ropewalk_proto::units::Bitrate;
+use ropewalk_settings::Bitrate;
 
 use crate::args::TopologyArgs;
 

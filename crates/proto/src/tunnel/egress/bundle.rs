@@ -14,6 +14,7 @@
 //! scheduler hears of a packet: no run is left half sent.
 
 use arrayvec::ArrayVec;
+use ropewalk_settings::Bitrate;
 
 use super::{Egress, Outgoing, Outlet, Source, Views, evidence_of};
 use crate::config::MAX_LINKS;
@@ -30,7 +31,6 @@ use crate::sink::TransmitSink;
 use crate::time::Instant;
 use crate::tunnel::link::Link;
 use crate::tunnel::session::{Datagram, Made, Session};
-use crate::units::Bitrate;
 use crate::wire::frame::{Frame, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24};
 use crate::wire::header::{Kind, OVERHEAD, distance};
 

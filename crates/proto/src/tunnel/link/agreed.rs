@@ -1,9 +1,9 @@
 //! What was agreed on a link: what a person says of it, what its owner wishes, and what follows for the packets that this
 //! end sends.
 
+use ropewalk_settings::{Bitrate, Terms};
+
 use crate::config::Wishes;
-use crate::sched::Terms;
-use crate::units::Bitrate;
 
 /// What a link does for the packets that this end sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -9,7 +9,8 @@
 //! looking, paid a few times, then never again unless the path changes. A lost datagram looks the same, and its
 //! mistake would stay: so a silence counts as too long only when it failed twice in a row.
 
-use crate::config::Keepalive;
+use ropewalk_settings::Keepalive;
+
 use crate::time::{Duration, Instant};
 
 /// The first silence tried, and the least interval: below it a NAT is broken rather than strict.

@@ -1,9 +1,10 @@
 //! When a link has room: its window, its pace, and whether they are what limits it.
 
+use ropewalk_settings::Bitrate;
+
 use crate::link::pacer::Pacer;
 use crate::link::sender::LinkSender;
 use crate::time::{Duration, Instant};
-use crate::units::Bitrate;
 
 /// A paced link busy for less than this carries a burst, and shows nothing of its capacity.
 const LEAST_BUSY: Duration = Duration::from_millis(20);

@@ -1,10 +1,10 @@
 //! What waits to be said on a link.
 
 use arrayvec::ArrayVec;
+use ropewalk_settings::Bitrate;
 
 use crate::config::MAX_LINKS;
 use crate::time::Instant;
-use crate::units::Bitrate;
 use crate::wire::frame::Halt;
 
 /// After the last of what others received the peer is told of silence so often, one less: each count halves what it has

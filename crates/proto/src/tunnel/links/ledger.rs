@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use arrayvec::ArrayString;
 
-use crate::wire::frame::{MAX_NAME, shortened};
+use ropewalk_settings::shortened;
+
+use crate::wire::frame::MAX_NAME;
 
 /// Names that are remembered. A client chooses its links' names: beyond it the one with the fewest bytes is
 /// forgotten.

@@ -1,6 +1,6 @@
 //! How an end sends, in words: the same in `ropewalk status`, `ropewalk set` and `ropewalk check-config`.
 
-use super::scheduler::{LinkTerms, Scheduler, Scheduling, Weights, WhenFull};
+use crate::{LinkTerms, SchedulerKind, Scheduling, TunnelSettings, Weights, WhenClosed, WhenFull};
 
 impl Scheduling {
     /// The scheduler, and its settings where it has some.
@@ -20,22 +20,22 @@ impl Scheduling {
             WhenFull::Wait => "packets wait for a full link",
         };
         match self.scheduler {
-            Scheduler::FreeWindow | Scheduler::RoundRobin => None,
-            Scheduler::Natalie => {
+            SchedulerKind::FreeWindow | SchedulerKind::RoundRobin => None,
+            SchedulerKind::Natalie => {
                 let settings = &self.natalie;
                 Some(format!(
                     "weights {}, count {}, {}",
-                    word(&settings.weights),
-                    word(&settings.count),
+                    settings.weights,
+                    settings.count,
                     when_full(settings.when_full)
                 ))
             }
-            Scheduler::Batcp => {
+            SchedulerKind::Batcp => {
                 let settings = &self.batcp;
-                let formula = word(&settings.formula);
+                let formula = settings.formula;
                 Some(format!("formula {formula}, {}", when_full(settings.when_full)))
             }
-            Scheduler::Safire => {
+            SchedulerKind::Safire => {
                 let settings = &self.safire;
                 Some(format!("k {}, {} routes", settings.k, settings.routes.len()))
             }
@@ -45,8 +45,9 @@ impl Scheduling {
     /// What is said of links and changes nothing while this scheduler decides, with what would: a sentence each.
     #[must_use]
     pub fn without_effect(&self) -> Vec<String> {
-        let told = self.scheduler == Scheduler::Natalie && self.natalie.weights == Weights::Told;
-        let batcp = self.scheduler == Scheduler::Batcp;
+        let told =
+            self.scheduler == SchedulerKind::Natalie && self.natalie.weights == Weights::Told;
+        let batcp = self.scheduler == SchedulerKind::Batcp;
         let mut idle = Vec::new();
         for (name, terms) in &self.terms {
             if terms.weight.is_some_and(|weight| weight != 1.0) && !told {
@@ -62,31 +63,33 @@ impl Scheduling {
     }
 }
 
+impl TunnelSettings {
+    /// What happens to a packet when no link has room.
+    #[must_use]
+    pub fn when_closed_in_words(&self) -> String {
+        match self.when_closed {
+            WhenClosed::Queue => format!("queue {}", humantime::format_duration(self.queue)),
+            WhenClosed::Drop => self.when_closed.to_string(),
+        }
+    }
+}
+
 impl LinkTerms {
     /// What is said of the link; empty: nothing.
     #[must_use]
     pub fn in_words(&self) -> String {
         let importance = self.importance.map(|shares| {
-            format!("throughput matters {}, cost {}", shares.throughput, shares.cost)
+            format!("throughput matters {}, cost {}", shares.throughput(), shares.cost())
         });
         let said = [
             self.weight.map(|weight| format!("weight {weight}")),
             self.rate.map(|rate| format!("rate {rate}")),
             self.cost.as_ref().map(|cost| format!("cost {cost}")),
-            self.preference.map(|preference| format!("use {}", word(&preference))),
+            self.preference.map(|preference| format!("use {}", preference)),
             importance,
-            self.direction.map(|direction| format!("direction {}", word(&direction))),
+            self.direction.map(|direction| format!("direction {}", direction)),
         ];
         said.into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// A choice as the config file has it.
-fn word(choice: &impl serde::Serialize) -> String {
-    match serde_json::to_value(choice) {
-        Ok(serde_json::Value::String(word)) => word,
-        Ok(other) => other.to_string(),
-        Err(error) => error.to_string(),
     }
 }
 

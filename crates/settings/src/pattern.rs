@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
-use super::value::{InterfaceName, Text};
+use crate::{InterfaceName, Text};
 
 /// A name, or a pattern of names: `*` stands for any characters, also none, and `?` for one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

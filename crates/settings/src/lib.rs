@@ -1,0 +1,57 @@
+//! What a person may set of Ropewalk: each setting once, with its name, unit, range, default and written form.
+//!
+//! The protocol core, the config files, the control API, the lab and the experiments use these types themselves, so that
+//! a setting cannot mean one thing here and another there. This crate knows none of them, and no runtime or socket.
+//!
+//! | part | its one concern |
+//! | --- | --- |
+//! | `tunnel`, `resequencer` | how an end sends and receives ([`TunnelSettings`]) |
+//! | `section` | the same as it is written ([`TunnelSection`]) |
+//! | `scheduling`, `schedulers` | which link takes the next packet |
+//! | `link`, `cost`, `terms` | what is said of a link, and what that means to an end |
+//! | `words` | how an end sends, for people |
+//! | `text` | from text to value |
+//! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
+//! | `interface`, [`pattern`], `host` | names and addresses |
+
+mod bitrate;
+mod cost;
+mod data;
+mod error;
+mod host;
+mod interface;
+mod keepalive;
+mod link;
+mod mtu;
+mod nearest;
+pub mod pattern;
+mod resequencer;
+mod schedulers;
+mod scheduling;
+mod section;
+mod terms;
+mod text;
+mod tunnel;
+mod words;
+
+pub use bitrate::Bitrate;
+pub use cost::{Cost, Importance};
+pub use data::DataSize;
+pub use error::SettingError;
+pub use host::{DEFAULT_PORT, HostPort, is_name_server, unusable};
+pub use interface::{InterfaceName, shortened};
+pub use keepalive::Keepalive;
+pub use link::{Direction, LinkTerms, Preference};
+pub use mtu::Mtu;
+pub use nearest::nearest;
+pub use pattern::NamePattern;
+pub use resequencer::{Release, Resequencer};
+pub use schedulers::{
+    BatcpSettings, Count, Formula, NatalieSettings, SafireSettings, SchedulerKind, Weights,
+    WhenFull,
+};
+pub use scheduling::Scheduling;
+pub use section::{ControllerName, ResequencerSection, TunnelSection};
+pub use terms::Terms;
+pub use text::{OneOrMany, Parsed, Text};
+pub use tunnel::{Cipher, ControllerKind, Offload, Switch, TunnelSettings, WhenClosed};

@@ -1,0 +1,83 @@
+//! What is said of a link, complete: for one end, with what follows from it and with defaults.
+
+use crate::{Bitrate, Direction, Importance, LinkTerms, Preference};
+
+/// The shares of throughput and cost on a link that is preferred: the paper's example of one (seed 001 §3.5).
+const FIRST: (f64, f64) = (0.9, 0.1);
+
+/// And on one that is avoided.
+const WHEN_NEEDED: (f64, f64) = (0.1, 0.9);
+
+/// And on one that is as good as any, or of which only a price is told: it matters as much as the throughput.
+const ALIKE: (f64, f64) = (0.5, 0.5);
+
+/// The price of a gigabyte, of whatever unit, on a link used when needed whose price nobody told: as long as it is
+/// higher than the others' it says what the preference says.
+const DEAR: f64 = 10.0;
+
+/// What the end that sends reckons with on a link.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Terms {
+    /// Its share for told weights: finite, not negative; 0: no packets on it.
+    pub weight: f64,
+    /// What it carries, if that is told.
+    pub rate: Option<Bitrate>,
+    /// Price of a gigabyte, in one unit for all links: finite, not negative.
+    pub cost: f64,
+    /// How much throughput and cost matter on it.
+    pub importance: Importance,
+    /// Whether this end sends packets on it; reports and the like go on it all the same.
+    pub carries: bool,
+}
+
+impl Terms {
+    /// What was `told` of a link means this to the end that `sends` this way.
+    #[must_use]
+    pub fn new(told: &LinkTerms, sends: Direction) -> Self {
+        let shares = |(throughput, cost)| Importance::new(throughput, cost).unwrap_or_default();
+        let cost = told.cost.as_ref().map(|cost| cost.amount);
+        let (importance, assumed) = match (told.importance, told.preference) {
+            (Some(importance), _) => (importance, 0.0),
+            (None, Some(Preference::First)) => (shares(FIRST), 0.0),
+            (None, Some(Preference::WhenNeeded)) => (shares(WHEN_NEEDED), DEAR),
+            (None, Some(Preference::Also)) => (shares(ALIKE), 0.0),
+            (None, None) if cost.is_some() => (shares(ALIKE), 0.0),
+            (None, None) => (Importance::default(), 0.0),
+        };
+        Self {
+            weight: told.weight.unwrap_or(1.0),
+            rate: told.rate,
+            cost: cost.unwrap_or(assumed),
+            importance,
+            carries: told.direction.is_none_or(|way| way.includes(sends)),
+        }
+    }
+}
+
+impl Default for Terms {
+    /// Of a link of which nothing is said.
+    fn default() -> Self {
+        Self::new(&LinkTerms::default(), Direction::Both)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_for_one_direction_carries_packets_only_that_way() {
+        let table = [
+            (None, true, true),
+            (Some(Direction::Both), true, true),
+            (Some(Direction::Up), true, false),
+            (Some(Direction::Down), false, true),
+        ];
+        for (direction, up, down) in table {
+            let told = LinkTerms { direction, ..LinkTerms::default() };
+            let carries =
+                [Direction::Up, Direction::Down].map(|sends| Terms::new(&told, sends).carries);
+            assert_eq!(carries, [up, down], "{direction:?}");
+        }
+    }
+}
