@@ -47,7 +47,7 @@ fn run_once(program: &Path, progress: &dyn Progress) -> Result<Outcome> {
         eprintln!("not reached: {line}");
     }
     if let Some(why) = &outcome.machine_late {
-        eprintln!("this machine was late, so the figures may be too low: {why}");
+        eprintln!("this machine was late, so the figures may be worse than the tunnel: {why}");
     }
     Ok(outcome)
 }
