@@ -21,6 +21,7 @@ use crate::emulator::Bound;
 use crate::error::LabError;
 use crate::http::body_sha256;
 use crate::limit::{TCP_HEADERS, payload_share};
+use crate::machine;
 use crate::ping::Ping;
 use crate::stage::{Progress, Stage};
 use crate::stats::Percentiles;
@@ -73,7 +74,9 @@ pub struct Outcome {
     pub in_order_percent: f64,
     /// Median round trip through the tunnel beside the download.
     pub ping_ms_beside: f64,
-    /// Whether the file arrived unaltered.
+    /// Whether the file arrived whole.
+    pub file_complete: bool,
+    /// Whether it arrived whole and unaltered.
     pub sha256_ok: bool,
     /// Packets that the resequencer delivered late or dropped as duplicates, of all, in percent.
     pub late_percent: f64,
@@ -82,6 +85,21 @@ pub struct Outcome {
     /// 99th percentile of the difference of the links' one-way delays while both were in use, queues
     /// included.
     pub delay_difference_ms: f64,
+    /// Why the figures may show this machine and not the tunnel; `None` where it was in time.
+    pub machine_late: Option<String>,
+}
+
+/// What is to be concluded from a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Every aim was reached. A late machine only takes away from the figures.
+    Reached,
+    /// An aim was missed, and the machine does not explain it.
+    Missed,
+    /// An aim was missed while the machine was late: worth another run.
+    Repeat,
+    /// An aim was missed while the machine was late, in the last run too.
+    Unknown,
 }
 
 /// The links of the demo as a network to build.
@@ -94,16 +112,18 @@ pub fn network() -> TopologyConfig {
     TopologyConfig::new(wans.into())
 }
 
-/// Runs it with the `ropewalk` at `program`; also says why nothing may be concluded from it, if so.
+/// Runs it with the `ropewalk` at `program`.
 ///
 /// # Errors
 /// When it could not be run to its end.
-pub fn run(program: &Path, progress: &dyn Progress) -> Result<(Outcome, Option<String>), LabError> {
+pub fn run(program: &Path, progress: &dyn Progress) -> Result<Outcome, LabError> {
     progress.say("building the network: client, two NAT routers, the Internet, proxy, server");
     let mut stage = Stage::build(program, &network())?;
-    let outcome = measure(&mut stage, progress)?;
-    let void = stage.void_because(&Bound::default())?;
-    Ok((outcome, void))
+    let (outcome, machine) = machine::watched(|| measure(&mut stage, progress));
+    let outcome = outcome?;
+    let bound = Bound::default();
+    let machine_late = machine.late_because(stage.void_because(&bound)?, &bound);
+    Ok(Outcome { machine_late, ..outcome })
 }
 
 fn measure(stage: &mut Stage, progress: &dyn Progress) -> Result<Outcome, LabError> {
@@ -151,10 +171,12 @@ fn measure(stage: &mut Stage, progress: &dyn Progress) -> Result<Outcome, LabErr
         limit_percent: rounded(100.0 * payload_share(mtu, TCP_HEADERS)),
         in_order_percent: rounded(udp.in_order_percent),
         ping_ms_beside: rounded(ping_ms_beside),
+        file_complete: file.complete,
         sha256_ok,
         late_percent: rounded(late_percent(&status)),
         wait_p99_ms: rounded(status.resequencer("wait_p99_ms")),
         delay_difference_ms: rounded(difference_ms),
+        machine_late: None,
     })
 }
 
@@ -235,12 +257,33 @@ impl Outcome {
         self.single_mbit.iter().copied().fold(0.0, f64::max)
     }
 
+    /// Whether the file arrived whole, but not as sent.
+    fn altered(&self) -> bool {
+        self.file_complete && !self.sha256_ok
+    }
+
+    /// What is to be concluded; `last` where there will be no other run. That a machine is late excuses
+    /// no altered file.
+    #[must_use]
+    pub fn verdict(&self, last: bool) -> Verdict {
+        if self.shortfalls().is_empty() {
+            Verdict::Reached
+        } else if self.machine_late.is_none() || self.altered() {
+            Verdict::Missed
+        } else if last {
+            Verdict::Unknown
+        } else {
+            Verdict::Repeat
+        }
+    }
+
     /// What was promised and not reached, as sentences.
     #[must_use]
     pub fn shortfalls(&self) -> Vec<String> {
         let best = self.best_single_mbit();
         let aims = [
-            (self.sha256_ok, "the file arrived altered or not at all".to_owned()),
+            (self.file_complete, "the file did not arrive whole".to_owned()),
+            (!self.altered(), "the file arrived altered".to_owned()),
             (
                 self.tcp_mbit > best,
                 format!("{} Mbit/s over both, {best} over the best alone", self.tcp_mbit),
@@ -297,17 +340,20 @@ mod tests {
             limit_percent: 92.5,
             in_order_percent: 100.0,
             ping_ms_beside: 70.0,
+            file_complete: true,
             sha256_ok: true,
             late_percent: 0.1,
             wait_p99_ms: 105.0,
             delay_difference_ms: 85.0,
+            machine_late: None,
         }
     }
 
     #[test]
     fn each_aim_that_is_missed_is_named() {
         assert!(reached().shortfalls().is_empty());
-        let missed: [(&str, Outcome); 8] = [
+        let missed: [(&str, Outcome); 9] = [
+            ("whole", Outcome { file_complete: false, sha256_ok: false, ..reached() }),
             ("altered", Outcome { sha256_ok: false, ..reached() }),
             ("best alone", Outcome { single_mbit: vec![8.7, 1.7], ..reached() }),
             ("TCP", Outcome { tcp_percent_of_sum: 79.9, ..reached() }),
@@ -320,6 +366,33 @@ mod tests {
         for (expected, outcome) in missed {
             let told = outcome.shortfalls();
             assert!(told.len() == 1 && told[0].contains(expected), "{expected}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_late_machine_is_a_reason_to_repeat_and_only_once() {
+        let slow = Outcome { udp_percent_of_sum: 45.586, ..reached() };
+        let broken_off = Outcome { file_complete: false, sha256_ok: false, ..reached() };
+        let altered = Outcome { sha256_ok: false, ..reached() };
+        let late = |outcome: &Outcome| Outcome {
+            machine_late: Some("an ordinary thread woke up late".to_owned()),
+            ..outcome.clone()
+        };
+        for (outcome, first, last) in [
+            (reached(), Verdict::Reached, Verdict::Reached),
+            (late(&reached()), Verdict::Reached, Verdict::Reached),
+            (slow.clone(), Verdict::Missed, Verdict::Missed),
+            (late(&slow), Verdict::Repeat, Verdict::Unknown),
+            (broken_off.clone(), Verdict::Missed, Verdict::Missed),
+            (late(&broken_off), Verdict::Repeat, Verdict::Unknown),
+            (altered.clone(), Verdict::Missed, Verdict::Missed),
+            (late(&altered), Verdict::Missed, Verdict::Missed),
+        ] {
+            assert_eq!(
+                [outcome.verdict(false), outcome.verdict(true)],
+                [first, last],
+                "{outcome:?}"
+            );
         }
     }
 

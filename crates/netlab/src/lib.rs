@@ -19,6 +19,7 @@ pub mod kernel_run;
 pub mod lab;
 pub mod limit;
 pub mod loss;
+pub mod machine;
 pub mod model;
 pub mod namespace;
 pub mod netem;
