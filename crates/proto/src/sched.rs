@@ -7,7 +7,6 @@
 pub mod batcp;
 mod config;
 mod free_window;
-pub mod kalman;
 pub mod natalie;
 mod round_robin;
 pub mod safire;

@@ -5,7 +5,7 @@
 //! | capacity | the newest sample of a sender held back, plus others | the largest of the last 5 to 10 s |
 //! | others | as counted on the interface, by the interval | exponential, half a sample |
 //! | available | capacity minus others; of a full link what it delivers | the smaller of both, filtered |
-//! | throughput | the newest delivery sample | Kalman ([`crate::sched::kalman`]) |
+//! | throughput | the newest delivery sample | Kalman ([`kalman`](super::kalman)) |
 //!
 //! A capacity that was told stands above a measured one. Round-trip time and loss are the sender's ([`SenderStats`]). All
 //! rates are at IP level.
@@ -16,10 +16,10 @@
 //! counter of ours. A sample of a link that is not full says only that the link carries at least so much: it counts where it is above what is
 //! known. Else a link that is given little would seem to carry little, and be given less.
 
+use super::kalman::Kalman;
 use super::loss::{Fates, LastingLoss};
 use super::sender::{Outcome, SenderStats};
 use crate::congestion::DeliverySample;
-use crate::sched::kalman::Kalman;
 use crate::time::{Duration, Instant};
 use crate::units::Bitrate;
 
