@@ -94,7 +94,9 @@ fn of_link(told: &LinkTerms, sends: Direction) -> Terms {
 mod tests {
     use super::*;
     use ropewalk_control::config::scheduler::Cost;
-    use ropewalk_proto::sched::batcp::{Formula as Reading, Standing, loads};
+    use ropewalk_proto::sched::LinkFacts;
+    use ropewalk_proto::sched::batcp::{Formula as Reading, loads};
+    use ropewalk_proto::units::LinkId;
 
     #[test]
     fn every_name_means_the_scheduler_of_the_core_that_has_it() {
@@ -121,11 +123,16 @@ mod tests {
             (prefers(Preference::Also, price(1.0)), prefers(Preference::Also, price(9.0)), true),
         ];
         for (a, b, more) in table {
-            let standing = [&a, &b].map(|told| {
+            let links = [&a, &b].map(|told| {
                 let terms = of_link(told, Direction::Up);
-                Standing { throughput: 500.0, cost: terms.cost, weights: terms.importance }
+                LinkFacts {
+                    throughput: Some(500.0),
+                    cost: terms.cost,
+                    importance: terms.importance,
+                    ..LinkFacts::unknown(LinkId(0))
+                }
             });
-            let loads = loads(&standing, Reading::Prose);
+            let loads = loads(&links, Reading::Prose);
             assert_eq!(loads[0] > loads[1], more, "{a:?} beside {b:?}: {loads:?}");
         }
     }

@@ -13,7 +13,7 @@ use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::Sent;
 use ropewalk_proto::packet::{FlowKey, Packet};
 use ropewalk_proto::reseq::{self, Resequencer};
-use ropewalk_proto::sched::{LinkView, PacketMeta, Pick, Scheduler, SchedulerConfig};
+use ropewalk_proto::sched::{AnyScheduler, LinkView, PacketMeta, Pick, Scheduler, SchedulerConfig};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::{LinkId, SessionIndex};
@@ -181,7 +181,7 @@ impl Body for Open {
 }
 
 struct Schedule {
-    scheduler: ropewalk_proto::sched::AnyScheduler,
+    scheduler: AnyScheduler,
     links: [LinkView; 4],
     packet: PacketMeta,
     now: Instant,
@@ -189,12 +189,9 @@ struct Schedule {
 
 impl Schedule {
     fn new() -> Self {
-        let links = [(0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)].map(|(id, weight)| LinkView {
-            weight,
-            ..LinkView::new(LinkId(id), 20 + u32::from(id))
-        });
+        let links = [0, 1, 2, 3].map(|id| LinkView { id: LinkId(id), room: 20 + u32::from(id) });
         let packet = PacketMeta { flow: FlowKey(9), ..PacketMeta::of_len(1400) };
-        let scheduler = SchedulerConfig::default().build(Instant::ZERO);
+        let scheduler = AnyScheduler::new(Instant::ZERO, &SchedulerConfig::default());
         Self { scheduler, links, packet, now: Instant::ZERO }
     }
 }

@@ -1,4 +1,4 @@
-//! BATCP's loads: how many packets of a round go on each link (seed 001 §3.5).
+//! BATCP: weighted rounds ([`Weighted`]), in which each link carries as many packets as its load says (seed 001 §3.5).
 //!
 //! ```text
 //! relation = w_throughput ln(1 / throughput) + w_cost ln(cost)        (1)
@@ -19,7 +19,14 @@
 
 use arrayvec::ArrayVec;
 
+use super::facts::carrying;
+use super::{
+    BatcpConfig, Count, LinkFacts, LinkShare, LinkView, PacketMeta, Pick, Scheduler, Weighted,
+};
 use crate::config::MAX_LINKS;
+use crate::link::sensing::as_f64;
+use crate::time::Instant;
+use crate::units::LinkId;
 
 /// Least throughput under the logarithm, kB/s: a link that carries one small packet a second.
 pub const LEAST_THROUGHPUT: f64 = 0.1;
@@ -35,17 +42,6 @@ pub const TOLERANCE: f64 = 0.05;
 
 /// Costs and weights beyond it are as good as it.
 const MOST: f64 = 1e12;
-
-/// What a link gives and takes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Standing {
-    /// Filtered throughput, kB/s.
-    pub throughput: f64,
-    /// Price of a gigabyte, in the unit of all.
-    pub cost: f64,
-    /// What they matter on this link.
-    pub weights: Importance,
-}
 
 /// How much throughput and cost matter on a link: not negative, together one.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -101,9 +97,43 @@ pub enum Formula {
     Literal,
 }
 
+/// Weighted rounds by throughput and cost.
+#[derive(Clone, Debug)]
+pub struct Batcp {
+    formula: Formula,
+    rounds: Weighted,
+}
+
+impl Batcp {
+    /// A first round is about to begin.
+    #[must_use]
+    pub fn new(config: &BatcpConfig) -> Self {
+        let rounds = Weighted::new(Count::Packets, config.when_full);
+        Self { formula: config.formula, rounds }
+    }
+}
+
+impl Scheduler for Batcp {
+    fn pick(&mut self, _now: Instant, _packet: &PacketMeta, links: &[LinkView]) -> Pick {
+        self.rounds.pick(links)
+    }
+
+    fn on_sent(&mut self, _now: Instant, packet: &PacketMeta, link: LinkId) {
+        self.rounds.on_sent(packet, link);
+    }
+
+    fn refresh(&mut self, links: &[LinkFacts]) {
+        self.rounds.refresh(links, loads(&carrying(links), self.formula));
+    }
+
+    fn share(&self, link: LinkId) -> LinkShare {
+        self.rounds.share(link)
+    }
+}
+
 /// Equations (1) to (4): for each link the packets of a round, at least 1 and at most 1,000.
 #[must_use]
-pub fn loads(links: &[Standing], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
+pub fn loads(links: &[LinkFacts], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
     let mut values: ArrayVec<f64, MAX_LINKS> = links.iter().take(MAX_LINKS).map(relation).collect();
     let (least, _) = extremes(&values);
     if least < 0.0 {
@@ -120,11 +150,14 @@ pub fn loads(links: &[Standing], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
     values.iter().map(|index| (load(index) - TOLERANCE).ceil().max(1.0)).collect()
 }
 
-/// Equation (1).
-fn relation(link: &Standing) -> f64 {
-    let throughput = floored(link.throughput, LEAST_THROUGHPUT);
+/// Equation (1). A link that was not measured yet has the throughput that was told.
+fn relation(link: &LinkFacts) -> f64 {
+    let told = || link.rate_told.map(|rate| as_f64(rate) / 8e3);
+    let throughput = link.throughput.or_else(told).unwrap_or(0.0);
+    let throughput = floored(throughput, LEAST_THROUGHPUT);
     let cost = floored(link.cost, LEAST_COST);
-    link.weights.throughput * (1.0 / throughput).ln() + link.weights.cost * cost.ln()
+    let weights = link.importance;
+    weights.throughput * (1.0 / throughput).ln() + weights.cost * cost.ln()
 }
 
 /// Also what is no number is the floor.
@@ -143,9 +176,10 @@ mod tests {
 
     use super::*;
 
-    fn link(throughput: f64, cost: f64, weights: (f64, f64)) -> Standing {
-        let weights = Importance::new(weights.0, weights.1).expect("shares of one");
-        Standing { throughput, cost, weights }
+    fn link(throughput: f64, cost: f64, weights: (f64, f64)) -> LinkFacts {
+        let importance = Importance::new(weights.0, weights.1).expect("shares of one");
+        let throughput = Some(throughput);
+        LinkFacts { throughput, cost, importance, ..LinkFacts::unknown(LinkId(0)) }
     }
 
     const FAST_ONLY: (f64, f64) = (1.0, 0.0);

@@ -7,18 +7,17 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::batcp::{Formula, Importance};
-use super::safire::{DEFAULT_K, Routes};
-use super::{AnyScheduler, Count, FreeWindow, RoundRobin, Safire, Weighted, WhenFull};
-use crate::time::Instant;
+use super::safire::DEFAULT_K;
+use super::{Count, WhenFull};
 use crate::units::Bitrate;
 
 /// A scheduler and its settings. Parsing a name gives its defaults.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum SchedulerConfig {
-    /// [`FreeWindow`].
+    /// [`super::FreeWindow`].
     #[default]
     FreeWindow,
-    /// [`RoundRobin`].
+    /// [`super::RoundRobin`].
     RoundRobin,
     /// Weighted round-robin by told or sensed weights ([`super::natalie`]).
     Natalie(NatalieConfig),
@@ -121,25 +120,6 @@ impl SchedulerConfig {
             Self::Safire(SafireConfig::default()),
         ]
     }
-
-    /// A fresh scheduler of this kind.
-    #[must_use]
-    pub fn build(&self, now: Instant) -> AnyScheduler {
-        match self {
-            Self::FreeWindow => AnyScheduler::FreeWindow(FreeWindow),
-            Self::RoundRobin => AnyScheduler::RoundRobin(RoundRobin::default()),
-            Self::Natalie(config) => {
-                AnyScheduler::Weighted(Box::new(Weighted::new(config.count, config.when_full)))
-            }
-            Self::Batcp(config) => {
-                AnyScheduler::Weighted(Box::new(Weighted::new(Count::Packets, config.when_full)))
-            }
-            Self::Safire(config) => {
-                let prefixes = config.routes.iter().map(|route| route.prefix);
-                AnyScheduler::Safire(Box::new(Safire::new(now, Routes::new(prefixes))))
-            }
-        }
-    }
 }
 
 impl fmt::Display for SchedulerConfig {
@@ -172,7 +152,6 @@ impl FromStr for SchedulerConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PacketMeta, Pick, Scheduler, views};
     use super::*;
 
     #[test]
@@ -181,16 +160,5 @@ mod tests {
             assert_eq!(config.to_string().parse(), Ok(config));
         }
         assert!("freewindow".parse::<SchedulerConfig>().is_err());
-    }
-
-    #[test]
-    fn no_scheduler_sends_where_there_is_no_room_or_no_link() {
-        for config in SchedulerConfig::all() {
-            for rooms in [&[][..], &[0], &[0, 0, 0]] {
-                let mut scheduler = config.build(Instant::ZERO);
-                let pick = scheduler.pick(Instant::ZERO, &PacketMeta::of_len(1), &views(rooms));
-                assert!(!matches!(pick, Pick::Send(_)), "{config} with {rooms:?}: {pick:?}");
-            }
-        }
     }
 }

@@ -31,7 +31,6 @@ use super::links::LinkSet;
 use super::partial;
 use super::parts::{self, Half, Part};
 use super::session::{Datagram, Made, Session};
-use super::weigh::Weigher;
 use crate::config::TunnelConfig;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
@@ -41,7 +40,7 @@ use crate::packet::checksum::Checksum;
 use crate::packet::{Packet, PacketView};
 use crate::path::Path;
 use crate::queue::{Label, SparseFirst};
-use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler, SchedulerConfig, WhenClosed};
+use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler, WhenClosed};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
 use crate::wire::frame::PACKET_FRAME_HEADER;
@@ -57,7 +56,8 @@ const WANTED: Duration = Duration::from_millis(100);
 pub(super) struct Egress {
     policy: Policy,
     pub(super) scheduler: AnyScheduler,
-    pub(super) weigher: Weigher,
+    /// When the scheduler is told of the links again.
+    pub(super) facts_due: Instant,
     queue: SparseFirst,
     waiting: LinkQueues,
     /// When a packet was last dropped because no link had room.
@@ -84,7 +84,6 @@ struct Policy {
 
 /// By which packets leave: the links, the session that seals, and the batch.
 pub(super) struct Outlet<'a, T> {
-    pub(super) scheduler: &'a SchedulerConfig,
     pub(super) links: &'a mut LinkSet,
     pub(super) session: &'a mut Session,
     pub(super) out: &'a mut T,
@@ -121,8 +120,8 @@ impl Egress {
                 ecn: config.ecn,
                 bundle: config.bundle,
             },
-            scheduler: config.scheduler.build(now),
-            weigher: Weigher::default(),
+            scheduler: AnyScheduler::new(now, &config.scheduler),
+            facts_due: Instant::ZERO,
             queue: SparseFirst::new(config.queue),
             waiting: LinkQueues::new(config.queue),
             refused_at: None,
@@ -235,7 +234,7 @@ impl Egress {
 
     /// Steps 2 to 5: sends what may be sent now. `false`: the batch is full.
     pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
-        self.weigh(now, to.scheduler, to.links);
+        self.tell_facts(now, to.links);
         if !self.send_waiting(now, to) {
             return false;
         }
