@@ -8,10 +8,9 @@ use ropewalk_control::api::{
 };
 use ropewalk_proto::link::sensing::{Sensed, as_f64};
 use ropewalk_proto::packet::FiveTuple;
+use ropewalk_proto::sched::LinkShare;
 use ropewalk_proto::sched::safire::Flow;
-use ropewalk_proto::tunnel::{
-    FlowCounts, FlowTables, Ledger, LinkShare, LinkState, LinkStats, PathRow,
-};
+use ropewalk_proto::tunnel::{FlowCounts, FlowTables, Ledger, LinkState, LinkStats, PathRow};
 use ropewalk_proto::units::LinkId;
 use ropewalk_settings::{Bitrate, SchedulerKind, Scheduling, pattern, shortened};
 

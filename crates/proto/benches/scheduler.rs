@@ -7,10 +7,10 @@ use std::hint::black_box;
 
 use criterion::Criterion;
 use ropewalk_proto::packet::FlowKey;
-use ropewalk_proto::sched::{AnyScheduler, LinkView, PacketMeta, Pick, Scheduler};
+use ropewalk_proto::sched::{AnyScheduler, LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
-use ropewalk_settings::SchedulerKind;
+use ropewalk_settings::{Bitrate, SchedulerKind};
 
 /// Flows whose packets come in turn: more than the nearest cache holds of SAFIRE's table, fewer than the table does.
 const FLOWS: usize = 1024;
@@ -22,6 +22,7 @@ fn main() {
     let mut group = criterion.benchmark_group("decision");
     for kind in SchedulerKind::ALL {
         let mut scheduler = AnyScheduler::new(Instant::ZERO, &kind.into());
+        scheduler.refresh(&facts());
         let (links, packets) = (links(), packets());
         let (mut now, mut next) = (Instant::ZERO, 0);
         let mut decide = || {
@@ -42,12 +43,17 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Four links with room, of different weight.
+/// Four links with room.
 fn links() -> [LinkView; 4] {
-    [(0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)].map(|(id, weight)| LinkView {
-        weight,
-        alpha: Some(weight * 1e6),
-        ..LinkView::new(LinkId(id), 20 + u32::from(id))
+    [0, 1, 2, 3].map(|id| LinkView { id: LinkId(id), room: 20 + u32::from(id) })
+}
+
+/// Each carries another rate, so that it has another weight.
+fn facts() -> [LinkFacts; 4] {
+    [(0, 4_000), (1, 3_000), (2, 2_000), (3, 1_000)].map(|(id, kbps)| LinkFacts {
+        capacity: Some(Bitrate::from_kbps(kbps)),
+        throughput: Some(f64::from(kbps) / 8.0),
+        ..LinkFacts::unknown(LinkId(id))
     })
 }
 

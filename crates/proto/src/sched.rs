@@ -1,48 +1,43 @@
 //! Which link carries the next packet: a pure decision over read-only views of the links.
 //!
-//! A scheduler never sees the machine, only [`LinkView`]s, so that it can be tested with a table. It
-//! may remember whose turn it is; it owns no timer and drops nothing: what happens when no link has
+//! A scheduler never sees the machine, so that it can be tested with a table. For every packet it sees [`LinkView`]s of the
+//! links that can carry it; now and then it is told what is known of all links ([`LinkFacts`]), and makes of these facts
+//! what it needs. It may remember whose turn it is; it owns no timer and drops nothing: what happens when no link has
 //! room is the tunnel's policy ([`WhenClosed`](ropewalk_settings::WhenClosed)).
+//!
+//! A new scheduler is one file, a name among the settings ([`SchedulerKind`]), and one line in the list of
+//! [`AnyScheduler`].
 
 pub mod batcp;
-mod build;
+mod facts;
 mod free_window;
-pub mod kalman;
 pub mod natalie;
+mod per_link;
 mod round_robin;
 pub mod safire;
 mod weighted;
 
+pub use batcp::Batcp;
+pub use facts::LinkFacts;
 pub use free_window::FreeWindow;
+pub use natalie::Natalie;
 pub use round_robin::RoundRobin;
 pub use safire::{Life, Safire};
 pub use weighted::Weighted;
+
+use ropewalk_settings::{Bitrate, SchedulerKind, Scheduling};
 
 use crate::packet::{FiveTuple, FlowKey, PacketView};
 use crate::time::Instant;
 use crate::units::LinkId;
 
-/// What a scheduler may know of a link that is up.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// What is known of a link for each packet: what changes as packets leave. It is copied often, so it is small.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkView {
     /// The link.
     pub id: LinkId,
     /// Datagrams its congestion window has room for.
     pub room: u32,
-    /// Its share beside the others' in a weighted round: finite, not negative; 0: none.
-    pub weight: f64,
-    /// What one TCP flow can reach on it, bit/s ([`safire::alpha`]); `None`: unknown.
-    pub alpha: Option<f64>,
-    /// Which destinations may use it: a bit for each route ([`safire::Routes`]).
-    pub routes: u64,
-}
-
-impl LinkView {
-    /// A link of which nothing but its room is known, for every destination.
-    #[must_use]
-    pub const fn new(id: LinkId, room: u32) -> Self {
-        Self { id, room, weight: 1.0, alpha: None, routes: u64::MAX }
-    }
 }
 
 /// The next packet.
@@ -92,44 +87,98 @@ pub trait Scheduler {
 
     /// The packet went on `link`, or into its queue.
     fn on_sent(&mut self, _now: Instant, _packet: &PacketMeta, _link: LinkId) {}
-}
 
-/// Any scheduler, without a virtual call on the hot path.
-#[derive(Clone, Debug)]
-pub enum AnyScheduler {
-    /// [`FreeWindow`].
-    FreeWindow(FreeWindow),
-    /// [`RoundRobin`].
-    RoundRobin(RoundRobin),
-    /// [`Weighted`]: NATALIE's and BATCP's.
-    Weighted(Box<Weighted>),
-    /// [`Safire`].
-    Safire(Box<Safire>),
-}
+    /// What is known of all links of the tunnel, in the order of their ids, those too that carry no packets now: told again
+    /// every 100 ms while packets go, and before the first packet after something was told by a person.
+    fn refresh(&mut self, _links: &[LinkFacts]) {}
 
-impl Scheduler for AnyScheduler {
-    fn pick(&mut self, now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
-        match self {
-            Self::FreeWindow(scheduler) => scheduler.pick(now, packet, links),
-            Self::RoundRobin(scheduler) => scheduler.pick(now, packet, links),
-            Self::Weighted(scheduler) => scheduler.pick(now, packet, links),
-            Self::Safire(scheduler) => scheduler.pick(now, packet, links),
-        }
+    /// The most that this end shall send on `link`, by the last refresh; `None`: the scheduler sets no bound.
+    fn pace(&self, _link: LinkId) -> Option<Bitrate> {
+        None
     }
 
-    fn on_sent(&mut self, now: Instant, packet: &PacketMeta, link: LinkId) {
-        match self {
-            Self::FreeWindow(scheduler) => scheduler.on_sent(now, packet, link),
-            Self::RoundRobin(scheduler) => scheduler.on_sent(now, packet, link),
-            Self::Weighted(scheduler) => scheduler.on_sent(now, packet, link),
-            Self::Safire(scheduler) => scheduler.on_sent(now, packet, link),
-        }
+    /// What it makes of `link`, for people.
+    fn share(&self, _link: LinkId) -> LinkShare {
+        LinkShare::default()
     }
+}
+
+/// What a scheduler makes of a link, as far as it asks for it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LinkShare {
+    /// Its share beside the others' in a weighted round; `None`: nothing was weighed yet.
+    pub weight: Option<f64>,
+    /// What flow routing expects one TCP flow to reach on it, bit/s; `None`: unknown.
+    pub alpha: Option<f64>,
+    /// Active flows that flow routing has on it.
+    pub flows: Option<u32>,
+}
+
+/// Makes [`AnyScheduler`] of a list: the name of a scheduler among the settings, its type as it is held, and how it is built
+/// from the settings.
+macro_rules! schedulers {
+    (|$now:ident, $settings:ident| $($name:ident($held:ty) => $new:expr,)*) => {
+        /// Any scheduler, without a virtual call on the hot path.
+        #[derive(Clone, Debug)]
+        pub enum AnyScheduler {
+            $(#[doc = concat!("[`", stringify!($name), "`].")] $name($held),)*
+        }
+
+        impl AnyScheduler {
+            /// A fresh scheduler as these settings have it.
+            #[must_use]
+            pub fn new($now: Instant, $settings: &Scheduling) -> Self {
+                match $settings.scheduler {
+                    $(SchedulerKind::$name => Self::$name($new),)*
+                }
+            }
+        }
+
+        impl Scheduler for AnyScheduler {
+            fn pick(&mut self, now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.pick(now, packet, links),)*
+                }
+            }
+
+            fn on_sent(&mut self, now: Instant, packet: &PacketMeta, link: LinkId) {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.on_sent(now, packet, link),)*
+                }
+            }
+
+            fn refresh(&mut self, links: &[LinkFacts]) {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.refresh(links),)*
+                }
+            }
+
+            fn pace(&self, link: LinkId) -> Option<Bitrate> {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.pace(link),)*
+                }
+            }
+
+            fn share(&self, link: LinkId) -> LinkShare {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.share(link),)*
+                }
+            }
+        }
+    };
+}
+
+schedulers! { |now, settings|
+    FreeWindow(FreeWindow) => FreeWindow,
+    RoundRobin(RoundRobin) => RoundRobin::default(),
+    Natalie(Box<Natalie>) => Box::new(Natalie::new(&settings.natalie)),
+    Batcp(Box<Batcp>) => Box::new(Batcp::new(&settings.batcp)),
+    Safire(Box<Safire>) => Box::new(Safire::new(now, &settings.safire)),
 }
 
 #[cfg(test)]
 pub(crate) fn views(rooms: &[u32]) -> Vec<LinkView> {
-    (0..).zip(rooms).map(|(id, room)| LinkView::new(LinkId(id), *room)).collect()
+    (0..).zip(rooms).map(|(id, room)| LinkView { id: LinkId(id), room: *room }).collect()
 }
 
 /// Has a full packet go where the scheduler says.
@@ -141,4 +190,20 @@ pub(crate) fn send(scheduler: &mut impl Scheduler, links: &[LinkView]) -> Pick {
         scheduler.on_sent(Instant::ZERO, &packet, links[index].id);
     }
     pick
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_scheduler_sends_where_there_is_no_room_or_no_link() {
+        for kind in SchedulerKind::ALL {
+            for rooms in [&[][..], &[0], &[0, 0, 0]] {
+                let mut scheduler = AnyScheduler::new(Instant::ZERO, &kind.into());
+                let pick = scheduler.pick(Instant::ZERO, &PacketMeta::of_len(1), &views(rooms));
+                assert!(!matches!(pick, Pick::Send(_)), "{kind} with {rooms:?}: {pick:?}");
+            }
+        }
+    }
 }

@@ -20,6 +20,7 @@
 mod close;
 mod control;
 mod egress;
+mod facts;
 mod frames;
 mod ingress;
 mod link;
@@ -36,7 +37,6 @@ mod snapshot;
 mod timeout;
 mod transmit;
 mod usage;
-mod weigh;
 
 use std::net::IpAddr;
 
@@ -52,7 +52,6 @@ pub use recent::Recent;
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
 pub use snapshot::{LinkStats, TunnelStats};
-pub use weigh::LinkShare;
 
 use crate::config::{LinkConfig, MAX_LINKS, TunnelConfig};
 use crate::crypto::KeyRing;

@@ -189,10 +189,7 @@ struct Schedule {
 
 impl Schedule {
     fn new() -> Self {
-        let links = [(0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)].map(|(id, weight)| LinkView {
-            weight,
-            ..LinkView::new(LinkId(id), 20 + u32::from(id))
-        });
+        let links = [0, 1, 2, 3].map(|id| LinkView { id: LinkId(id), room: 20 + u32::from(id) });
         let packet = PacketMeta { flow: FlowKey(9), ..PacketMeta::of_len(1400) };
         let scheduler = AnyScheduler::new(Instant::ZERO, &Scheduling::default());
         Self { scheduler, links, packet, now: Instant::ZERO }

@@ -5,7 +5,7 @@
 //! | capacity | the newest sample of a sender held back, plus others | the largest of the last 5 to 10 s |
 //! | others | as counted on the interface, by the interval | exponential, half a sample |
 //! | available | capacity minus others; of a full link what it delivers | the smaller of both, filtered |
-//! | throughput | the newest delivery sample | Kalman ([`crate::sched::kalman`]) |
+//! | throughput | the newest delivery sample | Kalman ([`kalman`](super::kalman)) |
 //!
 //! A capacity that was told stands above a measured one. Round-trip time and loss are the sender's ([`SenderStats`]). All
 //! rates are at IP level.
@@ -18,10 +18,10 @@
 
 use ropewalk_settings::Bitrate;
 
+use super::kalman::Kalman;
 use super::loss::{Fates, LastingLoss};
 use super::sender::{Outcome, SenderStats};
 use crate::congestion::DeliverySample;
-use crate::sched::kalman::Kalman;
 use crate::time::{Duration, Instant};
 
 /// Half of the window of the capacity: long enough to bridge a halving of the window and its recovery, short enough

@@ -1,4 +1,4 @@
-//! BATCP's loads: how many packets of a round go on each link (seed 001 §3.5).
+//! BATCP: weighted rounds ([`Weighted`]), in which each link carries as many packets as its load says (seed 001 §3.5).
 //!
 //! ```text
 //! relation = w_throughput ln(1 / throughput) + w_cost ln(cost)        (1)
@@ -18,9 +18,14 @@
 //! equal links, measured 1 % apart, would be loaded 2 to 1.
 
 use arrayvec::ArrayVec;
-use ropewalk_settings::{Formula, Importance};
+use ropewalk_settings::{BatcpSettings, Count, Formula};
 
+use super::facts::carrying;
+use super::{LinkFacts, LinkShare, LinkView, PacketMeta, Pick, Scheduler, Weighted};
 use crate::config::MAX_LINKS;
+use crate::link::sensing::as_f64;
+use crate::time::Instant;
+use crate::units::LinkId;
 
 /// Least throughput under the logarithm, kB/s: a link that carries one small packet a second.
 pub const LEAST_THROUGHPUT: f64 = 0.1;
@@ -37,20 +42,43 @@ pub const TOLERANCE: f64 = 0.05;
 /// Costs and weights beyond it are as good as it.
 const MOST: f64 = 1e12;
 
-/// What a link gives and takes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Standing {
-    /// Filtered throughput, kB/s.
-    pub throughput: f64,
-    /// Price of a gigabyte, in the unit of all.
-    pub cost: f64,
-    /// What they matter on this link.
-    pub weights: Importance,
+/// Weighted rounds by throughput and cost.
+#[derive(Clone, Debug)]
+pub struct Batcp {
+    formula: Formula,
+    rounds: Weighted,
+}
+
+impl Batcp {
+    /// A first round is about to begin.
+    #[must_use]
+    pub fn new(settings: &BatcpSettings) -> Self {
+        let rounds = Weighted::new(Count::Packets, settings.when_full);
+        Self { formula: settings.formula, rounds }
+    }
+}
+
+impl Scheduler for Batcp {
+    fn pick(&mut self, _now: Instant, _packet: &PacketMeta, links: &[LinkView]) -> Pick {
+        self.rounds.pick(links)
+    }
+
+    fn on_sent(&mut self, _now: Instant, packet: &PacketMeta, link: LinkId) {
+        self.rounds.on_sent(packet, link);
+    }
+
+    fn refresh(&mut self, links: &[LinkFacts]) {
+        self.rounds.refresh(links, loads(&carrying(links), self.formula));
+    }
+
+    fn share(&self, link: LinkId) -> LinkShare {
+        self.rounds.share(link)
+    }
 }
 
 /// Equations (1) to (4): for each link the packets of a round, at least 1 and at most 1,000.
 #[must_use]
-pub fn loads(links: &[Standing], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
+pub fn loads(links: &[LinkFacts], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
     let mut values: ArrayVec<f64, MAX_LINKS> = links.iter().take(MAX_LINKS).map(relation).collect();
     let (least, _) = extremes(&values);
     if least < 0.0 {
@@ -67,11 +95,14 @@ pub fn loads(links: &[Standing], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
     values.iter().map(|index| (load(index) - TOLERANCE).ceil().max(1.0)).collect()
 }
 
-/// Equation (1).
-fn relation(link: &Standing) -> f64 {
-    let throughput = floored(link.throughput, LEAST_THROUGHPUT);
+/// Equation (1). A link that was not measured yet has the throughput that was told.
+fn relation(link: &LinkFacts) -> f64 {
+    let told = || link.rate_told.map(|rate| as_f64(rate) / 8e3);
+    let throughput = link.throughput.or_else(told).unwrap_or(0.0);
+    let throughput = floored(throughput, LEAST_THROUGHPUT);
     let cost = floored(link.cost, LEAST_COST);
-    link.weights.throughput() * (1.0 / throughput).ln() + link.weights.cost() * cost.ln()
+    let weights = link.importance;
+    weights.throughput() * (1.0 / throughput).ln() + weights.cost() * cost.ln()
 }
 
 /// Also what is no number is the floor.
@@ -87,13 +118,14 @@ fn extremes(values: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ropewalk_settings::{Cost, Direction, LinkTerms, Preference, Terms};
+    use ropewalk_settings::{Cost, Direction, Importance, LinkTerms, Preference, Terms};
 
     use super::*;
 
-    fn link(throughput: f64, cost: f64, weights: (f64, f64)) -> Standing {
-        let weights = Importance::new(weights.0, weights.1).expect("shares of one");
-        Standing { throughput, cost, weights }
+    fn link(throughput: f64, cost: f64, weights: (f64, f64)) -> LinkFacts {
+        let importance = Importance::new(weights.0, weights.1).expect("shares of one");
+        let throughput = Some(throughput);
+        LinkFacts { throughput, cost, importance, ..LinkFacts::unknown(LinkId(0)) }
     }
 
     const FAST_ONLY: (f64, f64) = (1.0, 0.0);
@@ -141,11 +173,12 @@ mod tests {
             (prefers(Preference::Also, price(1.0)), prefers(Preference::Also, price(9.0)), true),
         ];
         for (a, b, more) in table {
-            let standing = [&a, &b].map(|told| {
-                let terms = Terms::new(told, Direction::Up);
-                Standing { throughput: 500.0, cost: terms.cost, weights: terms.importance }
+            let links = [&a, &b].map(|told| {
+                let Terms { cost, importance, .. } = Terms::new(told, Direction::Up);
+                let throughput = Some(500.0);
+                LinkFacts { throughput, cost, importance, ..LinkFacts::unknown(LinkId(0)) }
             });
-            let loads = loads(&standing, Formula::Prose);
+            let loads = loads(&links, Formula::Prose);
             assert_eq!(loads[0] > loads[1], more, "{a:?} beside {b:?}: {loads:?}");
         }
     }

@@ -1,224 +1,101 @@
-//! NATALIE's auto-weighting: each link's share of a round from what it can carry now (seed 003 §V), bent by the
-//! paper's guidelines where links lose packets (seed 003 §IV-B).
-//!
-//! ```text
-//! weight = available bandwidth            guideline 1: in proportion to the bandwidth
-//!        = min(capacity - what others send, what a full link delivers)
-//! ```
-//!
-//! *Guideline 2*: as the disparity of the impairments increases, overweight the link of the highest bandwidth:
-//! between two thresholds a link's weight falls from all to none as its loss exceeds the best link's. *Guideline 3*: as
-//! it grows large, all packets go to the link of the highest bandwidth: at the upper threshold a link has no
-//! weight. The thresholds are those of the paper's figures 5 and 6, which depend on the bandwidth. What decides here is
-//! the fastest link's: one stream goes over all, and the larger its window is the less loss it bears; and a lossy
-//! link's own rate is hard to know, for its window is small.
-//!
-//! | fastest link of | in proportion up to | one link beyond | from |
-//! | --- | --- | --- | --- |
-//! | 1 Mbit/s | a loss of 0.1 | 0.1 | Fig. 5 (a), 6 (a), (c) |
-//! | 10 Mbit/s | 0.01 | 0.04 | Fig. 5 (c), 6 (b), (d) |
-//!
-//! Between the figures' points 0.01 and 0.04 the change is put into their geometric mean, from 0.015 to 0.025: what is
-//! sensed swings around what is so, and a link on either point is meant to be on its side.
-//!
-//! A link that was left out comes back when its loss is below [`HYSTERESIS`] of the threshold, so that one near
-//! it does not flap. Delay, the guidelines' other impairment, does no harm behind a resequencer and has no threshold.
+//! NATALIE (seed 003): weighted rounds ([`Weighted`]). The weights are told, or follow what others leave of each link
+//! ([`AutoWeights`]); then it also sends no faster than that, so that the others keep what they have.
 
-use arrayvec::ArrayVec;
+mod auto_weights;
 
-use crate::config::MAX_LINKS;
+use ropewalk_settings::{Bitrate, NatalieSettings, Weights};
+
+pub use auto_weights::{AutoWeights, HYSTERESIS};
+
+use super::facts::carrying;
+use super::per_link::PerLink;
+use super::{LinkFacts, LinkShare, LinkView, PacketMeta, Pick, Scheduler, Weighted};
+use crate::time::Instant;
 use crate::units::LinkId;
 
-/// Between the paper's 1 and 10 Mbit/s in the geometric mean, bit/s: which of its figures the links are like.
-const FAST: f64 = 3.16e6;
-
-/// Losses where all links are slow and where one is fast: in proportion up to the first, not at all from the second.
-const SLOW_LOSS: (f64, f64) = (0.1, 0.1);
-const FAST_LOSS: (f64, f64) = (0.015, 0.025);
-
-/// A link left out is taken in again below this share of the upper threshold.
-pub const HYSTERESIS: f64 = 0.7;
-
-/// Least share of its capacity that a link is given while others seem to fill it, so that its state stays known: a
-/// packet in a hundred.
-const LEAST_SHARE: f64 = 0.01;
-
-/// What is known of a link.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Standing {
-    /// The link.
-    pub id: LinkId,
-    /// What it carries at most, bit/s; `None`: unknown.
-    pub capacity: Option<f64>,
-    /// What of that is there for this tunnel, bit/s.
-    pub available: Option<f64>,
-    /// Share of datagrams lost lately, 0 to 1.
-    pub loss: f64,
-    /// Share that is more than a burst: of a window that opened too far, or when somebody begins to share the link.
-    pub lasting_loss: f64,
+/// Weighted rounds by told or automatic weights.
+#[derive(Clone, Debug)]
+pub struct Natalie {
+    weights: Weights,
+    auto: AutoWeights,
+    rounds: Weighted,
+    /// What others leave of the links; empty with told weights.
+    paces: PerLink<Option<Bitrate>>,
 }
 
-impl Standing {
-    /// Its weight, but for what its losses take of that.
-    fn bandwidth(&self) -> Option<f64> {
-        let least = LEAST_SHARE * self.capacity.unwrap_or(0.0);
-        let available = self.available.or(self.capacity)?.max(least);
-        (available > 0.0).then_some(available)
-    }
-}
-
-/// Auto-weighting over time.
-#[derive(Clone, Debug, Default)]
-pub struct AutoWeights {
-    /// Links without a weight for their loss.
-    left_out: ArrayVec<LinkId, MAX_LINKS>,
-}
-
-impl AutoWeights {
-    /// The weights, in the order of `links`. A link of unknown capacity has the mean of the known ones, so that
-    /// it is tried; if none is known all are equal.
-    pub fn weigh(&mut self, links: &[Standing]) -> ArrayVec<f64, MAX_LINKS> {
-        let links = &links[..links.len().min(MAX_LINKS)];
-        let known: ArrayVec<f64, MAX_LINKS> =
-            links.iter().filter_map(Standing::bandwidth).collect();
-        #[expect(clippy::cast_precision_loss, reason = "at most sixteen links")]
-        let mean =
-            if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
-        let weight = |link: &Standing| link.bandwidth().unwrap_or(mean);
-        let least_loss = links.iter().map(|link| link.loss).reduce(f64::min).unwrap_or(0.0);
-        let fast = links.iter().any(|link| link.capacity.is_some_and(|capacity| capacity > FAST));
-        let thresholds = if fast { FAST_LOSS } else { SLOW_LOSS };
-        let mut weights: ArrayVec<f64, MAX_LINKS> = links
-            .iter()
-            .map(|link| weight(link) * self.factor(link, least_loss, thresholds))
-            .collect();
-        // All may be left out only by mistake: then the highest bandwidth, as guideline 3 has it.
-        if weights.iter().all(|weight| *weight <= 0.0)
-            && let Some(best) = best(links, weight)
-        {
-            weights[best] = weight(&links[best]);
+impl Natalie {
+    /// A first round is about to begin.
+    #[must_use]
+    pub fn new(settings: &NatalieSettings) -> Self {
+        Self {
+            weights: settings.weights,
+            auto: AutoWeights::default(),
+            rounds: Weighted::new(settings.count, settings.when_full),
+            paces: PerLink::default(),
         }
-        self.left_out.retain(|id| links.iter().any(|link| link.id == *id));
-        weights
+    }
+}
+
+impl Scheduler for Natalie {
+    fn pick(&mut self, _now: Instant, _packet: &PacketMeta, links: &[LinkView]) -> Pick {
+        self.rounds.pick(links)
     }
 
-    /// What guidelines 2 and 3 leave of a link's weight, 0 to 1.
-    fn factor(&mut self, link: &Standing, least_loss: f64, (mild, severe): (f64, f64)) -> f64 {
-        let was_out = self.left_out.contains(&link.id);
-        // A burst leaves no link out; one that was left out sends little and has to show that it is well.
-        let loss = if was_out { link.loss } else { link.loss.min(link.lasting_loss) };
-        let disparity = loss - least_loss;
-        let out = disparity >= if was_out { severe * HYSTERESIS } else { severe };
-        if out != was_out {
-            self.left_out.retain(|id| *id != link.id);
-            if out {
-                // One entry a link, of as many as there may be.
-                let _ = self.left_out.try_push(link.id);
+    fn on_sent(&mut self, _now: Instant, packet: &PacketMeta, link: LinkId) {
+        self.rounds.on_sent(packet, link);
+    }
+
+    fn refresh(&mut self, links: &[LinkFacts]) {
+        let carrying = carrying(links);
+        match self.weights {
+            Weights::Told => {
+                self.rounds.refresh(links, carrying.iter().map(|link| link.weight_told));
+            }
+            Weights::Auto => {
+                self.rounds.refresh(links, self.auto.weigh(&carrying));
+                self.paces.refresh(links, carrying.iter().map(|link| link.yielding_rate));
             }
         }
-        match out {
-            true => 0.0,
-            false if disparity <= mild => 1.0,
-            false => (severe - disparity) / (severe - mild),
-        }
     }
-}
 
-fn best(links: &[Standing], weight: impl Fn(&Standing) -> f64) -> Option<usize> {
-    let by_weight =
-        |a: &(usize, &Standing), b: &(usize, &Standing)| weight(a.1).total_cmp(&weight(b.1));
-    links.iter().enumerate().max_by(by_weight).map(|(index, _)| index)
+    fn pace(&self, link: LinkId) -> Option<Bitrate> {
+        self.paces.of(link).flatten()
+    }
+
+    fn share(&self, link: LinkId) -> LinkShare {
+        self.rounds.share(link)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Capacity and others in Mbit/s, loss.
-    fn links(of: &[(Option<f64>, f64, f64)]) -> Vec<Standing> {
-        let standing = |(id, &(capacity, others, loss)): (u8, &(Option<f64>, f64, f64))| Standing {
-            id: LinkId(id),
-            capacity: capacity.map(|mbit| mbit * 1e6),
-            available: capacity.map(|mbit| (mbit - others).max(0.0) * 1e6),
-            loss,
-            lasting_loss: loss,
-        };
-        (0..).zip(of).map(standing).collect()
-    }
-
-    /// The weights as shares of 100.
-    fn shares(of: &[(Option<f64>, f64, f64)]) -> Vec<i64> {
-        let weights = AutoWeights::default().weigh(&links(of));
-        let sum: f64 = weights.iter().sum();
-        #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
-        weights.iter().map(|weight| (100.0 * weight / sum).round() as i64).collect()
+    /// Two links: of the first 4 Mbit/s are left and weight 1 was told, of the second 8 and weight 3.
+    fn pair() -> [LinkFacts; 2] {
+        [(0, 1.0, 4), (1, 3.0, 8)].map(|(id, weight_told, mbit)| LinkFacts {
+            weight_told,
+            capacity: Some(Bitrate::from_bps(mbit * 1_000_000)),
+            yielding_rate: Some(Bitrate::from_bps(mbit * 1_000_000)),
+            ..LinkFacts::unknown(LinkId(id))
+        })
     }
 
     #[test]
-    fn a_link_weighs_what_others_leave_of_it() {
-        assert_eq!(shares(&[(Some(10.0), 0.0, 0.0), (Some(10.0), 0.0, 0.0)]), [50, 50]);
-        assert_eq!(shares(&[(Some(8.0), 0.0, 0.0), (Some(2.0), 0.0, 0.0)]), [80, 20]);
-        assert_eq!(shares(&[(Some(10.0), 4.0, 0.0), (Some(10.0), 8.0, 0.0)]), [75, 25]);
-        assert_eq!(shares(&[(Some(10.0), 12.0, 0.0), (Some(10.0), 0.0, 0.0)]), [1, 99]);
-        assert_eq!(
-            shares(&[(None, 0.0, 0.0), (Some(9.0), 0.0, 0.0)]),
-            [50, 50],
-            "an unknown one is tried"
-        );
-        assert_eq!(shares(&[(None, 0.0, 0.0), (None, 0.0, 0.0), (None, 3.0, 0.0)]), [33, 33, 33]);
-        assert!(AutoWeights::default().weigh(&[]).is_empty());
-    }
-
-    #[test]
-    fn loss_bends_the_weights_as_the_papers_figures_say() {
-        let pair = |mbit, loss| [(Some(mbit), 0.0, 0.0), (Some(mbit), 0.0, loss)];
+    fn weights_are_told_or_follow_what_is_left_and_only_the_latter_yield_to_others() {
+        let left = |mbit: u64| Some(Bitrate::from_bps(mbit * 1_000_000));
         let table = [
-            (1.0, 0.05, [50, 50]),
-            (1.0, 0.1, [100, 0]),
-            (10.0, 0.01, [50, 50]),
-            (10.0, 0.02, [67, 33]),
-            (10.0, 0.04, [100, 0]),
+            (Weights::Told, [1.0, 3.0], [None, None]),
+            (Weights::Auto, [4e6, 8e6], [left(4), left(8)]),
         ];
-        for (mbit, loss, expected) in table {
-            assert_eq!(shares(&pair(mbit, loss)), expected, "{mbit} Mbit/s, loss {loss}");
+        for (weights, shares, paces) in table {
+            let mut natalie =
+                Natalie::new(&NatalieSettings { weights, ..NatalieSettings::default() });
+            let ids = [LinkId(0), LinkId(1)];
+            assert_eq!(ids.map(|id| natalie.share(id).weight), [Some(1.0); 2], "before a look");
+            natalie.refresh(&pair());
+            assert_eq!(ids.map(|id| natalie.share(id).weight), shares.map(Some), "{weights:?}");
+            assert_eq!(ids.map(|id| natalie.pace(id)), paces, "{weights:?}");
         }
-        let slow_and_fast = [(Some(10.0), 0.0, 0.0), (Some(0.9), 0.0, 0.05)];
-        assert_eq!(shares(&slow_and_fast), [100, 0], "the fastest link decides");
-        let both = [(Some(10.0), 0.0, 0.2), (Some(10.0), 0.0, 0.2)];
-        assert_eq!(shares(&both), [50, 50], "there is no disparity between equals");
-    }
-
-    #[test]
-    fn a_link_near_the_threshold_does_not_flap() {
-        let mut auto = AutoWeights::default();
-        let mut used =
-            |loss| auto.weigh(&links(&[(Some(1.0), 0.0, 0.0), (Some(1.0), 0.0, loss)]))[1] > 0.0;
-        let seen = [0.09, 0.1, 0.09, 0.08, 0.071, 0.069, 0.09, 0.11].map(&mut used);
-        assert_eq!(seen, [true, false, false, false, false, true, true, false]);
-    }
-
-    #[test]
-    fn a_burst_of_losses_leaves_no_link_out() {
-        let mut auto = AutoWeights::default();
-        let mut pair = links(&[(Some(10.0), 0.0, 0.0), (Some(10.0), 0.0, 0.2)]);
-        pair[1].lasting_loss = 0.0;
-        assert_eq!(auto.weigh(&pair)[..], [10e6, 10e6]);
-        pair[1].lasting_loss = 0.2;
-        assert_eq!(auto.weigh(&pair)[..], [10e6, 0.0]);
-        pair[1].lasting_loss = 0.0;
-        assert_eq!(auto.weigh(&pair)[..], [10e6, 0.0], "it has to show that it is well");
-        pair[1].loss = 0.0;
-        assert_eq!(auto.weigh(&pair)[..], [10e6, 10e6]);
-    }
-
-    #[test]
-    fn some_link_always_has_a_weight() {
-        let mut auto = AutoWeights::default();
-        let all_lossy = links(&[(Some(10.0), 0.0, 0.5), (Some(20.0), 0.0, 0.9)]);
-        assert!(auto.weigh(&all_lossy)[0] > 0.0);
-        let swapped = links(&[(Some(10.0), 0.0, 0.9), (Some(20.0), 0.0, 0.5)]);
-        assert!(auto.weigh(&swapped).iter().any(|weight| *weight > 0.0));
-        let full = links(&[(Some(0.0), 0.0, 0.0), (Some(0.0), 9.0, 0.0)]);
-        assert!(auto.weigh(&full).iter().any(|weight| *weight > 0.0));
     }
 }

@@ -1,5 +1,5 @@
-//! Weighted round-robin: in each round a link carries packets, or bytes, in proportion to its weight
-//! (NATALIE, seed 003 §II; BATCP, seed 001 §3.5).
+//! Weighted rounds: in each a link carries packets, or bytes, in proportion to its weight (NATALIE, seed 003 §II; BATCP,
+//! seed 001 §3.5). The weights come from the scheduler that uses them.
 //!
 //! The papers send a link's whole share of a round in one block. Here the turns of a round are interleaved
 //! (stride scheduling, Waldspurger 1995): the same shares, and the least reordering that they allow. Each
@@ -9,9 +9,9 @@
 use arrayvec::ArrayVec;
 use ropewalk_settings::{Count, WhenFull};
 
-use super::{LinkView, PacketMeta, Pick, Scheduler};
+use super::per_link::PerLink;
+use super::{LinkFacts, LinkShare, LinkView, PacketMeta, Pick};
 use crate::config::MAX_LINKS;
-use crate::time::Instant;
 use crate::units::LinkId;
 
 /// The most packets that a link without room is owed: what it is given first when it has room again. About
@@ -29,11 +29,17 @@ struct Turn {
     pass: f64,
 }
 
+/// Weight of a link that was never weighed: that of one of which nothing was told.
+const UNWEIGHED: f64 = 1.0;
+
 /// Weighted round-robin.
 #[derive(Clone, Debug, Default)]
 pub struct Weighted {
     count: Count,
     when_full: WhenFull,
+    weights: PerLink<f64>,
+    /// Whether the weights may be others than those of the turns.
+    reweighed: bool,
     /// In the order of the links' ids.
     turns: ArrayVec<Turn, MAX_LINKS>,
 }
@@ -42,26 +48,84 @@ impl Weighted {
     /// A first round is about to begin.
     #[must_use]
     pub fn new(count: Count, when_full: WhenFull) -> Self {
-        Self { count, when_full, turns: ArrayVec::new() }
+        Self { count, when_full, ..Self::default() }
+    }
+
+    /// The weights of the links that carry packets now, in their order: finite, not negative; 0: no packets. The others
+    /// keep theirs.
+    pub fn refresh(&mut self, links: &[LinkFacts], weights: impl IntoIterator<Item = f64>) {
+        self.weights.refresh(links, weights);
+        self.reweighed = true;
+    }
+
+    /// What it makes of a link: its weight.
+    #[must_use]
+    pub fn share(&self, link: LinkId) -> LinkShare {
+        LinkShare { weight: Some(self.weight(link)), ..LinkShare::default() }
+    }
+
+    fn weight(&self, link: LinkId) -> f64 {
+        self.weights.of(link).unwrap_or(UNWEIGHED)
+    }
+
+    /// The link whose turn it is.
+    pub fn pick(&mut self, links: &[LinkView]) -> Pick {
+        self.follow(links);
+        match self.turn(links) {
+            None => Pick::Blocked,
+            Some(index) if links[index].room > 0 => Pick::Send(index),
+            Some(index) => Pick::Wait(index),
+        }
+    }
+
+    /// The packet went on `link`, or into its queue.
+    pub fn on_sent(&mut self, packet: &PacketMeta, link: LinkId) {
+        let Some(at) = self.turns.iter().position(|turn| turn.id == link) else { return };
+        let cost = match self.count {
+            Count::Packets => 1.0,
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "a packet has far fewer than 2^52 bytes"
+            )]
+            Count::Bytes => packet.len as f64,
+        };
+        if self.turns[at].weight > 0.0 {
+            self.advance(at, cost);
+        }
     }
 
     /// Follows links that came or went; other weights start a new round.
     fn follow(&mut self, links: &[LinkView]) {
         let same = |(turn, link): (&Turn, &LinkView)| turn.id == link.id;
-        if self.turns.len() != links.len() || !self.turns.iter().zip(links).all(same) {
-            let front = self.turns.iter().map(|turn| turn.pass).reduce(f64::min).unwrap_or(0.0);
-            let before = std::mem::take(&mut self.turns);
-            let turn = |link: &LinkView| {
-                let known = before.iter().find(|turn| turn.id == link.id).copied();
-                known.unwrap_or(Turn { id: link.id, weight: link.weight, pass: front })
-            };
-            self.turns = links.iter().take(MAX_LINKS).map(turn).collect();
+        let are_same = self.turns.len() == links.len() && self.turns.iter().zip(links).all(same);
+        if are_same && !self.reweighed {
+            return;
         }
-        let changed = |(turn, link): (&Turn, &LinkView)| turn.weight != link.weight;
-        if self.turns.iter().zip(links).any(changed) {
-            for (turn, link) in self.turns.iter_mut().zip(links) {
-                (turn.weight, turn.pass) = (link.weight, 0.0);
-            }
+        if !are_same {
+            self.turns = self.turns_of(links);
+        }
+        self.begin_if_reweighed();
+    }
+
+    /// A turn for each link. One that came stands where the first of the others is.
+    fn turns_of(&self, links: &[LinkView]) -> ArrayVec<Turn, MAX_LINKS> {
+        let front = self.turns.iter().map(|turn| turn.pass).reduce(f64::min).unwrap_or(0.0);
+        let turn = |link: &LinkView| {
+            let known = self.turns.iter().find(|turn| turn.id == link.id).copied();
+            known.unwrap_or(Turn { id: link.id, weight: self.weight(link.id), pass: front })
+        };
+        links.iter().take(MAX_LINKS).map(turn).collect()
+    }
+
+    /// A new round, if a weight is another.
+    fn begin_if_reweighed(&mut self) {
+        self.reweighed = false;
+        if self.turns.iter().all(|turn| turn.weight == self.weight(turn.id)) {
+            return;
+        }
+        for at in 0..self.turns.len() {
+            let weight = self.weight(self.turns[at].id);
+            (self.turns[at].weight, self.turns[at].pass) = (weight, 0.0);
         }
     }
 
@@ -86,65 +150,39 @@ impl Weighted {
     }
 }
 
-impl Scheduler for Weighted {
-    fn pick(&mut self, _now: Instant, _packet: &PacketMeta, links: &[LinkView]) -> Pick {
-        self.follow(links);
-        match self.turn(links) {
-            None => Pick::Blocked,
-            Some(index) if links[index].room > 0 => Pick::Send(index),
-            Some(index) => Pick::Wait(index),
-        }
-    }
-
-    fn on_sent(&mut self, _now: Instant, packet: &PacketMeta, link: LinkId) {
-        let Some(at) = self.turns.iter().position(|turn| turn.id == link) else { return };
-        let cost = match self.count {
-            Count::Packets => 1.0,
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "a packet has far fewer than 2^52 bytes"
-            )]
-            Count::Bytes => packet.len as f64,
-        };
-        if self.turns[at].weight > 0.0 {
-            self.advance(at, cost);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A link: id, room, weight.
-    fn links(of: &[(u8, u32, f64)]) -> Vec<LinkView> {
-        let view = |&(id, room, weight)| LinkView { weight, ..LinkView::new(LinkId(id), room) };
-        of.iter().map(view).collect()
+    type Link = (u8, u32, f64);
+
+    /// The links with their weights as of now.
+    fn weighed(scheduler: &mut Weighted, links: &[Link]) -> Vec<LinkView> {
+        let facts: Vec<_> = links.iter().map(|(id, ..)| LinkFacts::unknown(LinkId(*id))).collect();
+        scheduler.refresh(&facts, links.iter().map(|(.., weight)| *weight));
+        links.iter().map(|&(id, room, _)| LinkView { id: LinkId(id), room }).collect()
     }
 
     /// Sends packets of these lengths and says by link how many packets and bytes it carried.
-    fn carried(scheduler: &mut Weighted, links: &[LinkView], lens: &[usize]) -> Vec<(u32, usize)> {
+    fn carried(scheduler: &mut Weighted, links: &[Link], lens: &[usize]) -> Vec<(u32, usize)> {
+        let links = weighed(scheduler, links);
         let mut carried = vec![(0, 0); links.len()];
         for len in lens {
-            let packet = PacketMeta::of_len(*len);
-            let (Pick::Send(index) | Pick::Wait(index)) =
-                scheduler.pick(Instant::ZERO, &packet, links)
-            else {
-                continue;
-            };
-            scheduler.on_sent(Instant::ZERO, &packet, links[index].id);
+            let (Pick::Send(index) | Pick::Wait(index)) = scheduler.pick(&links) else { continue };
+            scheduler.on_sent(&PacketMeta::of_len(*len), links[index].id);
             carried[index].0 += 1;
             carried[index].1 += len;
         }
         carried
     }
 
-    fn order(scheduler: &mut Weighted, links: &[LinkView], count: usize) -> Vec<usize> {
-        let packet = PacketMeta::of_len(1400);
+    fn order(scheduler: &mut Weighted, links: &[Link], count: usize) -> Vec<usize> {
+        let links = weighed(scheduler, links);
         let mut order = Vec::new();
         for _ in 0..count {
-            if let Pick::Send(index) = scheduler.pick(Instant::ZERO, &packet, links) {
-                scheduler.on_sent(Instant::ZERO, &packet, links[index].id);
+            if let Pick::Send(index) = scheduler.pick(&links) {
+                scheduler.on_sent(&PacketMeta::of_len(1400), links[index].id);
                 order.push(index);
             }
         }
@@ -154,7 +192,7 @@ mod tests {
     #[test]
     fn packets_are_shared_in_proportion_to_the_weights_and_interleaved() {
         let mut scheduler = Weighted::default();
-        let two = links(&[(0, 9, 2.0), (1, 9, 1.0)]);
+        let two = [(0, 9, 2.0), (1, 9, 1.0)];
         assert_eq!(order(&mut scheduler, &two, 6), [0, 1, 0, 0, 1, 0]);
         let table: [(&[f64], &[u32]); 4] = [
             (&[1.0, 1.0], &[500, 500]),
@@ -164,7 +202,7 @@ mod tests {
         ];
         for (weights, expected) in table {
             let all: Vec<_> = (0..).zip(weights).map(|(id, weight)| (id, 9, *weight)).collect();
-            let counts = carried(&mut Weighted::default(), &links(&all), &[1400; 1000]);
+            let counts = carried(&mut Weighted::default(), &all, &[1400; 1000]);
             for (count, expected) in counts.iter().zip(expected) {
                 assert!(count.0.abs_diff(*expected) <= 1, "{weights:?}: {counts:?}");
             }
@@ -173,7 +211,7 @@ mod tests {
 
     #[test]
     fn bytes_are_shared_where_long_and_short_packets_take_turns() {
-        let two = links(&[(0, 9, 1.0), (1, 9, 1.0)]);
+        let two = [(0, 9, 1.0), (1, 9, 1.0)];
         let lens: Vec<usize> = [1400, 60].into_iter().cycle().take(1000).collect();
         let by_packets = carried(&mut Weighted::new(Count::Packets, WhenFull::Pass), &two, &lens);
         assert_eq!(by_packets, [(500, 700_000), (500, 30_000)]);
@@ -184,8 +222,7 @@ mod tests {
     #[test]
     fn a_full_link_passes_its_turn_and_gets_it_back_later() {
         let mut scheduler = Weighted::default();
-        let (open, closed) =
-            (links(&[(0, 9, 1.0), (1, 9, 1.0)]), links(&[(0, 0, 1.0), (1, 9, 1.0)]));
+        let (open, closed) = ([(0, 9, 1.0), (1, 9, 1.0)], [(0, 0, 1.0), (1, 9, 1.0)]);
         assert_eq!(order(&mut scheduler, &closed, 10), [1; 10]);
         let after = order(&mut scheduler, &open, 12);
         assert_eq!(after[..10], [0; 10], "ten turns are owed");
@@ -195,8 +232,7 @@ mod tests {
     #[test]
     fn a_link_closed_for_long_is_owed_a_window_and_no_more() {
         let mut scheduler = Weighted::default();
-        let (open, closed) =
-            (links(&[(0, 9, 1.0), (1, 9, 1.0)]), links(&[(0, 0, 1.0), (1, 9, 1.0)]));
+        let (open, closed) = ([(0, 9, 1.0), (1, 9, 1.0)], [(0, 0, 1.0), (1, 9, 1.0)]);
         assert_eq!(order(&mut scheduler, &closed, 5000).len(), 5000);
         let after = order(&mut scheduler, &open, 200);
         let owed = after.iter().take_while(|index| **index == 0).count();
@@ -206,14 +242,13 @@ mod tests {
     #[test]
     fn where_the_paper_waits_a_packet_waits_for_the_link_whose_turn_it_is() {
         let mut scheduler = Weighted::new(Count::Packets, WhenFull::Wait);
-        let packet = PacketMeta::of_len(1400);
-        let links = links(&[(0, 0, 1.0), (1, 9, 1.0)]);
+        let links = weighed(&mut scheduler, &[(0, 0, 1.0), (1, 9, 1.0)]);
         let mut picks = Vec::new();
         for _ in 0..4 {
-            let pick = scheduler.pick(Instant::ZERO, &packet, &links);
-            assert_eq!(pick, scheduler.pick(Instant::ZERO, &packet, &links), "asked again");
+            let pick = scheduler.pick(&links);
+            assert_eq!(pick, scheduler.pick(&links), "asked again");
             let (Pick::Send(index) | Pick::Wait(index)) = pick else { continue };
-            scheduler.on_sent(Instant::ZERO, &packet, links[index].id);
+            scheduler.on_sent(&PacketMeta::of_len(1400), links[index].id);
             picks.push(pick);
         }
         assert_eq!(picks, [Pick::Wait(0), Pick::Send(1), Pick::Wait(0), Pick::Send(1)]);
@@ -222,17 +257,17 @@ mod tests {
     #[test]
     fn another_weight_starts_a_new_round() {
         let mut scheduler = Weighted::default();
-        let before = links(&[(0, 0, 1.0), (1, 9, 1.0)]);
+        let before = [(0, 0, 1.0), (1, 9, 1.0)];
         assert_eq!(order(&mut scheduler, &before, 20).len(), 20);
-        let after = links(&[(0, 9, 1.0), (1, 9, 3.0)]);
+        let after = [(0, 9, 1.0), (1, 9, 3.0)];
         assert_eq!(order(&mut scheduler, &after, 4), [0, 1, 1, 1], "nothing is owed from before");
     }
 
     #[test]
     fn links_that_come_and_go_neither_owe_nor_are_owed() {
         let mut scheduler = Weighted::default();
-        let all = links(&[(0, 9, 1.0), (1, 9, 1.0), (2, 9, 1.0)]);
-        let without = links(&[(0, 9, 1.0), (2, 9, 1.0)]);
+        let all = [(0, 9, 1.0), (1, 9, 1.0), (2, 9, 1.0)];
+        let without = [(0, 9, 1.0), (2, 9, 1.0)];
         assert_eq!(order(&mut scheduler, &without, 100).len(), 100);
         let after = order(&mut scheduler, &all, 30);
         let of = |link| after.iter().filter(|index| **index == link).count();
@@ -243,8 +278,9 @@ mod tests {
     #[test]
     fn shares_hold_after_more_packets_than_a_double_counts_exactly() {
         let mut scheduler = Weighted::default();
-        let two = links(&[(0, 9, 1e-3), (1, 9, 3e-3)]);
-        scheduler.follow(&two);
+        let two = [(0, 9, 1e-3), (1, 9, 3e-3)];
+        let views = weighed(&mut scheduler, &two);
+        scheduler.follow(&views);
         for turn in &mut scheduler.turns {
             turn.pass = 2e9;
         }

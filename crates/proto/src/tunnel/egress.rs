@@ -19,7 +19,7 @@ mod waiting;
 
 use std::net::IpAddr;
 
-use ropewalk_settings::{Scheduling, WhenClosed};
+use ropewalk_settings::WhenClosed;
 
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
@@ -33,7 +33,6 @@ use super::links::LinkSet;
 use super::partial;
 use super::parts::{self, Half, Part};
 use super::session::{Datagram, Made, Session};
-use super::weigh::Weigher;
 use crate::config::TunnelConfig;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
@@ -59,7 +58,8 @@ const WANTED: Duration = Duration::from_millis(100);
 pub(super) struct Egress {
     policy: Policy,
     pub(super) scheduler: AnyScheduler,
-    pub(super) weigher: Weigher,
+    /// When the scheduler is told of the links again.
+    pub(super) facts_due: Instant,
     queue: SparseFirst,
     waiting: LinkQueues,
     /// When a packet was last dropped because no link had room.
@@ -86,7 +86,6 @@ struct Policy {
 
 /// By which packets leave: the links, the session that seals, and the batch.
 pub(super) struct Outlet<'a, T> {
-    pub(super) scheduling: &'a Scheduling,
     pub(super) links: &'a mut LinkSet,
     pub(super) session: &'a mut Session,
     pub(super) out: &'a mut T,
@@ -124,7 +123,7 @@ impl Egress {
                 bundle: config.bundle,
             },
             scheduler: AnyScheduler::new(now, &config.scheduling),
-            weigher: Weigher::default(),
+            facts_due: Instant::ZERO,
             queue: SparseFirst::new(config.queue),
             waiting: LinkQueues::new(config.queue),
             refused_at: None,
@@ -237,7 +236,7 @@ impl Egress {
 
     /// Steps 2 to 5: sends what may be sent now. `false`: the batch is full.
     pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
-        self.weigh(now, to.scheduling, to.links);
+        self.tell_facts(now, to.links);
         if !self.send_waiting(now, to) {
             return false;
         }

@@ -44,7 +44,6 @@ pub(super) use pending::{ControlQueue, Pending};
 pub(super) use validation::Validation;
 
 use super::usage::Usage;
-use super::weigh::Share;
 use crate::config::{LinkConfig, MAX_PATHS};
 use crate::event::Event;
 use crate::link::carried::SizeEvidence;
@@ -93,8 +92,8 @@ pub(super) struct Link {
     pub(super) numbering: Numbering,
     pub(super) control: ControlQueue,
     pub(super) counters: Counters,
-    /// What the scheduler makes of what was said and sensed.
-    pub(super) share: Share,
+    /// The bound that the scheduler sets.
+    pub(super) scheduled_pace: Option<Bitrate>,
 }
 
 /// What a new link starts with.
@@ -148,7 +147,7 @@ impl Link {
             numbering: Numbering::default(),
             control: ControlQueue::with(pending),
             counters: Counters::new(now),
-            share: Share::default(),
+            scheduled_pace: None,
         }
     }
 
@@ -198,7 +197,7 @@ impl Link {
     /// As the controller says, else what others leave of the rate that was told, where they are counted and the scheduler
     /// yields to them. With nobody counted a window is not paced at the told rate: an unseen host may have most of it.
     fn path_rate(&self) -> Option<Bitrate> {
-        self.sender.pacing_rate().or(self.share.pace)
+        self.sender.pacing_rate().or(self.scheduled_pace)
     }
 
     /// Datagrams that may leave now.

@@ -3,7 +3,6 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
-use super::weigh::expected;
 use crate::link::sensing::as_f64;
 use crate::packet::FiveTuple;
 use crate::sched::AnyScheduler;
@@ -59,16 +58,19 @@ impl Tunnel {
     #[must_use]
     pub fn flow_tables(&self, most: usize) -> Option<FlowTables> {
         let AnyScheduler::Safire(safire) = &self.egress.scheduler else { return None };
-        let k = self.config.scheduling.safire.k;
         let table = safire.flows();
-        let path = |link: &super::Link| PathRow {
-            id: link.id,
-            name: link.name,
-            flows: table.on(link.id),
-            capacity: link.sensing.capacity().map(as_f64),
-            rtt: link.sender.rtt().srtt(),
-            loss: link.sender.loss_ratio(),
-            alpha: expected(link, k),
+        let path = |link: &super::Link| {
+            let (capacity, rtt) = (link.sensing.capacity(), link.sender.rtt().srtt());
+            let loss = link.sender.loss_ratio();
+            PathRow {
+                id: link.id,
+                name: link.name,
+                flows: table.on(link.id),
+                capacity: capacity.map(as_f64),
+                rtt,
+                loss,
+                alpha: safire.alpha(capacity, rtt, loss),
+            }
         };
         Some(FlowTables {
             paths: self.links.iter().map(path).collect(),

@@ -93,8 +93,8 @@ impl Tunnel {
 
     /// `false`: the batch is full.
     fn send_packets(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
-        let Self { egress, links, session, config, .. } = self;
-        egress.send(now, &mut Outlet { scheduling: &config.scheduling, links, session, out })
+        let Self { egress, links, session, .. } = self;
+        egress.send(now, &mut Outlet { links, session, out })
     }
 
     /// Keeps the totals of this moment for the rates, at most once a second.

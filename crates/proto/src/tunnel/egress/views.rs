@@ -41,7 +41,7 @@ impl Views {
                 self.left_out = self.left_out.max(Some(inner_mtu));
                 continue;
             }
-            self.links.push(link.share.view(link.id, link.room(now)));
+            self.links.push(LinkView { id: link.id, room: link.room(now) });
             self.places.push(at);
             self.narrowest = self.narrowest.min(inner_mtu);
         }

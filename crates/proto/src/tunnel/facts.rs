@@ -1,0 +1,102 @@
+//! What the scheduler is told of the links, and when: facts that were told or sensed, looked at again every
+//! [`INTERVAL`] while packets go.
+
+use arrayvec::ArrayVec;
+use ropewalk_settings::{Bitrate, Scheduling};
+
+use super::Tunnel;
+use super::egress::Egress;
+use super::link::Link;
+use super::links::LinkSet;
+use crate::config::MAX_LINKS;
+use crate::sched::{AnyScheduler, LinkFacts, LinkShare, Scheduler};
+use crate::time::{Duration, Instant};
+use crate::units::LinkId;
+
+/// NATALIE follows cross-traffic within a second, of which its measurements take some; and a tenth of a second
+/// is many packets.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+impl Tunnel {
+    /// Another scheduler, or other settings, from now on, and what a person says of links. Nothing is lost by it: packets
+    /// that waited for one link are scheduled again. The same settings again change nothing: flows stay on their links.
+    pub fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
+        if !self.config.scheduling.schedules_like(&scheduling) {
+            self.egress.free_waiting();
+            self.egress.scheduler = AnyScheduler::new(now, &scheduling);
+            self.links.iter_mut().for_each(|link| link.scheduled_pace = None);
+        }
+        self.config.scheduling = scheduling;
+        for at in 0..self.links.len() {
+            self.apply_terms(at);
+        }
+        self.egress.facts_due = Instant::ZERO;
+    }
+
+    /// The driver counted what others sent on a link's interface since its last count, over `interval`.
+    pub fn on_others(&mut self, link: LinkId, bytes: u64, interval: Duration) {
+        if let Ok(at) = self.links.position(link) {
+            self.links[at].sensing.on_others(Bitrate::from_bytes_in(bytes, interval));
+        }
+    }
+
+    /// The same of what others received there: the peer, who sends on the link, is told with the next datagram of
+    /// frames.
+    pub fn tell_others(&mut self, link: LinkId, bytes: u64, interval: Duration) {
+        if let Ok(at) = self.links.position(link) {
+            self.links[at].tell_others(Bitrate::from_bytes_in(bytes, interval));
+        }
+    }
+
+    /// A link has its terms.
+    pub(super) fn apply_terms(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        link.set_terms(self.config.terms_of(&link.name));
+        self.egress.facts_due = Instant::ZERO;
+    }
+
+    /// What the scheduler made of the link when it was last told. Its weight is by the terms of then: where these are others
+    /// now, nothing was weighed yet.
+    pub(super) fn share_of(&self, link: &Link) -> LinkShare {
+        let share = self.egress.scheduler.share(link.id);
+        LinkShare {
+            weight: share.weight.filter(|_| self.egress.facts_due > Instant::ZERO),
+            ..share
+        }
+    }
+}
+
+impl Egress {
+    /// Tells the scheduler what is known of the links, if it is time.
+    pub(super) fn tell_facts(&mut self, now: Instant, links: &mut LinkSet) {
+        if now < self.facts_due || !self.has_next() {
+            return;
+        }
+        self.facts_due = now + INTERVAL;
+        let facts: ArrayVec<_, MAX_LINKS> = links.iter().map(|link| facts(now, link)).collect();
+        self.scheduler.refresh(&facts);
+        for link in links.iter_mut() {
+            link.scheduled_pace = self.scheduler.pace(link.id);
+        }
+    }
+}
+
+fn facts(now: Instant, link: &Link) -> LinkFacts {
+    let terms = link.agreed.terms;
+    LinkFacts {
+        id: link.id,
+        name: link.name,
+        carries: link.carries(now),
+        weight_told: terms.weight,
+        rate_told: terms.rate,
+        cost: terms.cost,
+        importance: terms.importance,
+        capacity: link.sensing.capacity(),
+        available: link.sensing.available(),
+        throughput: link.sensing.throughput(),
+        yielding_rate: link.sensing.yielding_rate(),
+        srtt: link.sender.rtt().srtt(),
+        loss: link.sender.loss_ratio(),
+        lasting_loss: link.sensing.lasting_loss(),
+    }
+}
