@@ -9,8 +9,8 @@ use ropewalk_settings::{Bitrate, ControllerKind};
 
 use crate::time::{Duration, Instant};
 
-pub mod ccid2;
-pub mod fixed;
+mod ccid2;
+mod fixed;
 
 pub use ccid2::Ccid2;
 pub use fixed::Fixed;

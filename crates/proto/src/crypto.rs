@@ -17,13 +17,13 @@
 pub mod aead;
 pub mod freshness;
 pub mod handshake;
-pub mod keys;
-pub mod limit;
+pub(crate) mod keys;
+pub(crate) mod limit;
 pub mod mac;
 mod noise;
-pub mod recent;
+pub(crate) mod recent;
 pub mod rekey;
-pub mod replay;
+pub(crate) mod replay;
 pub mod secret;
 mod x25519;
 

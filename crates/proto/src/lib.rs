@@ -21,14 +21,73 @@
 //! # Driving it
 //!
 //! Everything that comes in is a `handle_*` call; everything that is ready is asked for with `poll_*`. Time
-//! and randomness are arguments.
+//! and randomness are arguments. Whoever drives an end repeats six steps; here both ends of a pair, over wires that take
+//! 5 ms:
 //!
-//! 1. Datagrams that came: `handle_datagram` for each, then `end_of_batch`.
-//! 2. Packets from the TUN: `handle_packet` for each.
-//! 3. If the timer is due: `handle_timeout`.
-//! 4. `poll_transmit` until it leaves room in the batch; flush the batch.
-//! 5. `poll_event` until there is none.
-//! 6. Arm one timer with `poll_timeout`; wait for any of these.
+//! ```
+//! # use ropewalk_netlab::direct::{Count, Direct};
+//! # use ropewalk_netlab::lab::PROXY;
+//! # use ropewalk_proto::config::TunnelConfig;
+//! # use ropewalk_proto::ecn::Ecn;
+//! # use ropewalk_proto::path::{Path, SocketId};
+//! # use ropewalk_proto::sink::TransmitSink;
+//! # use ropewalk_proto::time::{Duration, Instant};
+//! # #[derive(Default)]
+//! # struct Batch { reserved: Vec<u8>, queued: Vec<Vec<u8>> }
+//! # impl TransmitSink for Batch {
+//! #     fn reserve(&mut self, _: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
+//! #         self.reserved = vec![0; len];
+//! #         Some(&mut self.reserved)
+//! #     }
+//! #     fn has_room(&mut self, _: &[Path], _: usize) -> bool { true }
+//! #     fn commit(&mut self, len: usize) {
+//! #         self.reserved.truncate(len);
+//! #         self.queued.push(std::mem::take(&mut self.reserved));
+//! #     }
+//! # }
+//! # let mut ends = Direct::new(&TunnelConfig::default(), 1, 1).unwrap();
+//! # let (mut client, mut proxy) = (ends.clients.remove(0), ends.proxy);
+//! # let to_proxy = Path { socket: SocketId(0), local: None, remote: PROXY };
+//! # let to_client = Path { remote: "192.0.2.7:4000".parse().unwrap(), ..to_proxy };
+//! # let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 2, 198, 51, 100, 1];
+//! # let mut now = Instant::ZERO;
+//! # let (mut up, mut down): (Vec<Vec<u8>>, Vec<Vec<u8>>) = Default::default();
+//! # let (mut at_client, mut at_proxy) = (Count::default(), Count::default());
+//! macro_rules! turn {
+//!     ($end:ident, $path:ident, $came:ident, $packet:expr, $tun:ident) => {{
+//!         // 1. Datagrams that came; then the end of the batch.
+//!         for mut datagram in std::mem::take(&mut $came) {
+//!             $end.handle_datagram(now, $path, Ecn::NotEct, &mut datagram, &mut $tun);
+//!         }
+//!         $end.end_of_batch(now);
+//!         // 2. Packets from the TUN.
+//!         if let Some(packet) = $packet {
+//!             $end.handle_packet(now, packet, &mut $tun);
+//!         }
+//!         // 3. The timer, if it is due.
+//!         if $end.poll_timeout().is_some_and(|(at, _why)| at <= now) {
+//!             $end.handle_timeout(now, &mut $tun);
+//!         }
+//!         // 4. What is to be sent. A batch with a bound is flushed and filled until it has room left.
+//!         let mut batch = Batch::default();
+//!         $end.poll_transmit(now, &mut batch);
+//!         // 5. What happened.
+//!         while let Some(_event) = $end.poll_event() {}
+//!         batch.queued
+//!     }};
+//! }
+//! while at_proxy.packets == 0 && now < Instant::from_millis(1000) {
+//!     let has_session = client.session().is_some();
+//!     let sent_up = turn!(client, to_proxy, down, has_session.then_some(&packet), at_client);
+//!     let sent_down = turn!(proxy, to_client, up, None::<&[u8]>, at_proxy);
+//!     (up, down) = (sent_up, sent_down);
+//!     // 6. Wait for the timers of both, or for datagrams.
+//!     let timers = [client.poll_timeout(), proxy.poll_timeout()].into_iter().flatten();
+//!     let due = timers.map(|(at, _why)| at).min();
+//!     now = due.map_or(now, |at| at.max(now)).min(now + Duration::from_millis(5));
+//! }
+//! assert!(at_proxy.packets > 0, "the packet went through the tunnel");
+//! ```
 
 pub mod client;
 pub mod config;

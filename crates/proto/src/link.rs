@@ -9,15 +9,15 @@
 //! measures how far datagrams overtake each other inside the link ([`reordering`]).
 
 pub mod carried;
-pub mod delivery;
-pub mod kalman;
-pub mod loss;
-pub mod mtu;
-pub mod pacer;
+mod delivery;
+mod kalman;
+pub(crate) mod loss;
+pub(crate) mod mtu;
+pub(crate) mod pacer;
 pub mod received;
 pub mod receiver;
 pub mod reordering;
-pub mod rtt;
+mod rtt;
 pub mod sender;
 pub mod sensing;
 pub mod sent;

@@ -8,10 +8,10 @@
 //! A new scheduler is one file, a name among the settings ([`SchedulerKind`]), and one line in the list of
 //! [`AnyScheduler`].
 
-pub mod batcp;
+mod batcp;
 mod facts;
 mod free_window;
-pub mod natalie;
+mod natalie;
 mod per_link;
 mod round_robin;
 pub mod safire;

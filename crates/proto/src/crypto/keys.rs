@@ -22,11 +22,11 @@ use crate::time::{Instant, earliest};
 use crate::units::LinkId;
 
 /// Phases on the wire: the low nibble of a datagram's first byte.
-pub const PHASES: u32 = 16;
+pub(crate) const PHASES: u32 = 16;
 
 /// Old receive keys live at least this long: longer than any reordering or queue that the
 /// resequencer would still wait for, short enough for forward secrecy.
-pub const MIN_OLD_KEY_LIFETIME: Duration = Duration::from_secs(10);
+pub(crate) const MIN_OLD_KEY_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Which end of the handshake this is; it decides who switches keys first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -346,7 +346,7 @@ impl ReceiveKey {
 
 /// The phase of an epoch on the wire.
 #[must_use]
-pub const fn phase(epoch: u32) -> u8 {
+pub(crate) const fn phase(epoch: u32) -> u8 {
     (epoch % PHASES) as u8
 }
 

@@ -4,7 +4,7 @@ use crate::time::Instant;
 
 /// Lets `rate` events a second pass, and `burst` at once after a pause.
 #[derive(Clone, Copy, Debug)]
-pub struct TokenBucket {
+pub(crate) struct TokenBucket {
     /// Nanoseconds of credit that one event costs.
     cost: u64,
     /// Credit never grows beyond this.
@@ -16,7 +16,7 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A full bucket. A rate of zero lets `burst` events pass, ever.
     #[must_use]
-    pub const fn new(now: Instant, rate: u32, burst: u32) -> Self {
+    pub(crate) const fn new(now: Instant, rate: u32, burst: u32) -> Self {
         let cost = match 1_000_000_000_u64.checked_div(rate as u64) {
             Some(0) => 1,
             Some(cost) => cost,
@@ -27,7 +27,7 @@ impl TokenBucket {
     }
 
     /// Takes one token, if there is one. A clock that is read out of order gives no credit.
-    pub fn take(&mut self, now: Instant) -> bool {
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
         let earned = now.since(self.at).as_nanos();
         let earned = u64::try_from(earned).unwrap_or(u64::MAX);
         self.credit = self.credit.saturating_add(earned).min(self.full);
@@ -40,7 +40,7 @@ impl TokenBucket {
     }
 
     /// Puts the token back that was just taken: it was for something else.
-    pub fn give_back(&mut self) {
+    pub(crate) fn give_back(&mut self) {
         self.credit = self.credit.saturating_add(self.cost).min(self.full);
     }
 }

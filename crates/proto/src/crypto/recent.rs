@@ -16,18 +16,18 @@ use crate::wire::hello::MAC_LEN;
 
 /// How long an answer is repeated: longer than the links' delays differ, shorter than a session that
 /// was not confirmed may live.
-pub const LIFETIME: Duration = Duration::from_secs(5);
+pub(crate) const LIFETIME: Duration = Duration::from_secs(5);
 
 /// Copies of a message that go out together come within this time of each other on most links, and those of the client's
 /// next round later (PROTOCOL §6.6).
 const ROUND: Duration = Duration::from_millis(100);
 
 /// How many messages are kept; about 1 MB when full.
-pub const CAPACITY: usize = 4_096;
+pub(crate) const CAPACITY: usize = 4_096;
 
 /// The table of recent first messages.
 #[derive(Debug, Default)]
-pub struct RecentFirstMessages {
+pub(crate) struct RecentFirstMessages {
     answers: BTreeMap<[u8; MAC_LEN], Recent>,
     /// Oldest first.
     order: VecDeque<[u8; MAC_LEN]>,
@@ -41,7 +41,7 @@ struct Recent {
 
 /// What became of a first message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It was answered so. Empty: it was met with silence.
     Answered(Vec<u8>),
     /// It was handed to the part of the proxy with this number, which answers.
@@ -51,20 +51,20 @@ pub enum Outcome {
 impl RecentFirstMessages {
     /// An empty table.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// What became of the first message with this digest.
     #[must_use]
-    pub fn outcome(&self, now: Instant, digest: &[u8; MAC_LEN]) -> Option<&Outcome> {
+    pub(crate) fn outcome(&self, now: Instant, digest: &[u8; MAC_LEN]) -> Option<&Outcome> {
         let recent = self.answers.get(digest).filter(|recent| recent.expires > now)?;
         Some(&recent.outcome)
     }
 
     /// Remembers what became of an authentic first message. The oldest entry makes room. A digest that is known
     /// keeps its answer; one that was handed over or met with silence gets the answer if that is given here after all.
-    pub fn insert(&mut self, now: Instant, digest: [u8; MAC_LEN], outcome: Outcome) {
+    pub(crate) fn insert(&mut self, now: Instant, digest: [u8; MAC_LEN], outcome: Outcome) {
         self.forget_expired(now);
         if let Some(known) = self.answers.get_mut(&digest) {
             if known.expires <= now {
@@ -83,7 +83,7 @@ impl RecentFirstMessages {
 
     /// A message that was to be handed over found no way: copies of the same round are not read again, those of the next
     /// one are.
-    pub fn note_lost(&mut self, now: Instant, digest: &[u8; MAC_LEN]) {
+    pub(crate) fn note_lost(&mut self, now: Instant, digest: &[u8; MAC_LEN]) {
         if let Some(known) = self.answers.get_mut(digest)
             && matches!(known.outcome, Outcome::Handed(_))
         {
@@ -93,14 +93,8 @@ impl RecentFirstMessages {
 
     /// How many messages are kept.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.order.len()
-    }
-
-    /// Whether none is kept.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
     }
 
     fn forget_expired(&mut self, now: Instant) {

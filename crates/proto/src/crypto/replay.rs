@@ -8,7 +8,7 @@ use super::aead::OpenError;
 
 /// How many numbers back a datagram may come. At 1 Gbit/s of full datagrams this is 90 ms of
 /// reordering *inside one link*; the links do not disturb each other, each has its own window.
-pub const WINDOW: u64 = 8_192;
+pub(crate) const WINDOW: u64 = 8_192;
 
 /// One word more than the window, because the window's ends usually share no word.
 const WORDS: usize = WINDOW as usize / 64 + 1;
@@ -16,7 +16,7 @@ const WORDS: usize = WINDOW as usize / 64 + 1;
 /// The numbers received so far: everything above `highest` is new, everything [`WINDOW`] below is
 /// refused.
 #[derive(Clone, Debug)]
-pub struct ReplayWindow {
+pub(crate) struct ReplayWindow {
     highest: Option<u64>,
     seen: [u64; WORDS],
 }
@@ -30,7 +30,7 @@ impl Default for ReplayWindow {
 impl ReplayWindow {
     /// Nothing received.
     #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { highest: None, seen: [0; WORDS] }
     }
 
@@ -38,7 +38,7 @@ impl ReplayWindow {
     ///
     /// # Errors
     /// [`OpenError::Replayed`] or [`OpenError::OlderThanWindow`].
-    pub const fn check(&self, number: u64) -> Result<(), OpenError> {
+    pub(crate) const fn check(&self, number: u64) -> Result<(), OpenError> {
         let Some(highest) = self.highest else {
             return Ok(());
         };
@@ -54,7 +54,7 @@ impl ReplayWindow {
     }
 
     /// Remembers `number`. Call only for an authentic datagram that [`check`](Self::check) let pass.
-    pub fn mark(&mut self, number: u64) {
+    pub(crate) fn mark(&mut self, number: u64) {
         match self.highest {
             None => self.highest = Some(number),
             Some(highest) if number > highest => {
@@ -68,12 +68,6 @@ impl ReplayWindow {
             Some(_) => {}
         }
         self.seen[word(number)] |= bit(number);
-    }
-
-    /// The highest number received.
-    #[must_use]
-    pub const fn highest(&self) -> Option<u64> {
-        self.highest
     }
 }
 
@@ -124,7 +118,7 @@ mod tests {
             let (mut window, mut model) = (ReplayWindow::new(), Model::default());
             let mut at = start;
             for step in steps {
-                let highest = window.highest().unwrap_or(start);
+                let highest = window.highest.unwrap_or(start);
                 let near = (-40..=60).contains(&step);
                 at = if near { at } else { highest }.saturating_add_signed(step);
                 prop_assert_eq!(window.check(at), model.check(at), "number {}", at);

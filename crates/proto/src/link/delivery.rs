@@ -17,7 +17,7 @@ pub struct Stamp {
 
 /// The counters of one link.
 #[derive(Clone, Debug, Default)]
-pub struct Delivery {
+pub(super) struct Delivery {
     /// Bytes confirmed so far.
     delivered: u64,
     /// When the newest of them was confirmed.
@@ -39,7 +39,7 @@ struct Newest {
 impl Delivery {
     /// A datagram is sent; `in_flight` says how many are on their way already. With none, a new phase of
     /// sending begins: the pause before it is not the path's fault.
-    pub fn on_sent(&mut self, now: Instant, in_flight: u32) -> Stamp {
+    pub(super) fn on_sent(&mut self, now: Instant, in_flight: u32) -> Stamp {
         if in_flight == 0 {
             self.first_sent_at = now;
             self.delivered_at = now;
@@ -52,7 +52,7 @@ impl Delivery {
     }
 
     /// A report confirmed this datagram, `size` bytes at IP level.
-    pub fn on_confirmed(
+    pub(super) fn on_confirmed(
         &mut self,
         now: Instant,
         number: u64,
@@ -71,7 +71,7 @@ impl Delivery {
 
     /// The report is applied: the sample it gave, if any. An interval shorter than the smallest round trip
     /// is an artefact of bunched reports and no sample.
-    pub fn take_sample(&mut self, min_rtt: Option<Duration>) -> Option<DeliverySample> {
+    pub(super) fn take_sample(&mut self, min_rtt: Option<Duration>) -> Option<DeliverySample> {
         let newest = self.newest.take()?;
         let sending = newest.sent_at.since(newest.stamp.first_sent_at);
         let confirming = self.delivered_at.since(newest.stamp.delivered_at);
@@ -81,12 +81,6 @@ impl Delivery {
         }
         let bytes = self.delivered - newest.stamp.delivered;
         Some(DeliverySample { bytes, interval, held_back: newest.held_back })
-    }
-
-    /// Bytes confirmed so far.
-    #[must_use]
-    pub fn delivered(&self) -> u64 {
-        self.delivered
     }
 }
 

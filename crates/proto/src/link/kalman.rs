@@ -32,7 +32,7 @@ const FORGET: Duration = Duration::from_secs(30);
 
 /// The filter.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Kalman {
+pub(super) struct Kalman {
     state: Option<State>,
 }
 
@@ -46,12 +46,12 @@ struct State {
 impl Kalman {
     /// The estimate, in the unit of the measurements; `None` before the first.
     #[must_use]
-    pub fn estimate(&self) -> Option<f64> {
+    pub(super) fn estimate(&self) -> Option<f64> {
         self.state.map(|state| state.estimate)
     }
 
     /// A measurement, taken at `now`. What is no number, or negative, is not one.
-    pub fn on_sample(&mut self, now: Instant, measured: f64) {
+    pub(super) fn on_sample(&mut self, now: Instant, measured: f64) {
         if measured.is_nan() || measured < 0.0 {
             return;
         }

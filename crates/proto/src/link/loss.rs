@@ -9,7 +9,7 @@
 use crate::time::{Duration, Instant};
 
 /// `NUMDUPACK` of RFC 4341 §5.
-pub const MIN_THRESHOLD: u32 = 3;
+pub(crate) const MIN_THRESHOLD: u32 = 3;
 
 /// The largest threshold: one batch of datagrams.
 const MAX_THRESHOLD: u32 = 64;
@@ -33,7 +33,7 @@ const LEAST_RESOLVED: u64 = 20;
 
 /// How many later datagrams must be confirmed before one is lost.
 #[derive(Clone, Debug)]
-pub struct LossThreshold {
+pub(crate) struct LossThreshold {
     packets: u32,
     changed: Instant,
 }
@@ -47,19 +47,19 @@ impl Default for LossThreshold {
 impl LossThreshold {
     /// The threshold at present.
     #[must_use]
-    pub fn packets(&self) -> u32 {
+    pub(crate) fn packets(&self) -> u32 {
         self.packets
     }
 
     /// A datagram declared lost was confirmed; by then `distance` numbers beyond it were.
-    pub fn on_spurious(&mut self, now: Instant, distance: u64) {
+    pub(crate) fn on_spurious(&mut self, now: Instant, distance: u64) {
         let seen = u32::try_from(distance).unwrap_or(MAX_THRESHOLD).saturating_add(1);
         self.packets = self.packets.max(seen.min(MAX_THRESHOLD));
         self.changed = now;
     }
 
     /// Lets the threshold sink; called with every report.
-    pub fn decay(&mut self, now: Instant) {
+    pub(crate) fn decay(&mut self, now: Instant) {
         if self.packets > MIN_THRESHOLD && now.since(self.changed) >= DECAY {
             self.packets = MIN_THRESHOLD + (self.packets - MIN_THRESHOLD) / 2;
             self.changed = now;
@@ -69,7 +69,7 @@ impl LossThreshold {
 
 /// The share of lost datagrams among the last 512 to 1,024 that were resolved.
 #[derive(Clone, Debug, Default)]
-pub struct RecentLoss {
+pub(crate) struct RecentLoss {
     current: Tally,
     previous: Tally,
 }
@@ -82,7 +82,7 @@ struct Tally {
 
 impl RecentLoss {
     /// One datagram was confirmed or lost.
-    pub fn on_resolved(&mut self, lost: bool) {
+    pub(crate) fn on_resolved(&mut self, lost: bool) {
         self.current.resolved += 1;
         self.current.lost += u32::from(lost);
         if self.current.resolved >= RECENT {
@@ -91,14 +91,14 @@ impl RecentLoss {
     }
 
     /// One that counted as lost was confirmed after all.
-    pub fn on_spurious(&mut self) {
+    pub(crate) fn on_spurious(&mut self) {
         let tally = if self.current.lost > 0 { &mut self.current } else { &mut self.previous };
         tally.lost = tally.lost.saturating_sub(1);
     }
 
     /// The share, from 0 to 1; 0 when nothing is known.
     #[must_use]
-    pub fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         let resolved = self.current.resolved + self.previous.resolved;
         f64::from(self.current.lost + self.previous.lost) / f64::from(resolved.max(1))
     }
@@ -115,7 +115,7 @@ pub struct Fates {
 
 /// The share of lost datagrams that lasts: the median of the last five seconds in which enough was sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LastingLoss {
+pub(crate) struct LastingLoss {
     seconds: [f64; SECONDS],
     /// How many seconds were noted so far.
     noted: usize,
@@ -129,7 +129,7 @@ pub struct LastingLoss {
 
 impl LastingLoss {
     /// The fates of all datagrams so far; what is `excused` was lost for another reason than the link.
-    pub fn on_fates(&mut self, now: Instant, fates: Fates, excused: bool) {
+    pub(crate) fn on_fates(&mut self, now: Instant, fates: Fates, excused: bool) {
         if excused {
             self.excused += fates.lost.saturating_sub(self.newest.lost);
         }
@@ -146,7 +146,7 @@ impl LastingLoss {
 
     /// The share, from 0 to 1; 0 when little is known.
     #[must_use]
-    pub fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         let mut seconds = self.seconds;
         let known = &mut seconds[..self.noted.min(SECONDS)];
         if known.len() < LEAST_SECONDS {

@@ -36,7 +36,7 @@
 use crate::time::{Duration, Instant, earliest};
 
 /// The base size (RFC 8899 §5.1.2): the smallest IPv6 MTU, which IPv4 paths have in practice too.
-pub const BASE: u16 = 1280;
+pub(crate) const BASE: u16 = 1280;
 
 /// Bytes of the datagram that is tried when even the base size does not pass: as in QUIC, a path that
 /// does not carry these is no path.
@@ -87,7 +87,7 @@ const HINT_SPACING: Duration = Duration::from_secs(1);
 
 /// Phase of the search (RFC 8899 §5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub(crate) enum State {
     /// The base size is not confirmed yet.
     Base,
     /// Larger sizes are tried.
@@ -117,7 +117,7 @@ struct Suspicion {
 
 /// The path MTU of one link in one direction.
 #[derive(Clone, Debug)]
-pub struct PathMtu {
+pub(crate) struct PathMtu {
     header_len: u16,
     max: u16,
     state: State,
@@ -145,7 +145,7 @@ pub struct PathMtu {
 impl PathMtu {
     /// A path with `header_len` bytes of IP and UDP headers (28 or 48) on an interface with MTU `max`.
     #[must_use]
-    pub fn new(now: Instant, header_len: u16, max: u16) -> Self {
+    pub(crate) fn new(now: Instant, header_len: u16, max: u16) -> Self {
         let mut path = Self {
             header_len,
             max: 0,
@@ -169,7 +169,7 @@ impl PathMtu {
     }
 
     /// The link goes another way (another interface or address family): nothing is known of it.
-    pub fn reset(&mut self, now: Instant, header_len: u16, max: u16) {
+    pub(crate) fn reset(&mut self, now: Instant, header_len: u16, max: u16) {
         self.header_len = header_len;
         self.max = max.max(header_len.saturating_add(1)).min(u16::MAX - 1);
         self.state = State::Base;
@@ -182,7 +182,7 @@ impl PathMtu {
     }
 
     /// The path may have changed (a NAT rebinding): the usable size is kept, and asked for at once.
-    pub fn revalidate(&mut self, now: Instant) {
+    pub(crate) fn revalidate(&mut self, now: Instant) {
         if self.usable > self.base() {
             self.verify(now);
         }
@@ -191,7 +191,7 @@ impl PathMtu {
     /// The peer has another address of the same family, perhaps in another network. The usable size is kept
     /// while it is asked for at once: to fall to the base for two round trips would be told to every sender
     /// of larger packets, and they believe it for minutes. What was known of other sizes is forgotten.
-    pub fn on_new_address(&mut self, now: Instant) {
+    pub(crate) fn on_new_address(&mut self, now: Instant) {
         if self.usable <= self.base() {
             return self.reset(now, self.header_len, self.max);
         }
@@ -202,25 +202,25 @@ impl PathMtu {
 
     /// The largest IP packet that may be sent now.
     #[must_use]
-    pub fn mtu(&self) -> u16 {
+    pub(crate) fn mtu(&self) -> u16 {
         self.usable
     }
 
     /// The phase of the search.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.state
     }
 
     /// Black holes found.
     #[must_use]
-    pub fn black_holes(&self) -> u64 {
+    pub(crate) fn black_holes(&self) -> u64 {
         self.black_holes
     }
 
     /// The size of an IP packet to be sent now, padded, as a probe; call until `None`. What is returned
     /// counts as sent unless [`on_unsent`](Self::on_unsent) says otherwise.
-    pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
+    pub(crate) fn poll_probe(&mut self, now: Instant) -> Option<u16> {
         self.handle_timeout(now);
         let base = self.base();
         if let Some(round) = &mut self.round {
@@ -243,7 +243,7 @@ impl PathMtu {
     }
 
     /// What [`poll_probe`](Self::poll_probe) returned last could not be sent: it is returned again.
-    pub fn on_unsent(&mut self) {
+    pub(crate) fn on_unsent(&mut self) {
         match &mut self.round {
             Some(round) if round.guard_sent => round.guard_sent = false,
             _ => self.round = None,
@@ -252,7 +252,7 @@ impl PathMtu {
 
     /// When [`poll_probe`](Self::poll_probe) has something to do or to conclude.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let raise =
             (self.state == State::Complete && self.usable < self.max).then_some(self.raise_at);
         match &self.round {
@@ -263,7 +263,7 @@ impl PathMtu {
     }
 
     /// Draws the conclusions that time alone brings.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.state == State::Complete && self.usable < self.max && now >= self.raise_at {
             self.failed = self.max + 1;
             self.search(now);
@@ -276,7 +276,7 @@ impl PathMtu {
     }
 
     /// A probe or guard of `size` was confirmed.
-    pub fn on_probe_acked(&mut self, now: Instant, size: u16) {
+    pub(crate) fn on_probe_acked(&mut self, now: Instant, size: u16) {
         let base = self.base();
         match &mut self.round {
             Some(round) if round.size == size => {
@@ -301,7 +301,7 @@ impl PathMtu {
     }
 
     /// A probe or guard of `size` was found lost: with the guard confirmed the round is over at once.
-    pub fn on_probe_lost(&mut self, now: Instant, size: u16) {
+    pub(crate) fn on_probe_lost(&mut self, now: Instant, size: u16) {
         if let Some(round) = &mut self.round
             && round.size == size
         {
@@ -311,7 +311,7 @@ impl PathMtu {
     }
 
     /// A datagram that is no probe was confirmed; `size` of its IP packet.
-    pub fn on_acked(&mut self, now: Instant, size: u16) {
+    pub(crate) fn on_acked(&mut self, now: Instant, size: u16) {
         if self.suspicion.is_some_and(|suspicion| size >= suspicion.smallest) {
             self.suspicion = None;
         }
@@ -328,7 +328,7 @@ impl PathMtu {
     }
 
     /// `count` datagrams that are no probes, in IP packets of `size`, were found lost.
-    pub fn on_lost(&mut self, now: Instant, size: u16, count: u32) {
+    pub(crate) fn on_lost(&mut self, now: Instant, size: u16, count: u32) {
         if size <= self.base() || size > self.usable {
             return;
         }
@@ -342,7 +342,7 @@ impl PathMtu {
 
     /// The kernel refused a datagram or heard by ICMP that the path carries no more than `mtu`. Nothing
     /// is lowered for that, but the usable size is put in question, and `mtu` is the first one tried.
-    pub fn on_hint(&mut self, now: Instant, mtu: u16) {
+    pub(crate) fn on_hint(&mut self, now: Instant, mtu: u16) {
         if mtu < self.base() || mtu >= self.failed {
             return;
         }

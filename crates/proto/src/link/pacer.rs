@@ -12,7 +12,7 @@ const BURST: Duration = Duration::from_millis(2);
 
 /// The pacer of one link.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     free_at: Instant,
     /// Since when it has not paused.
     busy_since: Instant,
@@ -21,24 +21,24 @@ pub struct Pacer {
 impl Pacer {
     /// Whether a datagram may leave now.
     #[must_use]
-    pub fn is_open(&self, now: Instant, rate: Bitrate) -> bool {
+    pub(crate) fn is_open(&self, now: Instant, rate: Bitrate) -> bool {
         self.free_at.since(now) <= BURST && rate != Bitrate::default()
     }
 
     /// When it is open again; `None`: at this rate never.
     #[must_use]
-    pub fn opens_at(&self, rate: Bitrate) -> Option<Instant> {
+    pub(crate) fn opens_at(&self, rate: Bitrate) -> Option<Instant> {
         (rate != Bitrate::default()).then(|| self.free_at - BURST)
     }
 
     /// For how long the link has been kept busy without a pause.
     #[must_use]
-    pub fn busy_for(&self, now: Instant) -> Duration {
+    pub(crate) fn busy_for(&self, now: Instant) -> Duration {
         if self.free_at > now { now.since(self.busy_since) } else { Duration::ZERO }
     }
 
     /// A datagram of `bytes` at IP level left.
-    pub fn on_sent(&mut self, now: Instant, bytes: usize, rate: Bitrate) {
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: usize, rate: Bitrate) {
         // A day is as good as never, and adds to any instant.
         let busy = rate.time_for(bytes as u64).min(Duration::from_secs(86_400));
         if self.free_at <= now {

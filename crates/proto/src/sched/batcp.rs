@@ -28,16 +28,16 @@ use crate::time::Instant;
 use crate::units::LinkId;
 
 /// Least throughput under the logarithm, kB/s: a link that carries one small packet a second.
-pub const LEAST_THROUGHPUT: f64 = 0.1;
+pub(super) const LEAST_THROUGHPUT: f64 = 0.1;
 
 /// Least cost under the logarithm, in the unit of the costs: a free link is as if a gigabyte cost a hundredth.
-pub const LEAST_COST: f64 = 0.01;
+pub(super) const LEAST_COST: f64 = 0.01;
 
 /// Least index: no link gets more than a thousand times the packets of another.
-pub const LEAST_INDEX: f64 = 1e-3;
+pub(super) const LEAST_INDEX: f64 = 1e-3;
 
 /// By how much a ratio may exceed a whole number and still count as it.
-pub const TOLERANCE: f64 = 0.05;
+pub(super) const TOLERANCE: f64 = 0.05;
 
 /// Costs and weights beyond it are as good as it.
 const MOST: f64 = 1e12;
@@ -78,7 +78,7 @@ impl Scheduler for Batcp {
 
 /// Equations (1) to (4): for each link the packets of a round, at least 1 and at most 1,000.
 #[must_use]
-pub fn loads(links: &[LinkFacts], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
+pub(super) fn loads(links: &[LinkFacts], formula: Formula) -> ArrayVec<f64, MAX_LINKS> {
     let mut values: ArrayVec<f64, MAX_LINKS> = links.iter().take(MAX_LINKS).map(relation).collect();
     let (least, _) = extremes(&values);
     if least < 0.0 {

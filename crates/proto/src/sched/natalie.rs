@@ -1,11 +1,10 @@
 //! NATALIE (seed 003): weighted rounds ([`Weighted`]). The weights are told, or follow what others leave of each link
-//! ([`AutoWeights`]); then it also sends no faster than that, so that the others keep what they have.
+//! (`auto_weights.rs`); then it also sends no faster than that, so that the others keep what they have.
 
 mod auto_weights;
 
+use auto_weights::AutoWeights;
 use ropewalk_settings::{Bitrate, NatalieSettings, Weights};
-
-pub use auto_weights::{AutoWeights, HYSTERESIS};
 
 use super::facts::carrying;
 use super::per_link::PerLink;

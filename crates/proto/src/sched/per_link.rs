@@ -50,14 +50,16 @@ mod tests {
 
     #[test]
     fn a_link_that_does_not_carry_keeps_its_value_and_one_that_is_gone_loses_it() {
-        let mut known = PerLink::default();
-        let table: [(&[(u8, bool)], &[i32], [Option<i32>; 3]); 5] = [
+        /// Links, the values of those that carry, and what is then known of the links 0 to 2.
+        type Look<'a> = (&'a [(u8, bool)], &'a [i32], [Option<i32>; 3]);
+        let table: [Look<'_>; 5] = [
             (&[(0, true), (1, true), (2, false)], &[10, 11], [Some(10), Some(11), None]),
             (&[(0, true), (1, false), (2, true)], &[20, 22], [Some(20), Some(11), Some(22)]),
             (&[(0, false), (2, true)], &[32], [Some(20), None, Some(32)]),
             (&[(0, true), (1, false), (2, true)], &[40, 42], [Some(40), None, Some(42)]),
             (&[], &[], [None; 3]),
         ];
+        let mut known = PerLink::default();
         for (of, values, expected) in table {
             known.refresh(&links(of), values.iter().copied());
             assert_eq!([0, 1, 2].map(|id| known.of(LinkId(id))), expected, "after {of:?}");

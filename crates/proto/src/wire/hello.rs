@@ -16,7 +16,7 @@
 //! sealed payloads hold stands in [`first`] and [`answer`].
 
 pub mod answer;
-pub mod first;
+pub(crate) mod first;
 pub mod parameters;
 
 use crate::error::DropReason;

@@ -39,7 +39,7 @@ const SLOW_LOSS: (f64, f64) = (0.1, 0.1);
 const FAST_LOSS: (f64, f64) = (0.015, 0.025);
 
 /// A link left out is taken in again below this share of the upper threshold.
-pub const HYSTERESIS: f64 = 0.7;
+const HYSTERESIS: f64 = 0.7;
 
 /// Least share of its capacity that a link is given while others seem to fill it, so that its state stays known: a
 /// packet in a hundred.
@@ -47,7 +47,7 @@ const LEAST_SHARE: f64 = 0.01;
 
 /// Auto-weighting over time.
 #[derive(Clone, Debug, Default)]
-pub struct AutoWeights {
+pub(super) struct AutoWeights {
     /// Links without a weight for their loss.
     left_out: ArrayVec<LinkId, MAX_LINKS>,
 }
@@ -55,7 +55,7 @@ pub struct AutoWeights {
 impl AutoWeights {
     /// The weights of links that carry packets, in their order. A link of unknown capacity has the mean of the known ones, so that
     /// it is tried; if none is known all are equal.
-    pub fn weigh(&mut self, links: &[LinkFacts]) -> ArrayVec<f64, MAX_LINKS> {
+    pub(super) fn weigh(&mut self, links: &[LinkFacts]) -> ArrayVec<f64, MAX_LINKS> {
         let links = &links[..links.len().min(MAX_LINKS)];
         let known: ArrayVec<f64, MAX_LINKS> = links.iter().filter_map(bandwidth).collect();
         #[expect(clippy::cast_precision_loss, reason = "at most sixteen links")]

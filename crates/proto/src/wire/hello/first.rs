@@ -16,7 +16,7 @@ use crate::crypto::freshness::{RetryToken, TOKEN_LEN, Timestamp};
 const NOISE_LEN: usize = 32 + 48 + 16;
 
 /// Bytes of the payload, padded.
-pub const PAYLOAD_LEN: usize = FIRST_LEN - ENVELOPE_LEN - NOISE_LEN;
+pub(crate) const PAYLOAD_LEN: usize = FIRST_LEN - ENVELOPE_LEN - NOISE_LEN;
 
 const FIXED_LEN: usize = 16 + TOKEN_LEN;
 const _: () = assert!(FIXED_LEN + super::parameters::MAX_LEN <= PAYLOAD_LEN);
