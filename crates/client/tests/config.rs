@@ -339,7 +339,7 @@ fn mistakes_are_told_with_place_and_remedy() {
         ),
         (
             "[tunnel.link.a]\nimportance = { throughput = 0.5, cost = 0.6 }",
-            "5:",
+            "6:14: importance:",
             "must be shares that sum to 1",
         ),
         ("[tunnel.link.a]\nuse = \"sometimes\"", "6:7: unknown value `sometimes`", "when-needed"),

@@ -361,11 +361,4 @@ mod tests {
             assert!(report.share_percent["a"] > report.share_percent["b"], "{report:?}");
         }
     }
-
-    #[test]
-    fn a_setting_that_does_not_exist_is_named() {
-        let text = "name = 'x'\nlinks = [{ name = 'a' }]\ntunnel = { scheduler = 'best' }";
-        let error = run(&scenario(text)).unwrap_err();
-        assert_eq!(error.to_string(), "tunnel: scheduler cannot be \"best\"");
-    }
 }

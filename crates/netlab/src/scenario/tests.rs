@@ -285,6 +285,20 @@ fn an_unknown_name_is_refused_with_line_and_column() {
 }
 
 #[test]
+fn a_setting_of_the_tunnel_that_makes_no_sense_is_refused_by_its_name() {
+    let table = [
+        ("[tunnel]\nscheduler = \"best\"", "unknown variant `best`"),
+        ("[tunnel]\nqueue = \"1s\"", "tunnel: queue: 1s is outside 1ms to 100ms"),
+        ("[tunnel]\nkeepalive = \"1h\"", "1h is outside 500ms to 10m"),
+        ("[tunnel]\nlink.b.weight = 2", "tunnel: there is no link `b`"),
+    ];
+    for (lines, expected) in table {
+        let text = with_link(lines).unwrap_err().to_string();
+        assert!(text.contains(expected), "{lines}: {text}");
+    }
+}
+
+#[test]
 fn a_check_holds_within_its_bounds() {
     let check = |minimum, maximum| Check { name: String::new(), minimum, maximum };
     for (bounds, value, expected) in [
