@@ -85,9 +85,9 @@ impl LinkTerms {
             self.weight.map(|weight| format!("weight {weight}")),
             self.rate.map(|rate| format!("rate {rate}")),
             self.cost.as_ref().map(|cost| format!("cost {cost}")),
-            self.preference.map(|preference| format!("use {}", preference)),
+            self.preference.map(|preference| format!("use {preference}")),
             importance,
-            self.direction.map(|direction| format!("direction {}", direction)),
+            self.direction.map(|direction| format!("direction {direction}")),
         ];
         said.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
