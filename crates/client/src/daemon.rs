@@ -30,6 +30,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::{Request, TunnelState};
 use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
+use ropewalk_daemon::wakeup;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::tun::TunOffload;
@@ -426,6 +427,7 @@ impl Role for Daemon {
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
         self.held.release(sink);
         self.notice_gap(now);
+        wakeup::trace(now, || self.client.poll_timeout());
         self.client.handle_timeout(now, sink);
     }
 

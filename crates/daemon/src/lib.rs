@@ -11,6 +11,7 @@
 //! | [`mod@file`], [`writer`] | files that survive a crash; the same beside a packet loop |
 //! | [`service`] | a daemon's runtime and signals |
 //! | [`heartbeat`] | what its supervisor hears of it |
+//! | [`wakeup`] | which timer of the core woke it |
 //! | [`offload`] | what is left to the kernel |
 //! | [`mark`] | its being the only one in a network namespace |
 
@@ -24,4 +25,5 @@ pub mod reload;
 pub mod service;
 pub mod shown;
 pub mod status;
+pub mod wakeup;
 pub mod writer;

@@ -17,7 +17,7 @@ use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
 use ropewalk_control::server;
 use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
-use ropewalk_daemon::{offload, shown};
+use ropewalk_daemon::{offload, shown, wakeup};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError};
 use ropewalk_proto::crypto::PublicKey;
@@ -422,6 +422,7 @@ impl<H: Host> Role for Daemon<H> {
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        wakeup::trace(now, || self.worker.endpoint.poll_timeout());
         self.worker.endpoint.handle_timeout(now, sink);
     }
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, anyhow};
-use ropewalk_daemon::service;
+use ropewalk_daemon::{service, wakeup};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driver, Io, Role};
 use ropewalk_link_io::tun::Tun;
@@ -125,6 +125,7 @@ impl Role for Hand {
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        wakeup::trace(now, || self.worker.endpoint.poll_timeout());
         self.worker.endpoint.handle_timeout(now, sink);
     }
 
