@@ -50,8 +50,8 @@ by_text!(Cost);
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Shares", into = "Shares")]
 pub struct Importance {
-    throughput: f64,
-    cost: f64,
+    pub(crate) throughput: f64,
+    pub(crate) cost: f64,
 }
 
 /// As they are written.

@@ -3,13 +3,13 @@
 use crate::{Bitrate, Direction, Importance, LinkTerms, Preference};
 
 /// The shares of throughput and cost on a link that is preferred: the paper's example of one (seed 001 §3.5).
-const FIRST: (f64, f64) = (0.9, 0.1);
+const FIRST: Importance = Importance { throughput: 0.9, cost: 0.1 };
 
 /// And on one that is avoided.
-const WHEN_NEEDED: (f64, f64) = (0.1, 0.9);
+const WHEN_NEEDED: Importance = Importance { throughput: 0.1, cost: 0.9 };
 
 /// And on one that is as good as any, or of which only a price is told: it matters as much as the throughput.
-const ALIKE: (f64, f64) = (0.5, 0.5);
+const ALIKE: Importance = Importance { throughput: 0.5, cost: 0.5 };
 
 /// The price of a gigabyte, of whatever unit, on a link used when needed whose price nobody told: as long as it is
 /// higher than the others' it says what the preference says.
@@ -34,14 +34,13 @@ impl Terms {
     /// What was `told` of a link means this to the end that `sends` this way.
     #[must_use]
     pub fn new(told: &LinkTerms, sends: Direction) -> Self {
-        let shares = |(throughput, cost)| Importance::new(throughput, cost).unwrap_or_default();
         let cost = told.cost.as_ref().map(|cost| cost.amount);
         let (importance, assumed) = match (told.importance, told.preference) {
             (Some(importance), _) => (importance, 0.0),
-            (None, Some(Preference::First)) => (shares(FIRST), 0.0),
-            (None, Some(Preference::WhenNeeded)) => (shares(WHEN_NEEDED), DEAR),
-            (None, Some(Preference::Also)) => (shares(ALIKE), 0.0),
-            (None, None) if cost.is_some() => (shares(ALIKE), 0.0),
+            (None, Some(Preference::First)) => (FIRST, 0.0),
+            (None, Some(Preference::WhenNeeded)) => (WHEN_NEEDED, DEAR),
+            (None, Some(Preference::Also)) => (ALIKE, 0.0),
+            (None, None) if cost.is_some() => (ALIKE, 0.0),
             (None, None) => (Importance::default(), 0.0),
         };
         Self {

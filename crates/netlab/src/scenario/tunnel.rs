@@ -31,21 +31,21 @@ impl Scenario {
     /// # Errors
     /// A setting makes no sense.
     pub fn core(&self, sends: Direction) -> Result<TunnelConfig, SettingError> {
-        let section = self.section(sends, |link| link.name.clone());
+        let names = self.links.iter().map(|link| link.name.clone());
+        let section = self.section(sends, names);
         Ok(TunnelConfig::new(&section.resolve()?, sends))
     }
 
     /// `[tunnel]` in the config file of the end that sends this way, where a link is called `name` of its place.
     #[must_use]
     pub fn table(&self, sends: Direction, name: impl Fn(u8) -> String) -> Table {
-        let place = |link: &Link| (0..).zip(&self.links).find(|(_, other)| other.name == link.name);
-        let name = |link: &Link| place(link).map_or_else(String::new, |(place, _)| name(place));
-        Table::try_from(self.section(sends, name)).expect("a section can always be written")
+        let section = self.section(sends, (0..=u8::MAX).map(name));
+        Table::try_from(section).expect("a section can always be written")
     }
 
-    /// The settings with what is said of each link by its `name`.
-    fn section(&self, sends: Direction, name: impl Fn(&Link) -> String) -> TunnelSection {
-        let links = self.links.iter().map(|link| (name(link), self.told(link, sends)));
+    /// The settings with what is said of the links, which are called by these `names` in their order.
+    fn section(&self, sends: Direction, names: impl Iterator<Item = String>) -> TunnelSection {
+        let links = names.zip(self.links.iter().map(|link| self.told(link, sends)));
         let link = links.filter(|(_, told)| *told != LinkTerms::default()).collect();
         TunnelSection { link, ..self.tunnel.settings.clone() }
     }
