@@ -77,12 +77,14 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// A packet as its sender left it.
+    #[inline]
     #[must_use]
     pub const fn whole(bytes: &'a [u8]) -> Self {
         Self { bytes, checksum: Checksum::Whole }
     }
 
     /// A TCP or UDP packet whose checksum is partial.
+    #[inline]
     #[must_use]
     pub const fn partial(bytes: &'a [u8]) -> Self {
         Self { bytes, checksum: Checksum::Partial }

@@ -292,7 +292,7 @@ impl Resequencer {
         self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
         self.next_unseen = self.next_unseen.max(claim.floor);
         if !self.config.settings.enabled {
-            return self.let_pass(now, arrival.kind, packet, out);
+            return self.let_pass(now, arrival.kind, &packet, out);
         }
         self.links.mature(now);
         match arrival.kind {
@@ -306,7 +306,7 @@ impl Resequencer {
                 // Not past the packet in hand: it would be late before it was looked at.
                 self.settle(now, global, out);
                 self.note_waited(now, arrival.link, global);
-                self.place(now, global, delay_us, packet, out);
+                self.place(now, global, delay_us, &packet, out);
                 if self.buffer.held() > 0 {
                     self.settle(now, u64::MAX, out);
                 } else {
@@ -405,14 +405,14 @@ impl Resequencer {
         &mut self,
         now: Instant,
         kind: ArrivalKind,
-        packet: Packet<'_>,
+        packet: &Packet<'_>,
         out: &mut impl PacketSink,
     ) {
         // Nothing is missing below what was heard of, so nothing is ever skipped.
         self.expected = self.next_unseen;
         self.settle(now, u64::MAX, out);
         if matches!(kind, ArrivalKind::Data { .. }) {
-            out.deliver(packet);
+            out.deliver(*packet);
             self.stats.as_they_came += 1;
         }
     }
@@ -429,7 +429,7 @@ impl Resequencer {
         now: Instant,
         global: u64,
         delay_us: i64,
-        packet: Packet<'_>,
+        packet: &Packet<'_>,
         out: &mut impl PacketSink,
     ) {
         let Some(offset) = global.checked_sub(self.expected) else {
@@ -452,12 +452,12 @@ impl Resequencer {
         }
     }
 
-    fn place_behind(&mut self, global: u64, packet: Packet<'_>, out: &mut impl PacketSink) {
+    fn place_behind(&mut self, global: u64, packet: &Packet<'_>, out: &mut impl PacketSink) {
         match self.skipped.take(global) {
             Below::Late(cause) => {
                 self.stats.late += 1;
                 self.stats.late_after_proof += u64::from(cause == Cause::Proof);
-                out.deliver(packet);
+                out.deliver(*packet);
             }
             Below::Duplicate => self.stats.duplicates += 1,
             Below::Forgotten => self.stats.too_old += 1,
@@ -475,8 +475,8 @@ impl Resequencer {
     }
 
     /// Delivers the expected packet from where it was received, and what it was waited for by.
-    fn pass_through(&mut self, now: Instant, packet: Packet<'_>, out: &mut impl PacketSink) {
-        out.deliver(packet);
+    fn pass_through(&mut self, now: Instant, packet: &Packet<'_>, out: &mut impl PacketSink) {
+        out.deliver(*packet);
         self.stats.in_order += 1;
         let _ = self.buffer.pop();
         self.expected += 1;

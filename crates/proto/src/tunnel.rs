@@ -4,15 +4,15 @@
 //!
 //! | part | what it owns |
 //! | --- | --- |
-//! | [`Session`] | the keys that seal and open, and what was dropped |
-//! | [`LinkSet`] | the links, those that left, and what is asked of all of them |
-//! | [`Egress`] | packets that leave: queue, scheduler, numbers |
-//! | [`Ingress`] | packets that came: their order, and which of them pass |
-//! | [`Outbox`] | what is to be said that belongs to no one link |
-//! | [`Rekey`], [`Ending`] | fresh keys under way; the end |
+//! | `Session` | the keys that seal and open, and what was dropped |
+//! | `LinkSet` | the links, those that left, and what is asked of all of them |
+//! | `Egress` | packets that leave: queue, scheduler, numbers |
+//! | `Ingress` | packets that came: their order, and which of them pass |
+//! | `Outbox` | what is to be said that belongs to no one link |
+//! | `Rekey`, `Ending` | fresh keys under way; the end |
 //!
-//! The tunnel holds them together: what a datagram does ([`receive`], [`frames`]), what leaves ([`transmit`], [`control`]),
-//! and what time brings ([`timeout`]).
+//! The tunnel holds them together: what a datagram does (`receive`, `frames`), what leaves (`transmit`, `control`),
+//! and what time brings (`timeout`).
 //!
 //! Contract: after any `handle_*` call, call [`Tunnel::poll_transmit`] until it leaves room in the
 //! batch, [`Tunnel::poll_event`] until it has none, and arm one timer with [`Tunnel::poll_timeout`].

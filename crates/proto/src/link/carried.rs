@@ -36,6 +36,12 @@ impl Packets {
         Self { first: global, span: 0, count: 1 }
     }
 
+    /// The global number of the last.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.first + u64::from(self.span)
+    }
+
     /// So many packets, numbered from `first` to `last`.
     #[must_use]
     pub fn several(first: u64, last: u64, count: usize) -> Self {
@@ -69,6 +75,7 @@ mod tests {
         ];
         for (packets, (first, span, count)) in table {
             assert_eq!((packets.first, packets.span, packets.count), (first, span, count));
+            assert_eq!(packets.last(), first + u64::from(span));
         }
     }
 

@@ -102,7 +102,7 @@ impl Buffer {
     pub(super) fn store(
         &mut self,
         offset: usize,
-        packet: Packet<'_>,
+        packet: &Packet<'_>,
         global: u64,
         now: Instant,
         delay_us: i64,

@@ -96,7 +96,7 @@ pub(super) struct Outlet<'a, T> {
 enum Step {
     /// It is gone, one way or another: the next has its turn.
     Next,
-    /// It waits: no link is open, or nothing can be sealed.
+    /// Nothing more can be sent now: the queue is empty, no link is open, or nothing can be sealed.
     Waits,
     /// The batch is full.
     Full,
@@ -136,6 +136,7 @@ impl Egress {
 
     /// Step 1: takes a packet from the TUN. What the sender of a packet that fits nowhere has to be told
     /// goes to `sink`, back into the TUN. Returns whether it may go, or was dropped for lack of room alone.
+    #[inline]
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -156,7 +157,7 @@ impl Egress {
             return false;
         }
         self.accepted.count(packet.len());
-        let bytes = self.waiting_for_links().1 + packet.len();
+        let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
         if bytes > self.policy.most_bytes || !self.queue.push(now, label, packet) {
             drops.count(DropReason::QueueFull);
         }
@@ -179,6 +180,7 @@ impl Egress {
     }
 
     /// Packets that wait for a link, and their bytes.
+    #[inline]
     pub(super) fn waiting_for_links(&self) -> (usize, usize) {
         let (packets, bytes) = self.waiting.held();
         (self.queue.len() + packets, self.queue.bytes() + bytes)
@@ -241,15 +243,13 @@ impl Egress {
             return false;
         }
         let mut views = Views::default();
-        while let Some(head) = self.queue.head() {
-            let meta = head.label().meta;
-            match self.send_next(now, meta, &mut views, to) {
+        loop {
+            match self.send_next(now, &mut views, to) {
                 Step::Next => {}
                 Step::Waits => return true,
                 Step::Full => return false,
             }
         }
-        true
     }
 
     /// Step 2: what waits for one link goes there, or back to the queue if it cannot. `false`: the batch is full.
@@ -284,13 +284,15 @@ impl Egress {
     }
 
     /// Steps 3 to 5 for the packet at the head of the queue, or for the run that begins with it.
+    #[inline]
     fn send_next<T: TransmitSink>(
         &mut self,
         now: Instant,
-        mut meta: PacketMeta,
         views: &mut Views,
         to: &mut Outlet<'_, T>,
     ) -> Step {
+        let Some(head) = self.queue.head() else { return Step::Waits };
+        let mut meta = head.label().meta;
         if is_small(meta.len) && self.has_run() && self.may_bundle(to.session) {
             match self.send_run(now, views, to) {
                 Made::Refused => {}
@@ -323,6 +325,7 @@ impl Egress {
     }
 
     /// Step 4.
+    #[inline]
     fn send_as_scheduled<T: TransmitSink>(
         &mut self,
         now: Instant,
@@ -441,7 +444,8 @@ impl Session {
             let framed = PACKET_FRAME_HEADER + bytes.len();
             if let Some(report) = ride_on(now, link, framed) {
                 let packets = std::iter::once(*outgoing);
-                let load = Load { framed, places: 1, ride: Some(&report) };
+                let one = Packets::one(global);
+                let load = Load { framed, places: 1, ride: Some(&report), packets: one };
                 return self.framed(now, link, &load, packets, out);
             }
         }

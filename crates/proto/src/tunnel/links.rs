@@ -43,12 +43,14 @@ pub(super) struct LinkSet {
 impl Index<usize> for LinkSet {
     type Output = Link;
 
+    #[inline]
     fn index(&self, at: usize) -> &Link {
         &self.links[at]
     }
 }
 
 impl IndexMut<usize> for LinkSet {
+    #[inline]
     fn index_mut(&mut self, at: usize) -> &mut Link {
         &mut self.links[at]
     }
@@ -86,6 +88,7 @@ impl LinkSet {
     }
 
     /// The link in this place.
+    #[inline]
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Link> {
         self.links.get_mut(at)
     }

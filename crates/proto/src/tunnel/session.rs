@@ -104,6 +104,7 @@ impl Session {
 impl Datagram {
     /// Writes what stands before the body. A link that `rests` says so in front of the other frames, where a peer that does
     /// not know it skips it.
+    #[inline]
     fn emit_head(
         &self,
         now: Instant,
@@ -122,32 +123,28 @@ impl Datagram {
             Kind::Frames | Kind::Data => Ok(()),
         }
     }
-
-    /// What the link remembers of it: it is `size` bytes of UDP payload long.
-    fn sent(&self, now: Instant, link: &mut Link, size: usize, carried: Carried) -> Sent {
-        let in_window = self.places > 0;
-        Sent {
-            size: u32::try_from(size).unwrap_or(u32::MAX),
-            header: u8::try_from(self.path.header_len()).unwrap_or(u8::MAX),
-            places: self.places,
-            eliciting: self.eliciting,
-            window_limited: in_window && link.is_window_limited(self.places),
-            paced: in_window && link.is_paced(now),
-            carried,
-        }
-    }
 }
 
 impl Link {
     /// A datagram of `size` bytes of UDP payload left.
+    #[inline]
     fn on_sent(&mut self, now: Instant, datagram: &Datagram, size: usize, carried: Carried) {
-        let sent = datagram.sent(now, self, size, carried);
-        let on_wire = size + usize::from(datagram.path.header_len());
-        let pace = self.pace();
+        let Datagram { ref path, places, eliciting, .. } = *datagram;
+        let (header, in_window) = (path.header_len(), places > 0);
+        let sent = Sent {
+            size: u32::try_from(size).unwrap_or(u32::MAX),
+            header: u8::try_from(header).unwrap_or(u8::MAX),
+            places,
+            eliciting,
+            window_limited: in_window && self.is_window_limited(places),
+            paced: in_window && self.is_paced(now),
+            carried,
+        };
+        let (on_wire, pace) = (size + usize::from(header), self.pace());
         self.opening.on_sent(now, on_wire, pace);
         self.sender.on_sent(now, sent);
-        self.paths.validation.on_sent(&datagram.path, size);
-        self.activity.on_sent(now, datagram.eliciting);
+        self.paths.validation.on_sent(path, size);
+        self.activity.on_sent(now, eliciting);
         self.keepalive.on_traffic(now);
         self.numbering.told = datagram.global + u64::from(datagram.kind == Kind::Data);
         self.counters.on_sent(size, on_wire);

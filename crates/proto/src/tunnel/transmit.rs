@@ -64,6 +64,7 @@ impl Tunnel {
         self.take(now, packet, &label, sink);
     }
 
+    #[inline]
     fn take(&mut self, now: Instant, packet: &[u8], label: &Label, sink: &mut impl PacketSink) {
         let drops = &mut self.session.drops;
         if !self.ending.takes_packets() {

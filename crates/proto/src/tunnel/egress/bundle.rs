@@ -118,6 +118,13 @@ impl Bundle {
         u8::try_from(places).unwrap_or(u8::MAX)
     }
 
+    /// Its packets, where the run begins with the number `first`.
+    fn packets(&self, first: u64) -> Packets {
+        let place = |item: Option<&Item>| item.map_or(0, |item| u64::from(item.place));
+        let (lowest, highest) = (place(self.items.first()), place(self.items.last()));
+        Packets::several(first + lowest, first + highest, self.items.len())
+    }
+
     fn add(&mut self, place: usize, previous_of_flow: u8, len: usize) {
         let place = u16::try_from(place).unwrap_or(u16::MAX);
         self.items.push(Item { place, previous_of_flow });
@@ -336,6 +343,8 @@ pub(super) struct Load<'a> {
     pub(super) places: u8,
     /// The report that rides along.
     pub(super) ride: Option<&'a Report>,
+    /// What the link remembers of the packets.
+    pub(super) packets: Packets,
 }
 
 impl Session {
@@ -360,14 +369,13 @@ impl Session {
         });
         if bundle.items.len() > 1 {
             let ride = ride_on(now, link, bundle.framed);
-            let (framed, places) = (bundle.framed, bundle.places());
-            return self.framed(
-                now,
-                link,
-                &Load { framed, places, ride: ride.as_ref() },
-                packets,
-                out,
-            );
+            let load = Load {
+                framed: bundle.framed,
+                places: bundle.places(),
+                ride: ride.as_ref(),
+                packets: bundle.packets(first),
+            };
+            return self.framed(now, link, &load, packets, out);
         }
         match packets.next() {
             Some(packet) => self.packet(now, link, &packet, None, out),
@@ -384,23 +392,20 @@ impl Session {
         packets: impl Iterator<Item = Outgoing<'a>> + Clone,
         out: &mut impl TransmitSink,
     ) -> Made {
-        let (Some(first), Some(last)) = (packets.clone().next(), packets.clone().last()) else {
-            return Made::Refused;
-        };
+        let Some(first) = packets.clone().next() else { return Made::Refused };
+        let last = load.packets.last();
         let mut before = link.numbering.previous;
         let datagram = Datagram {
             path: link.path(),
             kind: Kind::Frames,
             ecn: first.mark,
-            global: last.global + 1,
+            global: last + 1,
             previous_on_link: distance(first.global, before),
             previous_of_flow: first.previous_of_flow,
             room: load.framed + load.ride.map_or(0, |_| REPORT_ROOM),
             places: load.places,
             eliciting: true,
         };
-        let count = packets.clone().count();
-        let packets_sent = Packets::several(first.global, last.global, count);
         let size = evidence_of(&datagram.path, load.framed);
         let made = self.send(now, link, &datagram, out, |writer, receiver| {
             if let Some(report) = load.ride {
@@ -415,10 +420,10 @@ impl Session {
             let report = load.ride.map(|report| receiver.report_sent(now, report));
             // The length with a report is not that of what the path has to carry.
             let size = if report.is_some() { SizeEvidence::None } else { size };
-            Ok(Carried { packets: packets_sent, report, size })
+            Ok(Carried { packets: load.packets, report, size })
         });
         if made == Made::Sent {
-            link.numbering.previous = Some(last.global);
+            link.numbering.previous = Some(last);
         }
         made
     }

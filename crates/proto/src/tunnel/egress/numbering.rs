@@ -17,11 +17,13 @@ pub(super) struct Numbering {
 
 impl Numbering {
     /// The global number of the next packet.
+    #[inline]
     pub(super) const fn next(&self) -> u64 {
         self.next
     }
 
     /// How far the packet `global` is from the one before it of its flow; 0: none or too far.
+    #[inline]
     pub(super) fn previous_of_flow(&self, global: u64, flow: FlowKey) -> u8 {
         distance(global, self.flows.previous(flow))
     }
@@ -35,6 +37,7 @@ impl Numbering {
     }
 
     /// The next packet of this flow, or a part of it, has its number.
+    #[inline]
     pub(super) fn on_sent(&mut self, flow: FlowKey, part: Option<Part>) {
         self.flows.note(flow, self.next);
         self.next += 1;

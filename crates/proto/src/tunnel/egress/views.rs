@@ -21,6 +21,7 @@ pub(super) struct Views {
 
 impl Views {
     /// Looks which links can carry a packet of `len` bytes, unless that is known.
+    #[inline]
     pub(super) fn look_for(&mut self, links: &LinkSet, now: Instant, len: usize) {
         if !self.are_of(len) {
             self.look(links, now, len);
@@ -48,11 +49,13 @@ impl Views {
     }
 
     /// Whether they are those of the links that can carry a packet of `len` bytes.
+    #[inline]
     pub(super) fn are_of(&self, len: usize) -> bool {
         len <= self.narrowest && self.left_out.is_none_or(|mtu| len > mtu)
     }
 
     /// Whether there are links, and none has room.
+    #[inline]
     pub(super) fn are_full(&self) -> bool {
         !self.links.is_empty() && self.links.iter().all(|link| link.room == 0)
     }

@@ -50,6 +50,7 @@ impl Agreed {
     }
 
     /// What it does for the packets that this end sends.
+    #[inline]
     pub(in crate::tunnel) const fn duty(&self) -> Duty {
         self.duty
     }
@@ -67,6 +68,7 @@ impl Agreed {
     }
 
     /// This rate, or the most that this end may send if that is less.
+    #[inline]
     pub(super) fn capped(&self, rate: Option<Bitrate>) -> Option<Bitrate> {
         match (rate, self.most) {
             (Some(rate), Some(most)) => Some(rate.min(most)),

@@ -26,6 +26,7 @@ impl Opening {
     }
 
     /// Datagrams that may leave now at this pace.
+    #[inline]
     pub(super) fn room(&self, now: Instant, pace: Option<Bitrate>, sender: &LinkSender) -> u32 {
         let shut = pace.is_some_and(|rate| !self.pacer.is_open(now, rate));
         if shut { 0 } else { sender.room() }
@@ -58,6 +59,7 @@ impl Opening {
 
     /// Whether the window limits this sender, for a datagram of so many places about to be sent: it was full within the
     /// last window of datagrams (RFC 7661 §4.1).
+    #[inline]
     pub(super) fn is_window_limited(&mut self, places: u8, sender: &LinkSender) -> bool {
         let last = sender.position() + u64::from(places.saturating_sub(1));
         if sender.room() <= u32::from(places) {
@@ -68,6 +70,7 @@ impl Opening {
     }
 
     /// Whether the pacing limits it: the link has been busy without a pause for a round trip, which is `trip`.
+    #[inline]
     pub(super) fn is_paced(&self, now: Instant, trip: Option<Duration>) -> bool {
         trip.is_some_and(|trip| self.pacer.busy_for(now) >= trip.max(LEAST_BUSY))
     }
