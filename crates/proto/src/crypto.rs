@@ -7,10 +7,10 @@
 //! analysis (sizes, times and the clear eight bytes are visible), an attacker who drops everything,
 //! and one who holds an end's private key.
 //!
-//! * [`aead`] seals and opens one datagram; [`replay`] remembers numbers; [`keys`] holds a session's
+//! * [`aead`] seals and opens one datagram; `replay` remembers numbers; `keys` holds a session's
 //!   keys over the epochs.
 //! * [`handshake`] makes the first keys, [`rekey`] the following; `noise` is their common ground.
-//! * [`mac`], [`recent`], [`limit`] and [`freshness`] keep a responder cheap to ask and hard to abuse.
+//! * [`mac`], `recent`, `limit` and [`freshness`] keep a responder cheap to ask and hard to abuse.
 //!
 //! Nothing here reads a clock or the system's random numbers: both are arguments.
 

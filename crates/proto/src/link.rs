@@ -1,9 +1,9 @@
 //! One link of a tunnel: what is known of its two directions.
 //!
 //! Sending: [`sender`] gives numbers to datagrams, remembers them ([`sent`]) until a report says what
-//! became of them or they count as lost ([`loss`]), and so feeds the round-trip time ([`rtt`]), the rate of
-//! delivery ([`delivery`]) and the congestion controller, which may have its datagrams paced ([`pacer`]). What that
-//! tells of the link is kept in [`sensing`], which softens the measured throughput by a Kalman filter ([`kalman`]).
+//! became of them or they count as lost (`loss`), and so feeds the round-trip time (`rtt`), the rate of
+//! delivery (`delivery`) and the congestion controller, which may have its datagrams paced (`pacer`). What that
+//! tells of the link is kept in [`sensing`], which softens the measured throughput by a Kalman filter (`kalman`).
 //!
 //! Receiving: [`receiver`] notes which numbers came ([`received`]), decides when the peer is told, and
 //! measures how far datagrams overtake each other inside the link ([`reordering`]).

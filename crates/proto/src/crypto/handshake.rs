@@ -11,8 +11,8 @@
 //!
 //! 1. [`Responder::inspect`]: envelope and mac1 (about a microsecond). Wrong: silence. Right, but in
 //!    another version: [`Responder::versions_answer`].
-//! 2. [`RecentFirstMessages`](super::recent::RecentFirstMessages): a copy gets the same answer again.
-//! 3. The caller's rate limit ([`TokenBucket`](super::limit::TokenBucket)).
+//! 2. `RecentFirstMessages`: a copy gets the same answer again.
+//! 3. The caller's rate limit (`TokenBucket`).
 //! 4. [`Responder::read`]: two Diffie-Hellman operations; names the client.
 //! 5. The caller's table of peers. Unknown key: silence.
 //! 6. [`PendingFirst::judge`]: fresh, or [`PendingFirst::retry`].

@@ -225,7 +225,7 @@ impl KeyRing {
     /// under the new key too.
     ///
     /// # Errors
-    /// [`InstallError`]; the ring is unchanged then.
+    /// `InstallError`; the ring is unchanged then.
     pub fn install(
         &mut self,
         now: Instant,
@@ -248,7 +248,7 @@ impl KeyRing {
     /// Gives `link` out under the newest key.
     ///
     /// # Errors
-    /// [`LinkIdUsed`] if it was given before under any live key.
+    /// `LinkIdUsed` if it was given before under any live key.
     pub fn claim_link(&mut self, now: Instant, link: LinkId) -> Result<(), LinkIdUsed> {
         if self.is_link_used(now, link) {
             return Err(LinkIdUsed(link));

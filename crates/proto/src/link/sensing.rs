@@ -5,7 +5,7 @@
 //! | capacity | the newest sample of a sender held back, plus others | the largest of the last 5 to 10 s |
 //! | others | as counted on the interface, by the interval | exponential, half a sample |
 //! | available | capacity minus others; of a full link what it delivers | the smaller of both, filtered |
-//! | throughput | the newest delivery sample | Kalman ([`kalman`](super::kalman)) |
+//! | throughput | the newest delivery sample | Kalman (`kalman`) |
 //!
 //! A capacity that was told stands above a measured one. Round-trip time and loss are the sender's ([`SenderStats`]). All
 //! rates are at IP level.

@@ -13,7 +13,7 @@
 //! ignored.
 //!
 //! What a body means is the business of [`crypto::handshake`](crate::crypto::handshake); what the
-//! sealed payloads hold stands in [`first`] and [`answer`].
+//! sealed payloads hold stands in `first` and [`answer`].
 
 pub mod answer;
 pub(crate) mod first;

@@ -143,7 +143,7 @@ impl Initiator {
     }
 
     /// The first message: these very bytes go over every link, and again when no answer comes (for up
-    /// to [`recent::LIFETIME`](crate::crypto::recent::LIFETIME); then begin a new attempt).
+    /// to `recent::LIFETIME`; then begin a new attempt).
     #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
