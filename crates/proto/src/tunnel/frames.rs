@@ -21,22 +21,17 @@ const MAX_ECHO_DELAY: Duration = Duration::from_secs(600);
 
 impl Tunnel {
     /// Obeys the frames of a datagram that came on link `at`, before which all below `next` was sealed.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a datagram, where and when it came, and where packets go"
-    )]
     pub(super) fn obey(
         &mut self,
         now: Instant,
         mut at: usize,
-        path: Path,
-        received: &Received,
+        received: &Received<'_>,
         next: u64,
         contents: &Contents<'_>,
         sink: &mut impl PacketSink,
     ) {
         for frame in contents.frames() {
-            self.obey_one(now, at, path, frame, sink);
+            self.obey_one(now, at, *received.path, frame, sink);
             if let Frame::Leave(_) = frame {
                 // Places have changed, and the datagram may have taken its own link out.
                 let Ok(place) = self.links.position(received.link) else { return };
@@ -101,7 +96,7 @@ impl Tunnel {
     pub(super) fn offer_removed(
         &mut self,
         now: Instant,
-        received: &Received,
+        received: &Received<'_>,
         contents: &Contents<'_>,
         sink: &mut impl PacketSink,
     ) {

@@ -24,6 +24,7 @@ use crate::error::{DropCounters, DropReason};
 use crate::link::reordering::Tolerance;
 use crate::packet::checksum::Checksum;
 use crate::packet::{Packet, PacketView};
+use crate::path::Path;
 use crate::reseq::{self, Arrival, ArrivalKind, Resequencer};
 use crate::sink::PacketSink;
 use crate::time::Instant;
@@ -33,9 +34,11 @@ use crate::wire::header::NUMBER_BITS;
 
 /// What is known of an authentic datagram, whatever it carries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Received {
+pub(super) struct Received<'a> {
     /// The link it came on.
     pub(super) link: LinkId,
+    /// Where it came from.
+    pub(super) path: &'a Path,
     /// Its number on that link.
     pub(super) number: u64,
     /// Its congestion mark on the outside.
@@ -46,7 +49,7 @@ pub(super) struct Received {
     pub(super) sent_us: i64,
 }
 
-impl Received {
+impl Received<'_> {
     const fn arrival(&self, global: u64, kind: ArrivalKind) -> Arrival {
         Arrival { link: self.link, local: self.number, sent_us: self.sent_us, global, kind }
     }
@@ -166,7 +169,7 @@ impl Ingress {
     pub(super) fn offer(
         &mut self,
         now: Instant,
-        received: &Received,
+        received: &Received<'_>,
         (global, distance): (u64, u8),
         (packet, checksum): (&mut [u8], Checksum),
         drops: &mut DropCounters,
@@ -190,7 +193,7 @@ impl Ingress {
     pub(super) fn offer_all(
         &mut self,
         now: Instant,
-        received: &Received,
+        received: &Received<'_>,
         contents: &Contents<'_>,
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
@@ -209,7 +212,7 @@ impl Ingress {
     pub(super) fn offer_mark(
         &mut self,
         now: Instant,
-        received: &Received,
+        received: &Received<'_>,
         next: u64,
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,

@@ -31,12 +31,24 @@ struct Opened<'a> {
     link: LinkId,
     /// Its number on that link.
     number: u64,
+    /// Its congestion mark on the outside.
+    ecn: Ecn,
+    /// Bytes of UDP payload.
+    size: usize,
     /// The place of that link, or where it would be.
     place: Result<usize, usize>,
     /// The link left a short while ago: what is under way on it is still delivered.
     is_removed: bool,
     header: Sealed,
     body: &'a mut [u8],
+}
+
+impl Opened<'_> {
+    /// What is known of it, when it came from `path` and was sealed at this time of the sender's clock.
+    const fn received<'a>(&self, path: &'a Path, sent_us: i64) -> Received<'a> {
+        let Self { link, number, ecn, size, .. } = *self;
+        Received { link, path, number, ecn, size, sent_us }
+    }
 }
 
 /// Why a datagram was dropped before anything changed.
@@ -58,8 +70,7 @@ impl Tunnel {
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) -> bool {
-        let size = datagram.len();
-        let opened = match self.open(now, datagram) {
+        let opened = match self.open(now, ecn, datagram) {
             Ok(opened) => opened,
             Err(Rejected::NotAuthentic(reason)) => {
                 self.session.drops.count(reason);
@@ -70,11 +81,9 @@ impl Tunnel {
                 return true;
             }
         };
-        let Opened { link, number, .. } = opened;
-        let received = |sent_us| Received { link, number, ecn, size, sent_us };
         match opened.kind {
-            Kind::Data => self.receive_packet(now, opened, &path, received, sink),
-            Kind::Frames => self.receive_frames(now, &opened, path, received, sink),
+            Kind::Data => self.receive_packet(now, opened, &path, sink),
+            Kind::Frames => self.receive_frames(now, &opened, path, sink),
         }
         true
     }
@@ -87,7 +96,13 @@ impl Tunnel {
     }
 
     /// Steps 1 and 2.
-    fn open<'a>(&mut self, now: Instant, datagram: &'a mut [u8]) -> Result<Opened<'a>, Rejected> {
+    fn open<'a>(
+        &mut self,
+        now: Instant,
+        ecn: Ecn,
+        datagram: &'a mut [u8],
+    ) -> Result<Opened<'a>, Rejected> {
+        let size = datagram.len();
         let malformed = Rejected::NotAuthentic(DropReason::DatagramMalformed);
         let Ok(clear) = Clear::parse(datagram) else { return Err(malformed) };
         let place = self.links.position(clear.link);
@@ -104,6 +119,8 @@ impl Tunnel {
             kind: clear.kind,
             link: clear.link,
             number,
+            ecn,
+            size,
             place,
             is_removed: removed.is_some(),
             header,
@@ -118,16 +135,16 @@ impl Tunnel {
         now: Instant,
         opened: Opened<'_>,
         path: &Path,
-        received: impl FnOnce(i64) -> Received,
         sink: &mut impl PacketSink,
     ) {
         let checksum = take_mark(opened.body);
         let Ok(at) = self.place_of(&opened, Err(DropReason::UnknownLink)) else { return };
-        let received = received(self.ingress.sent_us(now, opened.header.send_time));
+        let sent_us = self.ingress.sent_us(now, opened.header.send_time);
+        let received = opened.received(path, sent_us);
         let global = self.ingress.expand(opened.header.global);
         if let Some(at) = at {
             let packet: &[u8] = opened.body;
-            self.note(now, at, path, &received, 1, Some(packet));
+            self.note(now, at, &received, 1, Some(packet));
         }
         self.note_packets(now, at);
         let numbers = (global, opened.header.previous_on_link);
@@ -141,7 +158,6 @@ impl Tunnel {
         now: Instant,
         opened: &Opened<'_>,
         path: Path,
-        received: impl FnOnce(i64) -> Received,
         sink: &mut impl PacketSink,
     ) {
         let contents = Contents::parse(opened.body);
@@ -150,13 +166,14 @@ impl Tunnel {
             Err(_) => self.try_join(now, opened.link, path, &contents, sink),
         };
         let Ok(at) = self.place_of(opened, joined) else { return };
-        let received = received(self.ingress.sent_us(now, opened.header.send_time));
+        let sent_us = self.ingress.sent_us(now, opened.header.send_time);
+        let received = opened.received(&path, sent_us);
         let next = self.ingress.expand(opened.header.global);
         match at {
             Some(at) => {
                 let (eliciting, packet) = (contents.eliciting(), contents.first_packet());
-                self.note(now, at, &path, &received, eliciting, packet);
-                self.obey(now, at, path, &received, next, &contents, sink);
+                self.note(now, at, &received, eliciting, packet);
+                self.obey(now, at, &received, next, &contents, sink);
                 self.update_inner_mtu(now);
             }
             None => self.offer_removed(now, &received, &contents, sink),
@@ -220,8 +237,7 @@ impl Tunnel {
         &mut self,
         now: Instant,
         at: usize,
-        path: &Path,
-        received: &Received,
+        received: &Received<'_>,
         eliciting: u32,
         packet: Option<&[u8]>,
     ) {
@@ -234,8 +250,9 @@ impl Tunnel {
             ce: received.ecn == Ecn::Ce && !packet.is_some_and(was_marked),
         };
         link.receiver.on_datagram(now, arrival);
-        let on_wire = received.size + usize::from(path.header_len());
-        link.counters.on_received(received.size, on_wire);
+        let Received { path, size, .. } = *received;
+        let on_wire = size + usize::from(path.header_len());
+        link.counters.on_received(size, on_wire);
         link.activity.on_received(now);
         link.keepalive.on_traffic(now);
         if eliciting > 0 {
@@ -244,7 +261,7 @@ impl Tunnel {
         if self.side == Side::Proxy {
             let rng = &mut self.rng;
             let token = || Self::token(rng);
-            link.paths.validation.on_received(now, *path, received.size, newest, token);
+            link.paths.validation.on_received(now, *path, size, newest, token);
             link.control.held = false;
         }
         let rerouted = newest && link.activity.on_path(path);
