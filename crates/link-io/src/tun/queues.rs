@@ -107,9 +107,9 @@ impl Attachment {
             attach(device, IFF_ATTACH_QUEUE)?;
             self.attached.fetch_add(1, Ordering::Relaxed);
         } else {
-            let without_one = |attached: u16| attached.checked_sub(1).filter(|left| *left > 0);
-            let order = Ordering::Relaxed;
-            if self.attached.fetch_update(order, order, without_one).is_err() {
+            // Two workers that detach at once: the one that finds no other queue left takes its step back.
+            if self.attached.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.attached.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             }
             if let Err(errno) = attach(device, IFF_DETACH_QUEUE) {
