@@ -201,7 +201,7 @@ impl Lines {
                 "{}, {}, {}",
                 tunnel.scheduling.in_words(),
                 tunnel.controller,
-                tunnel.when_closed
+                tunnel.when_closed_in_words()
             ),
         );
         for (name, terms) in &tunnel.scheduling.terms {
