@@ -444,7 +444,7 @@ mod tests {
         let line = invitation().to_line().to_string();
         for at in 0..line.len() {
             let mut other = line.clone().into_bytes();
-            for replacement in [b'a', b'7', b'x'] {
+            for replacement in *b"a7x" {
                 other[at] = replacement;
                 let text = String::from_utf8(other.clone()).unwrap();
                 if text != line {

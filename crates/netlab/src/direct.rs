@@ -63,7 +63,7 @@ impl Batch {
 
     /// Each datagram, with where it goes.
     fn each(&mut self) -> impl Iterator<Item = (Path, Ecn, &mut [u8])> {
-        let places = self.bytes.chunks_exact_mut(LARGEST);
+        let places = self.bytes.as_chunks_mut::<LARGEST>().0.iter_mut();
         self.entries
             .iter()
             .zip(places)

@@ -176,10 +176,12 @@ impl Emulator {
     pub fn report(&self) -> Result<Report, LabError> {
         let Snapshot { lanes, lateness, longest_turn, refused, scheduling } =
             self.ask(Command::Snapshot)?;
-        let links = lanes
-            .chunks_exact(2)
-            .map(|pair| LinkCounters { upstream: pair[0], downstream: pair[1] })
-            .collect();
+        let (pairs, _) = lanes.as_chunks::<2>();
+        let link = |[upstream, downstream]: &[_; 2]| LinkCounters {
+            upstream: *upstream,
+            downstream: *downstream,
+        };
+        let links = pairs.iter().map(link).collect();
         let unread = kernel_drops(&self.ports)?.saturating_sub(self.drops_before);
         let longest_turn_us = u64::try_from(longest_turn.as_micros()).unwrap_or(u64::MAX);
         Ok(Report { links, lateness, longest_turn_us, unread, refused, scheduling })

@@ -108,7 +108,7 @@ fn found(stage: &Stage, name: &str, when: &str, range: RangeInclusive<u16>) -> F
         [seen.0, seen.1].iter().all(|mtu| mtu.is_some_and(|mtu| range.contains(&mtu)))
     });
     let show = |mtu: Option<u16>| mtu.map_or("-".to_owned(), |mtu| mtu.to_string());
-    let seconds = took.map_or(FOUND_WITHIN, |took| took).as_secs_f64();
+    let seconds = took.unwrap_or(FOUND_WITHIN).as_secs_f64();
     Finding::holds(
         format!("{name} {when}: path MTU at client and proxy"),
         took.is_some(),

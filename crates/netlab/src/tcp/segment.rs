@@ -148,7 +148,7 @@ impl Segment {
                     segment.echo = u32_at(value, 4).unwrap_or_default();
                 }
                 SACK => {
-                    let ranges = value.chunks_exact(8);
+                    let ranges = value.as_chunks::<8>().0.iter();
                     let ranges = ranges.filter_map(|at| Some((u32_at(at, 0)?, u32_at(at, 4)?)));
                     segment.sacks = ranges.take(SACK_RANGES).collect();
                 }

@@ -21,16 +21,16 @@ pub fn sum(sum: u64, bytes: &[u8]) -> u64 {
     // Sums of whole words in the machine's own order, to be turned round once (RFC 1071 §2 B); eight at a time, which
     // the compiler makes into vectors.
     let mut lanes = [0_u64; 8];
-    let mut blocks = bytes.chunks_exact(32);
-    for block in blocks.by_ref() {
-        for (lane, word) in lanes.iter_mut().zip(block.chunks_exact(4)) {
-            *lane += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    for block in blocks {
+        for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<4>().0) {
+            *lane += u64::from(u32::from_ne_bytes(*word));
         }
     }
     let whole = u16::from_be(fold(lanes.iter().sum()));
-    let mut words = blocks.remainder().chunks_exact(2);
-    let rest: u64 = words.by_ref().map(|w| u64::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-    let odd = words.remainder().first().map_or(0, |byte| u64::from(*byte) << 8);
+    let (words, odd) = rest.as_chunks::<2>();
+    let rest: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
+    let odd = odd.first().map_or(0, |byte| u64::from(*byte) << 8);
     sum + u64::from(whole) + rest + odd
 }
 

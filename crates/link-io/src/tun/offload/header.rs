@@ -98,9 +98,9 @@ impl Header {
         };
         let Partial { start, offset } = self.partial.unwrap_or(Partial { start: 0, offset: 0 });
         let mut bytes = [flags, kind, 0, 0, 0, 0, 0, 0, 0, 0];
-        for (field, word) in bytes[2..].chunks_exact_mut(2).zip([self.headers, size, start, offset])
-        {
-            field.copy_from_slice(&word.to_ne_bytes());
+        let (fields, _) = bytes[2..].as_chunks_mut::<2>();
+        for (field, word) in fields.iter_mut().zip([self.headers, size, start, offset]) {
+            *field = word.to_ne_bytes();
         }
         bytes
     }
