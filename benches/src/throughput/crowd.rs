@@ -21,7 +21,7 @@ use ropewalk_netlab::namespace::Namespace;
 use ropewalk_netlab::pair::link_config;
 use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
 use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
+use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
@@ -29,7 +29,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::header::{kind_of, steering_index};
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{Keepalive, PresharedKey, PublicKey};
 
 use super::network::{PROXY, interface};
 
@@ -87,7 +87,7 @@ impl Crowd {
             .ok()
             .and_then(|bytes| bytes.try_into().ok())
             .context("the proxy's key is no key")?;
-        let proxy = PublicKey(bytes);
+        let proxy = PublicKey::from_bytes(bytes);
         let sockets: Vec<UdpSocket> = host.run(|| {
             (0..SOCKETS)
                 .map(|_| {

@@ -9,11 +9,10 @@ use std::process::{Command, Output, Stdio};
 
 use nix::unistd::geteuid;
 use ropewalk_control::api::{DaemonStatus, Response, Role, STATUS_VERSION, StatusReport};
-use ropewalk_control::invitation::{Invitation, Token};
-use ropewalk_control::keys::PublicKey;
+use ropewalk_control::invitation::Invitation;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::privilege::skipped;
-use ropewalk_settings::HostPort;
+use ropewalk_settings::{HostPort, InvitationToken, PublicKey};
 
 const CLIENT: &str = include_str!("../../../configs/client.toml");
 const PROXY: &str = include_str!("../../../configs/proxy.toml");
@@ -55,7 +54,7 @@ fn invitation(proxy: u8, expires: u64) -> String {
     let invitation = Invitation {
         addresses: vec![HostPort { host: "203.0.113.7".to_owned(), port: 51900 }],
         public_key: PublicKey::from_bytes([proxy; 32]),
-        token: Token::from_bytes([proxy; 16]),
+        token: InvitationToken::from_bytes([proxy; 16]),
         expires,
     };
     invitation.to_line().to_string()

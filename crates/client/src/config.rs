@@ -13,11 +13,10 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
-use ropewalk_control::invitation::Token;
-use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use ropewalk_settings::{
-    Bitrate, DataSize, Direction, HostPort, InterfaceName, Keepalive, Mtu, NamePattern, OneOrMany,
-    Parsed, TunnelSection, TunnelSettings,
+    Bitrate, DataSize, Direction, HostPort, InterfaceName, InvitationToken, Keepalive, Mtu,
+    NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, TunnelSection,
+    TunnelSettings,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -98,7 +97,7 @@ pub struct PendingInvitation {
     /// Where it stands; the daemon removes the file with the first session.
     pub file: PathBuf,
     /// What lets the client in.
-    pub token: Token,
+    pub token: InvitationToken,
 }
 
 /// The TUN of the client.

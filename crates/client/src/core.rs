@@ -6,7 +6,8 @@ use ropewalk_link_io::cpu;
 use ropewalk_link_io::tun::TunOffload;
 use ropewalk_proto::client::ClientConfig;
 use ropewalk_proto::config::TunnelConfig;
-use ropewalk_settings::Direction;
+use ropewalk_proto::crypto::StaticSecret;
+use ropewalk_settings::{Direction, PresharedKey};
 
 use crate::config::Config;
 
@@ -15,14 +16,10 @@ pub(crate) fn client_config(config: &Config, clock: Clock, tun: TunOffload) -> C
     let tunnel = TunnelConfig::new(&config.tunnel, Direction::Up);
     ClientConfig {
         tunnel: TunnelConfig { partial_checksums: tun.completes_checksums(), ..tunnel },
-        secret: core::secret(&config.private_key),
-        proxy: core::public_key(&config.proxy.public_key),
-        psk: core::preshared_key(config.proxy.preshared_key.as_ref()),
-        invitation: config
-            .proxy
-            .invitation
-            .as_ref()
-            .map(|pending| core::invitation_token(&pending.token)),
+        secret: StaticSecret::new(&config.private_key),
+        proxy: config.proxy.public_key,
+        psk: config.proxy.preshared_key.clone().unwrap_or(PresharedKey::NONE),
+        invitation: config.proxy.invitation.as_ref().map(|pending| pending.token.clone()),
         ciphers: core::ciphers(config.tunnel.cipher, cpu::has_aes()),
         wall_clock: core::wall_clock(clock.sample()),
     }

@@ -70,13 +70,11 @@ exclude = []
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_settings::{HostPort, Text as _};
+    use ropewalk_settings::{HostPort, InvitationToken, PrivateKey, Text as _};
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
     use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
-    use ropewalk_control::invitation::Token;
-    use ropewalk_control::keys::PrivateKey;
 
     use super::*;
     use crate::config::{Config, Select};
@@ -86,7 +84,7 @@ mod tests {
         Invitation {
             addresses: addresses.map(|text| HostPort::from_text(text).unwrap()).to_vec(),
             public_key: PrivateKey::generate().unwrap().public_key(),
-            token: Token::from_bytes([7; 16]),
+            token: InvitationToken::from_bytes([7; 16]),
             expires: 1,
         }
     }

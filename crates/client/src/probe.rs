@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use ropewalk_control::api::Role;
-use ropewalk_control::keys::PublicKey;
-use ropewalk_daemon::{core, mark, service};
+use ropewalk_daemon::{mark, service};
 use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Gateway, Interface, Netlink, Route, Target};
 use ropewalk_link_io::nft::{NftError, Table};
 use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
 use ropewalk_proto::units::SessionIndex;
+use ropewalk_settings::PublicKey;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -215,10 +215,9 @@ fn inquire(way: &Way, proxy: &PublicKey, len: usize, tries: u32) -> Reply {
         Ok(socket) => socket,
         Err(error) => return failed(&error),
     };
-    let key = core::public_key(proxy);
     let mut reply = Reply::Silence;
     for index in indices(tries) {
-        let inquiry = Inquiry::new(&key, index, len);
+        let inquiry = Inquiry::new(proxy, index, len);
         let begun = Instant::now();
         if let Err(error) = socket.send(inquiry.datagram()) {
             // The first send after an ICMP message tells of it, too.
@@ -371,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_port_where_nothing_listens_refuses_and_one_that_does_not_know_the_question_is_silent() {
-        let key = ropewalk_control::keys::PrivateKey::generate().unwrap().public_key();
+        let key = ropewalk_settings::PrivateKey::generate().unwrap().public_key();
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let way = |remote| Way {
             interface: "lo".to_owned(),

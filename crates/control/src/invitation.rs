@@ -20,23 +20,20 @@
 //! The checksum finds damage; it proves nothing. Nobody can read the token out of a QR code or line that was shown
 //! without being able to use it: an invitation is a secret until it was used.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blake2::digest::Digest as _;
 use data_encoding::BASE32_NOPAD;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::Zeroizing;
 
-use crate::keys::{KEY_BYTES, PublicKey};
-use ropewalk_settings::{HostPort, Text as _, unusable};
+use ropewalk_settings::{
+    HostPort, INVITATION_TOKEN_LEN, InvitationToken, KEY_LEN, PublicKey, Text as _, unusable,
+};
 
 /// What every invitation begins with.
 pub const PREFIX: &str = "ropewalk:";
-
-/// Bytes of a token: 128 random bits.
-pub const TOKEN_BYTES: usize = 16;
 
 /// Most addresses of a proxy in one invitation.
 pub const MAX_ADDRESSES: usize = 8;
@@ -65,14 +62,10 @@ pub struct Invitation {
     /// The proxy's public key.
     pub public_key: PublicKey,
     /// What lets the client in, once.
-    pub token: Token,
+    pub token: InvitationToken,
     /// When it counts no more, in seconds since 1970.
     pub expires: u64,
 }
-
-/// What lets a client in, once.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Token([u8; TOKEN_BYTES]);
 
 /// Why a line is no invitation. The line is never repeated: it is a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -144,46 +137,6 @@ pub struct Expired {
     /// How long ago.
     pub ago: Duration,
 }
-
-impl Token {
-    /// A new token from the system's random generator.
-    ///
-    /// # Errors
-    /// The system has no randomness to give.
-    pub fn generate() -> Result<Self, getrandom::Error> {
-        let mut bytes = Zeroizing::new([0; TOKEN_BYTES]);
-        getrandom::fill(bytes.as_mut())?;
-        Ok(Self(*bytes))
-    }
-
-    /// The token of these bytes.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; TOKEN_BYTES]) -> Self {
-        Self(bytes)
-    }
-
-    /// The secret bytes.
-    #[must_use]
-    pub const fn as_bytes(&self) -> &[u8; TOKEN_BYTES] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(secret)")
-    }
-}
-
-impl PartialEq for Token {
-    /// Without telling by its time where the first difference stands.
-    fn eq(&self, other: &Self) -> bool {
-        let pairs = self.0.iter().zip(&other.0);
-        std::hint::black_box(pairs.fold(0, |sum, (a, b)| sum | (a ^ b))) == 0
-    }
-}
-
-impl Eq for Token {}
 
 impl Invitation {
     /// The line, for people.
@@ -322,11 +275,11 @@ enum Unread {
 /// Reads what follows the version; what is left is the caller's to judge.
 fn read(bytes: &[u8]) -> Result<(Invitation, &[u8]), Unread> {
     let (expires, rest) = bytes.split_first_chunk::<5>().ok_or(Unread::Ends)?;
-    let (key, rest) = rest.split_first_chunk::<KEY_BYTES>().ok_or(Unread::Ends)?;
-    let (token, rest) = rest.split_first_chunk::<TOKEN_BYTES>().ok_or(Unread::Ends)?;
+    let (key, rest) = rest.split_first_chunk::<KEY_LEN>().ok_or(Unread::Ends)?;
+    let (token, rest) = rest.split_first_chunk::<INVITATION_TOKEN_LEN>().ok_or(Unread::Ends)?;
     let (&count, mut rest) = rest.split_first().ok_or(Unread::Ends)?;
     let [a, b, c, d, e] = *expires;
-    if *key == [0; KEY_BYTES] {
+    if *key == [0; KEY_LEN] {
         return Err(Unread::Nonsense("the proxy's key is all zeros".to_owned()));
     }
     if !(1..=MAX_ADDRESSES).contains(&usize::from(count)) {
@@ -341,7 +294,7 @@ fn read(bytes: &[u8]) -> Result<(Invitation, &[u8]), Unread> {
     let invitation = Invitation {
         addresses,
         public_key: PublicKey::from_bytes(*key),
-        token: Token::from_bytes(*token),
+        token: InvitationToken::from_bytes(*token),
         expires: u64::from_be_bytes([0, 0, 0, a, b, c, d, e]),
     };
     Ok((invitation, rest))
@@ -405,8 +358,8 @@ mod tests {
                 address("[2001:db8::7]:443"),
                 address("vps.example.org:51900"),
             ],
-            public_key: PublicKey::from_bytes([0xa5; KEY_BYTES]),
-            token: Token::from_bytes([0x3c; TOKEN_BYTES]),
+            public_key: PublicKey::from_bytes([0xa5; KEY_LEN]),
+            token: InvitationToken::from_bytes([0x3c; INVITATION_TOKEN_LEN]),
             expires: 1_900_000_000,
         }
     }
@@ -529,7 +482,7 @@ mod tests {
     #[test]
     fn no_error_and_no_debug_output_repeats_the_secret() {
         let shown = format!("{:?}", invitation());
-        assert!(!shown.contains("60") && shown.contains("Token(secret)"), "{shown}");
+        assert!(!shown.contains("60") && shown.contains("InvitationToken(secret)"), "{shown}");
     }
 
     proptest! {

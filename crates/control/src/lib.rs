@@ -22,7 +22,6 @@ pub mod api;
 pub mod client;
 pub mod config;
 pub mod invitation;
-pub mod keys;
 pub mod metrics;
 pub mod owner;
 mod query;

@@ -1,11 +1,7 @@
-//! Keys, ciphers and the clock of a daemon, for the protocol core.
+//! The ciphers and the clock of a daemon, for the protocol core.
 
-use ropewalk_control::invitation::Token;
-use ropewalk_control::keys;
 use ropewalk_link_io::clock::Sample;
-use ropewalk_proto::crypto::{
-    self, Capabilities, CipherSet, InvitationToken, PresharedKey, PublicKey, StaticSecret,
-};
+use ropewalk_proto::crypto::{self, Capabilities, CipherSet};
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_settings::Cipher;
 
@@ -17,30 +13,6 @@ pub fn ciphers(cipher: Cipher, aes: bool) -> CipherSet {
         Cipher::Aes256Gcm => CipherSet::only(crypto::Cipher::Aes256Gcm),
         Cipher::ChaCha20Poly1305 => CipherSet::only(crypto::Cipher::ChaCha20Poly1305),
     }
-}
-
-/// A private key.
-#[must_use]
-pub fn secret(key: &keys::PrivateKey) -> StaticSecret {
-    StaticSecret::from_bytes(*key.as_bytes())
-}
-
-/// A public key.
-#[must_use]
-pub fn public_key(key: &keys::PublicKey) -> PublicKey {
-    PublicKey(*key.as_bytes())
-}
-
-/// What lets a client in, once.
-#[must_use]
-pub fn invitation_token(token: &Token) -> InvitationToken {
-    InvitationToken::from_bytes(*token.as_bytes())
-}
-
-/// The secret shared besides the keys, where there is one.
-#[must_use]
-pub fn preshared_key(key: Option<&keys::PresharedKey>) -> PresharedKey {
-    key.map_or(PresharedKey::NONE, |key| PresharedKey::from_bytes(*key.as_bytes()))
 }
 
 /// The time since 1970 at the core's instant zero, so that the core can tell the date.

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
 use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, StaticSecret};
+use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
 use ropewalk_proto::packet::Packet;
@@ -20,7 +20,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{Keepalive, PresharedKey};
 
 use crate::error::LabError;
 use crate::inner::CLIENT;

@@ -11,8 +11,7 @@ use ropewalk_proto::client::{Client, ClientConfig};
 use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
 use ropewalk_proto::crypto::rekey::Standing;
 use ropewalk_proto::crypto::{
-    Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, PresharedKey, PublicKey, Role,
-    StaticSecret,
+    Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, Role, StaticSecret,
 };
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
 use ropewalk_proto::path::Path;
@@ -20,7 +19,7 @@ use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{Keepalive, PresharedKey, PublicKey};
 
 use crate::inner::CLIENT;
 use crate::lab::{Lab, Towards};

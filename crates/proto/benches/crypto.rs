@@ -10,11 +10,12 @@ use rand::rngs::StdRng;
 use ropewalk_proto::crypto::aead::{Capabilities, Cipher, CipherSet, Opener, Sealer, TAG_LEN};
 use ropewalk_proto::crypto::freshness::Timestamp;
 use ropewalk_proto::crypto::handshake::{Initiator, InitiatorConfig, Inspected, Responder};
-use ropewalk_proto::crypto::{DataKey, PresharedKey, StaticSecret};
+use ropewalk_proto::crypto::{DataKey, StaticSecret};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::hello::answer::Accept;
 use ropewalk_proto::wire::hello::parameters::Parameters;
+use ropewalk_settings::PresharedKey;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();

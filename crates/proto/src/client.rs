@@ -34,12 +34,12 @@ pub use links::SetLinkError;
 pub use snapshot::{ClientLinkStats, ClientStats, HandshakeCounters};
 pub use state::{ClientState, Trouble};
 
-use ropewalk_settings::Scheduling;
+use ropewalk_settings::{InvitationToken, PresharedKey, PublicKey, Scheduling};
 
 use crate::config::{LinkConfig, TunnelConfig};
 use crate::crypto::aead::CipherSet;
 use crate::crypto::handshake::Established;
-use crate::crypto::secret::{InvitationToken, PresharedKey, PublicKey, StaticSecret};
+use crate::crypto::secret::StaticSecret;
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::{DownReason, EndReason, Event, SessionInfo};

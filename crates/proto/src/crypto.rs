@@ -29,4 +29,4 @@ mod x25519;
 
 pub use aead::{Capabilities, Cipher, CipherSet, OpenError, SealError};
 pub use keys::{EpochKeys, KeyRing, Opened, Role};
-pub use secret::{DataKey, InvitationToken, PresharedKey, PublicKey, StaticSecret};
+pub use secret::{DataKey, StaticSecret};

@@ -46,7 +46,7 @@ pub use peers::{AddPeerError, PeerConfig};
 pub use share::{Handed, Share};
 pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
 
-use ropewalk_settings::Scheduling;
+use ropewalk_settings::{PublicKey, Scheduling};
 
 use crate::config::TunnelConfig;
 use crate::crypto::aead::CipherSet;
@@ -54,7 +54,7 @@ use crate::crypto::freshness::Timestamp;
 use crate::crypto::handshake::Responder;
 use crate::crypto::keys::{KeyRing, Role};
 use crate::crypto::rekey::Standing;
-use crate::crypto::secret::{PublicKey, StaticSecret};
+use crate::crypto::secret::StaticSecret;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};

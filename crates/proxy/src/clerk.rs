@@ -17,11 +17,11 @@ use std::io;
 use std::path::Path;
 
 use ropewalk_control::api::{ApiError, ErrorCode, RemovedPeer, Request, Response};
-use ropewalk_control::{keys, server};
+use ropewalk_control::server;
 use ropewalk_daemon::writer::Writer;
-use ropewalk_proto::crypto::{InvitationToken, PublicKey};
 use ropewalk_proto::endpoint::Claim;
 use ropewalk_proto::wire::hello::answer::Refusal;
+use ropewalk_settings::{InvitationToken, PublicKey};
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 
@@ -137,7 +137,7 @@ impl Clerk {
     }
 
     /// A key is no peer's any more: see [`Leases::forget`].
-    pub fn forget(&mut self, key: &keys::PublicKey) {
+    pub fn forget(&mut self, key: &PublicKey) {
         if self.leases.forget(key) {
             self.write_leases();
         }
@@ -216,7 +216,7 @@ impl Clerk {
             (Then::Bound(member), Ok(())) => Some(Done::Bound(member)),
             (Then::Bound(member), Err(error)) => {
                 tracing::error!("a client with an invitation cannot be let in: {error}");
-                Some(Done::Failed(core_key(&member)))
+                Some(Done::Failed(member.public_key))
             }
         }
     }
@@ -252,8 +252,7 @@ impl Clerk {
     }
 
     /// What the book says of a token; if its client is to be bound, that begins.
-    fn judge(&mut self, config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
-        let key = keys::PublicKey::from_bytes(*client.as_bytes());
+    fn judge(&mut self, config: &Config, key: PublicKey, token: &InvitationToken) -> Claim {
         if self.register.members().iter().any(|member| member.public_key == key) {
             // It was let in while this message was on its way from its home, which knows it by now.
             return Claim::Unknown;
@@ -320,10 +319,6 @@ impl Drop for Clerk {
 impl Change {
     /// Whether it binds this key.
     fn binds(&self, client: &PublicKey) -> bool {
-        matches!(&self.then, Then::Bound(member) if core_key(member) == *client)
+        matches!(&self.then, Then::Bound(member) if member.public_key == *client)
     }
-}
-
-fn core_key(member: &Member) -> PublicKey {
-    ropewalk_daemon::core::public_key(&member.public_key)
 }

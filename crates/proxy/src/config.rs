@@ -15,12 +15,11 @@ use ropewalk_control::api::PeerOrigin;
 use ropewalk_control::config::ControlFile;
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::invitation::MAX_ADDRESSES;
-use ropewalk_control::keys::{PresharedKey, PrivateKey, PublicKey};
 use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
-    DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, Text, TunnelSection, TunnelSettings,
-    is_name_server,
+    DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey,
+    Text, TunnelSection, TunnelSettings, is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;

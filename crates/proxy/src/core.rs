@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_daemon::core;
 use ropewalk_proto::config::TunnelConfig;
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer, Share};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::Direction;
+use ropewalk_settings::{Direction, PresharedKey};
 
 use crate::config::{Config, PeerConfig};
 use crate::leases::Lease;
@@ -24,7 +25,7 @@ const SESSIONS_PER_PEER: usize = 2;
 pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) -> EndpointConfig {
     EndpointConfig {
         tunnel: TunnelConfig::new(&config.tunnel, Direction::Down),
-        secret: core::secret(&config.private_key),
+        secret: StaticSecret::new(&config.private_key),
         ciphers: core::ciphers(config.tunnel.cipher, aes),
         inner_v4: Some(config.pools.gateway_v4()),
         inner_v6: config.pools.gateway_v6(),
@@ -51,7 +52,7 @@ pub fn peer(
         [inner_v4.map(|net| IpAddr::V4(net.addr())), inner_v6.map(|net| IpAddr::V6(net.addr()))];
     CorePeer {
         name: peer.name.clone(),
-        psk: core::preshared_key(peer.preshared_key.as_ref()),
+        psk: peer.preshared_key.clone().unwrap_or(PresharedKey::NONE),
         inner_v4,
         inner_v6,
         filter: InnerFilter {

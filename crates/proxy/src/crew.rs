@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use ropewalk_control::server;
-use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::tunnel::FlowTables;
+use ropewalk_settings::PublicKey;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
@@ -109,7 +109,7 @@ impl Crew {
             return None;
         }
         let homes = peers.iter().flat_map(|peer| {
-            let home = self.home(&ropewalk_daemon::core::public_key(&peer.config.public_key));
+            let home = self.home(&peer.config.public_key);
             peer.addresses().map(move |address| (address, home))
         });
         let homes: Arc<Homes> = Arc::new(homes.collect());

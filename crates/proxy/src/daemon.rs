@@ -15,19 +15,17 @@ use std::path::PathBuf;
 
 use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
 use ropewalk_control::server;
-use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::{offload, shown, wakeup};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError};
-use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{EndpointEvent, PeerConfig as CorePeer};
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::{FlowTables, PathRow};
-use ropewalk_settings::Scheduling;
+use ropewalk_settings::{PublicKey, Scheduling};
 use tokio::sync::mpsc;
 
 use crate::clerk::{Book, Clerk};
@@ -268,7 +266,7 @@ impl<H: Host> Daemon<H> {
             Some(name) => {
                 let scheduler = scheduling.scheduler;
                 let peer = self.peers.named(name)?;
-                let key = public_key(&peer.config.public_key);
+                let key = peer.config.public_key;
                 peer.scheduling = Some(scheduling.clone());
                 match self.crew.home(&key) {
                     0 => self.worker.schedule(now, Some(key), &scheduling),
@@ -298,7 +296,7 @@ impl<H: Host> Daemon<H> {
             Some(name) => &*self.peers.named(name)?,
             None => self.peers.only()?,
         };
-        Ok(public_key(&peer.config.public_key))
+        Ok(peer.config.public_key)
     }
 
     fn flows(

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use ropewalk_control::keys::{PrivateKey, PublicKey};
 use ropewalk_daemon::file;
+use ropewalk_settings::{PrivateKey, PublicKey};
 
 /// What a person finds in the file: every key with its default.
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");

@@ -4,8 +4,8 @@
 //! addresses, then what is shown, then the answer. The disk may take seconds: until then the core is told to wait. A crash in
 //! between is mended by the next start, which reads the book.
 
-use ropewalk_proto::crypto::{InvitationToken, PublicKey};
 use ropewalk_proto::endpoint::{Authority, Claim};
+use ropewalk_settings::{InvitationToken, PublicKey};
 
 use crate::clerk::Clerk;
 use crate::config::Config;

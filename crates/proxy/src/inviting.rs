@@ -6,9 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ropewalk_control::api::{
     ApiError, ErrorCode, InviteWish, Invited, OpenInvitation, RemovedPeer,
 };
-use ropewalk_control::invitation::{Invitation, LIFETIMES, MAX_ADDRESSES, Token};
-use ropewalk_daemon::core::invitation_token;
-use ropewalk_settings::{HostPort, Text as _};
+use ropewalk_control::invitation::{Invitation, LIFETIMES, MAX_ADDRESSES};
+use ropewalk_settings::{HostPort, InvitationToken, Text as _};
 
 use crate::config::Config;
 use crate::register::{Draft, Register, RegisterError};
@@ -44,18 +43,13 @@ pub fn invite(
     }
     let mut notes = Vec::new();
     let addresses = addresses(config, &wish.addresses, &mut notes)?;
-    let token = Token::generate().map_err(|error| {
+    let token = InvitationToken::generate().map_err(|error| {
         ApiError::new(ErrorCode::Failed, format!("the system gives no randomness: {error}"))
     })?;
     let (now, public_key) = (now(), config.private_key.public_key());
     let expires = now.saturating_add(wish.lifetime_s);
     let (noted, draft) = register
-        .invite(
-            &wish.name,
-            wish.again,
-            (&invitation_token(&token), expires),
-            (&config.peers, config.max_peers, now),
-        )
+        .invite(&wish.name, wish.again, (&token, expires), (&config.peers, config.max_peers, now))
         .map_err(|error| refused(&error))?;
     if noted.voided > 0 {
         notes.push(format!("an older invitation for `{}` is void", wish.name));

@@ -17,8 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::{IpNet, Ipv6Net};
-use ropewalk_control::keys::PublicKey;
 use ropewalk_daemon::file;
+use ropewalk_settings::PublicKey;
 use serde::{Deserialize, Serialize};
 
 use crate::config::PeerConfig;

@@ -12,14 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ropewalk_control::api::{ApiError, ErrorCode, TunnelState};
-use ropewalk_daemon::core::public_key;
-use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{IDLE_LIFETIME, PeerConfig as CorePeer};
 use ropewalk_proto::event::{DownReason, EndReason, Event};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::LinkId;
 use ropewalk_proto::wire::frame::CloseReason;
-use ropewalk_settings::{Scheduling, nearest};
+use ropewalk_settings::{PublicKey, Scheduling, nearest};
 
 use crate::config::{Config, PeerConfig};
 use crate::core;
@@ -73,7 +71,7 @@ impl PeerBook {
     /// The clients, with their leases. Without `ipv6` they have only IPv4 addresses.
     #[must_use]
     pub fn new(now: Instant, peers: &[PeerConfig], leases: &Leases, ipv6: bool) -> Self {
-        let places = (0..).zip(peers).map(|(place, peer)| (public_key(&peer.public_key), place));
+        let places = (0..).zip(peers).map(|(place, peer)| (peer.public_key, place));
         let places = places.collect();
         let peers = peers.iter().map(|peer| Peer::new(now, peer, leases, ipv6)).collect();
         Self { peers, places, ipv6 }
@@ -98,7 +96,7 @@ impl PeerBook {
 
     /// A client is none any more.
     pub fn remove(&mut self, key: &PublicKey) {
-        self.peers.retain(|peer| public_key(&peer.config.public_key) != *key);
+        self.peers.retain(|peer| peer.config.public_key != *key);
         self.index();
     }
 
@@ -131,7 +129,7 @@ impl PeerBook {
     }
 
     fn index(&mut self) {
-        let keys = self.peers.iter().map(|peer| public_key(&peer.config.public_key));
+        let keys = self.peers.iter().map(|peer| peer.config.public_key);
         self.places = keys.zip(0..).collect();
     }
 
@@ -186,7 +184,7 @@ impl PeerBook {
 
     /// What the endpoint is told of them.
     pub fn for_core(&self, config: &Config) -> impl Iterator<Item = (PublicKey, CorePeer)> {
-        self.peers.iter().map(|peer| (public_key(&peer.config.public_key), peer.for_core(config)))
+        self.peers.iter().map(|peer| (peer.config.public_key, peer.for_core(config)))
     }
 
     /// From now on the clients have IPv6 addresses.
@@ -338,7 +336,6 @@ pub fn end_reason(reason: EndReason) -> &'static str {
 mod tests {
     use super::*;
     use arrayvec::ArrayVec;
-    use ropewalk_control::keys;
     use ropewalk_proto::crypto::Cipher;
     use ropewalk_proto::event::SessionInfo;
     use ropewalk_proto::units::SessionIndex;
@@ -386,7 +383,9 @@ mod tests {
             assert_eq!((peer.state, found), (state, change), "step {step}: {event:?}");
             assert_eq!(peer.since == now, before != state, "step {step}: {event:?}");
         }
-        assert!(book.note(Instant::ZERO, &PublicKey([9; 32]), &Event::LinkUp(a)).is_none());
+        assert!(
+            book.note(Instant::ZERO, &PublicKey::from_bytes([9; 32]), &Event::LinkUp(a)).is_none()
+        );
     }
 
     #[test]
@@ -449,7 +448,7 @@ mod tests {
 
     fn book(pool: &str, ipv6: bool) -> (PeerBook, PublicKey) {
         let book = PeerBook::new(Instant::ZERO, &configs(), &leases(pool), ipv6);
-        (book, PublicKey([1; 32]))
+        (book, PublicKey::from_bytes([1; 32]))
     }
 
     fn leases(pool: &str) -> Leases {
@@ -461,7 +460,7 @@ mod tests {
     fn configs() -> Vec<PeerConfig> {
         let peer = |n: u8| PeerConfig {
             name: format!("peer {n}"),
-            public_key: keys::PublicKey::from_bytes([n; 32]),
+            public_key: PublicKey::from_bytes([n; 32]),
             preshared_key: None,
             address_v4: None,
             address_v6: None,

@@ -17,10 +17,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ropewalk_control::keys::PublicKey;
 use ropewalk_daemon::file;
-use ropewalk_proto::crypto::InvitationToken;
-use ropewalk_settings::nearest;
+use ropewalk_settings::{InvitationToken, PublicKey, nearest};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PeerConfig, check_peer_name};

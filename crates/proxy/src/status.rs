@@ -9,7 +9,6 @@ use ropewalk_control::api::{
     ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
     PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
 };
-use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_proto::endpoint::{EndpointStats, PeerStats, SessionStats};
@@ -72,7 +71,7 @@ impl Facts<'_> {
 pub fn report(facts: &Facts<'_>) -> StatusReport {
     let known: BTreeMap<_, _> = facts.stats.peers.iter().map(|peer| (peer.key, peer)).collect();
     let tunnels = facts.peers.iter().map(|peer| {
-        let key = public_key(&peer.config.public_key);
+        let key = peer.config.public_key;
         tunnel(facts, peer, known.get(&key).copied())
     });
     StatusReport {
@@ -149,7 +148,7 @@ pub fn peers(
 ) -> Vec<PeerStatus> {
     let known: BTreeMap<_, _> = stats.peers.iter().map(|peer| (peer.key, peer)).collect();
     let shown = peers.iter().map(|peer| {
-        let stats = known.get(&public_key(&peer.config.public_key));
+        let stats = known.get(&peer.config.public_key);
         let session = stats.and_then(|stats| stats.session.as_ref());
         let seen = session.map(|session| session.last_heard).or(peer.seen);
         let links = session.map(|session| session.tunnel.links.as_slice()).unwrap_or_default();

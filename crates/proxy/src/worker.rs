@@ -10,7 +10,6 @@ use std::sync::Arc;
 use ropewalk_link_io::driver::Io;
 use ropewalk_link_io::tun::{TunControl, TunOffload};
 use ropewalk_link_io::udp::{Arrival, OffloadInUse, SendError, SendErrorKind};
-use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::{
     Authority, Endpoint, EndpointConfig, EndpointStats, NoInvitations, PeerConfig,
 };
@@ -19,7 +18,7 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::FlowTables;
-use ropewalk_settings::Scheduling;
+use ropewalk_settings::{PublicKey, Scheduling};
 use tokio::sync::oneshot;
 
 use crate::handover::{Handover, Homes, Passed};

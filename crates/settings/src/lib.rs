@@ -13,6 +13,7 @@
 //! | `text` | from text to value |
 //! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
 //! | `interface`, [`pattern`], `host` | names and addresses |
+//! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
 mod cost;
@@ -21,6 +22,7 @@ mod error;
 mod host;
 mod interface;
 mod keepalive;
+mod keys;
 mod link;
 mod mtu;
 mod nearest;
@@ -41,6 +43,9 @@ pub use error::SettingError;
 pub use host::{DEFAULT_PORT, HostPort, is_name_server, unusable};
 pub use interface::{InterfaceName, shortened};
 pub use keepalive::Keepalive;
+pub use keys::{
+    INVITATION_TOKEN_LEN, InvitationToken, KEY_LEN, KeyError, PresharedKey, PrivateKey, PublicKey,
+};
 pub use link::{Direction, LinkTerms, Preference};
 pub use mtu::Mtu;
 pub use nearest::nearest;

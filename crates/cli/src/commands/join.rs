@@ -12,9 +12,8 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use ropewalk_client::joining;
 use ropewalk_control::invitation::{Invitation, MAX_LINE};
-use ropewalk_control::keys::PrivateKey;
 use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER, owner};
-use ropewalk_settings::NamePattern;
+use ropewalk_settings::{NamePattern, PrivateKey};
 use zeroize::Zeroizing;
 
 use crate::args::Join;

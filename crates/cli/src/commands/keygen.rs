@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use ropewalk_control::keys::{KeyError, PresharedKey, PrivateKey};
 use ropewalk_control::owner;
+use ropewalk_settings::{KeyError, PresharedKey, PrivateKey};
 use zeroize::Zeroizing;
 
 use crate::args::Keygen;

@@ -108,7 +108,7 @@ pub(crate) fn moment(unix: u64) -> String {
 #[cfg(test)]
 mod tests {
     use ropewalk_control::api::{OpenInvitation, TunnelState};
-    use ropewalk_control::keys::PublicKey;
+    use ropewalk_settings::PublicKey;
 
     use super::*;
 

@@ -3,7 +3,7 @@ use ropewalk_control::api::{
     LinkSpending, LinkState, OffloadState, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
     ResequencerStatus, STATUS_VERSION, SessionStatus,
 };
-use ropewalk_control::keys::PublicKey;
+use ropewalk_settings::PublicKey;
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use super::TunnelState;
-use crate::keys::PublicKey;
+use ropewalk_settings::PublicKey;
 
 /// Whom to invite, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::keys::PublicKey;
+use ropewalk_settings::PublicKey;
 
 pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,

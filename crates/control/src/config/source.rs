@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ropewalk_settings::{Parsed, SettingError};
+use ropewalk_settings::{KeyError, Parsed, PrivateKey, SettingError};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -16,7 +16,6 @@ use zeroize::Zeroizing;
 
 use super::error::{ConfigError, explain};
 use crate::invitation::{Invitation, InvitationError, MAX_LINE};
-use crate::keys::{KeyError, PrivateKey};
 
 /// Bytes of the longest config file that is read: 65,000 peers with a name and a key are 10 MiB.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;

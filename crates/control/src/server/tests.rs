@@ -14,8 +14,7 @@ use crate::api::{
     MAX_FLOWS, RemovedPeer, Role, STATUS_VERSION, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
-use crate::keys::PublicKey;
-use ropewalk_settings::{SchedulerKind, Scheduling};
+use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling};
 
 #[test]
 fn a_status_goes_from_the_daemon_to_the_tool() {

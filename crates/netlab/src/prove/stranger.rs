@@ -2,20 +2,20 @@
 //! and what comes back.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use ropewalk_proto::crypto::aead::{Cipher, CipherSet};
 use ropewalk_proto::crypto::freshness::{RetryToken, Timestamp};
 use ropewalk_proto::crypto::handshake::{Initiator, InitiatorConfig};
 use ropewalk_proto::crypto::mac::HelloMac;
-use ropewalk_proto::crypto::secret::{KEY_LEN, PresharedKey, PublicKey, StaticSecret};
+use ropewalk_proto::crypto::secret::StaticSecret;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::parameters::Parameters;
 use ropewalk_proto::wire::hello::{Hello, set_mac};
+use ropewalk_settings::{PresharedKey, PublicKey};
 
 use crate::address::PROXY_V4;
 use crate::deployment::{Deployment, PROXY_PORT};
@@ -39,7 +39,7 @@ impl Stranger {
         let file = deployment.folder().join(format!("client{client}.key"));
         let text = std::fs::read_to_string(&file)
             .map_err(LabError::io(format!("reading {}", file.display())))?;
-        Self::new(StaticSecret::from_bytes(key(&text)?), deployment)
+        Self::new(StaticSecret::new(&key(&text)?), deployment)
     }
 
     /// With a key that nobody knows.
@@ -50,7 +50,7 @@ impl Stranger {
 
     fn new(local: StaticSecret, deployment: &mut Deployment) -> Result<Self, LabError> {
         let remote = &deployment.client_config(0)["proxy"]["public_key"];
-        let remote = PublicKey(key(remote.as_str().unwrap_or_default())?);
+        let remote = key::<PublicKey>(remote.as_str().unwrap_or_default())?;
         // The same messages in every run: nothing is kept secret by them.
         let rng = StdRng::from_seed(*local.as_bytes());
         let config = InitiatorConfig {
@@ -103,8 +103,7 @@ pub(super) fn ask(
     Ok(answers)
 }
 
-fn key(text: &str) -> Result<[u8; KEY_LEN], LabError> {
-    let malformed = || LabError::Malformed { what: "a key", text: "44 characters".into() };
-    let bytes = STANDARD.decode(text.trim()).map_err(|_| malformed())?;
-    bytes.try_into().map_err(|_| malformed())
+fn key<K: FromStr>(text: &str) -> Result<K, LabError> {
+    let malformed = |_| LabError::Malformed { what: "a key", text: "44 characters".into() };
+    text.parse().map_err(malformed)
 }

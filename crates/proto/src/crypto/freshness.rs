@@ -21,11 +21,11 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::mac::keyed16;
-use super::secret::PublicKey;
 use crate::time::Instant;
 use crate::units::SessionIndex;
 use crate::wire::hello::first::ClientHello;
 use crate::wire::hello::index_bytes;
+use ropewalk_settings::PublicKey;
 
 /// Bytes of a token: time of issue and mac.
 pub const TOKEN_LEN: usize = 8 + 16;
@@ -207,7 +207,7 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::StdRng;
 
-    const CLIENT: PublicKey = PublicKey([4; 32]);
+    const CLIENT: PublicKey = PublicKey::from_bytes([4; 32]);
     const INDEX: SessionIndex = SessionIndex::new(77);
 
     fn at(seconds: u64) -> Instant {
@@ -280,7 +280,7 @@ mod tests {
             assert_eq!(known(at(start), &CLIENT, INDEX), Some(at(start)));
             assert_eq!(known(at(start + 120), &CLIENT, INDEX), Some(at(start)));
             assert_eq!(known(at(start + 121), &CLIENT, INDEX), None);
-            assert_eq!(known(at(start), &PublicKey([5; 32]), INDEX), None);
+            assert_eq!(known(at(start), &PublicKey::from_bytes([5; 32]), INDEX), None);
             assert_eq!(known(at(start), &CLIENT, SessionIndex::new(78)), None);
             for bit in 0..TOKEN_LEN * 8 {
                 let mut bytes = token.to_bytes();

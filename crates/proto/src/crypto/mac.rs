@@ -17,8 +17,8 @@ use blake2::digest::{Digest, FixedOutput, KeyInit, Mac};
 use blake2::{Blake2s256, Blake2sMac, Blake2sMac256};
 use subtle::ConstantTimeEq;
 
-use super::secret::PublicKey;
 use crate::wire::hello::{Hello, MAC_LEN};
+use ropewalk_settings::PublicKey;
 
 /// The mac keys that belong to one responder. Derived once, kept by both ends.
 #[derive(Clone, Debug)]

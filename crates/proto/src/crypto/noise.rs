@@ -18,8 +18,9 @@ use zeroize::{Zeroize, Zeroizing};
 use super::aead::Cipher;
 use super::keys::{EpochKeys, Role};
 use super::mac::keyed32;
-use super::secret::{DataKey, PresharedKey, PublicKey, StaticSecret};
+use super::secret::{DataKey, StaticSecret};
 use super::x25519::X25519;
+use ropewalk_settings::{PresharedKey, PublicKey};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 
@@ -86,7 +87,7 @@ pub(crate) fn read(state: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>
 
 /// The static key that message 1 named and proved.
 pub(crate) fn remote_static(state: &HandshakeState) -> Option<PublicKey> {
-    state.get_remote_static()?.try_into().ok().map(PublicKey)
+    state.get_remote_static()?.try_into().ok().map(PublicKey::from_bytes)
 }
 
 /// Gives a responder the preshared key of the client it has come to know.

@@ -21,8 +21,9 @@ use subtle::ConstantTimeEq;
 use super::aead::Cipher;
 use super::keys::{EpochKeys, Role};
 use super::noise::{self, MESSAGE_1_LEN, MESSAGE_2_LEN};
-use super::secret::{PresharedKey, PublicKey, StaticSecret};
+use super::secret::StaticSecret;
 use crate::error::DropReason;
+use ropewalk_settings::{PresharedKey, PublicKey};
 
 const EPOCH_LEN: usize = 4;
 

@@ -7,35 +7,36 @@ use std::sync::Arc;
 
 use aws_lc_rs::agreement::{self, UnparsedPublicKey};
 use aws_lc_rs::error::Unspecified;
+use ropewalk_settings::{KEY_LEN, PrivateKey, PublicKey};
 use snow::types;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::secret::{KEY_LEN, StaticSecret};
+use super::secret::StaticSecret;
 
 /// A private key, ready for use, with its public half.
 pub(super) struct KeyPair {
-    private: Zeroizing<[u8; KEY_LEN]>,
+    private: PrivateKey,
     /// The same for AWS-LC, which wipes it when it is dropped.
     ready: agreement::PrivateKey,
-    public: [u8; KEY_LEN],
+    public: PublicKey,
 }
 
 impl KeyPair {
     /// Of any 32 bytes: X25519 clamps them.
-    pub(super) fn new(private: &Zeroizing<[u8; KEY_LEN]>) -> Self {
-        let ready = agreement::PrivateKey::from_private_key(&agreement::X25519, private.as_slice())
+    pub(super) fn new(private: PrivateKey) -> Self {
+        let ready = agreement::PrivateKey::from_private_key(&agreement::X25519, private.as_bytes())
             .expect("any 32 bytes are a key");
         let public = ready.compute_public_key().expect("a key has a public half");
-        let public = public.as_ref().try_into().expect("KEY_LEN bytes");
-        Self { private: private.clone(), ready, public }
+        let public = PublicKey::from_bytes(public.as_ref().try_into().expect("KEY_LEN bytes"));
+        Self { private, ready, public }
     }
 
-    pub(super) fn private(&self) -> &[u8; KEY_LEN] {
+    pub(super) const fn private(&self) -> &PrivateKey {
         &self.private
     }
 
-    pub(super) const fn public(&self) -> &[u8; KEY_LEN] {
+    pub(super) const fn public(&self) -> &PublicKey {
         &self.public
     }
 
@@ -84,23 +85,23 @@ impl types::Dh for X25519 {
         } else {
             let mut copy = Zeroizing::new([0; KEY_LEN]);
             copy.copy_from_slice(private);
-            Arc::new(KeyPair::new(&copy))
+            Arc::new(KeyPair::new(PrivateKey::from_bytes(*copy)))
         });
     }
 
     fn generate(&mut self, rng: &mut dyn types::Random) -> Result<(), snow::Error> {
         let mut private = Zeroizing::new([0; KEY_LEN]);
         rng.try_fill_bytes(private.as_mut())?;
-        self.pair = Some(Arc::new(KeyPair::new(&private)));
+        self.pair = Some(Arc::new(KeyPair::new(PrivateKey::from_bytes(*private))));
         Ok(())
     }
 
     fn pubkey(&self) -> &[u8] {
-        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.public())
+        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.public().as_bytes())
     }
 
     fn privkey(&self) -> &[u8] {
-        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.private())
+        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.private().as_bytes())
     }
 
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {

@@ -27,13 +27,13 @@ use crate::crypto::handshake::{Inspected, OtherVersion, PendingFirst, Responder}
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
 use crate::crypto::recent::{Outcome, RecentFirstMessages};
-use crate::crypto::secret::{InvitationToken, PresharedKey, PublicKey};
 use crate::error::DropReason;
 use crate::time::{Duration, Instant};
 use crate::units::SessionIndex;
 use crate::wire::hello::MAC_LEN;
 use crate::wire::hello::answer::{Accept, Refusal};
 use crate::wire::hello::parameters::{NameServers, Parameters};
+use ropewalk_settings::{InvitationToken, PresharedKey, PublicKey};
 
 /// First messages decrypted a second that end without a session here: with some 0.15 ms each, at most a seventh of one
 /// core for all strangers together. What a client's own home decrypts of it is given back, once a second for each client,

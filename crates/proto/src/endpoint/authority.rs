@@ -8,9 +8,9 @@
 
 use super::PeerConfig;
 use crate::crypto::handshake::PendingFirst;
-use crate::crypto::secret::{InvitationToken, PublicKey};
 use crate::path::Path;
 use crate::wire::hello::answer::Refusal;
+use ropewalk_settings::{InvitationToken, PublicKey};
 
 /// The owner's book of invitations.
 pub trait Authority {

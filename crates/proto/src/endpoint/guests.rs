@@ -8,11 +8,11 @@ use super::peers::PeerConfig;
 use super::share::Question;
 use super::{Endpoint, Verdict};
 use crate::crypto::handshake::PendingFirst;
-use crate::crypto::secret::{InvitationToken, PublicKey};
 use crate::error::DropReason;
 use crate::path::Path;
 use crate::time::Instant;
 use crate::wire::hello::answer::Refusal;
+use ropewalk_settings::{InvitationToken, PublicKey};
 
 impl Endpoint {
     /// The owner has decided, later than he was asked: see [`Claim::Later`]. What waits of this client is answered. One that he

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use ropewalk_settings::Scheduling;
+use ropewalk_settings::{PresharedKey, PublicKey, Scheduling};
 
 use super::Totals;
 use super::table::Table;
 use crate::crypto::freshness::{FreshnessRecord, Timestamp};
-use crate::crypto::secret::{PresharedKey, PublicKey};
 use crate::time::{Duration, Instant};
 use crate::tunnel::InnerFilter;
 use crate::units::SessionIndex;
@@ -40,7 +39,7 @@ impl PeerConfig {
 
     /// Whether a session made under one could go on under the other.
     fn is_same(&self, other: &Self) -> bool {
-        self.psk.as_bytes() == other.psk.as_bytes()
+        self.psk == other.psk
             && (self.inner_v4, self.inner_v6) == (other.inner_v4, other.inner_v6)
             && self.filter == other.filter
             && self.enabled == other.enabled
@@ -211,7 +210,7 @@ mod tests {
     #[test]
     fn an_inner_address_belongs_to_one_client() {
         let mut peers = PeerTable::default();
-        let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let (a, b) = (PublicKey::from_bytes([1; 32]), PublicKey::from_bytes([2; 32]));
         assert_eq!(peers.set(a, config("10.0.0.2/24"), NOW), Ok(false));
         let taken = AddPeerError::AddressTaken("10.0.0.2".parse().unwrap());
         assert_eq!(peers.set(b, config("10.0.0.2/24"), NOW), Err(taken));
@@ -225,7 +224,7 @@ mod tests {
     #[test]
     fn another_name_keeps_the_session() {
         let mut peers = PeerTable::default();
-        let key = PublicKey([1; 32]);
+        let key = PublicKey::from_bytes([1; 32]);
         assert_eq!(peers.set(key, config("10.0.0.2/24"), NOW), Ok(false));
         let renamed = PeerConfig { name: "lisa".into(), ..config("10.0.0.2/24") };
         assert_eq!(peers.set(key, renamed.clone(), NOW), Ok(false));

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::table::Table;
 use super::{ENDING_LIFETIME, IDLE_LIFETIME, PENDING_LIFETIME};
-use crate::crypto::secret::PublicKey;
 use crate::event::SessionInfo;
 use crate::time::Instant;
 use crate::timer::{Timer, Wakeup, sooner};
 use crate::tunnel::Tunnel;
 use crate::units::SessionIndex;
+use ropewalk_settings::PublicKey;
 
 /// How far a session is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -21,10 +21,10 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::crypto::handshake::PendingFirst;
-use crate::crypto::secret::PublicKey;
 use crate::path::Path;
 use crate::units::SessionIndex;
 use crate::wire::hello::MAC_LEN;
+use ropewalk_settings::PublicKey;
 
 /// Which part of the clients an endpoint serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -204,7 +204,7 @@ mod tests {
 
         #[test]
         fn a_client_has_one_home(key: [u8; 32], parts in 1..=Share::MAX_PARTS) {
-            let key = PublicKey(key);
+            let key = PublicKey::from_bytes(key);
             let shares = (0..parts).filter_map(|part| Share::new(part, parts));
             prop_assert_eq!(shares.filter(|share| share.is_home(&key)).count(), 1);
         }

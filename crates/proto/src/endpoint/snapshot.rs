@@ -3,11 +3,11 @@
 use super::Endpoint;
 use super::peers::Peer;
 use super::sessions::Phase;
-use crate::crypto::secret::PublicKey;
 use crate::error::DropCounters;
 use crate::event::SessionInfo;
 use crate::time::Instant;
 use crate::tunnel::{Ledger, Traffic, Tunnel, TunnelStats};
+use ropewalk_settings::PublicKey;
 
 /// What came of first messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -13,11 +13,12 @@ use super::{Side, Tunnel};
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
 use crate::crypto::rekey::{Identity, RekeyInitiator, RekeyResponder, Standing};
-use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
+use crate::crypto::secret::StaticSecret;
 use crate::error::DropReason;
 use crate::event::Event;
 use crate::time::{Duration, Instant, earliest};
 use crate::wire::frame::Frame;
+use ropewalk_settings::{PresharedKey, PublicKey};
 
 /// Time between tries: longer than the round trip of any ordinary link, so that one try is usually
 /// enough.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrayvec::ArrayString;
 
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{Keepalive, PresharedKey};
 
 use super::*;
 use crate::config::Wishes;
 use crate::crypto::rekey::Standing;
-use crate::crypto::{Cipher, DataKey, EpochKeys, PresharedKey, Role, StaticSecret};
+use crate::crypto::{Cipher, DataKey, EpochKeys, Role, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::packet::Packet;

@@ -4,7 +4,7 @@ use rand::RngCore;
 
 use ropewalk_proto::client::{ClientState, Trouble};
 use ropewalk_proto::crypto::mac::HelloMac;
-use ropewalk_proto::crypto::{Cipher, CipherSet, PresharedKey, StaticSecret};
+use ropewalk_proto::crypto::{Cipher, CipherSet, StaticSecret};
 use ropewalk_proto::endpoint::PeerConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
@@ -12,6 +12,7 @@ use ropewalk_proto::time::Duration;
 use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_proto::wire::hello::{FIRST_LEN, Hello, HelloKind, envelope, set_mac};
+use ropewalk_settings::PresharedKey;
 
 use super::pair::{
     LISTEN, NAME_SERVERS, NOWHERE, PROXY, SERVER, To, World, inner, is_connected, key_of, link, ms,

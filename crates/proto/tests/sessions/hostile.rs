@@ -5,7 +5,7 @@ use rand::{Rng, RngCore};
 use ropewalk_proto::crypto::freshness::Timestamp;
 use ropewalk_proto::crypto::handshake::{Initiator, InitiatorConfig};
 use ropewalk_proto::crypto::mac::HelloMac;
-use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, StaticSecret};
+use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::{Path, SocketId};
@@ -13,6 +13,7 @@ use ropewalk_proto::time::Duration;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::parameters::Parameters;
 use ropewalk_proto::wire::hello::{Hello, HelloKind, envelope, set_mac};
+use ropewalk_settings::PresharedKey;
 
 use super::pair::{Batch, SERVER, To, Tun, World, inner, link, ms, packet, peer};
 

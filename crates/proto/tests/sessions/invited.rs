@@ -1,11 +1,12 @@
 //! Clients that the proxy does not know yet, with an invitation of its owner's (PROTOCOL §6.9).
 
 use ropewalk_proto::client::{ClientState, Trouble};
-use ropewalk_proto::crypto::{InvitationToken, PublicKey, StaticSecret};
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_proto::wire::hello::answer::Refusal;
+use ropewalk_settings::{InvitationToken, PublicKey};
 
 use super::pair::{To, World, is_connected, ms, peer};
 

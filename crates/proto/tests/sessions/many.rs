@@ -1,7 +1,7 @@
 //! Several clients on one proxy.
 
 use ropewalk_proto::client::{ClientState, Trouble};
-use ropewalk_proto::crypto::{PublicKey, StaticSecret};
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::endpoint::PeerConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
@@ -9,7 +9,7 @@ use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_proto::wire::hello::answer::Refusal;
-use ropewalk_settings::{SchedulerKind, Scheduling};
+use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling};
 
 use super::pair::{PROXY, SERVER, World, inner, is_connected, ms, packet, peer};
 
@@ -44,7 +44,7 @@ fn a_client_is_sent_to_by_settings_of_its_own_until_all_are_changed() {
         |world: &World| [own, other].map(|key| world.proxy.flow_tables(&key, 1).is_some());
     let safire = Scheduling::from(SchedulerKind::Safire);
     assert!(world.proxy.set_peer_scheduling(world.now, own, &safire));
-    assert!(!world.proxy.set_peer_scheduling(world.now, PublicKey([9; 32]), &safire));
+    assert!(!world.proxy.set_peer_scheduling(world.now, PublicKey::from_bytes([9; 32]), &safire));
     assert_eq!(routes_flows(&world), [true, false]);
     world.ping(0, ms(200));
 

@@ -11,8 +11,7 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use ropewalk_proto::client::{Client, ClientConfig, ClientEvent, LinkKey};
 use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
-use ropewalk_proto::crypto::InvitationToken;
-use ropewalk_proto::crypto::{Capabilities, CipherSet, PresharedKey, PublicKey, StaticSecret};
+use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{
     Authority, Claim, Endpoint, EndpointConfig, EndpointEvent, EndpointStats, NoInvitations,
@@ -26,7 +25,7 @@ use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{InvitationToken, Keepalive, PresharedKey, PublicKey};
 
 /// The proxy's inner address.
 pub(crate) const PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);

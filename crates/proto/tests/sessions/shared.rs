@@ -1,12 +1,13 @@
 //! A proxy whose clients are shared by several endpoints, one for each core, and the kernel leads each datagram
 //! to the one that its steering field names.
 
-use ropewalk_proto::crypto::{InvitationToken, PublicKey, StaticSecret};
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::endpoint::{EndpointStats, PeerStats};
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::LinkState;
+use ropewalk_settings::{InvitationToken, PublicKey};
 
 use super::pair::{To, World, is_connected, ms, peer};
 

@@ -3,10 +3,9 @@
 use std::io;
 
 use ropewalk_control::api::{RemovedPeer, Response};
-use ropewalk_daemon::core::public_key;
-use ropewalk_proto::crypto::PublicKey;
 use ropewalk_proto::endpoint::Claim;
 use ropewalk_proto::time::Instant;
+use ropewalk_settings::PublicKey;
 
 use super::{Daemon, Host};
 use crate::clerk::{Book, Done};
@@ -39,9 +38,8 @@ impl<H: Host> Daemon<H> {
         // The config file, read again meanwhile, may name it.
         let gone = |key: &_| known.iter().all(|peer| peer.public_key != *key);
         if let Some(key) = removed.public_key.as_ref().filter(|key| gone(key)) {
-            let core_key = public_key(key);
-            self.end_peer(now, core_key);
-            self.peers.remove(&core_key);
+            self.end_peer(now, *key);
+            self.peers.remove(key);
             self.clerk.forget(key);
         }
         tracing::info!(peer = removed.name, "removed");
@@ -49,11 +47,10 @@ impl<H: Host> Daemon<H> {
 
     /// Lets a client in that joined by an invitation, and answers what it asked.
     fn let_in(&mut self, now: Instant, member: &Member) {
-        let (name, key) = (&member.name, &member.public_key);
-        tracing::info!(peer = name, %key, "joined by its invitation, which is used up");
-        let client = public_key(key);
+        let (name, client) = (&member.name, member.public_key);
+        tracing::info!(peer = name, key = %client, "joined by its invitation, which is used up");
         let (known, passed_over) = self.clerk.register().peers(&self.config.peers);
-        if known.iter().all(|peer| peer.public_key != *key || peer.name != *name) {
+        if known.iter().all(|peer| peer.public_key != client || peer.name != *name) {
             // The config file, read again since the invitation, names another one so.
             passed_over.iter().for_each(|why| tracing::warn!("{why}"));
             return self.settle(now, &client, Claim::Unknown);
@@ -62,9 +59,8 @@ impl<H: Host> Daemon<H> {
         let config = member.config();
         let core = self.peers.admit(now, &config, self.clerk.leases()).for_core(&self.config);
         // The home of each hears of it before it is handed the message.
-        if let Some(old) = &member.formerly {
+        if let Some(old) = member.formerly {
             tracing::info!(peer = name, key = %old, "its former key is refused from now on");
-            let old = public_key(old);
             match self.crew.home(&old) {
                 0 => drop(self.worker.endpoint.remove_peer(now, old)),
                 home => self.crew.order(home, Order::RemovePeer(old)),

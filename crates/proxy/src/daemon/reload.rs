@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use ropewalk_control::api::ReloadReport;
-use ropewalk_daemon::core::public_key;
 use ropewalk_daemon::reload::{compare_tunnel, list, shown, texts};
 use ropewalk_proto::time::Instant;
 
@@ -37,9 +36,8 @@ impl<H: Host> Daemon<H> {
     fn take_over_peers(&mut self, now: Instant) {
         let (known, passed_over) = self.clerk.register().peers(&self.config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
-        let keys: BTreeSet<_> = known.iter().map(|peer| public_key(&peer.public_key)).collect();
-        let here: Vec<_> =
-            self.peers.iter().map(|peer| public_key(&peer.config.public_key)).collect();
+        let keys: BTreeSet<_> = known.iter().map(|peer| peer.public_key).collect();
+        let here: Vec<_> = self.peers.iter().map(|peer| peer.config.public_key).collect();
         for gone in here.into_iter().filter(|key| !keys.contains(key)) {
             // While it is still known, so that its routes go.
             self.end_peer(now, gone);

@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 use ropewalk_control::api::{ApiError, Request, Response, StatusReport};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
-use ropewalk_control::keys::{PrivateKey, PublicKey};
 use ropewalk_control::server;
-use ropewalk_daemon::core::{public_key, wall_clock};
+use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::reload::Loaded;
 use ropewalk_daemon::writer::Writer;
 use ropewalk_daemon::{file, service};
@@ -33,6 +32,7 @@ use ropewalk_proxy::leases::Leases;
 use ropewalk_proxy::register::Register;
 use ropewalk_proxy::status::HostFacts;
 use ropewalk_proxy::worker::{Order, Worker};
+use ropewalk_settings::{PrivateKey, PublicKey};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
@@ -178,7 +178,7 @@ impl Bed {
 
     /// The worker that serves the client with this key.
     pub(crate) fn home(&self, key: &PublicKey) -> u16 {
-        self.share().home(&public_key(key))
+        self.share().home(key)
     }
 
     /// Where a client finds the proxy.

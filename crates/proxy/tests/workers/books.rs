@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 
 use ropewalk_control::api::{ErrorCode, InviteWish, Request, Response};
 use ropewalk_control::invitation::Invitation;
-use ropewalk_control::keys::PrivateKey;
-use ropewalk_daemon::core::invitation_token;
-use ropewalk_proto::crypto::InvitationToken;
 use ropewalk_proto::event::Event;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_proxy::leases::Leases;
 use ropewalk_proxy::pool::Pools;
 use ropewalk_proxy::register::Register;
+use ropewalk_settings::{InvitationToken, PrivateKey};
 
 use crate::bed::{Bed, WORKERS, packet};
 use crate::clients::Crowd;
@@ -34,7 +32,7 @@ fn wish(name: &str) -> Request {
 
 fn token(response: Response) -> InvitationToken {
     let Response::Invited(invited) = response else { panic!("{response:?}") };
-    invitation_token(&invited.invitation.parse::<Invitation>().unwrap().token)
+    invited.invitation.parse::<Invitation>().unwrap().token
 }
 
 fn remove(name: &str) -> Request {

@@ -5,13 +5,12 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant as Clock};
 
-use ropewalk_control::keys::{PrivateKey, PublicKey};
-use ropewalk_daemon::core::{public_key, secret, wall_clock};
+use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::service;
 use ropewalk_link_io::clock::Clock as OwnClock;
 use ropewalk_proto::client::{Client, ClientConfig, ClientState, LinkKey};
 use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
-use ropewalk_proto::crypto::{Capabilities, CipherSet, InvitationToken, PresharedKey};
+use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::event::Event;
 use ropewalk_proto::packet::Packet;
@@ -19,7 +18,7 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::HelloKind;
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{InvitationToken, Keepalive, PresharedKey, PrivateKey, PublicKey};
 
 use crate::bed::Bed;
 
@@ -95,8 +94,8 @@ impl Crowd {
         let now = self.clock.now();
         let config = ClientConfig {
             tunnel: TunnelConfig { rekey_after: Duration::from_secs(1), ..TunnelConfig::default() },
-            secret: secret(key),
-            proxy: public_key(&Bed::proxy_key()),
+            secret: StaticSecret::new(key),
+            proxy: Bed::proxy_key(),
             psk: PresharedKey::NONE,
             invitation,
             ciphers: CipherSet::offered(Capabilities { aes: true }),

@@ -14,12 +14,10 @@ use std::time::Duration;
 
 use ropewalk_control::api::{InviteWish, Request, Response, TunnelState, TunnelStatus};
 use ropewalk_control::invitation::Invitation;
-use ropewalk_control::keys::PrivateKey;
-use ropewalk_daemon::core::{invitation_token, public_key};
 use ropewalk_proto::endpoint::EndpointStats;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::tunnel::LinkState;
-use ropewalk_settings::{SchedulerKind, Scheduling};
+use ropewalk_settings::{PrivateKey, SchedulerKind, Scheduling};
 
 use bed::{Bed, WORKERS, packet};
 use clients::Crowd;
@@ -94,7 +92,7 @@ fn a_hundred_clients_with_four_links_have_one_session_each_on_one_worker_over_fr
             let missing = (0..100).filter(|at| !crowd.has_packet(*at, number(*at)));
             let missing: Vec<_> = missing.collect();
             for at in &missing {
-                let home = bed.share().home(&public_key(&tunnels[*at].peer_public_key));
+                let home = bed.share().home(&tunnels[*at].peer_public_key);
                 bed.send(
                     (home + round) % WORKERS,
                     packet(SERVER, inner(&tunnels[*at]), number(*at)),
@@ -115,7 +113,7 @@ fn a_hundred_clients_with_four_links_have_one_session_each_on_one_worker_over_fr
             for packet in bed.delivered(worker) {
                 let from: [u8; 4] = packet[12..16].try_into().unwrap();
                 let tunnel = tunnels.iter().find(|tunnel| inner(tunnel) == from).unwrap();
-                assert_eq!(bed.share().home(&public_key(&tunnel.peer_public_key)), worker);
+                assert_eq!(bed.share().home(&tunnel.peer_public_key), worker);
                 heard.insert(from);
             }
         }
@@ -238,7 +236,7 @@ fn whoever_joins_by_an_invitation_is_served_at_home_and_goes_when_removed() {
             let Response::Invited(invited) = bed.ask(Request::Invite(wish)).unwrap() else {
                 panic!()
             };
-            invitation_token(&invited.invitation.parse::<Invitation>().unwrap().token)
+            invited.invitation.parse::<Invitation>().unwrap().token
         };
         let first = crowd.add(&keys_at(&bed, home, 1)[0], Some(invite(false)));
         crowd.run_until("the guest is connected", |crowd| crowd.is_connected(first));

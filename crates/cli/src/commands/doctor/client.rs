@@ -10,9 +10,8 @@ use ropewalk_client::names::record_in;
 use ropewalk_client::probe::{self, Reply, Survey, Way, Web};
 use ropewalk_control::CLIENT_SOCKET;
 use ropewalk_control::api::{LinkState, LinkStatus, Role};
-use ropewalk_control::keys::PublicKey;
 use ropewalk_link_io::netlink::{Family, MAIN_TABLE};
-use ropewalk_settings::DEFAULT_PORT;
+use ropewalk_settings::{DEFAULT_PORT, PublicKey};
 
 use super::common::Patient;
 use super::finding::Finding;

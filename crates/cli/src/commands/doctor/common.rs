@@ -7,8 +7,8 @@ use ropewalk_client::probe;
 use ropewalk_control::api::{Request, Response, Role};
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::config::{ConfigFile, KeyFiles, Source};
-use ropewalk_control::keys::PrivateKey;
 use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Interface, Kind, PROXY_PROTOCOL};
+use ropewalk_settings::PrivateKey;
 
 use super::finding::Finding;
 use super::firewall::{self, Nft};

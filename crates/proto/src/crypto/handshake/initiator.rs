@@ -10,7 +10,7 @@ use crate::crypto::freshness::{RetryToken, TOKEN_LEN, Timestamp};
 use crate::crypto::keys::{EpochKeys, Role};
 use crate::crypto::mac::HelloMac;
 use crate::crypto::noise;
-use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
+use crate::crypto::secret::StaticSecret;
 use crate::error::DropReason;
 use crate::units::SessionIndex;
 use crate::wire::hello::answer::{self, Accept, Refusal};
@@ -19,6 +19,7 @@ use crate::wire::hello::parameters::Parameters;
 use crate::wire::hello::{
     FIRST_LEN, Hello, HelloKind, MAC_LEN, MAX_VERSIONS, VERSION, VERSIONS, envelope, set_mac,
 };
+use ropewalk_settings::{PresharedKey, PublicKey};
 
 /// What an initiator needs to know; the same for every attempt.
 #[derive(Clone, Debug)]

@@ -5,11 +5,11 @@
 //! and no decryption is spent. A question may have any length from that of its answer on, so it also shows which sizes pass.
 
 use crate::crypto::mac::HelloMac;
-use crate::crypto::secret::PublicKey;
 use crate::units::SessionIndex;
 use crate::wire::hello::{
     ENVELOPE_LEN, Hello, HelloKind, MAC_LEN, MAX_VERSIONS, envelope, set_mac,
 };
+use ropewalk_settings::PublicKey;
 
 /// The version that is never spoken.
 pub const NO_VERSION: u8 = 255;

@@ -9,7 +9,7 @@ use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryTokens, TOKEN_LE
 use crate::crypto::keys::{EpochKeys, Role};
 use crate::crypto::mac::HelloMac;
 use crate::crypto::noise;
-use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
+use crate::crypto::secret::StaticSecret;
 use crate::error::DropReason;
 use crate::time::Instant;
 use crate::units::SessionIndex;
@@ -19,6 +19,7 @@ use crate::wire::hello::{
     ENVELOPE_LEN, FIRST_LEN, Hello, HelloKind, MAC_LEN, MAX_VERSIONS, VERSION, VERSIONS, envelope,
     set_mac,
 };
+use ropewalk_settings::{PresharedKey, PublicKey};
 
 const _: () = assert!(ENVELOPE_LEN + TOKEN_LEN <= FIRST_LEN);
 const _: () = assert!(VERSIONS.len() <= MAX_VERSIONS);

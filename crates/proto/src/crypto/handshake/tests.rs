@@ -4,7 +4,7 @@ use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryToken, RetryToke
 use crate::crypto::keys::{EpochKeys, KeyRing, Role};
 use crate::crypto::mac::HelloMac;
 use crate::crypto::recent::{Outcome, RecentFirstMessages};
-use crate::crypto::secret::{PresharedKey, PublicKey, StaticSecret};
+use crate::crypto::secret::StaticSecret;
 use crate::error::DropReason;
 use crate::time::{Duration, Instant};
 use crate::units::{LinkId, SessionIndex};
@@ -13,6 +13,7 @@ use crate::wire::hello::parameters::Parameters;
 use crate::wire::hello::{FIRST_LEN, Hello, HelloKind, VERSIONS, envelope, set_mac};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
+use ropewalk_settings::PresharedKey;
 
 const INDEX: SessionIndex = SessionIndex::new(0x12_3456);
 const NOW: Instant = Instant::from_millis(7_000);
@@ -176,7 +177,7 @@ fn nothing_that_identifies_the_client_stands_in_the_clear() {
     let (answer, _) = ends.serve(&first).unwrap();
     let public = ends.config.local.public();
     for datagram in [&first, &answer] {
-        for secret in [&public.0[..8], &[10, 9, 0, 7], &2_000_u64.to_be_bytes()] {
+        for secret in [&public.as_bytes()[..8], &[10, 9, 0, 7], &2_000_u64.to_be_bytes()] {
             assert!(datagram.windows(secret.len()).all(|window| window != secret));
         }
     }
@@ -567,7 +568,7 @@ fn another_proxy_cannot_answer_for_ours() {
     other.responder = Responder::new(secret, other.config.ciphers);
     let theirs = other.ask(2_000).message().to_vec();
     let (mut answer, _) = other.serve(&theirs).unwrap();
-    let mac = HelloMac::new(&PublicKey(ends.config.remote.0));
+    let mac = HelloMac::new(&ends.config.remote);
     let question = Hello::parse(&first).unwrap().mac;
     let mended = mac.answer(&question, &Hello::parse(&answer).unwrap());
     set_mac(&mut answer, &mended);

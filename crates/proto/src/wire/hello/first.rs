@@ -77,7 +77,7 @@ impl ClientHello {
 mod tests {
     use super::*;
     use crate::crypto::aead::Capabilities;
-    use crate::crypto::secret::InvitationToken;
+    use ropewalk_settings::InvitationToken;
     use std::time::Duration;
 
     fn hello(token: Option<RetryToken>) -> ClientHello {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use crate::crypto::secret::{INVITATION_TOKEN_LEN, InvitationToken};
+use ropewalk_settings::{INVITATION_TOKEN_LEN, InvitationToken};
 
 /// Wire numbers of the parameters.
 const END: u8 = 0;
