@@ -15,6 +15,7 @@
 //! [`Client::poll_timeout`].
 
 mod asking;
+mod cookies;
 mod links;
 mod session;
 mod snapshot;
@@ -26,6 +27,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 use asking::{Asking, Origin, Outcome};
+use cookies::CookieJar;
 use links::LinkTable;
 use session::Session;
 use snapshot::Totals;
@@ -135,6 +137,7 @@ pub struct Client {
     links: LinkTable,
     session: Option<Session>,
     seek: Seek,
+    cookies: CookieJar,
     closed: bool,
     trouble: Option<Trouble>,
     /// Since when there is no session.
@@ -156,6 +159,7 @@ impl Client {
             links: LinkTable::default(),
             session: None,
             seek: Seek::At(now),
+            cookies: CookieJar::default(),
             closed: false,
             trouble: None,
             without_since: now,
@@ -182,6 +186,8 @@ impl Client {
             None => self.links.remove(key),
         };
         self.note_links();
+        let links = &self.links;
+        self.cookies.retain(|path| links.paths(true).any(|known| known == *path));
         self.join_links(now);
         if let (Some(id), Some(session)) = (before, &mut self.session) {
             self.totals.keep_link(key, &session.tunnel, id);
@@ -305,7 +311,7 @@ impl Client {
     /// Fills the batch with all that may be sent now. Call again after a flush until it leaves room.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
         if let Seek::Asking(asking) = &mut self.seek
-            && !asking.poll_transmit(&self.links, &mut self.counters, out)
+            && !asking.poll_transmit(now, &self.links, &self.cookies, &mut self.counters, out)
         {
             return;
         }
@@ -389,6 +395,14 @@ impl Client {
             }
             Ok(Outcome::Refused(refusal)) => self.on_refused(now, refusal),
             Ok(Outcome::Retry) => self.counters.retries += 1,
+            Ok(Outcome::Cookie(cookie)) => {
+                let is_there = self.links.paths(true).any(|known| known == path);
+                if !is_there || !self.cookies.take(now, path, cookie) {
+                    return self.totals.drops.count(DropReason::HandshakeUnexpected);
+                }
+                self.counters.cookies += 1;
+                asking.ask_again(path);
+            }
             Ok(Outcome::Versions(versions)) => {
                 self.totals.drops.count(DropReason::OtherVersion);
                 // Whoever lists our own version did not read our question: a forgery.

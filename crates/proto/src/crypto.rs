@@ -10,11 +10,12 @@
 //! * [`aead`] seals and opens one datagram; `replay` remembers numbers; `keys` holds a session's
 //!   keys over the epochs.
 //! * [`handshake`] makes the first keys, [`rekey`] the following; `noise` is their common ground.
-//! * [`mac`], `recent`, `limit` and [`freshness`] keep a responder cheap to ask and hard to abuse.
+//! * [`mac`], `recent`, `limit`, [`cookie`] and [`freshness`] keep a responder cheap to ask and hard to abuse.
 //!
 //! Nothing here reads a clock or the system's random numbers: both are arguments.
 
 pub mod aead;
+pub mod cookie;
 pub mod freshness;
 pub mod handshake;
 pub(crate) mod keys;
@@ -24,6 +25,7 @@ mod noise;
 pub(crate) mod recent;
 pub mod rekey;
 pub(crate) mod replay;
+mod rotating;
 pub mod secret;
 mod x25519;
 

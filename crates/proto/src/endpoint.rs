@@ -15,9 +15,11 @@
 //! room in the batch, [`Endpoint::poll_event`] until it has none, and one timer for
 //! [`Endpoint::poll_timeout`].
 
+mod addresses;
 mod admission;
 mod authority;
 mod guests;
+mod load;
 mod peers;
 mod sessions;
 mod share;
@@ -62,7 +64,7 @@ use crate::packet::{PacketView, transport};
 use crate::path::Path;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
-use crate::timer::{Wakeup, sooner};
+use crate::timer::{Timer, Wakeup, sooner};
 use crate::tunnel::{Credentials, Established, FlowTables, PartialRead, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
@@ -345,6 +347,7 @@ impl Endpoint {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        self.admission.load().handle_timeout(now);
         while let Some((index, session)) = self.sessions.pop_due(now) {
             if session.expires() > now {
                 session.tunnel.handle_timeout(now, sink);
@@ -359,7 +362,14 @@ impl Endpoint {
     /// When [`handle_timeout`](Self::handle_timeout) is due, and why. Early calls are harmless.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        sooner(self.sessions.next_timer(), self.sessions.next_of_touched())
+        let calm = self.admission.poll_timeout().map(|at| (at, Timer::Calm));
+        sooner(sooner(self.sessions.next_timer(), self.sessions.next_of_touched()), calm)
+    }
+
+    /// Whether there are too many first messages, so that only those with a cookie are decrypted (and a few others by luck).
+    #[must_use]
+    pub const fn is_asking_for_cookies(&self) -> bool {
+        self.admission.is_asking_for_cookies()
     }
 
     /// What happened, oldest first.
@@ -449,7 +459,7 @@ impl Endpoint {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
         let (admission, mut behind) = self.judges();
-        let verdict = admission.handle_first(now, datagram, &mut behind);
+        let verdict = admission.handle_first(now, path.remote, datagram, &mut behind);
         if let Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) = &verdict {
             debug_assert!(answer.len() <= datagram.len(), "never longer than the question");
         }
@@ -487,6 +497,13 @@ impl Endpoint {
                 return;
             }
             Verdict::Invited(..) | Verdict::Waits => return,
+            Verdict::Cookie(answer, reason) => {
+                self.drops.count(reason);
+                if !self.replies.push_cookie(path, answer) {
+                    self.drops.count(DropReason::HandshakeRateLimited);
+                }
+                return;
+            }
             Verdict::Answer(answer, reason) => (answer, reason, None),
             Verdict::Admitted(answer, admitted) => (answer, None, Some(admitted)),
         };

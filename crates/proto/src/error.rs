@@ -71,6 +71,13 @@ drop_reasons! {
     FirstMessageRepeated = "handshake_repeated",
     /// A handshake message over the limit of its rate.
     HandshakeRateLimited = "handshake_rate_limited",
+    /// A first message without a cookie, while the proxy has too many of them; it was answered with one.
+    HandshakeNoCookie = "handshake_no_cookie",
+    /// A first message with a cookie that does not count (any more), while the proxy has too many of them; it was answered
+    /// with another.
+    HandshakeWrongCookie = "handshake_wrong_cookie",
+    /// A first message with a right cookie, from an address that has asked too often.
+    HandshakeAddressLimited = "handshake_address_limited",
     /// Both ends have no data cipher in common.
     NoCommonCipher = "handshake_no_common_cipher",
     /// A transport datagram too short to hold a tag.

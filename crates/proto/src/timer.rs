@@ -34,6 +34,8 @@ pub enum Timer {
     Memory,
     /// When the help of backups is judged.
     Backup,
+    /// When the proxy asks for no cookies any more.
+    Calm,
     /// A timer of one link.
     Link(LinkId, LinkTimer),
 }

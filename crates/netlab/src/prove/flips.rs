@@ -148,6 +148,7 @@ fn name_of(first: u8) -> Option<&'static str> {
         (Some(HelloKind::Response), _) => Some("response"),
         (Some(HelloKind::Retry), _) => Some("retry"),
         (Some(HelloKind::Versions), _) => Some("versions"),
+        (Some(HelloKind::Cookie), _) => Some("cookie"),
         (None, Some(Kind::Data)) => Some("data"),
         (None, Some(Kind::Frames)) => Some("frames"),
         (None, None) => None,

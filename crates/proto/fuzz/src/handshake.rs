@@ -11,7 +11,10 @@ use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::mac::HelloMac;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::wire::hello::{Hello, set_mac};
+use ropewalk_proto::units::SessionIndex;
+use ropewalk_proto::wire::hello::{
+    FIRST_LEN, Hello, HelloKind, MAC_LEN, VERSION, envelope, set_mac, write_with_proof,
+};
 use ropewalk_settings::Keepalive;
 
 use crate::input::Input;
@@ -19,20 +22,39 @@ use crate::input::Input;
 /// Datagrams of one input.
 const MOST: usize = 30;
 
+/// First messages after which the proxy asks for cookies.
+const FLOOD: u32 = 1100;
+
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let (mut strangers, question, answer) = asked();
+    let mut flooded = false;
     for _ in 0..MOST {
         if input.is_empty() {
             break;
         }
         let choice = input.byte();
-        match choice % 5 {
+        match choice % 8 {
             0 => into_proxy(&mut strangers, input.piece()),
             1 => into_client(&mut strangers, input.piece()),
             2 => into_client(&mut strangers, &patched(&answer, &mut input)),
             3 => into_proxy(&mut strangers, &patched(&question, &mut input)),
+            // It goes on for longer than an input.
+            4 if !flooded => {
+                flood(&mut strangers);
+                flooded = true;
+            }
+            5 => {
+                let mut with_proof = vec![0; question.len() + MAC_LEN];
+                write_with_proof(&mut with_proof, &question, &piece(&mut input));
+                into_proxy(&mut strangers, &with_proof);
+            }
+            // What an observer can make who knows the proxy's public key.
+            6 => {
+                let forged = cookie(&strangers, &question, &piece(&mut input));
+                into_client(&mut strangers, &forged);
+            }
             // What anybody can make who knows the proxy's public key.
             _ => {
                 let mut forged = patched(&question, &mut input);
@@ -93,6 +115,35 @@ fn patched(original: &[u8], input: &mut Input<'_>) -> Vec<u8> {
         patched[original.len() - 1] ^= 1;
     }
     patched
+}
+
+/// More first messages than the proxy decrypts, so that it asks for cookies.
+fn flood(strangers: &mut Strangers) {
+    let mac = HelloMac::new(&strangers.proxy_key);
+    for number in 0..FLOOD {
+        let mut forged = envelope(HelloKind::First, VERSION, SessionIndex::new(number));
+        forged.resize(FIRST_LEN, 0);
+        if let Ok(sum) = Hello::parse(&forged).map(|hello| mac.first(&hello)) {
+            set_mac(&mut forged, &sum);
+        }
+        into_proxy(strangers, &forged);
+    }
+}
+
+/// An answer with a cookie that nobody gave, bound to the question.
+fn cookie(strangers: &Strangers, question: &[u8], cookie: &[u8; MAC_LEN]) -> Vec<u8> {
+    let Ok(asked) = Hello::parse(question) else { return Vec::new() };
+    let mut forged = envelope(HelloKind::Cookie, VERSION, asked.index);
+    forged.extend_from_slice(cookie);
+    let mac = HelloMac::new(&strangers.proxy_key);
+    if let Ok(sum) = Hello::parse(&forged).map(|hello| mac.answer(&asked.mac, &hello)) {
+        set_mac(&mut forged, &sum);
+    }
+    forged
+}
+
+fn piece(input: &mut Input<'_>) -> [u8; MAC_LEN] {
+    std::array::from_fn(|_| input.byte())
 }
 
 fn into_proxy(strangers: &mut Strangers, datagram: &[u8]) {

@@ -7,7 +7,10 @@
 //! repeats an answer only for so long. Two questions are open at a time: the newest, and the one before,
 //! whose answer may be under way. All have the same index.
 //!
-//! What an observer can forge ends nothing: a retry only adds a question, at most one for each and at
+//! A cookie has the newest message go out again at once, over the path on which it came and with its proof, which then stands
+//! behind every message on that path.
+//!
+//! What an observer can forge ends nothing: a cookie is obeyed a few times a second, a retry only adds a question, at most one for each and at
 //! most one a second, and a list of versions only slows the ladder down.
 
 use std::sync::Arc;
@@ -16,8 +19,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore};
 
 use super::ClientConfig;
+use super::cookies::CookieJar;
 use super::links::LinkTable;
 use super::snapshot::HandshakeCounters;
+use crate::crypto::cookie::Cookie;
 use crate::crypto::freshness::{RetryToken, Timestamp};
 use crate::crypto::handshake::{Answer, AnswerError, Established, Initiator, InitiatorConfig};
 use crate::crypto::recent;
@@ -25,12 +30,14 @@ use crate::crypto::rekey::Standing;
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::VersionList;
+use crate::path::Path;
 use crate::sink::TransmitSink;
 use crate::time::{Duration, Instant};
 use crate::tunnel::Credentials;
 use crate::units::SessionIndex;
 use crate::wire::hello::answer::Refusal;
 use crate::wire::hello::parameters::Parameters;
+use crate::wire::hello::{MAC_LEN, write_with_proof};
 
 /// Milliseconds between rounds; the last holds on. Quick at first, because a first message is small and a
 /// person waits; then ever less, because a proxy that is away for minutes is away for long.
@@ -133,6 +140,8 @@ pub(super) enum Outcome {
     Refused(Refusal),
     /// A new question is on its way.
     Retry,
+    /// Proof of the path's address is wanted.
+    Cookie(Cookie),
     Versions(VersionList),
 }
 
@@ -146,6 +155,8 @@ pub(super) struct Asking {
     next: Instant,
     /// How many paths have the round that goes out; `None`: all.
     sent: Option<usize>,
+    /// Where the newest question goes at once, whatever the round.
+    again: Vec<Path>,
     /// Whether all links are asked, not only those that a person prefers.
     all_links: bool,
 }
@@ -171,6 +182,7 @@ impl Asking {
             round: 0,
             next: now,
             sent: None,
+            again: Vec::new(),
             all_links: taken.is_some(),
         };
         asking.start_round(now, rng);
@@ -213,19 +225,35 @@ impl Asking {
         self.sent = Some(0);
     }
 
-    /// Puts the round that goes out into the batch. `false`: the batch is full.
+    /// The newest question goes over this path once more, at once.
+    pub(super) fn ask_again(&mut self, path: Path) {
+        if !self.again.contains(&path) {
+            self.again.push(path);
+        }
+    }
+
+    /// Puts what goes out into the batch. `false`: the batch is full.
     pub(super) fn poll_transmit(
         &mut self,
+        now: Instant,
         links: &LinkTable,
+        cookies: &CookieJar,
         counters: &mut HandshakeCounters,
         out: &mut impl TransmitSink,
     ) -> bool {
+        let initiator = &self.newest.initiator;
+        while let Some(path) = self.again.last() {
+            if !send(initiator, *path, cookies.get(now, path), out) {
+                return false;
+            }
+            self.again.pop();
+            counters.sent += 1;
+        }
         let Some(sent) = &mut self.sent else { return true };
-        let message = self.newest.initiator.message();
         for path in links.paths(self.all_links).skip(*sent) {
-            let Some(place) = out.reserve(path, Ecn::NotEct, message.len()) else { return false };
-            place.copy_from_slice(message);
-            out.commit(message.len());
+            if !send(initiator, path, cookies.get(now, &path), out) {
+                return false;
+            }
             *sent += 1;
             counters.sent += 1;
         }
@@ -250,6 +278,7 @@ impl Asking {
         match answer {
             Ok(Answer::Established(established)) => Ok(Outcome::Established(established)),
             Ok(Answer::Refused(refusal)) => Ok(Outcome::Refused(refusal)),
+            Ok(Answer::Cookie(cookie)) => Ok(Outcome::Cookie(cookie)),
             Ok(Answer::Versions(versions)) => {
                 self.slow_down();
                 Ok(Outcome::Versions(versions))
@@ -275,4 +304,22 @@ impl Asking {
     fn slow_down(&mut self) {
         self.round = self.round.max(SLOW_STEP);
     }
+}
+
+/// Puts a first message into the batch, with the proof of a cookie where there is one. `false`: the batch is full.
+fn send(
+    initiator: &Initiator,
+    path: Path,
+    cookie: Option<&Cookie>,
+    out: &mut impl TransmitSink,
+) -> bool {
+    let message = initiator.message();
+    let len = message.len() + if cookie.is_some() { MAC_LEN } else { 0 };
+    let Some(place) = out.reserve(path, Ecn::NotEct, len) else { return false };
+    match cookie {
+        Some(cookie) => write_with_proof(place, message, &initiator.proof(cookie)),
+        None => place.copy_from_slice(message),
+    }
+    out.commit(len);
+    true
 }

@@ -25,6 +25,8 @@ pub struct HandshakeCounters {
     pub answers: u64,
     /// Times the proxy asked for proof that a message is fresh.
     pub retries: u64,
+    /// Times the proxy asked for proof that the client is at its address, and got it.
+    pub cookies: u64,
     /// Authentic refusals.
     pub refusals: u64,
     /// Sessions so far.

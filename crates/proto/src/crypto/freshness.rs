@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use rand::{CryptoRng, RngCore};
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
 
 use super::mac::keyed16;
+use super::rotating::RotatingSecret;
 use crate::time::Instant;
 use crate::units::SessionIndex;
 use crate::wire::hello::first::ClientHello;
@@ -95,15 +95,13 @@ impl RetryToken {
 
 /// Issues tokens and knows them again.
 pub struct RetryTokens {
-    current: Zeroizing<[u8; 32]>,
-    previous: Zeroizing<[u8; 32]>,
-    since: Instant,
+    secret: RotatingSecret,
 }
 
 impl RetryTokens {
     /// With fresh secrets.
     pub fn new<R: RngCore + CryptoRng>(now: Instant, rng: &mut R) -> Self {
-        Self { current: draw(rng), previous: draw(rng), since: now }
+        Self { secret: RotatingSecret::new(now, rng, TOKEN_LIFETIME) }
     }
 
     /// A token for the client and the index of its first message.
@@ -114,17 +112,9 @@ impl RetryTokens {
         client: &PublicKey,
         index: SessionIndex,
     ) -> RetryToken {
-        let age = now.since(self.since);
-        if age >= TOKEN_LIFETIME {
-            let fresh = draw(rng);
-            self.previous = std::mem::replace(&mut self.current, fresh);
-            if age >= 2 * TOKEN_LIFETIME {
-                self.previous = draw(rng);
-            }
-            self.since = now;
-        }
+        self.secret.rotate(now, rng);
         let issued = now.as_nanos();
-        RetryToken { issued, mac: token_mac(&self.current, issued, client, index) }
+        RetryToken { issued, mac: token_mac(self.secret.current(), issued, client, index) }
     }
 
     /// When `token` was issued, if it was issued by us to this client and index within
@@ -142,18 +132,13 @@ impl RetryTokens {
             return None;
         }
         let is_ours = |secret| token_mac(secret, token.issued, client, index).ct_eq(&token.mac);
-        bool::from(is_ours(&self.current) | is_ours(&self.previous)).then_some(issued)
+        let [current, previous] = self.secret.both().map(is_ours);
+        bool::from(current | previous).then_some(issued)
     }
 }
 
 fn token_mac(secret: &[u8; 32], issued: u64, client: &PublicKey, index: SessionIndex) -> [u8; 16] {
     keyed16(secret, &[&issued.to_be_bytes(), client.as_bytes(), &index_bytes(index)])
-}
-
-fn draw<R: RngCore + CryptoRng>(rng: &mut R) -> Zeroizing<[u8; 32]> {
-    let mut secret = Zeroizing::new([0; 32]);
-    rng.fill_bytes(secret.as_mut());
-    secret
 }
 
 /// What the responder remembers of one client key while it runs.

@@ -12,7 +12,7 @@
 //! 1. [`Responder::inspect`]: envelope and mac1 (about a microsecond). Wrong: silence. Right, but in
 //!    another version: [`Responder::versions_answer`].
 //! 2. `RecentFirstMessages`: a copy gets the same answer again.
-//! 3. The caller's rate limit (`TokenBucket`).
+//! 3. The caller's rate limit (`TokenBucket`), and where there are too many, a cookie ([`Responder::cookie_answer`]).
 //! 4. [`Responder::read`]: two Diffie-Hellman operations; names the client.
 //! 5. The caller's table of peers. Unknown key: silence.
 //! 6. [`PendingFirst::judge`]: fresh, or [`PendingFirst::retry`].
@@ -27,7 +27,9 @@ pub mod inquiry;
 mod responder;
 
 pub use initiator::{Answer, AnswerError, Established, Initiator, InitiatorConfig};
-pub use responder::{FirstError, FirstMessage, Inspected, OtherVersion, PendingFirst, Responder};
+pub use responder::{
+    COOKIE_ANSWER_LEN, FirstError, FirstMessage, Inspected, OtherVersion, PendingFirst, Responder,
+};
 
 /// What both ends mix into the handshake first: the protocol's name and the clear bytes in front of
 /// the mac, which makes version and index authentic.

@@ -28,15 +28,24 @@ impl TokenBucket {
 
     /// Takes one token, if there is one. A clock that is read out of order gives no credit.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let earned = now.since(self.at).as_nanos();
-        let earned = u64::try_from(earned).unwrap_or(u64::MAX);
-        self.credit = self.credit.saturating_add(earned).min(self.full);
+        self.credit = self.credit(now);
         self.at = self.at.max(now);
         let Some(rest) = self.credit.checked_sub(self.cost) else {
             return false;
         };
         self.credit = rest;
         true
+    }
+
+    /// Whether less than half was left when it was last asked.
+    pub(crate) const fn is_low(&self) -> bool {
+        self.credit < self.full / 2
+    }
+
+    /// What there is to spend, in a measure that is the same for all buckets of this rate and burst.
+    pub(crate) fn credit(&self, now: Instant) -> u64 {
+        let earned = u64::try_from(now.since(self.at).as_nanos()).unwrap_or(u64::MAX);
+        self.credit.saturating_add(earned).min(self.full)
     }
 
     /// Puts the token back that was just taken: it was for something else.
@@ -59,6 +68,22 @@ mod tests {
         assert_eq!(passed(&mut bucket, 10, 10_010), 100);
         // A pause of an hour gives a burst, not an hour's worth.
         assert_eq!(passed(&mut bucket, 3_610_000, 3_610_050), 5);
+    }
+
+    #[test]
+    fn a_bucket_is_low_from_half_on() {
+        let mut bucket = TokenBucket::new(Instant::ZERO, 10, 4);
+        let low: Vec<bool> = (0..5)
+            .map(|_| {
+                bucket.take(Instant::ZERO);
+                bucket.is_low()
+            })
+            .collect();
+        assert_eq!(low, [false, false, true, true, true]);
+        assert_eq!(bucket.credit(Instant::ZERO), 0);
+        assert_eq!(bucket.credit(Instant::from_millis(400)), bucket.full);
+        bucket.take(Instant::from_millis(400));
+        assert!(!bucket.is_low());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use ropewalk_settings::PublicKey;
 pub struct HelloMac {
     first: [u8; 32],
     answer: [u8; 32],
+    cookie: [u8; 32],
 }
 
 impl HelloMac {
@@ -34,6 +35,7 @@ impl HelloMac {
         Self {
             first: hash(&[b"ropewalk mac1", responder.as_bytes()]),
             answer: hash(&[b"ropewalk answer", responder.as_bytes()]),
+            cookie: hash(&[b"ropewalk cookie", responder.as_bytes()]),
         }
     }
 
@@ -47,6 +49,14 @@ impl HelloMac {
     #[must_use]
     pub fn answer(&self, question: &[u8; MAC_LEN], answer: &Hello<'_>) -> [u8; MAC_LEN] {
         keyed16(&self.answer, &[question, answer.head(), answer.body()])
+    }
+
+    /// A cookie as it stands in the answer to the first message whose mac is `question`, or such a cookie as it is: under
+    /// a pad that only they can make who know the responder's public key and saw the question.
+    #[must_use]
+    pub fn cover(&self, question: &[u8; MAC_LEN], cookie: [u8; MAC_LEN]) -> [u8; MAC_LEN] {
+        let pad = keyed16(&self.cookie, &[question]);
+        std::array::from_fn(|at| cookie[at] ^ pad[at])
     }
 
     /// Whether the mac of a first message is right. In constant time.

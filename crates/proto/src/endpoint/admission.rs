@@ -5,7 +5,8 @@
 //! | envelope, mac1 | the proxy's public key | silence |
 //! | version | | the versions, at a limited rate |
 //! | seen in the last seconds? | | the same answer again |
-//! | rate, of those that end without a session | luck | silence |
+//! | rate, of those that end without a session: if it is too high, a cookie | to receive at its address, or luck | a cookie |
+//! | rate of its address | another address | silence |
 //! | decryption: two Diffie-Hellman operations | a key pair | silence |
 //! | home | | none here: it is handed to the part that serves the client ([`Share`]) |
 //! | table of peers, or an invitation | a client's private key, or a token of the owner's | silence |
@@ -14,16 +15,23 @@
 //!
 //! No answer is longer than its question, and none goes anywhere but back.
 
+use std::net::SocketAddr;
+
 use rand::RngCore;
 use rand::rngs::StdRng;
 
 use super::EndpointConfig;
+use super::addresses::AddressLimit;
+use super::load::Load;
 use super::peers::PeerTable;
 use super::sessions::Sessions;
 use super::share::{Question, Share};
 use super::snapshot::AdmissionCounters;
+use crate::crypto::cookie::Cookies;
 use crate::crypto::freshness::{Freshness, RetryTokens};
-use crate::crypto::handshake::{Inspected, OtherVersion, PendingFirst, Responder};
+use crate::crypto::handshake::{
+    COOKIE_ANSWER_LEN, FirstMessage, Inspected, OtherVersion, PendingFirst, Responder,
+};
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
 use crate::crypto::recent::{Outcome, RecentFirstMessages};
@@ -34,12 +42,6 @@ use crate::wire::hello::MAC_LEN;
 use crate::wire::hello::answer::{Accept, Refusal};
 use crate::wire::hello::parameters::{NameServers, Parameters};
 use ropewalk_settings::{InvitationToken, PresharedKey, PublicKey};
-
-/// First messages decrypted a second that end without a session here: with some 0.15 ms each, at most a seventh of one
-/// core for all strangers together. What a client's own home decrypts of it is given back, once a second for each client,
-/// so that all may return at once after a restart; what is decrypted for another part is not, for its home may know of no
-/// such client.
-const READS: (u32, u32) = (1_000, 2_000);
 
 /// Invitations shown a second by keys that are not in the table. Nobody finds 128 random bits at any rate: this bounds
 /// what the owner's book is asked.
@@ -68,6 +70,8 @@ pub(super) enum Verdict {
     Silence(DropReason),
     /// Answered, without a session. The reason, if it is one to be counted.
     Answer(Vec<u8>, Option<DropReason>),
+    /// Answered with a cookie, for the reason given.
+    Cookie([u8; COOKIE_ANSWER_LEN], DropReason),
     /// The part of the proxy with this number answers.
     Elsewhere(u16, Question),
     /// Not in the table, with an invitation: the owner is to be asked, then [`Admission::remember`] what came of it.
@@ -102,7 +106,9 @@ pub(super) struct Admission {
     share: Share,
     responder: Responder,
     recent: RecentFirstMessages,
-    reads: TokenBucket,
+    load: Load,
+    cookies: Cookies,
+    addresses: AddressLimit,
     version_answers: TokenBucket,
     claims: TokenBucket,
     tokens: RetryTokens,
@@ -127,7 +133,9 @@ impl Admission {
             share,
             responder,
             recent: RecentFirstMessages::new(),
-            reads: TokenBucket::new(now, READS.0, READS.1),
+            load: Load::new(now),
+            cookies: Cookies::new(now, rng),
+            addresses: AddressLimit::new(now, rng),
             version_answers: TokenBucket::new(now, VERSION_ANSWERS.0, VERSION_ANSWERS.1),
             claims: TokenBucket::new(now, CLAIMS.0, CLAIMS.1),
             tokens: RetryTokens::new(now, rng),
@@ -146,10 +154,26 @@ impl Admission {
         self.recent.len()
     }
 
+    /// When there are too many first messages, and when there no longer are.
+    pub(super) const fn load(&mut self) -> &mut Load {
+        &mut self.load
+    }
+
+    /// Whether only first messages with a cookie are decrypted, as there are too many.
+    pub(super) const fn is_asking_for_cookies(&self) -> bool {
+        self.load.is_asking()
+    }
+
+    /// When [`Load::handle_timeout`] is due.
+    pub(super) const fn poll_timeout(&self) -> Option<Instant> {
+        self.load.poll_timeout()
+    }
+
     /// All steps.
     pub(super) fn handle_first(
         &mut self,
         now: Instant,
+        from: SocketAddr,
         datagram: &[u8],
         behind: &mut Behind<'_>,
     ) -> Verdict {
@@ -163,9 +187,13 @@ impl Admission {
         if let Some(verdict) = self.recall(now, digest) {
             return verdict;
         }
-        if !self.reads.take(now) {
-            return Verdict::Silence(DropReason::HandshakeRateLimited);
-        }
+        let with_cookie = match self.load.note_first(now) {
+            false => false,
+            true => match self.ask_for_cookie(now, from, &first, behind.rng) {
+                Ok(with_cookie) => with_cookie,
+                Err(verdict) => return verdict,
+            },
+        };
         let pending = match self.responder.read(behind.rng, &first) {
             Ok(pending) => pending,
             // Not authentic: it may push nothing out of the table.
@@ -182,9 +210,45 @@ impl Admission {
         if matches!(verdict, Verdict::Admitted(..))
             && behind.peers.get_mut(&client).is_some_and(|peer| peer.is_spared(now))
         {
-            self.reads.give_back();
+            self.load.give_back(with_cookie);
         }
         verdict
+    }
+
+    /// There are too many first messages. Whether this one has a cookie and may be decrypted for that, or by luck without;
+    /// else what becomes of it.
+    fn ask_for_cookie(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        first: &FirstMessage<'_>,
+        rng: &mut StdRng,
+    ) -> Result<bool, Verdict> {
+        let proof = first.proof();
+        let digest = first.digest();
+        if proof.is_some_and(|proof| self.cookies.is_proof(now, rng, from, &digest, proof)) {
+            self.counters.with_cookie += 1;
+            if !self.addresses.take(now, from) {
+                return Err(Verdict::Silence(DropReason::HandshakeAddressLimited));
+            }
+            if !self.load.take_with_cookie(now) {
+                return Err(Verdict::Silence(DropReason::HandshakeRateLimited));
+            }
+            return Ok(true);
+        }
+        if self.load.take_by_luck(now) {
+            return Ok(false);
+        }
+        if !self.load.take_answer(now) {
+            return Err(Verdict::Silence(DropReason::HandshakeRateLimited));
+        }
+        self.counters.cookies += 1;
+        let cookie = self.cookies.give(now, rng, from);
+        let reason = match proof {
+            Some(_) => DropReason::HandshakeWrongCookie,
+            None => DropReason::HandshakeNoCookie,
+        };
+        Err(Verdict::Cookie(self.responder.cookie_answer(first, cookie), reason))
     }
 
     /// A first message of this digest came before: what became of it, if it is known here.
@@ -237,8 +301,8 @@ impl Admission {
                 Outcome::Answered(answer.clone())
             }
             Verdict::Elsewhere(to, _) => Outcome::Handed(*to),
-            // Not decided yet.
-            Verdict::Invited(..) => return,
+            // Not decided yet, or not read.
+            Verdict::Invited(..) | Verdict::Cookie(..) => return,
         };
         self.recent.insert(now, digest, outcome);
     }

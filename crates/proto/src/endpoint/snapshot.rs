@@ -22,6 +22,10 @@ pub struct AdmissionCounters {
     pub refusals: u64,
     /// Lists of versions sent.
     pub version_answers: u64,
+    /// Cookies sent, while there were too many first messages.
+    pub cookies: u64,
+    /// First messages that came with a right cookie then.
+    pub with_cookie: u64,
 }
 
 /// A session in use.
@@ -98,6 +102,8 @@ impl AdmissionCounters {
             retries: self.retries + other.retries,
             refusals: self.refusals + other.refusals,
             version_answers: self.version_answers + other.version_answers,
+            cookies: self.cookies + other.cookies,
+            with_cookie: self.with_cookie + other.with_cookie,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The turn of each session to send, after the answers to first messages.
+//! The turn of each session to send, after the answers to first messages, and before the cookies.
 
 use std::collections::VecDeque;
 
 use super::Endpoint;
 use super::sessions::Phase;
+use crate::crypto::handshake::COOKIE_ANSWER_LEN;
 use crate::ecn::Ecn;
 use crate::path::Path;
 use crate::sink::TransmitSink;
@@ -15,28 +16,41 @@ const MAX_REPLIES: usize = 256;
 
 /// Answers to first messages, on their way to where the question came from.
 #[derive(Default)]
-pub(super) struct Replies(VecDeque<(Path, Vec<u8>)>);
+pub(super) struct Replies {
+    answers: VecDeque<(Path, Vec<u8>)>,
+    cookies: VecDeque<(Path, [u8; COOKIE_ANSWER_LEN])>,
+}
 
 impl Replies {
     /// `false`: there are too many; the client asks again.
     pub(super) fn push(&mut self, path: Path, answer: Vec<u8>) -> bool {
-        let fits = self.0.len() < MAX_REPLIES;
-        if fits {
-            self.0.push_back((path, answer));
-        }
-        fits
+        push(&mut self.answers, path, answer)
     }
 
-    /// `false`: the batch is full.
-    fn poll_transmit(&mut self, out: &mut impl TransmitSink) -> bool {
-        while let Some((path, answer)) = self.0.front() {
-            let Some(place) = out.reserve(*path, Ecn::NotEct, answer.len()) else { return false };
-            place.copy_from_slice(answer);
-            out.commit(answer.len());
-            self.0.pop_front();
-        }
-        true
+    /// The same for a cookie.
+    pub(super) fn push_cookie(&mut self, path: Path, answer: [u8; COOKIE_ANSWER_LEN]) -> bool {
+        push(&mut self.cookies, path, answer)
     }
+}
+
+fn push<A>(queue: &mut VecDeque<(Path, A)>, path: Path, answer: A) -> bool {
+    let fits = queue.len() < MAX_REPLIES;
+    if fits {
+        queue.push_back((path, answer));
+    }
+    fits
+}
+
+/// `false`: the batch is full.
+fn send(queue: &mut VecDeque<(Path, impl AsRef<[u8]>)>, out: &mut impl TransmitSink) -> bool {
+    while let Some((path, answer)) = queue.front() {
+        let answer = answer.as_ref();
+        let Some(place) = out.reserve(*path, Ecn::NotEct, answer.len()) else { return false };
+        place.copy_from_slice(answer);
+        out.commit(answer.len());
+        queue.pop_front();
+    }
+    true
 }
 
 /// Notes whether the batch was full.
@@ -67,7 +81,7 @@ impl Endpoint {
     /// Fills the batch with all that may be sent now; a session that fills it is last in the next turn.
     /// Call again after a flush until it leaves room.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink) {
-        if !self.replies.poll_transmit(out) {
+        if !send(&mut self.replies.answers, out) {
             return;
         }
         while let Some((index, session)) = self.sessions.first_touched() {
@@ -82,6 +96,8 @@ impl Endpoint {
                 (false, _) => self.sessions.settle(),
             }
         }
+        // What strangers can cause comes last.
+        send(&mut self.replies.cookies, out);
     }
 }
 
@@ -96,5 +112,7 @@ mod tests {
         let mut replies = Replies::default();
         let taken = (0..MAX_REPLIES + 9).filter(|_| replies.push(path, vec![0; 9])).count();
         assert_eq!(taken, MAX_REPLIES);
+        let cookies = (0..MAX_REPLIES + 9).filter(|_| replies.push_cookie(path, [0; 40])).count();
+        assert_eq!(cookies, MAX_REPLIES);
     }
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a failing seed is printed to be run again")]
 
 mod close;
+mod flood;
 mod handshake;
 mod hostile;
 mod invited;

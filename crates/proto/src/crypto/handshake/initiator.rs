@@ -6,6 +6,7 @@ use snow::HandshakeState;
 
 use super::prologue;
 use crate::crypto::aead::CipherSet;
+use crate::crypto::cookie::Cookie;
 use crate::crypto::freshness::{RetryToken, TOKEN_LEN, Timestamp};
 use crate::crypto::keys::{EpochKeys, Role};
 use crate::crypto::mac::HelloMac;
@@ -67,6 +68,10 @@ pub enum Answer {
     /// may be forged by an observer, so this attempt stays valid, and a caller starts at most one new
     /// attempt for each.
     Retry(RetryToken),
+    /// The proxy has much to do, and wants proof that the question came from the address that this answer went to: the
+    /// same message again, from there, with the proof. It may be forged by an observer, so the attempt stays valid, and a
+    /// caller limits how often it obeys.
+    Cookie(Cookie),
     /// The proxy says that it speaks only these versions. It may be forged by an observer, so this
     /// attempt stays valid; show it if no session comes about.
     Versions(ArrayVec<u8, MAX_VERSIONS>),
@@ -150,6 +155,12 @@ impl Initiator {
         &self.message
     }
 
+    /// What [`message`](Self::message) ends with where it goes by an address that there is a cookie for.
+    #[must_use]
+    pub fn proof(&self, cookie: &Cookie) -> [u8; MAC_LEN] {
+        cookie.prove(&self.question)
+    }
+
     /// The client's index.
     #[must_use]
     pub const fn index(&self) -> SessionIndex {
@@ -173,6 +184,11 @@ impl Initiator {
         }
         if hello.version != VERSION {
             return Err(AnswerError::OtherVersion);
+        }
+        if hello.kind == HelloKind::Cookie {
+            let covered = hello.body().first_chunk().ok_or(AnswerError::BadContent)?;
+            let cookie = Cookie::from_bytes(self.mac.cover(&self.question, *covered));
+            return Ok(Answer::Cookie(cookie));
         }
         if hello.kind == HelloKind::Retry {
             let token: &[u8; TOKEN_LEN] =

@@ -5,6 +5,7 @@ use snow::HandshakeState;
 
 use super::prologue;
 use crate::crypto::aead::{Cipher, CipherSet};
+use crate::crypto::cookie::Cookie;
 use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryTokens, TOKEN_LEN};
 use crate::crypto::keys::{EpochKeys, Role};
 use crate::crypto::mac::HelloMac;
@@ -17,11 +18,15 @@ use crate::wire::hello::answer::{self, Accept, RESPONSE_LEN, Refusal};
 use crate::wire::hello::first::ClientHello;
 use crate::wire::hello::{
     ENVELOPE_LEN, FIRST_LEN, Hello, HelloKind, MAC_LEN, MAX_VERSIONS, VERSION, VERSIONS, envelope,
-    set_mac,
+    index_bytes, set_mac,
 };
 use ropewalk_settings::{PresharedKey, PublicKey};
 
+/// Bytes of an answer with a cookie.
+pub const COOKIE_ANSWER_LEN: usize = ENVELOPE_LEN + MAC_LEN;
+
 const _: () = assert!(ENVELOPE_LEN + TOKEN_LEN <= FIRST_LEN);
+const _: () = assert!(COOKIE_ANSWER_LEN <= FIRST_LEN);
 const _: () = assert!(VERSIONS.len() <= MAX_VERSIONS);
 
 /// Why a first message was dropped. Always: drop, count, keep no state.
@@ -94,6 +99,12 @@ impl FirstMessage<'_> {
     pub const fn index(&self) -> SessionIndex {
         self.0.index
     }
+
+    /// What it has to show that it comes from a client with a cookie.
+    #[must_use]
+    pub const fn proof(&self) -> Option<&[u8; MAC_LEN]> {
+        self.0.proof.as_ref()
+    }
 }
 
 /// A first message in a version that we do not speak, with a right mac1.
@@ -139,16 +150,33 @@ impl Responder {
         if hello.kind != HelloKind::First {
             return Err(FirstError::Unexpected);
         }
+        if hello.version == VERSION && hello.len() < FIRST_LEN {
+            return Err(FirstError::Malformed);
+        }
         if !self.mac.is_first(&hello) {
             return Err(FirstError::WrongMac);
         }
         if hello.version != VERSION {
             return Ok(Inspected::OtherVersion(OtherVersion(hello)));
         }
-        if hello.len() < FIRST_LEN {
-            return Err(FirstError::Malformed);
-        }
         Ok(Inspected::First(FirstMessage(hello)))
+    }
+
+    /// Asks for proof that the sender is at its address, which this cookie is for.
+    #[must_use]
+    pub fn cookie_answer(
+        &self,
+        first: &FirstMessage<'_>,
+        cookie: Cookie,
+    ) -> [u8; COOKIE_ANSWER_LEN] {
+        let Hello { index, mac: question, .. } = &first.0;
+        let mut answer = [0; COOKIE_ANSWER_LEN];
+        answer[..2].copy_from_slice(&[HelloKind::Cookie.first_byte(), VERSION]);
+        answer[2..5].copy_from_slice(&index_bytes(*index));
+        answer[ENVELOPE_LEN..].copy_from_slice(&self.mac.cover(question, cookie.to_bytes()));
+        let bound = Hello::parse(&answer).map(|hello| self.mac.answer(question, &hello));
+        set_mac(&mut answer, &bound.expect("it begins with an envelope"));
+        answer
     }
 
     /// The one answer to a question in another version: the versions we speak. `None` if it would be
