@@ -87,13 +87,18 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
         "handshakes",
         &format!(
             "{} completed; refused: {} not authentic, {} of unknown keys, {} replayed, {} of other \
-             versions, {} over the limit",
+             versions, {} over the limit of all, {} of an address; in a flood: {} without and {} \
+             with a wrong cookie, {} with a right one",
             shakes.completed,
             shakes.unauthentic,
             shakes.unknown_key,
             shakes.replayed,
             shakes.other_version,
-            shakes.rate_limited
+            shakes.rate_limited,
+            shakes.address_limited,
+            shakes.no_cookie,
+            shakes.wrong_cookie,
+            shakes.with_cookie
         ),
     );
     if let Some(conntrack) = &proxy.conntrack {

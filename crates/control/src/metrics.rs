@@ -192,9 +192,15 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
         by("replayed", counted.replayed),
         by("other_version", counted.other_version),
         by("rate_limited", counted.rate_limited),
+        by("no_cookie", counted.no_cookie),
+        by("wrong_cookie", counted.wrong_cookie),
+        by("address_limited", counted.address_limited),
     ];
     let help = "First messages received, by what became of them.";
     page.family("handshakes_total", Kind::Counter, help, outcomes);
+    let with_cookie = [(Labels::default(), Value::Whole(counted.with_cookie))];
+    let help = "First messages received with a right cookie, while there were too many.";
+    page.family("handshakes_with_cookie_total", Kind::Counter, help, with_cookie);
 
     let of_pools = |value: fn(&PoolStatus) -> Value| {
         let pools = status.pools.iter();

@@ -257,6 +257,10 @@ fn handshakes(stats: &EndpointStats) -> HandshakeCounters {
         replayed: sum(&[DropReason::FirstMessageStale, DropReason::FirstMessageRepeated]),
         other_version: sum(&[DropReason::OtherVersion, DropReason::HandshakeDowngrade]),
         rate_limited: drops.get(DropReason::HandshakeRateLimited),
+        no_cookie: drops.get(DropReason::HandshakeNoCookie),
+        wrong_cookie: drops.get(DropReason::HandshakeWrongCookie),
+        with_cookie: stats.admission.with_cookie,
+        address_limited: drops.get(DropReason::HandshakeAddressLimited),
     }
 }
 

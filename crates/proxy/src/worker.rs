@@ -83,6 +83,9 @@ pub struct Worker {
     handover: Handover,
     sockets: Vec<SocketId>,
     send_errors: BTreeMap<&'static str, u64>,
+    number: u16,
+    /// Whether it was logged that there are too many first messages.
+    flooded: bool,
 }
 
 impl Worker {
@@ -95,8 +98,9 @@ impl Worker {
         sockets: Vec<SocketId>,
         handover: Handover,
     ) -> Self {
+        let number = core.share.part();
         let endpoint = Endpoint::new(now, core, seed);
-        Self { endpoint, handover, sockets, send_errors: BTreeMap::new() }
+        Self { endpoint, handover, sockets, send_errors: BTreeMap::new(), number, flooded: false }
     }
 
     /// Does what concerns its clients; the rest is the loop's.
@@ -211,6 +215,25 @@ impl Worker {
             }
         }
         self.handover.flush();
+        self.log_flood();
+    }
+
+    fn log_flood(&mut self) {
+        let flooded = self.endpoint.is_asking_for_cookies();
+        if flooded == self.flooded {
+            return;
+        }
+        self.flooded = flooded;
+        let worker = self.number;
+        if flooded {
+            tracing::warn!(
+                worker,
+                "flood of first messages: each new client is asked for a cookie, which shows that it receives at \
+                 its address"
+            );
+        } else {
+            tracing::info!(worker, "the flood of first messages is over: no cookies are asked for");
+        }
     }
 
     /// The kernel refused datagrams. The core finds out by itself: what did not leave is not confirmed.

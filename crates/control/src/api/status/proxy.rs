@@ -51,6 +51,18 @@ pub struct HandshakeCounters {
     pub other_version: u64,
     /// More than the limit a second.
     pub rate_limited: u64,
+    /// Answered with a cookie and not read, while there were too many.
+    #[serde(default)]
+    pub no_cookie: u64,
+    /// The same, with a cookie that did not count.
+    #[serde(default)]
+    pub wrong_cookie: u64,
+    /// With a right cookie while there were too many; they are also counted by what became of them.
+    #[serde(default)]
+    pub with_cookie: u64,
+    /// With a right cookie, more than the limit of an address.
+    #[serde(default)]
+    pub address_limited: u64,
 }
 
 /// The kernel's table of connections.
