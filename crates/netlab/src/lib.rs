@@ -11,6 +11,7 @@ pub mod dns;
 pub mod download;
 pub mod emulator;
 pub mod error;
+pub mod flood;
 pub mod generate;
 pub mod http;
 pub mod inject;

@@ -12,6 +12,7 @@ mod cut;
 mod demo;
 pub mod finding;
 mod flips;
+mod flood;
 mod leak;
 mod look;
 mod mtu;
@@ -76,6 +77,7 @@ pub const PROOFS: &[Proof] = &[
     bad_input::BAD_INPUT,
     spoof::SPOOF,
     flips::FLIPS,
+    flood::FLOOD,
     replay::REPLAY,
     replay::RACE,
 ];
