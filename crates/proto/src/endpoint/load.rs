@@ -19,9 +19,14 @@ const READS: (u32, u32) = (1_000, 2_000);
 /// Of those without a cookie, while cookies are asked for.
 const READS_BY_LUCK: (u32, u32) = (100, 10);
 
-/// Cookies given a second. Each is 40 bytes and costs a hundredth of a decryption; a client's chance under a flood is the
-/// share that is answered, so this is above what a core receives.
-const ANSWERS: (u32, u32) = (200_000, 20_000);
+/// Cookies given a second. With some 10 µs each (the kernel's way of one datagram, mostly), at most a quarter of one core. A
+/// client's chance under a flood is the share that is answered: one half at 50,000 messages a second for each core, and it
+/// asks over every link, three times within the first second.
+const ANSWERS: (u32, u32) = (25_000, 5_000);
+
+/// Cookies given between two times that the driver sends: half of the datagrams that it receives at once. One that comes
+/// behind with its work so does three times as many messages, and the datagrams of sessions behind them are not lost.
+const ANSWERS_AT_ONCE: u32 = 8;
 
 /// Cookies are asked for until there was no reason to for this long, so that a flood does not get a full bucket of
 /// decryptions again and again.
@@ -34,6 +39,8 @@ pub(super) struct Load {
     by_luck: TokenBucket,
     with_cookie: TokenBucket,
     answers: TokenBucket,
+    /// Cookies that wait to be sent.
+    unsent: u32,
     asking_until: Option<Instant>,
 }
 
@@ -44,6 +51,7 @@ impl Load {
             by_luck: TokenBucket::new(now, READS_BY_LUCK.0, READS_BY_LUCK.1),
             with_cookie: TokenBucket::new(now, READS.0, READS.1),
             answers: TokenBucket::new(now, ANSWERS.0, ANSWERS.1),
+            unsent: 0,
             asking_until: None,
         }
     }
@@ -71,7 +79,14 @@ impl Load {
 
     /// Whether one without a cookie gets one.
     pub(super) fn take_answer(&mut self, now: Instant) -> bool {
-        self.answers.take(now)
+        let taken = self.unsent < ANSWERS_AT_ONCE && self.answers.take(now);
+        self.unsent += u32::from(taken);
+        taken
+    }
+
+    /// All cookies that were given are sent.
+    pub(super) const fn note_sent(&mut self) {
+        self.unsent = 0;
     }
 
     /// What was decrypted last brought a session: it does not count.
@@ -125,6 +140,19 @@ mod tests {
         load.handle_timeout(until);
         assert!(!load.is_asking() && load.poll_timeout().is_none());
         assert!(until > Instant::from_millis(16_000) && until < Instant::from_millis(26_000));
+    }
+
+    #[test]
+    fn cookies_are_few_between_two_sendings_and_bounded_in_a_second() {
+        let mut load = Load::new(Instant::ZERO);
+        let at_once = (0..100).filter(|_| load.take_answer(Instant::ZERO)).count();
+        assert_eq!(at_once, 8);
+        let mut given = 0;
+        for number in 0..100_000 {
+            load.note_sent();
+            given += u32::from(load.take_answer(Instant::from_nanos(number * 10_000)));
+        }
+        assert!((29_900..30_000).contains(&given), "a burst and a second's: {given}");
     }
 
     #[test]

@@ -97,7 +97,9 @@ impl Endpoint {
             }
         }
         // What strangers can cause comes last.
-        send(&mut self.replies.cookies, out);
+        if send(&mut self.replies.cookies, out) {
+            self.admission.load().note_sent();
+        }
     }
 }
 

@@ -304,7 +304,13 @@ fn a_flood_of_forged_first_messages_keeps_nothing_and_is_limited() {
     let after = world.proxy.stats();
     let decrypted = after.drops.get(DropReason::HandshakeNotAuthentic);
     assert_eq!(decrypted, 1010, "half of the burst, and a few by luck");
-    assert_eq!(after.drops.get(DropReason::HandshakeNoCookie), 5000 - decrypted);
+    let (asked, limited) = (DropReason::HandshakeNoCookie, DropReason::HandshakeRateLimited);
+    assert_eq!(
+        (after.drops.get(asked), after.admission.cookies),
+        (8, 8),
+        "as many as are sent at once"
+    );
+    assert_eq!(after.drops.get(limited), 5000 - decrypted - 8);
     assert_eq!(after.recent, before.recent);
     world.ping(0, ms(100));
 }
