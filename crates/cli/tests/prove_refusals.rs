@@ -27,6 +27,11 @@ fn flipped_bits_change_nothing_and_are_counted() {
 }
 
 #[test]
+fn a_flood_of_first_messages_keeps_nobody_out() {
+    prove("a_flood_of_first_messages_keeps_nobody_out", "flood");
+}
+
+#[test]
 fn replayed_first_messages_make_no_session() {
     prove("replayed_first_messages_make_no_session", "replay");
 }

@@ -2,6 +2,7 @@
 //! those that are in keep their rate.
 
 use std::net::SocketAddrV4;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,10 +43,12 @@ const SOON: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a new client is looked at.
 const POLL: Duration = Duration::from_millis(20);
-/// Of the goodput without a flood.
-const KEPT: f64 = 0.95;
-/// Of the rate that is meant, what the flood must reach for its findings to count.
-const FULL: f64 = 0.9;
+/// Of the goodput without a flood, what must be left: on a machine that does nothing else, and in a test beside other work.
+const KEPT: [f64; 2] = [0.95, 0.5];
+/// Of the rate that is meant, what the flood must reach, likewise.
+const FULL: [f64; 2] = [0.9, 0.5];
+/// First messages without a cookie that a worker decrypts in a second under a flood: 100, and some that had one.
+const DECRYPTED: f64 = 150.0;
 
 /// What the flood consists of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,6 +104,7 @@ fn under(
         let flooding = scope.spawn(|| flood.run(internet, &end, &sent));
         let measured = (|| -> Result<_, LabError> {
             thread::sleep(BEFORE);
+            let (measured, first) = (Instant::now(), deployment.proxy_status()?);
             let download = super::look::patient().download(topology.client(), &url, |_| {})?;
             let mut took = Vec::new();
             for _ in 0..starts {
@@ -116,27 +120,29 @@ fn under(
                 took.push(up.map_or(PATIENCE, |_| began.elapsed()));
                 deployment.stop_client(1)?;
             }
-            Ok((download, took, deployment.proxy_status()?))
+            let last = deployment.proxy_status()?;
+            let [first, last] =
+                [first, last].map(|status| dropped(&status, "handshake_not_authentic"));
+            Ok((download, took, (last - first) as f64 / measured.elapsed().as_secs_f64()))
         })();
         end.store(true, Ordering::Relaxed);
         let flooded = flooding.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (flooded, measured)
     });
     flooded?;
-    let (download, mut took, status) = measured?;
+    let (download, mut took, decrypted) = measured?;
     let reached = sent.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
     took.sort_unstable();
     let worst = took.last().copied().unwrap_or(PATIENCE);
     let middle = took.get(took.len() / 2).copied().unwrap_or(PATIENCE);
     let ratio = download.mbit / before;
-    let lost = dropped(&status, "handshake_rate_limited");
-    trial.say(&format!(
-        "{what}: {lost} dropped over a limit of their rate so far, {}",
-        status["drops"]
-    ));
+    let [kept, full] = [KEPT, FULL].map(|[alone, busy]| trial.either(alone, busy));
+    // As many workers as cores.
+    let workers = thread::available_parallelism().map_or(1, NonZero::get) as f64;
     Ok(vec![
-        Finding::at_least(format!("{what}: sent a second"), reached, FULL * f64::from(rate), ""),
-        Finding::at_least(format!("{what}: goodput, of that without"), ratio, KEPT, ""),
+        Finding::at_least(format!("{what}: sent a second"), reached, full * f64::from(rate), ""),
+        Finding::at_most(format!("{what}: decrypted"), decrypted, DECRYPTED * workers, "a second"),
+        Finding::at_least(format!("{what}: goodput, of that without"), ratio, kept, ""),
         Finding::holds(
             format!("{what}: the download"),
             download.complete,
