@@ -7,6 +7,7 @@
 
 mod bad_input;
 mod both;
+mod conntrack;
 mod crash;
 mod cut;
 mod demo;
@@ -14,8 +15,10 @@ pub mod finding;
 mod flips;
 mod leak;
 mod look;
+mod metadata;
 mod mtu;
 mod nat_idle;
+mod neighbour;
 mod rebind;
 mod rekey;
 mod replay;
@@ -75,6 +78,9 @@ pub const PROOFS: &[Proof] = &[
     leak::LEAK,
     bad_input::BAD_INPUT,
     spoof::SPOOF,
+    neighbour::NEIGHBOUR,
+    metadata::METADATA,
+    conntrack::CONNTRACK,
     flips::FLIPS,
     replay::REPLAY,
     replay::RACE,
