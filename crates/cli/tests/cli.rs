@@ -228,9 +228,51 @@ fn a_config_is_checked_and_explained() {
     }
     let proxy = run(&["check-config", folder.path().join("proxy.toml").to_str().unwrap()]);
     assert_eq!(code(&proxy), 0, "{}", stderr(&proxy));
-    for text in ["role        proxy", "listen      [::]:51900/udp", "NAT66", "peers       none"] {
+    for text in [
+        "role        proxy",
+        "listen      [::]:51900/udp",
+        "NAT66",
+        "peers       none",
+        "clients to  the Internet and the proxy's inner address\n",
+        "note        private networks behind the proxy, its neighbours and its other addresses are closed",
+        "each client at most 4096 connections, 500 new ones a second",
+    ] {
         assert!(stdout(&proxy).contains(text), "{text} is missing in\n{}", stdout(&proxy));
     }
+}
+
+#[test]
+fn what_clients_of_a_proxy_reach_and_what_must_be_opened_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    configs(folder.path());
+    let file = folder.path().join("proxy.toml");
+    let sample = std::fs::read_to_string(&file).unwrap();
+    let check = |no_nat: &str, allow: &str, inbound: &str| {
+        let text = sample
+            .replace("no_nat = []", &format!("no_nat = [{no_nat}]"))
+            .replace("allow = []", &format!("allow = [{allow}]"))
+            .replace("inbound = []", &format!("inbound = [{inbound}]"));
+        std::fs::write(&file, text).unwrap();
+        let checked = run(&["check-config", file.to_str().unwrap()]);
+        assert_eq!(code(&checked), 0, "{}", stderr(&checked));
+        stdout(&checked)
+    };
+    let closed = "are closed: write those that clients need to `allow`";
+    let answers = "only answers reach clients";
+    let kept = check("\"192.168.0.0/16\", \"203.0.113.0/24\"", "", "");
+    assert!(kept.contains("address, 192.168.0.0/16 (no_nat)\n") && kept.contains(closed), "{kept}");
+    assert!(
+        kept.contains("not the Internet in 203.0.113.0/24 stays closed; see `allow`"),
+        "{kept}"
+    );
+    assert!(!kept.contains(answers), "{kept}");
+    let allowed = check("", "\"10.0.0.5 443/tcp\"", "");
+    assert!(allowed.contains("10.0.0.5/32 443/tcp") && !allowed.contains(closed), "{allowed}");
+    let sources = check("\"10.77.5.0/24\"", "", "");
+    assert!(sources.contains(answers), "{sources}");
+    let inbound = check("\"10.77.5.0/24\"", "", "\"192.168.7.0/24\"");
+    assert!(inbound.contains("to clients  connections from 192.168.7.0/24"), "{inbound}");
+    assert!(!inbound.contains(answers), "{inbound}");
 }
 
 #[test]

@@ -489,7 +489,24 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         sh(&ward, &fault.commands[0]);
         mended(&ward, "the rule");
 
-        // 5. One that forwards nothing.
+        // 5. One that judges the tunnel's datagrams by the table of connections, in which they are not.
+        let script = "table inet states {\n\
+                      chain in { type filter hook input priority 0; policy drop;\n\
+                      ct state established accept\nct state new udp dport 51900 accept\n}\n\
+                      chain out { type filter hook output priority 0; policy drop;\n\
+                      ct state new,established accept\n}\n}";
+        ward.stage.topology().proxy().nft(script).unwrap();
+        let found = proxy(&ward, "");
+        let faults = found.iter().filter(|(id, _)| id == "firewall.policy");
+        let commands: Vec<_> = faults.flat_map(|(_, fault)| fault.commands.clone()).collect();
+        let allow = ["in udp dport", "out udp sport"]
+            .map(|way| format!("sudo nft insert rule inet states {way} 51900 accept"));
+        assert_eq!(commands, allow, "{found:#?}");
+        commands.iter().for_each(|command| sh(&ward, command));
+        mended(&ward, "both rules");
+        ward.stage.topology().proxy().nft("delete table inet states").unwrap();
+
+        // 6. One that forwards nothing.
         let script = "table inet docker { chain forward { type filter hook forward priority 0; policy drop;\n}\n}";
         ward.stage.topology().proxy().nft(script).unwrap();
         // The proxy itself warns of the policy, when it looks next, and whatever rules allow.
@@ -504,7 +521,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         assert!(rest.is_empty(), "{found:#?}");
         ward.stage.topology().proxy().nft("delete table inet docker").unwrap();
 
-        // 6. A client whose key is not known.
+        // 7. A client whose key is not known.
         let other = ward.stage.deployment().proxy_config().clone();
         ward.stage.deployment().proxy_config()["peer"][0]["public_key"] =
             "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=".into();

@@ -40,3 +40,18 @@ fn replayed_first_messages_make_no_session() {
 fn racing_copies_move_no_path() {
     prove("racing_copies_move_no_path", "race");
 }
+
+#[test]
+fn a_neighbour_of_the_proxy_reaches_no_inner_address() {
+    prove("a_neighbour_of_the_proxy_reaches_no_inner_address", "neighbour");
+}
+
+#[test]
+fn clients_reach_nothing_around_the_proxy_that_is_not_the_internet() {
+    prove("clients_reach_nothing_around_the_proxy_that_is_not_the_internet", "metadata");
+}
+
+#[test]
+fn neither_strangers_nor_a_client_fill_the_table_of_connections() {
+    prove("neither_strangers_nor_a_client_fill_the_table_of_connections", "conntrack");
+}

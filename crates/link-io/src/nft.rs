@@ -161,13 +161,15 @@ impl Table {
         }
     }
 
-    /// The table as `nft` shows it, without counters; `None` if there is none.
+    /// The table as `nft` shows it, without counters and what rules put into its sets; `None` if there is none.
     ///
     /// # Errors
     /// When `nft` or the right is missing.
     pub async fn listing(&self) -> Result<Option<String>, NftError> {
         let what = "read the firewall rules";
-        absent_is_none(self.run(&["-s", "list", "table", "inet", &self.name], None, what).await)
+        let arguments = ["-s", "list", "table", "inet", &self.name];
+        let listing = absent_is_none(self.run(&arguments, None, what).await)?;
+        Ok(listing.map(|listing| without_dynamic_elements(&listing)))
     }
 
     /// The elements of a named set of the table; empty if there is no such set or table.
@@ -252,6 +254,28 @@ impl Table {
     }
 }
 
+/// A listing without the elements of sets that rules fill themselves: packets change them at any time.
+fn without_dynamic_elements(listing: &str) -> String {
+    let mut kept = String::with_capacity(listing.len());
+    let (mut dynamic, mut in_elements) = (false, false);
+    for line in listing.lines() {
+        let word = line.trim();
+        if word.starts_with("set ") {
+            dynamic = false;
+        } else if word.starts_with("flags ") && word.contains("dynamic") {
+            dynamic = true;
+        } else if dynamic && word.starts_with("elements = ") {
+            in_elements = true;
+        }
+        if !in_elements {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+        in_elements &= !word.ends_with('}');
+    }
+    kept
+}
+
 fn find_nft() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).any(|folder| folder.join("nft").is_file());
@@ -309,6 +333,18 @@ mod tests {
             error.to_string(),
             "cannot set the rules: nft says: Error: syntax error, unexpected junk"
         );
+    }
+
+    #[test]
+    fn what_packets_put_into_sets_is_not_compared_and_what_we_put_there_is() {
+        let dynamic = "\tset counted {\n\t\ttype ipv4_addr\n\t\tflags dynamic,timeout\n";
+        let elements =
+            "\t\telements = { 10.0.0.1 ct count over 5 ,\n\t\t\t     10.0.0.2 ct count over 5  }\n";
+        let ours = "\tset ours {\n\t\ttype ifname\n\t\telements = { \"wan1\",\n\t\t\t     \"wan2\" }\n\t}\n";
+        let with = format!("table inet t {{\n{dynamic}{elements}\t}}\n\n{ours}}}\n");
+        let without = format!("table inet t {{\n{dynamic}\t}}\n\n{ours}}}\n");
+        assert_eq!(without_dynamic_elements(&with), without);
+        assert_eq!(without_dynamic_elements(&without), without);
     }
 
     #[tokio::test]

@@ -346,6 +346,27 @@ fn the_table_is_replaced_as_a_whole_and_left_alone_when_it_stands() {
 }
 
 #[test]
+fn a_table_in_which_packets_are_counted_is_left_alone() {
+    let Some(namespace) = Namespace::open() else { return };
+    let counting = "set seen { type ipv4_addr; size 10; flags dynamic; }
+        chain output { type filter hook output priority filter; policy accept;
+            add @seen { ip daddr ct count over 5 } counter drop
+        }";
+    namespace.block_on(async || {
+        let mut table = Table::new("ropewalk_test");
+        assert!(table.apply(counting).await.unwrap());
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for host in 1..4 {
+            socket.send_to(b"hello", format!("127.0.0.{host}:9")).unwrap();
+        }
+        let seen = tokio::process::Command::new("nft").args(["list", "ruleset"]).output().await;
+        let seen = String::from_utf8(seen.unwrap().stdout).unwrap();
+        assert!(seen.contains("127.0.0.3"), "{seen}");
+        assert!(!table.apply(counting).await.unwrap(), "the second time nothing is done");
+    });
+}
+
+#[test]
 fn a_table_that_somebody_flushed_is_put_back() {
     let Some(namespace) = Namespace::open() else { return };
     namespace.block_on(async || {

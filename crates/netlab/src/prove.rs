@@ -7,6 +7,7 @@
 
 mod bad_input;
 mod both;
+mod conntrack;
 mod crash;
 mod cut;
 mod demo;
@@ -15,8 +16,10 @@ mod flips;
 mod flood;
 mod leak;
 mod look;
+mod metadata;
 mod mtu;
 mod nat_idle;
+mod neighbour;
 mod rebind;
 mod rekey;
 mod replay;
@@ -76,6 +79,9 @@ pub const PROOFS: &[Proof] = &[
     leak::LEAK,
     bad_input::BAD_INPUT,
     spoof::SPOOF,
+    neighbour::NEIGHBOUR,
+    metadata::METADATA,
+    conntrack::CONNTRACK,
     flips::FLIPS,
     flood::FLOOD,
     replay::REPLAY,

@@ -24,6 +24,7 @@ use ropewalk_settings::{
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::allow::Allowed;
 use crate::pool::Pools;
 
 /// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
@@ -35,7 +36,20 @@ const MAX_PEERS: usize = 65_000;
 /// Characters of the longest name of a peer.
 const MAX_PEER_NAME: usize = 64;
 
-/// Most prefixes in `no_nat`, and most uplinks: each becomes an element of a kernel table.
+/// Connections of one client where `client_connections` does not say otherwise: several times what a house full of people
+/// or a torrent opens. The kernel looks at each of them when the client begins another one: more would cost too much.
+const DEFAULT_CLIENT_CONNECTIONS: u32 = 4096;
+
+/// Most connections of one client: as many as the largest usual table of the kernel has.
+const MAX_CLIENT_CONNECTIONS: u32 = 262_144;
+
+/// New connections of one client in a second where `client_connection_rate` does not say otherwise.
+const DEFAULT_CLIENT_CONNECTION_RATE: u32 = 500;
+
+/// Most new connections of one client in a second: more than one core of a proxy can begin.
+const MAX_CLIENT_CONNECTION_RATE: u32 = 100_000;
+
+/// Most entries of `no_nat`, `allow` and `inbound`, and most uplinks: each becomes an element of a kernel table.
 const MAX_LIST: usize = 4096;
 
 /// What a valid `proxy.toml` means.
@@ -59,6 +73,14 @@ pub struct Config {
     pub ipv6: Ipv6Mode,
     /// Destinations and inner prefixes whose packets keep their address.
     pub no_nat: Vec<IpNet>,
+    /// What clients may reach although it is not the Internet.
+    pub allow: Vec<Allowed>,
+    /// Networks whose hosts may begin connections to clients.
+    pub inbound: Vec<IpNet>,
+    /// Most connections of one client's inner address at a time.
+    pub client_connections: u32,
+    /// Most that it may begin in a second.
+    pub client_connection_rate: u32,
     /// Interfaces to the Internet.
     pub uplinks: Uplinks,
     /// Whether clients may reach each other through the proxy.
@@ -156,6 +178,10 @@ impl ConfigFile for Config {
         "dns",
         "ipv6",
         "no_nat",
+        "allow",
+        "inbound",
+        "client_connections",
+        "client_connection_rate",
         "uplinks",
         "client_to_client",
         "max_peers",
@@ -222,6 +248,10 @@ struct File {
     #[serde(default)]
     ipv6: Ipv6Mode,
     no_nat: Option<Spanned<OneOrMany<IpNet>>>,
+    allow: Option<Spanned<OneOrMany<Allowed>>>,
+    inbound: Option<Spanned<OneOrMany<IpNet>>>,
+    client_connections: Option<Spanned<i64>>,
+    client_connection_rate: Option<Spanned<i64>>,
     uplinks: Option<Spanned<OneOrMany<InterfaceName>>>,
     #[serde(default)]
     client_to_client: bool,
@@ -298,6 +328,18 @@ impl File {
             dns: dns(source, self.dns)?,
             ipv6: self.ipv6,
             no_nat: list(source, self.no_nat)?,
+            allow: list(source, self.allow)?,
+            inbound: list(source, self.inbound)?,
+            client_connections: connections(
+                source,
+                self.client_connections.as_ref(),
+                (DEFAULT_CLIENT_CONNECTIONS, MAX_CLIENT_CONNECTIONS),
+            )?,
+            client_connection_rate: connections(
+                source,
+                self.client_connection_rate.as_ref(),
+                (DEFAULT_CLIENT_CONNECTION_RATE, MAX_CLIENT_CONNECTION_RATE),
+            )?,
             uplinks: uplinks(source, self.uplinks)?,
             client_to_client: self.client_to_client,
             peers,
@@ -354,6 +396,21 @@ impl File {
                 &format!("{} is outside 1 to {MAX_PEERS} peers", max_peers.get_ref()),
             )),
         }
+    }
+}
+
+fn connections(
+    source: &Source,
+    number: Option<&Spanned<i64>>,
+    (usual, most): (u32, u32),
+) -> Result<u32, ConfigError> {
+    let Some(number) = number else { return Ok(usual) };
+    match u32::try_from(*number.get_ref()) {
+        Ok(found) if (1..=most).contains(&found) => Ok(found),
+        _ => Err(source.error(
+            number.span(),
+            &format!("{} is outside 1 to {most} connections", number.get_ref()),
+        )),
     }
 }
 

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::allow::Allowed;
+
 #[cfg(target_os = "linux")]
 pub mod linux;
 
@@ -54,10 +56,30 @@ pub struct Desired {
     pub ipv6: Ipv6,
     /// Destinations, and parts of the inner prefixes, for which source addresses are kept.
     pub no_nat: Vec<IpNet>,
+    /// The UDP ports of the tunnel.
+    pub ports: Vec<u16>,
+    /// What clients may reach although it is not the Internet.
+    pub allow: Vec<Allowed>,
+    /// Whose hosts may begin connections to clients.
+    pub inbound: Vec<IpNet>,
+    /// The name servers that clients are told.
+    pub name_servers: Vec<IpAddr>,
+    /// Most connections of one inner address at a time.
+    pub client_connections: u32,
+    /// Most that it may begin in a second.
+    pub client_connection_rate: u32,
     /// The interfaces to translate addresses on; with none named, every one but the TUN.
     pub uplinks: Vec<String>,
     /// Whether clients may reach each other.
     pub client_to_client: bool,
+}
+
+impl Desired {
+    /// Whether all of a network's addresses are inner ones.
+    #[must_use]
+    pub fn is_inner(&self, net: &IpNet) -> bool {
+        self.inner.iter().any(|inner| inner.contains(net))
+    }
 }
 
 /// How clients' IPv6 packets reach the Internet.

@@ -14,17 +14,22 @@
 //! | [`gear`] | what each worker is given: its sockets, its queue of the TUN |
 //! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
-//! | [`host`], [`guard`], [`nat`] | what is changed of the host's network |
+//! | [`host`], [`guard`] | what is changed of the host's network |
+//! | [`firewall`], [`nat`] | its firewall table; [`allow`], [`closed`]: what clients may reach, and what not |
 //! | [`network`] | the task that keeps it so |
 //! | [`run`](mod@run) | start and end |
 //!
 //! What the client does alike stands in [`ropewalk_daemon`].
 
+pub mod allow;
 pub mod clerk;
+pub mod closed;
 pub mod config;
 pub mod core;
 pub mod crew;
 pub mod daemon;
+#[cfg(target_os = "linux")]
+pub mod firewall;
 pub mod first_start;
 pub mod gate;
 #[cfg(target_os = "linux")]

@@ -73,6 +73,8 @@ pub struct Keeper<N> {
     desired: Desired,
     /// What is desired once IPv6 packets can leave; `None` if they can, or never shall.
     later: Option<Desired>,
+    /// What the config says of one client's connections; the table may be too small for it.
+    client_connections: u32,
     desk: Rc<Desk>,
     known: Known,
 }
@@ -97,10 +99,16 @@ impl<N: HostNetwork> Keeper<N> {
             network,
             desired: desired(config, Ipv6::None),
             later: later(config),
+            client_connections: config.client_connections,
             desk,
             known: Known::default(),
         };
-        let done = keeper.look().await.map(|_| ());
+        let mut done = keeper.look().await;
+        // The kernel has the table of connections since rules ask for it.
+        if done.is_ok() && keeper.desired.client_connections != keeper.share() {
+            done = keeper.look().await;
+        }
+        let done = done.map(|_| ());
         (keeper, done)
     }
 
@@ -165,6 +173,7 @@ impl<N: HostNetwork> Keeper<N> {
             }
             self.known.note_ipv6(has_uplink || !self.has_ipv6());
         }
+        self.desired.client_connections = self.share();
         let outcome = self.network.apply(&self.desired).await?;
         if outcome.changed {
             tracing::debug!("the host's network is as desired again");
@@ -182,6 +191,12 @@ impl<N: HostNetwork> Keeper<N> {
         self.known.look_at_connections();
         self.publish();
         Ok(ipv6_came)
+    }
+
+    /// Most connections of one client, by the config and the kernel's table.
+    fn share(&self) -> u32 {
+        let wanted = self.client_connections;
+        self.known.conntrack.map_or(wanted, |table| table.share(wanted))
     }
 
     /// Does what stands at the desk.
@@ -276,6 +291,12 @@ fn desired(config: &Config, ipv6: Ipv6) -> Desired {
         inner,
         ipv6,
         no_nat: config.no_nat.clone(),
+        ports: std::iter::once(config.listen.port()).chain(config.more_ports.clone()).collect(),
+        allow: config.allow.clone(),
+        inbound: config.inbound.clone(),
+        name_servers: config.dns.clone(),
+        client_connections: config.client_connections,
+        client_connection_rate: config.client_connection_rate,
         uplinks: match &config.uplinks {
             Uplinks::Auto => Vec::new(),
             Uplinks::Named(names) => names.iter().map(|name| name.as_str().to_owned()).collect(),

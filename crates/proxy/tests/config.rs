@@ -90,6 +90,10 @@ ipv6 = "routed"
 no_nat = ["10.0.0.0/8", "2001:db8::/32"]
 uplinks = ["eth0", "eth1"]
 client_to_client = true
+allow = ["192.168.7.0/24", "10.0.0.5 443/tcp"]
+inbound = "::/0"
+client_connections = 100
+client_connection_rate = 10
 max_peers = 2
 state_dir = "/srv/ropewalk"
 [tun]
@@ -113,6 +117,10 @@ socket = "/run/p.sock"
     let names = ["eth0", "eth1"].map(|name| InterfaceName::new(name).unwrap());
     assert_eq!(config.uplinks, Uplinks::Named(names.into()));
     assert!(config.client_to_client);
+    let allow: Vec<_> = config.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(allow, ["192.168.7.0/24", "10.0.0.5/32 443/tcp"]);
+    assert_eq!(config.inbound, ["::/0".parse::<ipnet::IpNet>().unwrap()]);
+    assert_eq!((config.client_connections, config.client_connection_rate), (100, 10));
     assert_eq!(config.tun_name.as_str(), "rw");
     assert_eq!(config.ipv6, Ipv6Mode::Routed);
 }
@@ -136,6 +144,11 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("uplinks = []".into(), "2:11: no uplink", "auto"),
         ("uplinks = [\"eth0\", \"a b\"]".into(), "2:20: `a b` is not the name of an interface", ""),
         ("no_nat = [\"10.0.0.0/40\"]".into(), "2:11: `10.0.0.0/40` is not a prefix", ""),
+        ("allow = \"lan\"".into(), "2:9: `lan` is not a network", "192.168.7.0/24"),
+        ("allow = [\"10.0.0.5 443\"]".into(), "2:10: `10.0.0.5 443` is not a network", "443/tcp"),
+        ("inbound = [\"all\"]".into(), "2:12: `all` is not a prefix", ""),
+        ("client_connections = 0".into(), "2:22: 0 is outside 1 to 262144 connections", ""),
+        ("client_connection_rate = 200000".into(), "2:26: 200000 is outside 1 to 100000", ""),
         ("max_peers = 0".into(), "2:13: 0 is outside 1 to 65000 peers", ""),
         ("max_peers = \"many\"".into(), "2:13: invalid type: string \"many\", expected", ""),
         ("state_dir = \"state\"".into(), "2:13: `state` is not an absolute path", ""),
@@ -197,7 +210,7 @@ proptest! {
 
     #[test]
     fn no_value_of_any_key_panics(
-        key in prop::sample::select(&["listen", "pool_v4", "pool_v6", "no_nat", "uplinks", "max_peers", "state_dir", "ipv6"][..]),
+        key in prop::sample::select(&["listen", "pool_v4", "pool_v6", "no_nat", "allow", "inbound", "client_connections", "uplinks", "max_peers", "state_dir", "ipv6"][..]),
         value in prop_oneof![
             "[0-9]{1,3}\\.[0-9]{1,3}\\.0\\.0/[0-9]{1,3}".prop_map(|text| format!("{text:?}")),
             "[0-9a-f:]{1,12}/[0-9]{1,3}".prop_map(|text| format!("{text:?}")),

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use ipnet::IpNet;
 use ropewalk_client::config::{Dns, Priority, Select};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
+use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 use ropewalk_settings::{Mtu, TunnelSettings};
 
@@ -132,6 +134,7 @@ fn proxy(config: &ropewalk_proxy::Config) -> String {
         let no_nat: Vec<String> = config.no_nat.iter().map(ToString::to_string).collect();
         lines.add("no NAT", &no_nat.join(", "));
     }
+    lines.reach(config);
     let peers = match config.peers.len() {
         0 => "none: no client can connect (add a [[peer]])".to_owned(),
         count => format!("{count} of at most {}", config.max_peers),
@@ -156,6 +159,43 @@ impl Lines {
     fn add(&mut self, name: &str, meaning: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "  {name:<11} {meaning}");
+    }
+
+    /// Where a proxy's clients get, and who gets to them.
+    fn reach(&mut self, config: &ropewalk_proxy::Config) {
+        let is_inner = |net: &IpNet| match net {
+            IpNet::V4(net) => config.pools.v4().contains(net),
+            IpNet::V6(net) => config.pools.v6().is_some_and(|pool| pool.contains(net)),
+        };
+        let (inner, kept): (Vec<IpNet>, Vec<IpNet>) =
+            config.no_nat.iter().partition(|net| is_inner(net));
+        let (opened, others): (Vec<IpNet>, Vec<IpNet>) =
+            kept.iter().partition(|net| closed::opened_by_no_nat(net));
+        let mut reach = vec!["the Internet and the proxy's inner address".to_owned()];
+        reach.extend(config.allow.iter().map(ToString::to_string));
+        reach.extend(opened.iter().map(|net| format!("{net} (no_nat)")));
+        self.add("clients to", &reach.join(", "));
+        if config.allow.is_empty() {
+            self.add(
+                "note",
+                "private networks behind the proxy, its neighbours and its other addresses are closed: write those that \
+                 clients need to `allow`",
+            );
+        }
+        for net in others {
+            let what = "no_nat opens private networks only: what is not the Internet in";
+            self.add("note", &format!("{what} {net} stays closed; see `allow`"));
+        }
+        if !config.inbound.is_empty() {
+            self.add("to clients", &format!("connections from {}", list(&config.inbound)));
+        } else if config.ipv6 == Ipv6Mode::Routed || !inner.is_empty() {
+            self.add(
+                "note",
+                "only answers reach clients: write who may begin connections to them to `inbound`",
+            );
+        }
+        let (most, rate) = (config.client_connections, config.client_connection_rate);
+        self.add("each client", &format!("at most {most} connections, {rate} new ones a second"));
     }
 
     /// What a client does to its machine beside routing.

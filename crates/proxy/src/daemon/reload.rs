@@ -64,6 +64,10 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         dns,
         ipv6,
         no_nat,
+        allow,
+        inbound,
+        client_connections,
+        client_connection_rate,
         uplinks,
         client_to_client,
         peers,
@@ -86,6 +90,12 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("dns", [list(dns), list(&after.dns)], false);
     report.compare("ipv6", shown([ipv6, &after.ipv6]), false);
     report.compare("no_nat", [list(no_nat), list(&after.no_nat)], false);
+    report.compare("allow", [list(allow), list(&after.allow)], false);
+    report.compare("inbound", [list(inbound), list(&after.inbound)], false);
+    let connections = texts([client_connections, &after.client_connections]);
+    report.compare("client_connections", connections, false);
+    let rate = texts([client_connection_rate, &after.client_connection_rate]);
+    report.compare("client_connection_rate", rate, false);
     report.compare("uplinks", shown([uplinks, &after.uplinks]), false);
     report.compare("client_to_client", texts([client_to_client, &after.client_to_client]), false);
     report.compare("max_peers", texts([max_peers, &after.max_peers]), false);

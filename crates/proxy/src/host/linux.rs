@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::Context;
+use ipnet::IpNet;
 use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 
 use super::{Desired, HostNetwork, Ipv6, Outcome};
-use crate::{guard, nat};
+use crate::{closed, firewall, guard, nat};
 
 /// The name of the proxy's nftables table.
 pub const TABLE: &str = "ropewalk_proxy";
@@ -58,6 +59,14 @@ impl LinuxNetwork {
         }
         self.switched = wanted;
         Ok(changed)
+    }
+
+    /// The networks that this host is connected to, but for the tunnel's.
+    async fn connected(&self, tun: &str) -> anyhow::Result<Vec<IpNet>> {
+        let interfaces = self.netlink.interfaces().await?;
+        let others = interfaces.iter().filter(|one| one.name != tun && !one.loopback);
+        let addresses = others.flat_map(|one| &one.addresses).map(|address| address.net);
+        Ok(closed::connected(addresses))
     }
 
     async fn apply_tun(&self, desired: &Desired) -> anyhow::Result<(u32, bool)> {
@@ -152,8 +161,9 @@ impl HostNetwork for LinuxNetwork {
             self.netlink.replace_route(guard).await.context("cannot guard the inner prefixes")?;
         }
         let uplinks = advertised_uplinks(&self.netlink, PROXY_PROTOCOL).await?;
+        let connected = self.connected(&desired.tun).await?;
         let wanted = self.switched.wanted([true, desired.ipv6 != Ipv6::None], &uplinks);
-        let mut changed = self.apply_table(&nat::chains(desired), wanted).await?;
+        let mut changed = self.apply_table(&firewall::chains(desired, &connected), wanted).await?;
         let (tun, tun_changed) = self.apply_tun(desired).await?;
         self.tun = Some(tun);
         let mut routes = guard::client_routes(tun, &self.clients);

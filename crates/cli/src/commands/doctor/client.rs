@@ -15,7 +15,7 @@ use ropewalk_settings::{DEFAULT_PORT, PublicKey};
 
 use super::common::Patient;
 use super::finding::Finding;
-use super::firewall::{self, Flow, Hook, Needed, Nft};
+use super::firewall::{self, Flow, Hook, Needed, Nft, State};
 use super::{forwarding, gateways, links, name, paths, reach, rp_filter, vpn};
 use crate::privilege;
 
@@ -234,7 +234,7 @@ impl<'a> Scene<'a> {
             };
             let back = Flow {
                 ipv4,
-                answers: true,
+                state: State::Established,
                 input: Some(interface.clone()),
                 source_port: Some(port),
                 ..Flow::new(Hook::Input)

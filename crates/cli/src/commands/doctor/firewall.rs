@@ -8,7 +8,7 @@ use ropewalk_control::api::Role;
 use ropewalk_link_io::nft::NftError;
 
 use ruleset::{Drop, Verdict};
-pub(super) use ruleset::{Flow, Hook, Ruleset};
+pub(super) use ruleset::{Flow, Hook, Ruleset, State};
 
 use super::finding::Finding;
 
@@ -174,6 +174,7 @@ fn allow(place: &Drop, flow: &Flow) -> Vec<String> {
     let matched = match (flow.hook, port, flow.source_port) {
         (Hook::Input, _, Some(port)) => format!("udp sport {port}"),
         (_, Some(port), _) => format!("udp dport {port}"),
+        (_, None, Some(port)) => format!("udp sport {port}"),
         _ => return Vec::new(),
     };
     vec![format!("sudo nft insert rule {family} {table} {chain} {matched} accept")]

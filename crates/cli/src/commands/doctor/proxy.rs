@@ -13,7 +13,7 @@ use ropewalk_proxy::port::holder;
 use super::client::default_interface;
 use super::common::Patient;
 use super::finding::Finding;
-use super::firewall::{self, Flow, Hook, Needed, Nft};
+use super::firewall::{self, Flow, Hook, Needed, Nft, State};
 use super::{forwarding, paths, port, rp_filter};
 use crate::privilege;
 
@@ -121,15 +121,21 @@ fn filters(survey: &Survey, tun: &str) -> Vec<rp_filter::Interface> {
     survey.interfaces.iter().filter_map(of).collect()
 }
 
-/// What the firewall must let through: first messages in, and packets of clients both ways.
+/// What the firewall must let through: datagrams of the tunnel in and out, which are not tracked as connections, and packets
+/// of clients both ways.
 fn needed(ports: &[u16], tun: &str, uplinks: &[String]) -> Vec<Needed> {
     let mut needed: Vec<Needed> = ports
         .iter()
-        .map(|port| Needed {
-            subject: "clients".to_owned(),
-            what: format!("datagrams to UDP {port}"),
-            flow: Flow { destination_port: Some(*port), ..Flow::new(Hook::Input) },
+        .flat_map(|port| {
+            let untracked = |hook| Flow { state: State::Untracked, ..Flow::new(hook) };
+            let to = Flow { destination_port: Some(*port), ..untracked(Hook::Input) };
+            let from = Flow { source_port: Some(*port), ..untracked(Hook::Output) };
+            [
+                (to, format!("datagrams to UDP {port} (which are not tracked as connections)")),
+                (from, format!("datagrams from UDP {port} (which are not tracked as connections)")),
+            ]
         })
+        .map(|(flow, what)| Needed { subject: "clients".to_owned(), what, flow })
         .collect();
     for uplink in uplinks {
         let out = Flow {
@@ -139,7 +145,7 @@ fn needed(ports: &[u16], tun: &str, uplinks: &[String]) -> Vec<Needed> {
             ..Flow::new(Hook::Forward)
         };
         let back = Flow {
-            answers: true,
+            state: State::Established,
             input: out.output.clone(),
             output: out.input.clone(),
             ..out.clone()

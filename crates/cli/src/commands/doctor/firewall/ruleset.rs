@@ -33,14 +33,35 @@ impl Hook {
     }
 }
 
+/// What the kernel's table of connections says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::commands::doctor) enum State {
+    /// It is the first.
+    New,
+    /// It answers others.
+    Established,
+    /// It is not looked up there: a datagram of the tunnel at the proxy.
+    Untracked,
+}
+
+impl State {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Established => "established",
+            Self::Untracked => "untracked",
+        }
+    }
+}
+
 /// Packets that are judged alike. What is `None` is of any value, so no rule about it is certain.
 #[derive(Clone, Debug)]
 pub(in crate::commands::doctor) struct Flow {
     pub(in crate::commands::doctor) hook: Hook,
     /// IPv4, else IPv6.
     pub(in crate::commands::doctor) ipv4: bool,
-    /// They answer others; else they are the first.
-    pub(in crate::commands::doctor) answers: bool,
+    /// What the kernel's table of connections says of them.
+    pub(in crate::commands::doctor) state: State,
     /// The interfaces by which they come and leave.
     pub(in crate::commands::doctor) input: Option<String>,
     pub(in crate::commands::doctor) output: Option<String>,
@@ -56,7 +77,7 @@ impl Flow {
         Self {
             hook,
             ipv4: true,
-            answers: false,
+            state: State::New,
             input: None,
             output: None,
             source_port: None,
@@ -325,8 +346,7 @@ impl Walk<'_> {
                 _ => None,
             }
         } else if left["ct"]["key"] == "state" {
-            let state = if flow.answers { "established" } else { "new" };
-            word(Some(state), right)
+            word(Some(flow.state.as_str()), right)
         } else {
             None
         };
@@ -479,6 +499,22 @@ mod tests {
             let rules = rules("input", policy, &list, &[]);
             assert_eq!(dropped(&rules, &flow(Hook::Input)), expected, "row {row}");
             assert_eq!(dropped(&rules, &flow(Hook::Forward)), None, "another hook");
+        }
+    }
+
+    #[test]
+    fn datagrams_that_are_not_tracked_are_neither_new_nor_established() {
+        let accept =
+            |states: &str| format!("{}, {{\"accept\": null}}", matching(STATE, "in", states));
+        let untracked = Flow { state: State::Untracked, ..flow(Hook::Input) };
+        for (states, passes_new, passes_untracked) in [
+            (r#"["established", "related"]"#, false, false),
+            (r#"["new"]"#, true, false),
+            (r#"["new", "untracked"]"#, true, true),
+        ] {
+            let rules = rules("input", "drop", &[&accept(states)], &[]);
+            assert_eq!(dropped(&rules, &flow(Hook::Input)).is_none(), passes_new, "{states}");
+            assert_eq!(dropped(&rules, &untracked).is_none(), passes_untracked, "{states}");
         }
     }
 

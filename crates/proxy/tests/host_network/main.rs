@@ -13,9 +13,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 use ropewalk_link_io::host::testing::Namespace;
 use ropewalk_link_io::nft::Table;
+use ropewalk_proxy::allow::Allowed;
 use ropewalk_proxy::host::linux::{LinuxNetwork, TABLE};
 use ropewalk_proxy::host::{Desired, HostNetwork, Ipv6};
 use ropewalk_proxy::nat::ConnectionTable;
+use ropewalk_settings::Text as _;
+
+mod firewall;
 
 struct Lab {
     clients: Namespace,
@@ -77,9 +81,20 @@ fn desired() -> Desired {
         inner: nets(&["10.77.0.0/16", "fd77::/64"]),
         ipv6: Ipv6::Nat66,
         no_nat: Vec::new(),
+        ports: vec![51900],
+        // What stands for the Internet here is connected to the proxy, and private.
+        allow: ["10.9.0.0/24", "2001:db8:9::/64"].map(allowed).into(),
+        inbound: Vec::new(),
+        name_servers: Vec::new(),
+        client_connections: 4096,
+        client_connection_rate: 500,
         uplinks: Vec::new(),
         client_to_client: false,
     }
+}
+
+fn allowed(text: &str) -> Allowed {
+    Allowed::from_text(text).unwrap()
 }
 
 async fn open() -> LinuxNetwork {
