@@ -3,7 +3,7 @@
 //! A request becomes a [`Command`] in a bounded channel; the daemon's loop takes it when it can and
 //! [answers](Command::answer). The packet's way never waits for this thread, and a daemon that does not
 //! answer in time is reported as busy. Connections, their number in all and for each user, their headers, their bodies
-//! and their time are bounded ([`places`]).
+//! and their time are bounded (`places`).
 //!
 //! Where it is asked for, a page for people and the numbers for Prometheus are served on a port of the loopback
 //! interface too.

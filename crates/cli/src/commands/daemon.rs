@@ -6,6 +6,7 @@ use std::path::Path;
 use ropewalk_client::Traces;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
+use ropewalk_daemon::secrecy;
 use ropewalk_proxy::first_start::{self, Made};
 
 use crate::args;
@@ -20,7 +21,9 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
         )));
     }
     let file = config;
+    secrecy::forbid_dumps();
     let config = ropewalk_client::Config::load(file)?;
+    secrecy::lock_memory();
     privilege::require("client", privilege::CLIENT)?;
     Ok(ropewalk_client::run(config, file)?)
 }
@@ -28,6 +31,7 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
 /// Runs the proxy daemon; the first time with a key and a config that are made here.
 pub(crate) fn proxy(proxy: &args::Proxy) -> Result<(), Failure> {
     let config = proxy.config.as_path();
+    secrecy::forbid_dumps();
     let may_make = proxy.init || config == Path::new(PROXY_CONFIG);
     if !may_make && matches!(config.try_exists(), Ok(false)) {
         let shown = config.display();
@@ -47,6 +51,7 @@ pub(crate) fn proxy(proxy: &args::Proxy) -> Result<(), Failure> {
     }
     let file = config;
     let config = ropewalk_proxy::Config::load(file)?;
+    secrecy::lock_memory();
     let ports = config.more_ports.iter().copied();
     let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
     privilege::require("proxy", privilege::proxy(lowest))?;
