@@ -1,7 +1,8 @@
 //! The file in which the counts of allowances survive a restart, and the task that writes it.
 //!
 //! It is written at most once a minute, and at the end: a crash costs a minute of counting. What cannot be written is
-//! told and tried again; counting goes on, and so does the tunnel. A damaged file is put aside, not overwritten.
+//! told and tried again; counting goes on, and so does the tunnel. A damaged file is put aside, not overwritten; with
+//! one of a newer program the client does not start.
 
 use std::io;
 use std::path::{Path, PathBuf};

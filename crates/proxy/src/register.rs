@@ -684,7 +684,7 @@ mod tests {
         let table = [
             (String::new(), "EOF"),
             ("{\"version\":1".to_owned(), "line 1 column"),
-            (with("").replace(":1,", ":2,"), "version 2 is not 1"),
+            (with("").replace(":1,", ":0,"), "version 0 is not 1"),
             (with("").replace("over", "ofer"), "unknown field `ofer`"),
             (with(&format!("{one},{one}")), "stands twice"),
             (with(&one.replace("\"a\"", "\"\"")), "printable"),
