@@ -40,7 +40,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<(Counts, Option<String>)> {
     let trouble = match read(path) {
         Ok(counts) => return Ok((counts, None)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Counts::new(), None)),
-        Err(error) if error.get_ref().is_some_and(|cause| cause.is::<NewerFormat>()) => {
+        Err(error) if is_newer(&error) => {
             let what = || format!("cannot read the counts of allowances {}", path.display());
             return Err(error).with_context(what);
         }
@@ -59,6 +59,11 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<(Counts, Option<String>)> {
         Err(_) => format!("cannot read {path}: {trouble}; {begins}"),
     };
     Ok((Counts::new(), Some(text)))
+}
+
+fn is_newer(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<NewerFormat>());
+    cause.is_some()
 }
 
 fn read(path: &Path) -> io::Result<Counts> {
@@ -202,7 +207,7 @@ mod tests {
         };
         let path = folder.path().join("counters.json");
         assert_eq!(run(path.clone()), None);
-        assert_eq!(load(&path).0, counts(2));
+        assert_eq!(load(&path).unwrap().0, counts(2));
         let blocked = folder.path().join("counters.json/below-a-file");
         assert!(run(blocked).unwrap().contains("counting goes on"));
     }

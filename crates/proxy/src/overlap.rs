@@ -167,11 +167,14 @@ mod tests {
         texts.iter().map(of).collect()
     }
 
+    /// Of the config, what the host uses, and what is said.
+    type Case<'a> = (&'a str, &'a [&'a str], Option<[&'a str; 2]>);
+
     #[test]
     fn a_pool_that_overlaps_an_address_or_a_route_is_named_with_one_that_is_free() {
         let v6 = "pool_v6 = \"fd00:7::/64\"\n";
         let routed = "pool_v6 = \"2001:db8:7:1::/64\"\nipv6 = \"routed\"\n";
-        let cases: [(&str, &[&str], Option<[&str; 2]>); 11] = [
+        let cases: [Case<'_>; 11] = [
             ("", &["address 192.168.1.5/24", "route 10.0.0.0/12"], None),
             ("", &["address 10.77.3.1/24"], Some(["address 10.77.3.1/24", "10.88.0.0/16"])),
             ("", &["route 10.0.0.0/8"], Some(["route 10.0.0.0/8", "172.29.0.0/16"])),
