@@ -83,12 +83,15 @@ EXAMPLES
     /// Run the proxy: the other end of the tunnels, and the way to the Internet
     #[command(after_long_help = "\
 The proxy needs the capability CAP_NET_ADMIN: run it with sudo or as the systemd unit.
-If there is no config, the first start makes one, and a key beside it, and says so.
+If there is no config, the first start makes one, and a key beside it, and says so; one of another name than the default
+only with --init. A pool that overlaps an address or a route of this machine is refused. So is a changed pool outside which
+clients have addresses: --drop-leases gives them others.
 What it sets up in the system is removed when it ends, but for a guard: while no proxy runs, packets for
 clients are unreachable and never leave by this machine's own routes. --purge removes that, too.
 
 EXAMPLES
   sudo ropewalk proxy
+  sudo ropewalk proxy --init --config /etc/ropewalk/second.toml
   sudo ropewalk proxy --purge")]
     Proxy(Proxy),
 

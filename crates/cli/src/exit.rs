@@ -11,13 +11,15 @@ use ropewalk_link_io::nft::NftError;
 use ropewalk_link_io::sysctl::SysctlError;
 use ropewalk_link_io::tun::TunError;
 use ropewalk_link_io::udp::OpenError;
+use ropewalk_proxy::leases::LeaseError;
+use ropewalk_proxy::overlap::Overlap;
 
 /// Why the program fails.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// It was tried and did not work.
     Failed(anyhow::Error),
-    /// Wrong use, beyond what the command line parser sees.
+    /// Wrong use, beyond what the command line parser sees, or a config that does not fit this host.
     Usage(String),
     /// An error in a config file.
     Config(ConfigError),
@@ -97,6 +99,14 @@ impl From<anyhow::Error> for Failure {
             .any(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
         if denied {
             return Self::Permission(format!("{error:#} (run it with sudo?)"));
+        }
+        // What the config says does not fit this host.
+        let is_of_config = |cause: &(dyn std::error::Error + 'static)| {
+            cause.is::<Overlap>()
+                || matches!(cause.downcast_ref(), Some(LeaseError::OutsidePool { .. }))
+        };
+        if error.chain().any(is_of_config) {
+            return Self::Usage(format!("{error:#}"));
         }
         match error.downcast::<ConfigError>() {
             Ok(error) => Self::Config(error),

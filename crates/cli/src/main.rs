@@ -40,7 +40,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Command::Client(args::Client { config, .. }) => commands::daemon::client(&config),
         Command::Proxy(args::Proxy { purge: true, .. }) => commands::daemon::purge(),
-        Command::Proxy(args::Proxy { config, .. }) => commands::daemon::proxy(&config),
+        Command::Proxy(proxy) => commands::daemon::proxy(&proxy),
         Command::Join(join) => commands::join::run(&join),
         Command::Peer(peer) => commands::peer::run(&peer),
         Command::Status(status) => commands::status::run(&status),

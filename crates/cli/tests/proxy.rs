@@ -166,6 +166,103 @@ fn a_proxy_that_must_not_start_leaves_the_leases_of_the_other_alone() {
 }
 
 #[test]
+fn a_pool_that_overlaps_a_route_or_an_address_of_the_host_is_refused_with_one_that_is_free() {
+    let Some(host) = Host::new("pool_v6 = \"fd00:77::/64\"") else { return };
+    let cases = [
+        ("ip route add 10.77.128.0/24 dev up0", "the route 10.77.128.0/24 by up0", "10.88.0.0/16"),
+        ("ip route add 10.0.0.0/8 via 192.0.2.9", "the route 10.0.0.0/8 by up0", "172.29.0.0/16"),
+        ("ip route add blackhole 10.77.0.9 table 77", "the route 10.77.0.9/32", "10.88.0.0/16"),
+        ("ip addr add 10.77.3.1/24 dev up1", "10.77.3.1/24 of up1", "10.88.0.0/16"),
+        ("ip addr add fd00:77::9/128 dev up1", "fd00:77::9/128 of up1", "pool_v6 = \"fd"),
+    ];
+    let before = host.state();
+    for (command, overlapped, free) in cases {
+        host.namespace.sh(command);
+        let changed = host.state();
+        let check = host.check();
+        for (status, said) in [host.run(&[]), check] {
+            assert_eq!(status.code(), Some(2), "{command}: {said}");
+            assert!(said.contains(overlapped) && said.contains(free), "{command}: {said}");
+        }
+        assert_eq!(host.state(), changed, "nothing is changed: {command}");
+        host.namespace.sh(&command.replacen(" add ", " del ", 1));
+        assert_eq!(host.state(), before, "{command}");
+    }
+    assert!(!host.path("state/leases.json").exists());
+    // Its own guard of the run before is no reason, nor is a default route in halves.
+    let mut proxy = host.start();
+    host.wait_ready(&mut proxy);
+    assert_eq!(host.check().0.code(), Some(0), "{}", host.check().1);
+    assert!(stop(&mut proxy).success());
+    host.namespace.sh("ip route add 0.0.0.0/1 dev up0; ip route add 128.0.0.0/1 dev up0");
+    let mut proxy = host.start();
+    host.wait_ready(&mut proxy);
+    assert!(stop(&mut proxy).success());
+}
+
+#[test]
+fn a_changed_pool_that_would_take_addresses_away_asks_for_drop_leases() {
+    let Some(host) = Host::new("") else { return };
+    let mut proxy = host.start();
+    host.wait_ready(&mut proxy);
+    assert!(stop(&mut proxy).success());
+    let leases = || std::fs::read_to_string(host.path("state/leases.json")).unwrap();
+    let before = leases();
+    let config = std::fs::read_to_string(host.path("proxy.toml")).unwrap();
+    let changed = format!("pool_v4 = \"10.8.0.0/24\"\n{config}");
+    std::fs::write(host.path("proxy.toml"), changed).unwrap();
+    for (status, said) in [host.run(&[]), host.check()] {
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(said.contains("lisa at 10.77.0.2") && said.contains("--drop-leases"), "{said}");
+    }
+    assert_eq!(leases(), before);
+    let mut proxy = host.start_with(&["--drop-leases"]);
+    host.wait_ready(&mut proxy);
+    assert!(stop(&mut proxy).success());
+    assert!(leases().contains("10.8.0.2"), "{}", leases());
+    // From then on it starts as ever.
+    let mut proxy = host.start();
+    host.wait_ready(&mut proxy);
+    assert!(stop(&mut proxy).success());
+}
+
+#[test]
+fn files_of_a_newer_program_are_called_so_and_stay_as_they_are() {
+    let Some(host) = Host::new("") else { return };
+    std::fs::create_dir(host.path("state")).unwrap();
+    for name in ["leases.json", "peers.json"] {
+        let file = host.path("state").join(name);
+        let newer = "{\"version\": 3, \"something\": \"else\"}";
+        std::fs::write(&file, newer).unwrap();
+        let (status, said) = host.run(&["--drop-leases"]);
+        assert_eq!(status.code(), Some(1), "{said}");
+        for part in [name, "a newer version of ropewalk (format 3, this program knows up to 1)"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(!said.contains("damaged"), "{said}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), newer);
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+#[test]
+fn only_the_default_config_is_made_without_being_asked_for() {
+    let Some(host) = Host::new("") else { return };
+    std::fs::remove_file(host.path("proxy.toml")).unwrap();
+    let (status, said) = host.run(&[]);
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no config") && said.contains("proxy.toml"), "{said}");
+    assert!(said.contains("ropewalk proxy --init --config"), "{said}");
+    assert!(!host.path("proxy.toml").exists() && !host.path("proxy.key").exists());
+
+    // The defaults of what is made are those of this machine: only here, where the TUN's name is taken, it does not start.
+    host.namespace.sh("ip link add ropewalk-proxy0 type veth peer name other");
+    let (_, said) = host.run(&["--init"]);
+    assert!(said.contains("first start: the config"), "{said}");
+    assert!(host.path("proxy.toml").exists() && host.path("proxy.key").exists());
+}
+
+#[test]
 fn packets_come_only_to_workers_that_have_clients() {
     let Some(host) = Host::new("workers = 4") else { return };
     let queues = |used: u8| {
@@ -324,8 +421,12 @@ impl Host {
     }
 
     fn start(&self) -> Child {
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, arguments: &[&str]) -> Child {
         let log = File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut command = self.command(&[]);
+        let mut command = self.command(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.namespace.run(move || command.spawn().unwrap())
     }
@@ -333,6 +434,14 @@ impl Host {
     /// Runs a proxy that ends by itself; its exit code and what it said.
     fn run(&self, arguments: &[&str]) -> (ExitStatus, String) {
         let mut command = self.command(arguments);
+        let output = self.namespace.run(move || command.output().unwrap());
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// What `ropewalk check-config` says of its config.
+    fn check(&self) -> (ExitStatus, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        command.arg("check-config").arg(self.path("proxy.toml"));
         let output = self.namespace.run(move || command.output().unwrap());
         (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
     }

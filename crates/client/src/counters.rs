@@ -1,7 +1,8 @@
 //! The file in which the counts of allowances survive a restart, and the task that writes it.
 //!
 //! It is written at most once a minute, and at the end: a crash costs a minute of counting. What cannot be written is
-//! told and tried again; counting goes on, and so does the tunnel. A damaged file is put aside, not overwritten.
+//! told and tried again; counting goes on, and so does the tunnel. A damaged file is put aside, not overwritten; with
+//! one of a newer program the client does not start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ropewalk_daemon::file;
+use ropewalk_daemon::format::{self, NewerFormat};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -31,10 +33,17 @@ struct CountersFile {
 }
 
 /// The counts of the run before; where they cannot be read, none, and why, for people.
-pub(crate) fn load(path: &Path) -> (Counts, Option<String>) {
+///
+/// # Errors
+/// A newer program wrote them. The file stays as it is: with counts from zero a link could cost more than its allowance.
+pub(crate) fn load(path: &Path) -> anyhow::Result<(Counts, Option<String>)> {
     let trouble = match read(path) {
-        Ok(counts) => return (counts, None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return (Counts::new(), None),
+        Ok(counts) => return Ok((counts, None)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Counts::new(), None)),
+        Err(error) if is_newer(&error) => {
+            let what = || format!("cannot read the counts of allowances {}", path.display());
+            return Err(error).with_context(what);
+        }
         Err(error) => error,
     };
     let aside = path.with_extension("damaged");
@@ -49,14 +58,21 @@ pub(crate) fn load(path: &Path) -> (Counts, Option<String>) {
         }
         Err(_) => format!("cannot read {path}: {trouble}; {begins}"),
     };
-    (Counts::new(), Some(text))
+    Ok((Counts::new(), Some(text)))
+}
+
+fn is_newer(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<NewerFormat>());
+    cause.is_some()
 }
 
 fn read(path: &Path) -> io::Result<Counts> {
     if std::fs::metadata(path)?.len() > MAX_BYTES {
         return Err(io::Error::other(format!("it is longer than {MAX_BYTES} bytes")));
     }
-    let file: CountersFile = serde_json::from_slice(&std::fs::read(path)?)?;
+    let text = std::fs::read(path)?;
+    format::check(&text, VERSION).map_err(io::Error::other)?;
+    let file: CountersFile = serde_json::from_slice(&text)?;
     if file.version != VERSION {
         return Err(io::Error::other(format!("version {} is not {VERSION}", file.version)));
     }
@@ -140,19 +156,32 @@ mod tests {
     fn what_is_written_is_read_again_and_what_is_damaged_is_put_aside() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/counters.json");
-        assert_eq!(load(&path), (Counts::new(), None));
+        assert_eq!(load(&path).unwrap(), (Counts::new(), None));
         write(&path, counts(7)).unwrap();
-        assert_eq!(load(&path), (counts(7), None));
+        assert_eq!(load(&path).unwrap(), (counts(7), None));
         let whole = std::fs::read(&path).unwrap();
         let other =
-            String::from_utf8(whole.clone()).unwrap().replace("\"version\": 1", "\"version\": 9");
+            String::from_utf8(whole.clone()).unwrap().replace("\"version\": 1", "\"version\": 0");
         for damaged in [&whole[..whole.len() / 2], &[][..], &[0xff; 64], other.as_bytes()] {
             std::fs::write(&path, damaged).unwrap();
-            let (read, trouble) = load(&path);
+            let (read, trouble) = load(&path).unwrap();
             let trouble = trouble.unwrap();
             assert!(read.is_empty() && trouble.contains("counted from zero"), "{trouble}");
             assert!(!path.exists() && path.with_extension("damaged").exists());
         }
+    }
+
+    #[test]
+    fn a_file_of_a_newer_program_is_called_so_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters.json");
+        let newer = "{\"version\":2,\"bundles\":[]}";
+        std::fs::write(&path, newer).unwrap();
+        let said = format!("{:#}", load(&path).unwrap_err());
+        assert!(said.contains("newer version of ropewalk (format 2"), "{said}");
+        assert!(said.contains("counters.json"), "{said}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), newer);
+        assert!(!path.with_extension("damaged").exists());
     }
 
     #[test]
@@ -178,7 +207,7 @@ mod tests {
         };
         let path = folder.path().join("counters.json");
         assert_eq!(run(path.clone()), None);
-        assert_eq!(load(&path).0, counts(2));
+        assert_eq!(load(&path).unwrap().0, counts(2));
         let blocked = folder.path().join("counters.json/below-a-file");
         assert!(run(blocked).unwrap().contains("counting goes on"));
     }

@@ -86,6 +86,27 @@ impl News {
     }
 }
 
+impl News {
+    /// A sentence for each inner address that lies in the network of a link: the proxy does not know this machine's.
+    pub(crate) fn overlaps(&self) -> Vec<String> {
+        let ways = self.seats.iter().filter_map(|seat| Some((seat, seat.state.as_ref().ok()?)));
+        let networks = ways.flat_map(|(seat, ways)| {
+            let of_family = [&ways.v4, &ways.v6].into_iter().flatten();
+            of_family.flat_map(|way| &way.addresses).map(move |net| (&seat.interface, net))
+        });
+        networks
+            .filter_map(|(interface, net)| {
+                let inner = self.inner.iter().find(|inner| net.contains(*inner))?;
+                Some(format!(
+                    "the address {inner} that the proxy gave lies in the network {} of {interface}: hosts there, or the \
+                     tunnel, may not be reached; the proxy's owner can choose another pool (pool_v4, pool_v6)",
+                    net.trunc()
+                ))
+            })
+            .collect()
+    }
+}
+
 /// Whether names are to be looked up beside the tunnel for a while, at the user's own name servers.
 #[derive(Debug)]
 pub(crate) struct Bypass {
@@ -251,6 +272,10 @@ impl Network {
             for problem in news.problems.iter().filter(|problem| !known.contains(problem)) {
                 tracing::warn!("{problem}");
             }
+            let known = self.told.as_ref().map_or_else(Vec::new, News::overlaps);
+            for overlap in news.overlaps().iter().filter(|overlap| !known.contains(overlap)) {
+                tracing::warn!("{overlap}");
+            }
             self.told = Some(news.clone());
             // A daemon that is ending does not listen.
             let _ = self.daemon.send(Command::Network(news)).await;
@@ -334,12 +359,33 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::{Way, Ways};
 
     fn seat(slots: &mut Slots, names: &[&str]) -> Vec<(u16, String)> {
         let candidate =
             |name: &&str| Candidate { name: (*name).to_owned(), state: Err(NoWay::Down) };
         let seats = slots.seat(names.iter().map(candidate).collect());
         seats.into_iter().map(|seat| (seat.slot, seat.interface)).collect()
+    }
+
+    #[test]
+    fn an_inner_address_in_the_network_of_a_link_is_told() {
+        let way = |net: &str| {
+            let net: IpNet = net.parse().unwrap();
+            Some(Way { source: net.addr(), addresses: vec![net], gateway: None })
+        };
+        let ways = Ways { index: 3, mtu: 1500, v4: way("10.77.3.4/16"), v6: way("fd00:7::5/64") };
+        let seat = Seat { slot: 0, interface: "wlan0".to_owned(), state: Ok(ways) };
+        let news = |inner: &[&str]| News {
+            seats: vec![seat.clone()],
+            inner: inner.iter().map(|inner| inner.parse().unwrap()).collect(),
+            ..News::default()
+        };
+        assert_eq!(news(&["10.78.0.2", "fd00:8::2"]).overlaps(), [""; 0]);
+        let told = news(&["10.77.0.2", "fd00:7::2"]).overlaps();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("10.77.0.2") && told[0].contains("10.77.0.0/16 of wlan0"));
+        assert!(told[1].contains("fd00:7::2") && told[1].contains("fd00:7::/64 of wlan0"));
     }
 
     #[test]

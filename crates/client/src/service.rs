@@ -98,7 +98,7 @@ async fn serve(
     };
     // What cannot be tidied up harms nobody.
     let _ = file::sweep(&config.counters_file);
-    let (known, counts_trouble) = counters::load(&config.counters_file);
+    let (known, counts_trouble) = counters::load(&config.counters_file)?;
     if let Some(trouble) = &counts_trouble {
         tracing::warn!("{trouble}");
     }

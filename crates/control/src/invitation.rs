@@ -143,7 +143,11 @@ impl Invitation {
     #[must_use]
     pub fn to_line(&self) -> Zeroizing<String> {
         let body = Zeroizing::new(BASE32_NOPAD.encode(&self.to_bytes()));
-        Zeroizing::new(format!("{PREFIX}{}", body.to_ascii_lowercase()))
+        let mut line = Zeroizing::new(String::with_capacity(PREFIX.len() + body.len()));
+        line.push_str(PREFIX);
+        line.push_str(&body);
+        line.make_ascii_lowercase();
+        line
     }
 
     /// The line in capitals, which make a smaller QR code and are read alike.
@@ -165,7 +169,9 @@ impl Invitation {
     }
 
     fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut bytes = Zeroizing::new(vec![VERSION]);
+        // As long as it can become: a vector that grows leaves copies behind.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_LINE));
+        bytes.push(VERSION);
         bytes.extend_from_slice(&self.expires.to_be_bytes()[3..]);
         bytes.extend_from_slice(self.public_key.as_bytes());
         bytes.extend_from_slice(self.token.as_bytes());
@@ -227,7 +233,9 @@ impl FromStr for Invitation {
             return Err(InvitationError::TooLong { chars: line.chars().count() });
         }
         let packed = |c: &char| !c.is_whitespace();
-        let text: Zeroizing<String> = Zeroizing::new(line.chars().filter(packed).collect());
+        // As long as it can become: a text that grows leaves copies behind.
+        let mut text = Zeroizing::new(String::with_capacity(line.len()));
+        text.extend(line.chars().filter(packed));
         let Some((word, body)) = text.split_at_checked(PREFIX.len()) else {
             return Err(if text.is_empty() { InvitationError::Empty } else { other(&text) });
         };

@@ -2,8 +2,8 @@
 //!
 //! A request becomes a [`Command`] in a bounded channel; the daemon's loop takes it when it can and
 //! [answers](Command::answer). The packet's way never waits for this thread, and a daemon that does not
-//! answer in time is reported as busy. Connections, their number, their headers, their bodies and their
-//! time are bounded.
+//! answer in time is reported as busy. Connections, their number in all and for each user, their headers, their bodies
+//! and their time are bounded (`places`).
 //!
 //! Where it is asked for, a page for people and the numbers for Prometheus are served on a port of the loopback
 //! interface too.
@@ -15,6 +15,7 @@
 
 mod access;
 mod http;
+mod places;
 mod socket;
 mod web;
 
@@ -33,7 +34,7 @@ pub use access::{Access, AccessError};
 pub use socket::BindError;
 
 /// Requests that may wait for the daemon's loop; more are answered as busy.
-const WAITING_COMMANDS: usize = 16;
+const WAITING_COMMANDS: usize = 24;
 
 /// How long a daemon may take to answer: its loop turns every few milliseconds.
 const ANSWER_TIME: Duration = Duration::from_secs(2);

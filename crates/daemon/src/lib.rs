@@ -9,6 +9,8 @@
 //! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
 //! | [`mod@file`], [`writer`] | files that survive a crash; the same beside a packet loop |
+//! | [`mod@format`] | the version of a file that survives, and of one that is newer than this program |
+//! | [`secrecy`] | what keeps a daemon's keys in its memory, and out of core dumps and the swap |
 //! | [`service`] | a daemon's runtime and signals |
 //! | [`heartbeat`] | what its supervisor hears of it |
 //! | [`wakeup`] | which timer of the core woke it |
@@ -17,11 +19,13 @@
 
 pub mod core;
 pub mod file;
+pub mod format;
 pub mod heartbeat;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod offload;
 pub mod reload;
+pub mod secrecy;
 pub mod service;
 pub mod shown;
 pub mod status;

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 pub use self::error::NetlinkError;
 pub use self::event::{Changes, Events};
 pub use self::interface::{Address, AddressScope, Interface, Kind};
-pub use self::route::{Gateway, Route, Target};
+pub use self::route::{Destination, Gateway, Route, Target};
 pub use self::rule::{Rule, RuleAction};
 
 /// The protocol number of routes and rules made by the client.
@@ -36,6 +36,9 @@ pub const PROXY_PROTOCOL: u8 = 115;
 
 /// The table that `ip route` shows by itself.
 pub const MAIN_TABLE: u32 = 254;
+
+/// The table that the kernel keeps itself, of the host's own addresses.
+pub const LOCAL_TABLE: u32 = 255;
 
 /// IPv4 or IPv6, where a route or rule exists once for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

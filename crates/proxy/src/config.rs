@@ -25,7 +25,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::allow::Allowed;
-use crate::pool::Pools;
+use crate::pool::{Pools, reserved};
 
 /// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
 const DEFAULT_MAX_PEERS: usize = 1024;
@@ -383,6 +383,20 @@ impl File {
                 None => source.error_of_file(message),
             }
             .with_help(help));
+        }
+        let places = [
+            (Some(IpNet::V4(v4)), self.pool_v4.as_ref().map(Spanned::span)),
+            (v6.map(IpNet::V6), self.pool_v6.as_ref().map(Spanned::span)),
+        ];
+        for (pool, place) in places {
+            if let (Some(pool), Some(place)) = (pool, place)
+                && let Some((prefix, meaning)) = reserved(pool)
+            {
+                let message = format!("{pool} overlaps {prefix}, which is {meaning}");
+                return Err(source.error(place, &message).with_help(
+                    "write a private prefix, such as \"10.77.0.0/16\" or \"auto\" for IPv6",
+                ));
+            }
         }
         Ok(Pools::new(v4, v6))
     }

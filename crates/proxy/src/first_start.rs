@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use ropewalk_control::config::source::{MAX_KEY_FILE_BYTES, read_bounded};
 use ropewalk_daemon::file;
 use ropewalk_settings::{PrivateKey, PublicKey};
 
@@ -65,12 +66,12 @@ pub fn make(config: &Path) -> anyhow::Result<Option<Made>> {
 fn private_key(file: &Path) -> anyhow::Result<(PrivateKey, bool)> {
     let shown = file.display();
     let key = PrivateKey::generate().context("the system gives no randomness")?;
-    match file::create(file, format!("{}\n", *key.to_base64()).as_bytes()) {
+    match file::create(file, key.to_line().as_bytes()) {
         Ok(()) => Ok((key, false)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let text = std::fs::read_to_string(file)
-                .map(zeroize::Zeroizing::new)
+            let (bytes, _) = read_bounded(file, MAX_KEY_FILE_BYTES)
                 .with_context(|| format!("cannot read the key {shown}"))?;
+            let text = std::str::from_utf8(&bytes).unwrap_or("no text");
             let key = text.parse().with_context(|| {
                 format!("the key file {shown}: mend it, or move it away for a new one")
             })?;

@@ -180,7 +180,8 @@ pub fn refused(error: &RegisterError) -> ApiError {
         RegisterError::NoPeer(_) => ErrorCode::NotFound,
         RegisterError::Read { .. }
         | RegisterError::Write { .. }
-        | RegisterError::Damaged { .. } => ErrorCode::Failed,
+        | RegisterError::Damaged { .. }
+        | RegisterError::Newer { .. } => ErrorCode::Failed,
     };
     ApiError::new(code, error.to_string())
 }

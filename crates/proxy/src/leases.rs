@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::{IpNet, Ipv6Net};
 use ropewalk_daemon::file;
+use ropewalk_daemon::format::{self, NewerFormat};
 use ropewalk_settings::PublicKey;
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,27 @@ pub enum LeaseError {
         /// Where and how.
         what: String,
     },
+    /// A newer program wrote the file, which stays as it is.
+    #[error("cannot read the address leases {}: {newer}", file.display())]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Its version.
+        newer: NewerFormat,
+    },
+    /// The pools of the config are others than those of the leases.
+    #[error(
+        "the pool was changed, and clients have addresses outside it ({} keeps them): {}. With the new pool they get other \
+         addresses, and their open connections end. Put the old pool back, or start the proxy once with --drop-leases \
+         (systemd: stop the unit, `sudo ropewalk proxy --drop-leases`, end it with Ctrl+C, start the unit)",
+        file.display(), few(clients)
+    )]
+    OutsidePool {
+        /// The file.
+        file: PathBuf,
+        /// Name or key, and the address.
+        clients: Vec<String>,
+    },
     /// No address is left.
     #[error(
         "the pool {pool} is exhausted: all {size} addresses are leased, {stale} of them to keys that \
@@ -115,20 +137,28 @@ struct LeaseLine {
 }
 
 impl Leases {
-    /// Reads the leases and gives every peer its addresses; what changed is on disk on return.
+    /// Reads the leases and gives every peer its addresses; what changed is on disk on return. Leases outside the pools are
+    /// dropped with `drop_outside` only.
     ///
     /// # Errors
-    /// The file cannot be read or written or is damaged.
-    pub fn open(file: PathBuf, pools: Pools, peers: &[PeerConfig]) -> Result<Self, LeaseError> {
+    /// The file cannot be read or written, is damaged or of a newer program, or holds leases outside the pools. It stays as
+    /// it is then.
+    pub fn open(
+        file: PathBuf,
+        pools: Pools,
+        peers: &[PeerConfig],
+        drop_outside: bool,
+    ) -> Result<Self, LeaseError> {
         let read = read(&file)?;
+        let clients = outside(&read, &pools, peers);
+        if !clients.is_empty() && !drop_outside {
+            return Err(LeaseError::OutsidePool { file, clients });
+        }
+        for client in clients {
+            tracing::warn!("{client} is outside the pool: this lease is dropped");
+        }
         let mut by_key = read.clone();
-        by_key.retain(|key, lease| {
-            let fits = pools.check_v4(lease.v4).is_ok();
-            if !fits {
-                tracing::warn!(%key, address = %lease.v4, "the lease is not in the pool any more");
-            }
-            fits
-        });
+        by_key.retain(|_, lease| pools.check_v4(lease.v4).is_ok());
         for lease in by_key.values_mut() {
             lease.v6 = lease.v6.filter(|&v6| pools.check_v6(v6).is_ok());
         }
@@ -138,6 +168,27 @@ impl Leases {
             leases.write()?;
         }
         Ok(leases)
+    }
+
+    /// The leases as they stand in the file, for who gives no addresses.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged or of a newer program.
+    pub fn as_written(file: PathBuf, pools: Pools) -> Result<Self, LeaseError> {
+        let by_key = read(&file)?;
+        Ok(Self { file, pools, by_key, exhausted: BTreeMap::new() })
+    }
+
+    /// Whether all leases of this file are in the pools.
+    ///
+    /// # Errors
+    /// As [`Leases::open`]; nothing is written.
+    pub fn check(file: &Path, pools: &Pools, peers: &[PeerConfig]) -> Result<(), LeaseError> {
+        let clients = outside(&read(file)?, pools, peers);
+        if clients.is_empty() {
+            return Ok(());
+        }
+        Err(LeaseError::OutsidePool { file: file.to_path_buf(), clients })
     }
 
     /// Gives addresses to whoever of `peers` has none, and passes on those of keys that were replaced. Returns whether
@@ -333,6 +384,39 @@ impl Taken {
     }
 }
 
+/// Who has addresses outside the pools, and which. An address that the config fixes is not asked of the pool: it was
+/// checked when that was read.
+fn outside(
+    leases: &BTreeMap<PublicKey, Lease>,
+    pools: &Pools,
+    peers: &[PeerConfig],
+) -> Vec<String> {
+    let mut clients = Vec::new();
+    for (key, lease) in leases {
+        let peer = peers.iter().find(|peer| peer.public_key == *key);
+        let name = peer.map_or_else(|| key.to_string(), |peer| peer.name.clone());
+        let fixed_v4 = peer.is_some_and(|peer| peer.address_v4.is_some());
+        let fixed_v6 = peer.is_some_and(|peer| peer.address_v6.is_some());
+        if !fixed_v4 && pools.check_v4(lease.v4).is_err() {
+            clients.push(format!("{name} at {}", lease.v4));
+        }
+        if let Some(v6) = lease.v6.filter(|v6| !fixed_v6 && pools.check_v6(*v6).is_err()) {
+            clients.push(format!("{name} at {v6}"));
+        }
+    }
+    clients
+}
+
+/// The first of a list that may be long.
+fn few(clients: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown = clients.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match clients.len().checked_sub(SHOWN) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
 /// Reads the file; one that does not exist holds no lease.
 fn read(file: &Path) -> Result<BTreeMap<PublicKey, Lease>, LeaseError> {
     let failed = |source| LeaseError::Read { file: file.to_path_buf(), source };
@@ -345,6 +429,8 @@ fn read(file: &Path) -> Result<BTreeMap<PublicKey, Lease>, LeaseError> {
         }
         Ok(_) => std::fs::read(file).map_err(failed)?,
     };
+    let newer = |newer| LeaseError::Newer { file: file.to_path_buf(), newer };
+    format::check(&text, FILE_VERSION).map_err(newer)?;
     let read: LeasesFile =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if read.version != FILE_VERSION {
@@ -372,16 +458,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("state/leases.json");
         let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
-        let first = Leases::open(file.clone(), pools, &[peer(1), peer(2), peer(3)]).unwrap();
+        let first = open(file.clone(), pools, &[peer(1), peer(2), peer(3)]).unwrap();
         assert_eq!(first.get(&key(1)), Some(lease("10.77.0.2", "fd00:1::2")));
         assert_eq!(first.get(&key(3)), Some(lease("10.77.0.4", "fd00:1::4")));
 
-        let second = Leases::open(file.clone(), pools, &[peer(3), peer(9), peer(1)]).unwrap();
+        let second = open(file.clone(), pools, &[peer(3), peer(9), peer(1)]).unwrap();
         assert_eq!(second.get(&key(3)), first.get(&key(3)));
         assert_eq!(second.get(&key(1)), first.get(&key(1)));
         // The address of 2, who is away, is not given to 9.
         assert_eq!(second.get(&key(9)), Some(lease("10.77.0.5", "fd00:1::5")));
-        let third = Leases::open(file, pools, &[peer(2)]).unwrap();
+        let third = open(file, pools, &[peer(2)]).unwrap();
         assert_eq!(third.get(&key(2)), first.get(&key(2)));
         assert_eq!(third.len(), 4);
         assert!(!third.is_empty());
@@ -392,12 +478,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("leases.json");
         let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
-        Leases::open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
+        open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
 
         let mut fixed = peer(3);
         fixed.address_v4 = Some("10.77.0.2".parse().unwrap());
         fixed.address_v6 = Some("fd00:1::3".parse().unwrap());
-        let leases = Leases::open(file, pools, &[peer(1), peer(2), fixed]).unwrap();
+        let leases = open(file, pools, &[peer(1), peer(2), fixed]).unwrap();
         assert_eq!(leases.get(&key(3)), Some(lease("10.77.0.2", "fd00:1::3")));
         assert_eq!(leases.get(&key(2)), Some(lease("10.77.0.3", "fd00:1::2")));
         assert_eq!(leases.get(&key(1)), Some(lease("10.77.0.4", "fd00:1::4")));
@@ -409,11 +495,10 @@ mod tests {
         let file = folder.path().join("leases.json");
         let pools = pools("10.9.0.0/29", None);
         let peers: Vec<_> = (1..=5).map(peer).collect();
-        let full = Leases::open(file.clone(), pools, &peers).unwrap();
+        let full = open(file.clone(), pools, &peers).unwrap();
         assert_eq!(full.get(&key(5)).unwrap().v4, "10.9.0.6".parse::<Ipv4Addr>().unwrap());
 
-        let leases =
-            Leases::open(file.clone(), pools, &[peer(6), peer(1)]).expect("the others are served");
+        let leases = open(file.clone(), pools, &[peer(6), peer(1)]).expect("the others are served");
         assert_eq!(leases.get(&key(6)), None);
         let error = leases.refusal(&key(6)).unwrap().to_string();
         assert!(error.contains("the pool 10.9.0.0/29 is exhausted: all 5 addresses"), "{error}");
@@ -421,20 +506,56 @@ mod tests {
         assert_eq!(leases.get(&key(1)), full.get(&key(1)));
         assert!(leases.refusal(&key(1)).is_none());
         // What is on disk is as it was.
-        assert_eq!(Leases::open(file, pools, &peers).unwrap().len(), 5);
+        assert_eq!(open(file, pools, &peers).unwrap().len(), 5);
     }
 
     #[test]
-    fn a_lease_outside_a_changed_pool_is_given_anew() {
+    fn leases_outside_a_changed_pool_are_dropped_only_by_who_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("leases.json");
         let old = pools("10.77.0.0/16", Some("fd00:1::/64"));
-        Leases::open(file.clone(), old, &[peer(1)]).unwrap();
+        open(file.clone(), old, &[peer(1), peer(2)]).unwrap();
+        let before = std::fs::read(&file).unwrap();
+        for new in [
+            pools("10.88.0.0/16", Some("fd00:1::/64")),
+            pools("10.77.0.0/30", Some("fd00:1::/64")),
+            pools("10.77.0.0/16", Some("fd00:2::/64")),
+            pools("10.77.0.0/16", None),
+        ] {
+            for error in [
+                open(file.clone(), new, &[peer(1)]).unwrap_err(),
+                Leases::check(&file, &new, &[peer(1)]).unwrap_err(),
+            ] {
+                assert!(matches!(error, LeaseError::OutsidePool { .. }), "{error}");
+                let said = error.to_string();
+                assert!(said.contains(&format!("{} at ", key(2))), "{said}");
+                assert!(said.contains("--drop-leases"), "{said}");
+            }
+            assert_eq!(std::fs::read(&file).unwrap(), before, "nothing is lost");
+        }
+        Leases::check(&file, &pools("10.76.0.0/15", Some("fd00:1::/48")), &[]).unwrap();
+
         let new = pools("10.88.0.0/16", Some("fd00:2::/64"));
-        let leases = Leases::open(file.clone(), new, &[peer(1)]).unwrap();
+        let leases = Leases::open(file.clone(), new, &[peer(1)], true).unwrap();
         assert_eq!(leases.get(&key(1)), Some(lease("10.88.0.2", "fd00:2::2")));
-        let without = Leases::open(file, pools("10.88.0.0/16", None), &[peer(1)]).unwrap();
+        assert_eq!(leases.get(&key(2)), None);
+        let again = open(file.clone(), new, &[peer(1)]).unwrap();
+        assert_eq!(again.get(&key(1)), leases.get(&key(1)), "once is enough");
+        let without = Leases::open(file, pools("10.88.0.0/16", None), &[peer(1)], true).unwrap();
         assert_eq!(without.get(&key(1)).unwrap().v6, None);
+    }
+
+    #[test]
+    fn a_file_of_a_newer_program_is_called_so_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.json");
+        let newer = "{\"version\":3,\"leases\":[{\"mac\":1}]}";
+        std::fs::write(&file, newer).unwrap();
+        let error = Leases::open(file.clone(), pools("10.77.0.0/16", None), &[peer(1)], true);
+        let said = error.unwrap_err().to_string();
+        assert!(said.contains("newer version of ropewalk (format 3"), "{said}");
+        assert!(!said.contains("damaged"), "{said}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), newer);
     }
 
     #[test]
@@ -442,11 +563,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("leases.json");
         let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
-        let mut leases = Leases::open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
+        let mut leases = open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
         let second = leases.get(&key(2));
         let rotated = PeerConfig { formerly: Some(key(2)), ..peer(3) };
         // The process ended before the leases were asked: the next start does it.
-        let after = Leases::open(file.clone(), pools, &[peer(1), rotated.clone()]).unwrap();
+        let after = open(file.clone(), pools, &[peer(1), rotated.clone()]).unwrap();
         assert_eq!((after.get(&key(3)), after.get(&key(2))), (second, None));
         assert!(leases.admit(&[peer(1), rotated.clone()]));
         assert!(!leases.admit(&[peer(1), rotated.clone()]), "nothing is to be written");
@@ -455,7 +576,7 @@ mod tests {
         assert!(leases.admit(&[peer(1), peer(4)]));
         leases.write().unwrap();
         assert_eq!(leases.get(&key(4)), second, "what was forgotten is free");
-        assert_eq!(Leases::open(file, pools, &[]).unwrap().get(&key(4)), second);
+        assert_eq!(open(file, pools, &[]).unwrap().get(&key(4)), second);
     }
 
     #[test]
@@ -470,7 +591,7 @@ mod tests {
         let cases = [
             ("", "EOF"),
             ("{\"version\":1,\"leases\":[", "line 1 column"),
-            ("{\"version\":2,\"leases\":[]}", "version 2 is not 1"),
+            ("{\"version\":0,\"leases\":[]}", "version 0 is not 1"),
             ("{\"version\":1,\"leases\":[],\"x\":0}", "unknown field `x`"),
             ("{\"version\":1,\"leases\":[{\"public_key\":\"AAAA\"}]}", "44 characters"),
             ("\0\0\0\0", "line 1 column"),
@@ -481,7 +602,7 @@ mod tests {
             let file = folder.path().join("leases.json");
             std::fs::write(&file, text).unwrap();
             let pools = pools("10.77.0.0/16", None);
-            let error = Leases::open(file.clone(), pools, &[peer(1)]).unwrap_err().to_string();
+            let error = open(file.clone(), pools, &[peer(1)]).unwrap_err().to_string();
             assert!(error.contains("are damaged"), "{error}");
             assert!(error.contains(expected), "{text:?}: {error}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
@@ -490,11 +611,14 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
-        let error =
-            Leases::open("/dev/null/x/leases.json".into(), pools("10.0.0.0/8", None), &[peer(1)])
-                .unwrap_err()
-                .to_string();
+        let error = open("/dev/null/x/leases.json".into(), pools("10.0.0.0/8", None), &[peer(1)])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("/dev/null/x/leases.json"), "{error}");
+    }
+
+    fn open(file: PathBuf, pools: Pools, peers: &[PeerConfig]) -> Result<Leases, LeaseError> {
+        Leases::open(file, pools, peers, false)
     }
 
     fn key(n: u8) -> PublicKey {

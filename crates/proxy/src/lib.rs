@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`config`] | `proxy.toml`, and what it means |
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
+//! | [`overlap`] | whether they are others' already |
 //! | [`register`], [`inviting`], [`gate`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
 //! | [`clerk`] | the same books while a proxy runs: written beside the packets |
 //! | [`first_start`] | keys and a config, where there are none |
@@ -46,6 +47,8 @@ pub mod nat;
 #[cfg(target_os = "linux")]
 pub mod network;
 pub mod offline;
+#[cfg(target_os = "linux")]
+pub mod overlap;
 pub mod peers;
 pub mod pool;
 #[cfg(target_os = "linux")]

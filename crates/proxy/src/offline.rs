@@ -47,7 +47,7 @@ impl Offline {
         let (removed, draft) = inviting::remove(&self.config, &self.register, name)?;
         self.register.write(draft).map_err(|error| inviting::refused(&error))?;
         if let Some(key) = &removed.public_key {
-            let mut leases = Leases::open(self.config.leases_file(), self.config.pools, &[])?;
+            let mut leases = Leases::as_written(self.config.leases_file(), self.config.pools)?;
             if leases.forget(key) {
                 leases.write()?;
             }

@@ -454,7 +454,7 @@ mod tests {
     fn leases(pool: &str) -> Leases {
         let folder = tempfile::tempdir().unwrap();
         let pools = Pools::new(pool.parse().unwrap(), Some("fd00:9::/64".parse().unwrap()));
-        Leases::open(folder.path().join("leases.json"), pools, &configs()).unwrap()
+        Leases::open(folder.path().join("leases.json"), pools, &configs(), false).unwrap()
     }
 
     fn configs() -> Vec<PeerConfig> {

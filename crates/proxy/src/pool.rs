@@ -6,7 +6,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// The pools of one proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,33 @@ impl Pools {
 /// The address with this offset from the start of an IPv6 prefix.
 pub(crate) fn v6_at(prefix: Ipv6Net, offset: u128) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(prefix.network()).wrapping_add(offset))
+}
+
+/// Which prefix with a meaning of its own a pool overlaps, and that meaning.
+#[must_use]
+pub(crate) fn reserved(pool: IpNet) -> Option<(&'static str, &'static str)> {
+    const V4: [(&str, &str); 5] = [
+        ("0.0.0.0/8", "\"this network\" (RFC 1122)"),
+        ("127.0.0.0/8", "loopback"),
+        ("169.254.0.0/16", "link-local"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved (RFC 1112)"),
+    ];
+    const V6: [(&str, &str); 3] = [
+        ("::/8", "reserved: the unspecified address, loopback, mapped IPv4 addresses (RFC 4291)"),
+        ("fe80::/10", "link-local"),
+        ("ff00::/8", "multicast"),
+    ];
+    let list: &[_] = if pool.addr().is_ipv4() { &V4 } else { &V6 };
+    let of_pool = |(prefix, _): &&(&str, &str)| {
+        prefix.parse().is_ok_and(|prefix: IpNet| overlap(pool, prefix))
+    };
+    list.iter().find(of_pool).copied()
+}
+
+/// Whether two prefixes have an address in common.
+pub(crate) fn overlap(one: IpNet, other: IpNet) -> bool {
+    one.contains(&other.network()) || other.contains(&one.network())
 }
 
 #[cfg(test)]

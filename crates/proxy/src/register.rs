@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropewalk_daemon::file;
+use ropewalk_daemon::format::{self, NewerFormat};
 use ropewalk_settings::{InvitationToken, PublicKey, nearest};
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +151,14 @@ pub enum RegisterError {
         file: PathBuf,
         /// Where and how.
         what: String,
+    },
+    /// A newer program wrote the file, which stays as it is.
+    #[error("cannot read the clients that joined, {}: {newer}", file.display())]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Its version.
+        newer: NewerFormat,
     },
     /// The name cannot be used so; what to do.
     #[error("{0}")]
@@ -432,6 +441,8 @@ fn read(file: &Path) -> Result<Content, RegisterError> {
         }
         Ok(_) => std::fs::read(file).map_err(failed)?,
     };
+    let newer = |newer| RegisterError::Newer { file: file.to_path_buf(), newer };
+    format::check(&text, FILE_VERSION).map_err(newer)?;
     let content: Content =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if content.version != FILE_VERSION {
@@ -673,7 +684,7 @@ mod tests {
         let table = [
             (String::new(), "EOF"),
             ("{\"version\":1".to_owned(), "line 1 column"),
-            (with("").replace(":1,", ":2,"), "version 2 is not 1"),
+            (with("").replace(":1,", ":0,"), "version 0 is not 1"),
             (with("").replace("over", "ofer"), "unknown field `ofer`"),
             (with(&format!("{one},{one}")), "stands twice"),
             (with(&one.replace("\"a\"", "\"\"")), "printable"),

@@ -19,7 +19,7 @@ use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::cpu;
 use ropewalk_link_io::driver::Driver;
-use ropewalk_link_io::netlink::{Events, PROXY_PROTOCOL};
+use ropewalk_link_io::netlink::{Events, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::tun::{LinuxTun, TunQueue};
 use ropewalk_link_io::udp::Sockets;
 use ropewalk_proto::endpoint::Share;
@@ -39,6 +39,7 @@ use crate::host::HostNetwork;
 use crate::host::linux::LinuxNetwork;
 use crate::leases::Leases;
 use crate::network::{Desk, Keeper};
+use crate::overlap;
 use crate::register::Register;
 use crate::worker::Worker;
 
@@ -47,13 +48,14 @@ use crate::worker::Worker;
 const WAITING_COMMANDS: usize = 16;
 
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT, or the end of its terminal). `file` is where the config stands,
-/// to be read again when somebody asks (SIGHUP where there is no terminal, `ropewalk reload`).
+/// to be read again when somebody asks (SIGHUP where there is no terminal, `ropewalk reload`). With `drop_leases` clients
+/// lose the addresses that they have outside the pools.
 ///
 /// # Errors
 /// What is missing, in use or forbidden on this host, and what to do; or the TUN was taken away. What was
 /// changed is taken back before.
-pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
-    block_on(serve(config, file))
+pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
+    block_on(serve(config, file, drop_leases))
 }
 
 /// Takes back everything that a proxy has changed on this host, the guard routes too.
@@ -69,8 +71,12 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
     LocalSet::new().block_on(&service::runtime()?, work)
 }
 
-async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
+async fn serve(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
     let clock = Clock::start();
+    let used = overlap::used(&Netlink::open()?, config.tun_name.as_str()).await?;
+    if let Some(overlap) = overlap::judge(&config, &used) {
+        return Err(overlap.into());
+    }
     let Ears { stop, reload, reloader } = Ears::open(file, Config::load)?;
 
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
@@ -83,7 +89,7 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     // Reading them may rewrite their file: not while it is another proxy's.
     let register = Register::open(config.register_file())?;
     let (peers, _) = register.peers(&config.peers);
-    let leases = Leases::open(config.leases_file(), config.pools, &peers)?;
+    let leases = Leases::open(config.leases_file(), config.pools, &peers, drop_leases)?;
     let writer = Writer::start().context("cannot start the thread that writes files")?;
     let network = LinuxNetwork::open().await?;
     let queues = gear.open_tun(&config)?;

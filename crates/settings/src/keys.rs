@@ -1,14 +1,17 @@
 //! The keys of Ropewalk: X25519 key pairs (RFC 7748) and preshared keys, as 44 characters of base64; and the token of an
 //! invitation.
 //!
-//! Secrets are wiped when dropped, never appear in `Debug` output and are compared in constant time.
+//! Secrets are wiped when dropped, never appear in `Debug` output and are compared in constant time. Of a private key and of
+//! an invitation's token there is one copy in memory, however often the value is cloned or moved: the value points to it.
 //! A text of only zeros is refused as a key: it is the placeholder of the sample files, and as a public key
 //! it would make every shared secret zero (RFC 7748 section 6.1).
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use aws_lc_rs::agreement;
+use aws_lc_rs::encoding::{AsBigEndian as _, Curve25519SeedBin};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use blake2::Blake2s256;
@@ -28,9 +31,24 @@ const KEY_CHARS: usize = 44;
 /// Bytes of the token of an invitation: 128 random bits.
 pub const INVITATION_TOKEN_LEN: usize = 16;
 
-/// The secret half of a key pair.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct PrivateKey([u8; KEY_LEN]);
+/// Bytes of the dead stack that are overwritten after work with a secret. The deepest functions called are those of
+/// AWS-LC's multiplication and of base64, a few KiB each in a build without optimisation.
+const WIPED_STACK: usize = 16 << 10;
+
+/// The secret half of a key pair, with the public half. Clones share the one copy in memory, which AWS-LC keeps ready for use
+/// and wipes when the last of them is dropped.
+#[derive(Clone)]
+pub struct PrivateKey(Arc<KeyPair>);
+
+struct KeyPair {
+    private: agreement::PrivateKey,
+    public: PublicKey,
+}
+
+/// The other end's public key is a point of low order: the shared secret would be zero (RFC 7748 section 6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the public key is a point of low order")]
+pub struct LowOrder;
 
 /// The half of a key pair that is given to the other end. It names a client on a proxy, and the proxy on a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,9 +60,9 @@ pub struct PublicKey([u8; KEY_LEN]);
 pub struct PresharedKey([u8; KEY_LEN]);
 
 /// What lets a client that the proxy does not know yet come in, once. The proxy's owner gives it to the
-/// client's (PROTOCOL §6.9).
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct InvitationToken([u8; INVITATION_TOKEN_LEN]);
+/// client's (PROTOCOL §6.9). Clones share the one copy in memory.
+#[derive(Clone)]
+pub struct InvitationToken(Arc<Zeroizing<[u8; INVITATION_TOKEN_LEN]>>);
 
 /// Why a text is not a key. The text itself is never repeated: it may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +82,24 @@ pub enum KeyError {
 }
 
 impl PrivateKey {
+    /// The key of these bytes, which are the caller's to wipe. Any 32 bytes are one: X25519 clamps them when it uses them.
+    /// Costs one multiplication on the curve (some 10 µs), for the public half.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Self {
+        let key = Self::made_of(bytes);
+        wipe_stack();
+        key
+    }
+
+    #[inline(never)]
+    fn made_of(bytes: &[u8; KEY_LEN]) -> Self {
+        let private = agreement::PrivateKey::from_private_key(&agreement::X25519, bytes)
+            .expect("any 32 bytes are a key");
+        let public = private.compute_public_key().expect("a key has a public half");
+        let public = PublicKey(public.as_ref().try_into().expect("32 bytes"));
+        Self(Arc::new(KeyPair { private, public }))
+    }
+
     /// A new key from the system's random generator.
     ///
     /// # Errors
@@ -75,17 +111,81 @@ impl PrivateKey {
         bytes[0] &= 248;
         bytes[31] &= 127;
         bytes[31] |= 64;
-        Ok(Self(*bytes))
+        Ok(Self::from_bytes(&bytes))
     }
 
     /// The public key that belongs to this private key.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
-        let key = agreement::PrivateKey::from_private_key(&agreement::X25519, &self.0)
-            .expect("any 32 bytes are a key");
-        let public = key.compute_public_key().expect("a key has a public half");
-        PublicKey(public.as_ref().try_into().expect("32 bytes"))
+        self.0.public
     }
+
+    /// Puts the secret shared with the owner of `public` into `out`, which is the caller's to wipe (X25519, RFC 7748).
+    ///
+    /// # Errors
+    /// It would be zero.
+    pub fn agree(&self, public: &[u8; KEY_LEN], out: &mut [u8; KEY_LEN]) -> Result<(), LowOrder> {
+        let agreed = self.multiply(public, out);
+        wipe_stack();
+        agreed
+    }
+
+    #[inline(never)]
+    fn multiply(&self, public: &[u8; KEY_LEN], out: &mut [u8; KEY_LEN]) -> Result<(), LowOrder> {
+        let public = agreement::UnparsedPublicKey::new(&agreement::X25519, public);
+        agreement::agree(&self.0.private, public, LowOrder, |shared| {
+            out.copy_from_slice(shared);
+            Ok(())
+        })
+    }
+
+    /// The key as text, wiped when dropped.
+    #[must_use]
+    pub fn to_base64(&self) -> Zeroizing<String> {
+        let bytes: Curve25519SeedBin<'static> =
+            self.0.private.as_be_bytes().expect("a key of this curve has its bytes");
+        Zeroizing::new(STANDARD.encode(&*bytes))
+    }
+
+    /// The line of a key file, wiped when dropped.
+    #[must_use]
+    pub fn to_line(&self) -> Zeroizing<String> {
+        let mut line = Zeroizing::new(String::with_capacity(KEY_CHARS + 1));
+        line.push_str(&self.to_base64());
+        line.push('\n');
+        line
+    }
+}
+
+impl PartialEq for PrivateKey {
+    /// Keys are equal if they have the same public half.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.public == other.0.public
+    }
+}
+
+impl Eq for PrivateKey {}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(secret)")
+    }
+}
+
+impl FromStr for PrivateKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let mut bytes = Zeroizing::new([0; KEY_LEN]);
+        decode(text, &mut bytes)?;
+        Ok(Self::from_bytes(&bytes))
+    }
+}
+
+/// Overwrites what functions that have returned left below the caller's stack frame.
+#[inline(never)]
+fn wipe_stack() {
+    std::hint::black_box(&mut [0_u8; WIPED_STACK]);
 }
 
 impl PresharedKey {
@@ -104,6 +204,17 @@ impl PresharedKey {
 }
 
 impl InvitationToken {
+    /// The token of these bytes.
+    #[must_use]
+    pub fn from_bytes(mut bytes: [u8; INVITATION_TOKEN_LEN]) -> Self {
+        let mut token = Arc::new(Zeroizing::new([0; INVITATION_TOKEN_LEN]));
+        if let Some(place) = Arc::get_mut(&mut token) {
+            place.copy_from_slice(&bytes);
+        }
+        bytes.zeroize();
+        Self(token)
+    }
+
     /// A new token from the system's random generator.
     ///
     /// # Errors
@@ -111,7 +222,13 @@ impl InvitationToken {
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut bytes = Zeroizing::new([0; INVITATION_TOKEN_LEN]);
         getrandom::fill(bytes.as_mut())?;
-        Ok(Self(*bytes))
+        Ok(Self::from_bytes(*bytes))
+    }
+
+    /// The secret bytes. Copies of them are the caller's to wipe.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; INVITATION_TOKEN_LEN] {
+        &self.0
     }
 
     /// What a proxy keeps in place of the token: who reads it cannot come in with it. Who compares digests need not
@@ -120,28 +237,44 @@ impl InvitationToken {
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Blake2s256::new();
         hash.update(b"ropewalk invitation token");
-        hash.update(self.0);
+        hash.update(self.as_bytes());
         hash.finalize().into()
     }
 }
 
-/// What all kinds of secret have in common.
+impl PresharedKey {
+    /// The key of these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The secret bytes. Copies of them are the caller's to wipe.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; KEY_LEN] {
+        &self.0
+    }
+
+    /// The key as text, wiped when dropped.
+    #[must_use]
+    pub fn to_base64(&self) -> Zeroizing<String> {
+        Zeroizing::new(STANDARD.encode(self.0))
+    }
+}
+
+impl FromStr for PresharedKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let mut key = Self([0; KEY_LEN]);
+        decode(text, &mut key.0)?;
+        Ok(key)
+    }
+}
+
+/// Secrets that are compared byte by byte, in constant time, and not shown.
 macro_rules! secret {
-    ($name:ident, $len:ident) => {
-        impl $name {
-            /// The secret of these bytes.
-            #[must_use]
-            pub const fn from_bytes(bytes: [u8; $len]) -> Self {
-                Self(bytes)
-            }
-
-            /// The secret bytes. Copies of them are the caller's to wipe.
-            #[must_use]
-            pub const fn as_bytes(&self) -> &[u8; $len] {
-                &self.0
-            }
-        }
-
+    ($name:ident) => {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(concat!(stringify!($name), "(secret)"))
@@ -151,7 +284,7 @@ macro_rules! secret {
         impl PartialEq for $name {
             /// In constant time.
             fn eq(&self, other: &Self) -> bool {
-                self.0.ct_eq(&other.0).into()
+                self.as_bytes().ct_eq(other.as_bytes()).into()
             }
         }
 
@@ -159,33 +292,8 @@ macro_rules! secret {
     };
 }
 
-secret!(PrivateKey, KEY_LEN);
-secret!(PresharedKey, KEY_LEN);
-secret!(InvitationToken, INVITATION_TOKEN_LEN);
-
-/// The text of secret keys.
-macro_rules! secret_text {
-    ($name:ident) => {
-        impl $name {
-            /// The secret as text, wiped when dropped.
-            #[must_use]
-            pub fn to_base64(&self) -> Zeroizing<String> {
-                Zeroizing::new(STANDARD.encode(self.0))
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = KeyError;
-
-            fn from_str(text: &str) -> Result<Self, KeyError> {
-                decode(text).map(|bytes| Self(*bytes))
-            }
-        }
-    };
-}
-
-secret_text!(PrivateKey);
-secret_text!(PresharedKey);
+secret!(PresharedKey);
+secret!(InvitationToken);
 
 impl PublicKey {
     /// The key of these bytes.
@@ -205,7 +313,9 @@ impl FromStr for PublicKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        decode(text).map(|bytes| Self(*bytes))
+        let mut bytes = [0; KEY_LEN];
+        decode(text, &mut bytes)?;
+        Ok(Self(bytes))
     }
 }
 
@@ -250,7 +360,15 @@ key!(PublicKey, "a public key: 44 characters of base64");
 key!(PrivateKey, "a private key: 44 characters of base64");
 key!(PresharedKey, "a preshared key: 44 characters of base64");
 
-fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+/// Reads a key straight into its place, so that no copy of it is left on the way.
+fn decode(text: &str, key: &mut [u8; KEY_LEN]) -> Result<(), KeyError> {
+    let read = decode_text(text, key);
+    wipe_stack();
+    read
+}
+
+#[inline(never)]
+fn decode_text(text: &str, key: &mut [u8; KEY_LEN]) -> Result<(), KeyError> {
     let text = text.trim();
     let chars = text.chars().count();
     if chars != KEY_CHARS {
@@ -262,10 +380,9 @@ fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
         Ok(KEY_LEN) => {}
         Ok(_) | Err(_) => return Err(KeyError::Encoding),
     }
-    let mut bytes = Zeroizing::new([0; KEY_LEN]);
-    bytes.copy_from_slice(&buffer[..KEY_LEN]);
-    let is_zero = bool::from(bytes.ct_eq(&[0; KEY_LEN]));
-    if is_zero { Err(KeyError::Zero) } else { Ok(bytes) }
+    key.copy_from_slice(&buffer[..KEY_LEN]);
+    let is_zero = bool::from(key.ct_eq(&[0; KEY_LEN]));
+    if is_zero { Err(KeyError::Zero) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -289,7 +406,7 @@ mod tests {
             ),
         ];
         for (private, public) in cases {
-            assert_eq!(PrivateKey::from_bytes(private).public_key().as_bytes(), &hex(public));
+            assert_eq!(PrivateKey::from_bytes(&private).public_key().as_bytes(), &hex(public));
         }
     }
 

@@ -44,7 +44,8 @@ pub use host::{DEFAULT_PORT, HostPort, is_name_server, unusable};
 pub use interface::{InterfaceName, shortened};
 pub use keepalive::Keepalive;
 pub use keys::{
-    INVITATION_TOKEN_LEN, InvitationToken, KEY_LEN, KeyError, PresharedKey, PrivateKey, PublicKey,
+    INVITATION_TOKEN_LEN, InvitationToken, KEY_LEN, KeyError, LowOrder, PresharedKey, PrivateKey,
+    PublicKey,
 };
 pub use link::{Direction, LinkTerms, Preference};
 pub use mtu::Mtu;

@@ -24,6 +24,14 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "FILE", default_value = PROXY_CONFIG)]
     pub(crate) config: PathBuf,
 
+    /// Make the config, and a key beside it, if there is none: without it only the default file is made
+    #[arg(long, conflicts_with = "purge")]
+    pub(crate) init: bool,
+
+    /// Drop the addresses that clients have outside a changed pool: they get other ones
+    #[arg(long, conflicts_with = "purge")]
+    pub(crate) drop_leases: bool,
+
     /// Remove everything that a stopped proxy has left on this machine, and end
     #[arg(long)]
     pub(crate) purge: bool,

@@ -7,6 +7,8 @@ use ropewalk_client::config::{Dns, Priority, Select};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
 use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
+use ropewalk_proxy::leases::{LeaseError, Leases};
+use ropewalk_proxy::overlap;
 use ropewalk_settings::{Mtu, TunnelSettings};
 
 use crate::args::{CheckConfig, Role};
@@ -21,9 +23,25 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
     };
     let meaning = match role {
         Role::Client => client(&ropewalk_client::Config::parse(&source)?),
-        Role::Proxy => proxy(&ropewalk_proxy::Config::parse(&source)?),
+        Role::Proxy => {
+            let config = ropewalk_proxy::Config::parse(&source)?;
+            fits_host(&config)?;
+            proxy(&config)
+        }
     };
     print(&format!("{}: OK\n{meaning}", check.file.display()))
+}
+
+/// Whether a proxy of this config could start on this host.
+fn fits_host(config: &ropewalk_proxy::Config) -> Result<(), Failure> {
+    if let Some(overlap) = overlap::find(config)? {
+        return Err(anyhow::Error::new(overlap).into());
+    }
+    match Leases::check(&config.leases_file(), &config.pools, &config.peers) {
+        // Another user's check says what it can.
+        Err(LeaseError::Read { .. }) | Ok(()) => Ok(()),
+        Err(error) => Err(anyhow::Error::new(error).into()),
+    }
 }
 
 /// Whose file it is: it has more keys of that role.

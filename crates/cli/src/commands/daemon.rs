@@ -4,10 +4,12 @@
 use std::path::Path;
 
 use ropewalk_client::Traces;
-use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_control::config::ConfigFile as _;
+use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
+use ropewalk_daemon::secrecy;
 use ropewalk_proxy::first_start::{self, Made};
 
+use crate::args;
 use crate::exit::Failure;
 use crate::privilege;
 
@@ -19,13 +21,24 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
         )));
     }
     let file = config;
+    secrecy::forbid_dumps();
     let config = ropewalk_client::Config::load(file)?;
+    secrecy::lock_memory();
     privilege::require("client", privilege::CLIENT)?;
     Ok(ropewalk_client::run(config, file)?)
 }
 
 /// Runs the proxy daemon; the first time with a key and a config that are made here.
-pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
+pub(crate) fn proxy(proxy: &args::Proxy) -> Result<(), Failure> {
+    let config = proxy.config.as_path();
+    secrecy::forbid_dumps();
+    let may_make = proxy.init || config == Path::new(PROXY_CONFIG);
+    if !may_make && matches!(config.try_exists(), Ok(false)) {
+        let shown = config.display();
+        return Err(Failure::Usage(format!(
+            "there is no config {shown}: is the name right? `ropewalk proxy --init --config {shown}` makes it, with a new key"
+        )));
+    }
     if let Some(made) = first_start::make(config)? {
         let Made { config, key_file, key_was_there, public_key } = made;
         let kept = if key_was_there { "was there and is kept" } else { "is new" };
@@ -38,10 +51,11 @@ pub(crate) fn proxy(config: &Path) -> Result<(), Failure> {
     }
     let file = config;
     let config = ropewalk_proxy::Config::load(file)?;
+    secrecy::lock_memory();
     let ports = config.more_ports.iter().copied();
     let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
     privilege::require("proxy", privilege::proxy(lowest))?;
-    Ok(ropewalk_proxy::run(config, file)?)
+    Ok(ropewalk_proxy::run(config, file, proxy.drop_leases)?)
 }
 
 /// Removes what a crashed client has left on this machine. A config that is gone, or wrong by now, does not keep the kill

@@ -112,8 +112,7 @@ impl Files {
     /// The config last: it names the others.
     fn write(&self, invitation: &Invitation, links: &[NamePattern]) -> Result<(), Failure> {
         let key = PrivateKey::generate().context("the system gives no randomness")?;
-        let key = Zeroizing::new(format!("{}\n", *key.to_base64()));
-        create(&self.key, &key)?;
+        create(&self.key, &key.to_line())?;
         create(&self.invitation, &Zeroizing::new(format!("{}\n", *invitation.to_line())))?;
         let names = (&*name(&self.key), &*name(&self.invitation));
         let text = joining::config_text(invitation, names, links);

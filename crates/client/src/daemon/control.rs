@@ -68,6 +68,7 @@ impl Daemon {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
         warnings.extend(self.news.unknown_interfaces(|_| true));
+        warnings.extend(self.news.overlaps());
         warnings.extend(self.budget.warnings().cloned());
         warnings.extend(self.displaced.clone());
         let is_there = |pattern: &NamePattern| {

@@ -21,7 +21,10 @@ use crate::invitation::{Invitation, InvitationError, MAX_LINE};
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Bytes of the longest key file: a key and room for white space.
-const MAX_KEY_FILE_BYTES: u64 = 1024;
+pub const MAX_KEY_FILE_BYTES: u64 = 1024;
+
+/// Bytes of the smallest buffer that a file is read into.
+const LEAST_BUFFER: u64 = 1024;
 
 /// Mode bits that a file with a key may not have: others may do nothing with it, the group may not write it.
 ///
@@ -54,15 +57,13 @@ impl Source {
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let (bytes, mode) = read_bounded(file, MAX_FILE_BYTES)
             .map_err(|error| ConfigError::of_io(file, "cannot read the config file", &error))?;
-        match std::str::from_utf8(&bytes) {
+        match into_text(bytes) {
             Ok(text) => {
-                let text = Zeroizing::new(text.to_owned());
                 let (file, mode) = (file.to_path_buf(), Some(mode));
                 Ok(Self { file, text, keys: KeyFiles::Disk, mode })
             }
-            Err(error) => {
-                let valid = error.valid_up_to();
-                let text = String::from_utf8_lossy(&bytes);
+            Err((bytes, valid)) => {
+                let text = Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned());
                 Err(ConfigError::at(file, &text, valid..valid, "the file is not UTF-8 text"))
             }
         }
@@ -226,8 +227,7 @@ impl Source {
                     return Err(self.error(name.span(), &message).with_help(help));
                 }
                 Ok((bytes, _)) => {
-                    let text = std::str::from_utf8(&bytes).unwrap_or("no text");
-                    Some(Zeroizing::new(text.to_owned()))
+                    Some(into_text(bytes).unwrap_or_else(|_| "no text".to_owned().into()))
                 }
             },
         };
@@ -262,8 +262,7 @@ impl Source {
             let message = format!("the key file {shown} is open to others (mode {mode:04o})");
             return Err(self.error(name.span(), &message).with_help(format!("chmod 600 {shown}")));
         }
-        let text = std::str::from_utf8(&bytes).unwrap_or("not a key");
-        Ok(Zeroizing::new(text.to_owned()))
+        Ok(into_text(bytes).unwrap_or_else(|_| "not a key".to_owned().into()))
     }
 }
 
@@ -278,17 +277,49 @@ pub fn absolute(path: &Path) -> Result<(), String> {
     Err(format!("`{}` is not an absolute path", path.display()))
 }
 
-/// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error.
-fn read_bounded(file: &Path, limit: u64) -> std::io::Result<(Zeroizing<Vec<u8>>, u32)> {
-    let mut bytes = Zeroizing::new(Vec::new());
-    let opened = File::open(file)?;
-    let mode = opened.metadata()?.mode() & 0o777;
-    opened.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        let message = format!("it is longer than {limit} bytes");
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+/// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error. What is
+/// read may be a secret: no copy of it is left in memory but the one that is returned.
+///
+/// # Errors
+/// What the system says, or the file is too long.
+pub fn read_bounded(file: &Path, limit: u64) -> std::io::Result<(Zeroizing<Vec<u8>>, u32)> {
+    let mut opened = File::open(file)?;
+    let metadata = opened.metadata()?;
+    // One byte more than the file is said to have: the end is seen without a larger buffer. What is no plain file says 0.
+    let said = metadata.len().min(limit).max(LEAST_BUFFER);
+    let mut bytes = Zeroizing::new(vec![0; usize::try_from(said).unwrap_or(0) + 1]);
+    let mut len = 0;
+    loop {
+        match opened.read(&mut bytes[len..])? {
+            0 => break,
+            read => len += read,
+        }
+        if len as u64 > limit {
+            let message = format!("it is longer than {limit} bytes");
+            return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+        }
+        if len == bytes.len() {
+            // The old buffer is wiped when it is dropped, which a vector that grows would not do.
+            let mut larger = Zeroizing::new(vec![0; 2 * len]);
+            larger[..len].copy_from_slice(&bytes);
+            bytes = larger;
+        }
     }
-    Ok((bytes, mode))
+    bytes.truncate(len);
+    Ok((bytes, metadata.mode() & 0o777))
+}
+
+/// Bytes as text, without a copy of them; else they come back, with how many of them are text.
+fn into_text(
+    mut bytes: Zeroizing<Vec<u8>>,
+) -> Result<Zeroizing<String>, (Zeroizing<Vec<u8>>, usize)> {
+    match String::from_utf8(std::mem::take(&mut *bytes)) {
+        Ok(text) => Ok(Zeroizing::new(text)),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            Err((Zeroizing::new(error.into_bytes()), valid))
+        }
+    }
 }
 
 #[cfg(test)]

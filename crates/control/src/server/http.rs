@@ -14,28 +14,36 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::{get, post, put};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use ropewalk_settings::Scheduling;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::Desk;
+use super::access::Access;
+use super::places::{Asking, Holder, Limits, Places};
 use super::socket::Bound;
 use super::web::{self, Web};
 use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, MAX_FLOWS, Request, Response};
 use crate::metrics;
 use crate::query;
 
-/// Connections at a time; more wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 32;
+/// Connections at a time. All users but root and the daemon's own have fewer together than
+/// [`WAITING_COMMANDS`](super::WAITING_COMMANDS), so that they cannot fill the daemon's queue either.
+const PLACES: Limits = Limits { keepers: 32, each: 8, others: 16 };
+const _: () = assert!(PLACES.others < super::WAITING_COMMANDS);
 
 /// Bytes of the longest request line and headers.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
 /// Bytes of the longest body of a request.
 const MAX_BODY_BYTES: usize = 64 << 10;
+
+/// How long the line and the headers of a request may take: a tool sends them at once.
+const HEAD_TIME: Duration = Duration::from_secs(2);
 
 /// How long one connection may take in all: a tool asks and goes.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
@@ -67,10 +75,17 @@ pub(super) async fn serve(
     let accept = async {
         match bound.listener.try_clone().and_then(UnixListener::from_std) {
             Ok(listener) => {
+                let access = Arc::clone(&desk.access);
                 let router = router(desk);
-                let next = async || listener.accept().await.map(|(stream, _)| stream);
-                let serve = |stream| serve_connection(stream, router.clone());
-                accept("control socket", MAX_CONNECTIONS, next, serve).await;
+                let next = async || {
+                    let (stream, _) = listener.accept().await?;
+                    let (peer, holder) = who(&stream, &access)?;
+                    Ok(((stream, peer), holder))
+                };
+                let serve = |(stream, peer), asking| {
+                    converse(stream, router.clone().layer(Extension::<Peer>(peer)), asking)
+                };
+                accept("control socket", PLACES, next, serve).await;
             }
             Err(error) => tracing::error!(%error, "the control socket cannot be served"),
         }
@@ -82,28 +97,38 @@ pub(super) async fn serve(
     }
 }
 
-/// Serves connections for ever, as many at a time as there are `places`; more wait in the kernel's queue. `name` is what
-/// they are to, for the log.
+/// Serves connections for ever. `next` gives one and says whose it is; `name` is what they are to, for the log.
 pub(super) async fn accept<S, F>(
     name: &'static str,
-    places: usize,
-    next: impl AsyncFn() -> io::Result<S>,
-    serve: impl Fn(S) -> F,
+    limits: Limits,
+    next: impl AsyncFn() -> io::Result<(S, Holder)>,
+    serve: impl Fn(S, Asking) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(places));
+    let places = Places::new(limits);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match next().await {
-            Ok(stream) => {
-                let served = serve(stream);
+            Ok((stream, holder)) => {
+                let Some(mut place) = places.take(holder) else {
+                    tracing::debug!(?holder, "too many connections to the {name}");
+                    continue;
+                };
+                let served = serve(stream, place.asking());
                 tokio::spawn(async move {
-                    if tokio::time::timeout(CONNECTION_TIME, served).await.is_err() {
-                        tracing::debug!("a connection to the {name} took too long");
+                    tokio::select! {
+                        served = tokio::time::timeout(CONNECTION_TIME, served) => {
+                            if served.is_err() {
+                                tracing::debug!("a connection to the {name} took too long");
+                            }
+                        }
+                        _ = &mut place.lost => {
+                            tracing::debug!("an idle connection to the {name} made room for another");
+                        }
                     }
-                    drop(place);
                 });
+                // So that those who connect without a pause do not hold up those who ask.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 tracing::debug!(%error, "the {name} accepts nothing");
@@ -113,26 +138,28 @@ pub(super) async fn accept<S, F>(
     }
 }
 
-async fn serve_connection(stream: UnixStream, router: Router) {
-    let peer = match stream.peer_cred() {
-        Ok(credentials) => Peer { uid: credentials.uid(), gid: credentials.gid() },
-        Err(error) => {
-            tracing::debug!(%error, "a control connection without credentials");
-            return;
-        }
-    };
-    converse(stream, router.layer(Extension(peer))).await;
+/// Whose a connection is, and among whom it has its place.
+fn who(stream: &UnixStream, access: &Access) -> io::Result<(Peer, Holder)> {
+    let credentials = stream.peer_cred()?;
+    let peer = Peer { uid: credentials.uid(), gid: credentials.gid() };
+    let is_keeper = access.users.contains(&peer.uid);
+    Ok((peer, if is_keeper { Holder::Keeper } else { Holder::User(peer.uid) }))
 }
 
 /// Serves the one request of a connection.
 pub(super) async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
+    asking: Asking,
 ) {
-    let service = TowerToHyperService::new(router);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        asking.begin();
+        router.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(CONNECTION_TIME)
+        .header_read_timeout(HEAD_TIME)
         .max_buf_size(MAX_HEADER_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)

@@ -1,10 +1,15 @@
 //! Server and client over a socket in a temporary folder.
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getegid, geteuid};
 use ropewalk_netlab::privilege::skipped;
 
@@ -176,6 +181,87 @@ fn more_requests_than_may_wait_are_refused_at_once() {
     drop(server);
     let waiting = std::iter::from_fn(|| commands.try_recv().ok()).count();
     assert_eq!(waiting, WAITING_COMMANDS);
+}
+
+/// A user that is not this machine's root, and is in the socket's group.
+const MEMBER: u32 = 4_000_003;
+/// The group of the socket.
+const GROUP: u32 = 4_000_004;
+/// Tells a copy of this program that it is the other user, and where the socket is.
+const SLOW_TO: &str = "ROPEWALK_SLOW_TO";
+const SLOW_CONNECTIONS: usize = 1_000;
+
+#[test]
+fn a_thousand_slow_connections_of_another_user_keep_nobody_else_from_an_answer() {
+    let name = "server::tests::a_thousand_slow_connections_of_another_user_keep_nobody_else_from_an_answer";
+    if !geteuid().is_root() {
+        return skipped(name, "only root can act as another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let socket = folder.path().join("client.sock");
+    let access = Access::of_ids(0, Some(GROUP));
+    let (server, commands) =
+        Server::start(Options { socket: socket.clone(), access, web: None }).unwrap();
+    let daemon = answer(commands, || Ok(Response::Status(Box::new(status()))));
+
+    // The way by /proc is open to that user where the folder of this program is not.
+    let mut slow = std::process::Command::new("/proc/self/exe")
+        .args(["--exact", "server::tests::slow_connections", "--ignored", "--nocapture"])
+        .env(SLOW_TO, &socket)
+        .uid(MEMBER)
+        .gid(GROUP)
+        .current_dir("/")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(slow.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("connected")), "they connect");
+
+    let longest = (0..20)
+        .map(|_| {
+            let started = Instant::now();
+            let answer = call_blocking(&socket, &Request::Status);
+            let took = started.elapsed();
+            assert!(matches!(answer, Ok(Response::Status(_))), "{answer:?} after {took:?}");
+            std::thread::sleep(Duration::from_millis(150));
+            took
+        })
+        .max();
+    assert!(longest < Some(Duration::from_secs(1)), "an answer took {longest:?}");
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    drop(server);
+    daemon.join().unwrap();
+}
+
+/// Not a test of its own: what [`a_thousand_slow_connections_of_another_user_keep_nobody_else_from_an_answer`] starts as
+/// another user. One byte a second on each connection; one that is closed comes again.
+#[test]
+#[ignore = "started by another test"]
+fn slow_connections() {
+    let Ok(socket) = std::env::var(SLOW_TO) else { return };
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let head = b"GET /v1/status HTTP/1.1\r\nhost: a-name-that-takes-its-time\r\n\r\n";
+    let mut connections: Vec<(Option<UnixStream>, usize)> = Vec::new();
+    connections.resize_with(SLOW_CONNECTIONS, || (None, 0));
+    for turn in 0.. {
+        for (connection, sent) in &mut connections {
+            let byte = head.get(*sent..=*sent).unwrap_or(b"x");
+            let written = connection.as_mut().is_some_and(|stream| stream.write(byte).is_ok());
+            if written {
+                *sent += 1;
+                continue;
+            }
+            *connection = UnixStream::connect(&socket).ok();
+            *sent = 0;
+        }
+        if turn == 0 {
+            println!("connected");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 #[test]

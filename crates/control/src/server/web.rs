@@ -33,6 +33,7 @@ use tokio::net::TcpListener as TokioListener;
 use tokio::sync::Mutex;
 
 use super::http::{accept, converse, refusal};
+use super::places::{Holder, Limits};
 use super::{BindError, Desk};
 use crate::api::{ApiError, ErrorCode, Request, Response, StatusReport};
 use crate::metrics;
@@ -40,8 +41,8 @@ use crate::metrics;
 /// The page: one file, which needs nothing else but the status.
 const PAGE: &str = include_str!("page.html");
 
-/// Connections at a time; more wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 16;
+/// Connections at a time. TCP does not say whose they are: all share these.
+const PLACES: Limits = Limits { keepers: 0, each: 0, others: 16 };
 
 /// How old an answer of the daemon may be: less than the second in which the page asks again.
 const LEAST_AGE: Duration = Duration::from_millis(250);
@@ -77,9 +78,9 @@ pub(super) async fn serve(web: Web, desk: Desk) {
         }
     };
     let router = router(desk);
-    let next = async || listener.accept().await.map(|(stream, _)| stream);
-    let serve = |stream| converse(stream, router.clone());
-    accept("page", MAX_CONNECTIONS, next, serve).await;
+    let next = async || listener.accept().await.map(|(stream, _)| (stream, Holder::Somebody));
+    let serve = |stream, asking| converse(stream, router.clone(), asking);
+    accept("page", PLACES, next, serve).await;
 }
 
 fn router(desk: Desk) -> Router {

@@ -52,6 +52,19 @@ pub enum Target {
     Blackhole,
 }
 
+/// What a route is for, of whatever kind it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Where packets go that it matches.
+    pub destination: IpNet,
+    /// The table it stands in.
+    pub table: u32,
+    /// Who made it.
+    pub protocol: u8,
+    /// The interface's index; none for a route that drops packets, or that has several interfaces.
+    pub interface: Option<u32>,
+}
+
 /// The default way out of an interface, as found in somebody's routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gateway {
@@ -105,6 +118,19 @@ impl Netlink {
         }
         found.sort_by_key(|gateway| (gateway.table != super::MAIN_TABLE, gateway.metric));
         found.truncate(MAX_GATEWAYS);
+        Ok(found)
+    }
+
+    /// Where the routes of all tables lead, whoever made them and whatever they do with the packets.
+    ///
+    /// # Errors
+    /// When the kernel's answer fails or cannot be understood.
+    pub async fn destinations(&self) -> Result<Vec<Destination>, NetlinkError> {
+        let mut found = Vec::new();
+        for family in Family::BOTH {
+            let messages = self.dump_routes(family, None).await?;
+            found.extend(messages.iter().filter_map(|message| destination_of(family, message)));
+        }
         Ok(found)
     }
 
@@ -229,6 +255,21 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
         target,
         protocol: header.protocol.into(),
         mtu: parts.mtu,
+    })
+}
+
+fn destination_of(family: Family, message: &RouteMessage) -> Option<Destination> {
+    let header = &message.header;
+    if header.flags.contains(RouteFlags::Cloned) {
+        return None;
+    }
+    let parts = Parts::of(&message.attributes);
+    let address = parts.destination.unwrap_or(family.everything().addr());
+    Some(Destination {
+        destination: IpNet::new(address, header.destination_prefix_length).ok()?,
+        table: table_of(header, &parts),
+        protocol: header.protocol.into(),
+        interface: parts.index,
     })
 }
 

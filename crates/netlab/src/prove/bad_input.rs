@@ -145,6 +145,9 @@ fn refused(stage: &Stage, case: &Refused<'_>) -> Result<Finding, LabError> {
 fn pool_exhausted(stage: &mut Stage) -> Result<Vec<Finding>, LabError> {
     let mut config = stage.deployment.proxy_config().clone();
     config.insert("pool_v4".into(), "10.77.0.0/30".into());
+    // Leases of the other pool would keep it from starting.
+    let state = stage.deployment.folder().join("state of the small pool");
+    config.insert("state_dir".into(), state.display().to_string().into());
     let mut peers = config["peer"].as_array().cloned().unwrap_or_default();
     let mut third = peers[0].clone();
     if let Some(third) = third.as_table_mut() {

@@ -52,7 +52,7 @@ impl Stranger {
         let remote = &deployment.client_config(0)["proxy"]["public_key"];
         let remote = key::<PublicKey>(remote.as_str().unwrap_or_default())?;
         // The same messages in every run: nothing is kept secret by them.
-        let rng = StdRng::from_seed(*local.as_bytes());
+        let rng = StdRng::from_seed(*local.public().as_bytes());
         let config = InitiatorConfig {
             local,
             remote,

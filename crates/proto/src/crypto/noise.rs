@@ -19,7 +19,7 @@ use super::aead::Cipher;
 use super::keys::{EpochKeys, Role};
 use super::mac::keyed32;
 use super::secret::{DataKey, StaticSecret};
-use super::x25519::X25519;
+use super::x25519::{STAND_IN, X25519};
 use ropewalk_settings::{PresharedKey, PublicKey};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
@@ -47,7 +47,7 @@ pub(crate) fn initiator<R: RngCore + CryptoRng>(
 ) -> HandshakeState {
     builder(rng, local)
         .prologue(prologue)
-        .and_then(|builder| builder.local_private_key(local.as_bytes()))
+        .and_then(|builder| builder.local_private_key(&STAND_IN))
         .and_then(|builder| builder.remote_public_key(remote.as_bytes()))
         .and_then(|builder| builder.psk(PSK_PLACE, psk.as_bytes()))
         .and_then(Builder::build_initiator)
@@ -62,7 +62,7 @@ pub(crate) fn responder<R: RngCore + CryptoRng>(
 ) -> HandshakeState {
     builder(rng, local)
         .prologue(prologue)
-        .and_then(|builder| builder.local_private_key(local.as_bytes()))
+        .and_then(|builder| builder.local_private_key(&STAND_IN))
         .and_then(Builder::build_responder)
         .expect("the pattern is complete")
 }
@@ -78,8 +78,11 @@ pub(crate) fn write(state: &mut HandshakeState, payload: &[u8], out: &mut Vec<u8
 }
 
 /// Reads the next message; returns its payload. After an error the same state can read another.
-pub(crate) fn read(state: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, NotAuthentic> {
-    let mut payload = vec![0; message.len()];
+pub(crate) fn read(
+    state: &mut HandshakeState,
+    message: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, NotAuthentic> {
+    let mut payload = Zeroizing::new(vec![0; message.len()]);
     let len = state.read_message(message, &mut payload).map_err(|_| NotAuthentic)?;
     payload.truncate(len);
     Ok(payload)

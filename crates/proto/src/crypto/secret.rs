@@ -1,54 +1,45 @@
 //! Secrets of the core alone: wiped when they are dropped, and never shown in a log.
 
 use std::fmt;
-use std::sync::Arc;
 
 use rand::{CryptoRng, RngCore};
 use ropewalk_settings::{KEY_LEN, PrivateKey, PublicKey};
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::x25519::KeyPair;
-
-/// An end's identity: its [`PrivateKey`] ready for use on the curve, and the public half that follows from it. Copies
-/// share one secret.
+/// An end's identity: its [`PrivateKey`], of which there is one copy in memory.
 #[derive(Clone)]
-pub struct StaticSecret(Arc<KeyPair>);
+pub struct StaticSecret(PrivateKey);
 
 impl StaticSecret {
-    /// The identity of this key. Costs one multiplication on the curve (some 10 µs).
+    /// The identity of this key.
     #[must_use]
     pub fn new(private: &PrivateKey) -> Self {
-        Self(Arc::new(KeyPair::new(private.clone())))
+        Self(private.clone())
     }
 
-    /// The identity of the key of these bytes. Any 32 bytes are one: X25519 clamps them when it uses them.
+    /// The identity of the key of these bytes, for tests and benches. Any 32 bytes are one: X25519 clamps them when it
+    /// uses them.
     #[must_use]
     pub fn from_bytes(private: [u8; KEY_LEN]) -> Self {
-        Self::new(&PrivateKey::from_bytes(private))
+        Self(PrivateKey::from_bytes(&private))
     }
 
     /// Draws a new identity.
     pub fn generate<R: RngCore + CryptoRng>(rng: &mut R) -> Self {
         let mut bytes = Zeroizing::new([0; KEY_LEN]);
         rng.fill_bytes(bytes.as_mut());
-        Self::from_bytes(*bytes)
+        Self(PrivateKey::from_bytes(&bytes))
     }
 
     /// The public half.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        *self.0.public()
+        self.0.public_key()
     }
 
-    /// The raw bytes, to write them to a key file.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; KEY_LEN] {
-        self.0.private().as_bytes()
-    }
-
-    /// Ready for use on the curve.
-    pub(super) const fn pair(&self) -> &Arc<KeyPair> {
+    /// The key, for the curve.
+    pub(super) const fn private(&self) -> &PrivateKey {
         &self.0
     }
 }

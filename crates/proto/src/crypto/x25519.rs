@@ -1,67 +1,33 @@
 //! X25519 (RFC 7748) as snow asks for it, by AWS-LC: half of what pure Rust takes for it.
 //!
 //! snow sets the static key anew for each handshake, and a key costs a multiplication to be made ready. Here a
-//! [`StaticSecret`] is ready once and brought along.
+//! [`StaticSecret`] is ready once and brought along, so snow never sees its bytes: it is given a [stand-in](STAND_IN).
 
-use std::sync::Arc;
-
-use aws_lc_rs::agreement::{self, UnparsedPublicKey};
-use aws_lc_rs::error::Unspecified;
 use ropewalk_settings::{KEY_LEN, PrivateKey, PublicKey};
 use snow::types;
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::secret::StaticSecret;
 
-/// A private key, ready for use, with its public half.
-pub(super) struct KeyPair {
-    private: PrivateKey,
-    /// The same for AWS-LC, which wipes it when it is dropped.
-    ready: agreement::PrivateKey,
-    public: PublicKey,
-}
-
-impl KeyPair {
-    /// Of any 32 bytes: X25519 clamps them.
-    pub(super) fn new(private: PrivateKey) -> Self {
-        let ready = agreement::PrivateKey::from_private_key(&agreement::X25519, private.as_bytes())
-            .expect("any 32 bytes are a key");
-        let public = ready.compute_public_key().expect("a key has a public half");
-        let public = PublicKey::from_bytes(public.as_ref().try_into().expect("KEY_LEN bytes"));
-        Self { private, ready, public }
-    }
-
-    pub(super) const fn private(&self) -> &PrivateKey {
-        &self.private
-    }
-
-    pub(super) const fn public(&self) -> &PublicKey {
-        &self.public
-    }
-
-    /// Puts the secret shared with the owner of `public` into `out`. An error if it would be zero, as a point of low
-    /// order makes it (RFC 7748 section 6.1).
-    fn agree(&self, public: &[u8], out: &mut [u8; KEY_LEN]) -> Result<(), Unspecified> {
-        let public = UnparsedPublicKey::new(&agreement::X25519, public);
-        agreement::agree(&self.ready, public, Unspecified, |shared| {
-            out.copy_from_slice(shared);
-            Ok(())
-        })
-    }
-}
+/// What snow is given in place of the static key.
+pub(super) const STAND_IN: [u8; KEY_LEN] = [0; KEY_LEN];
 
 /// A key pair of a handshake: the static one, or an ephemeral one.
 pub(super) struct X25519 {
     /// The static one.
     own: StaticSecret,
-    pair: Option<Arc<KeyPair>>,
+    pair: Option<(PrivateKey, PublicKey)>,
 }
 
 impl X25519 {
     /// Without a key, of a side whose static one is `own`.
     pub(super) const fn new(own: StaticSecret) -> Self {
         Self { own, pair: None }
+    }
+
+    fn take(&mut self, private: PrivateKey) {
+        let public = private.public_key();
+        self.pair = Some((private, public));
     }
 }
 
@@ -78,37 +44,32 @@ impl types::Dh for X25519 {
         KEY_LEN
     }
 
-    fn set(&mut self, private: &[u8]) {
-        let is_own = bool::from(private.ct_eq(self.own.as_bytes()));
-        self.pair = Some(if is_own {
-            Arc::clone(self.own.pair())
-        } else {
-            let mut copy = Zeroizing::new([0; KEY_LEN]);
-            copy.copy_from_slice(private);
-            Arc::new(KeyPair::new(PrivateKey::from_bytes(*copy)))
-        });
+    /// Takes the static key: snow sets no other one.
+    fn set(&mut self, _stand_in: &[u8]) {
+        self.take(self.own.private().clone());
     }
 
     fn generate(&mut self, rng: &mut dyn types::Random) -> Result<(), snow::Error> {
         let mut private = Zeroizing::new([0; KEY_LEN]);
         rng.try_fill_bytes(private.as_mut())?;
-        self.pair = Some(Arc::new(KeyPair::new(PrivateKey::from_bytes(*private))));
+        self.take(PrivateKey::from_bytes(&private));
         Ok(())
     }
 
     fn pubkey(&self) -> &[u8] {
-        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.public().as_bytes())
+        self.pair.as_ref().map_or(&[0; KEY_LEN], |(_, public)| public.as_bytes())
     }
 
+    /// Asked for only by who lets snow make static keys.
     fn privkey(&self) -> &[u8] {
-        self.pair.as_ref().map_or(&[0; KEY_LEN], |pair| pair.private().as_bytes())
+        &STAND_IN
     }
 
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
-        let public = public.get(..KEY_LEN).ok_or(snow::Error::Dh)?;
+        let public = public.first_chunk().ok_or(snow::Error::Dh)?;
         let out = out.first_chunk_mut().ok_or(snow::Error::Dh)?;
-        let pair = self.pair.as_ref().ok_or(snow::Error::Dh)?;
-        pair.agree(public, out).map_err(|_| snow::Error::Dh)
+        let (private, _) = self.pair.as_ref().ok_or(snow::Error::Dh)?;
+        private.agree(public, out).map_err(|_| snow::Error::Dh)
     }
 }
 
@@ -125,18 +86,21 @@ mod tests {
 
     /// RFC 7748 section 6.1.
     #[test]
-    fn two_ends_share_the_secret_of_rfc_7748_whether_the_key_is_their_static_one_or_not() {
+    fn two_ends_share_the_secret_of_rfc_7748() {
         let alice = key("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a");
         let alice_public = key("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a");
+        let bob = key("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb");
         let bob_public = key("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f");
         let shared = key("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742");
-        for own in [alice, [7; KEY_LEN]] {
+        for (own, own_public, other) in
+            [(alice, alice_public, bob_public), (bob, bob_public, alice_public)]
+        {
             let mut ours = X25519::new(StaticSecret::from_bytes(own));
-            ours.set(&alice);
-            assert_eq!(ours.pubkey(), alice_public);
-            assert_eq!(ours.privkey(), alice);
+            ours.set(&STAND_IN);
+            assert_eq!(ours.pubkey(), own_public);
+            assert_eq!(ours.privkey(), STAND_IN, "the key itself is not given away");
             let mut out = [0; KEY_LEN];
-            ours.dh(&bob_public, &mut out).unwrap();
+            ours.dh(&other, &mut out).unwrap();
             assert_eq!(out, shared);
         }
     }
@@ -145,7 +109,7 @@ mod tests {
     #[test]
     fn a_point_of_low_order_gives_no_secret() {
         let mut ours = X25519::new(StaticSecret::from_bytes([7; KEY_LEN]));
-        ours.set(&[9; KEY_LEN]);
+        ours.set(&STAND_IN);
         for point in [
             "0000000000000000000000000000000000000000000000000000000000000000",
             "0100000000000000000000000000000000000000000000000000000000000000",
@@ -162,7 +126,7 @@ mod tests {
     fn without_a_key_and_with_too_short_a_one_there_is_an_error() {
         let mut ours = X25519::new(StaticSecret::from_bytes([7; KEY_LEN]));
         assert!(ours.dh(&[9; KEY_LEN], &mut [0; KEY_LEN]).is_err());
-        ours.set(&[7; KEY_LEN]);
+        ours.set(&STAND_IN);
         assert!(ours.dh(&[9; KEY_LEN - 1], &mut [0; KEY_LEN]).is_err());
         assert!(ours.dh(&[9; KEY_LEN], &mut [0; KEY_LEN - 1]).is_err());
     }

@@ -306,7 +306,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     };
     let register = Register::open(config.register_file())?;
     let (peers, _) = register.peers(&config.peers);
-    let leases = Leases::open(config.leases_file(), config.pools, &peers)?;
+    let leases = Leases::open(config.leases_file(), config.pools, &peers, false)?;
 
     let mut gear = bound.into_iter().zip(tuns);
     let (own, tun) = gear.next().unwrap();

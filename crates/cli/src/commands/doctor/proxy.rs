@@ -8,6 +8,7 @@ use ropewalk_control::api::Role;
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, MAIN_TABLE};
 use ropewalk_proxy::Config;
 use ropewalk_proxy::config::Uplinks;
+use ropewalk_proxy::overlap;
 use ropewalk_proxy::port::holder;
 
 use super::client::default_interface;
@@ -41,6 +42,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let Some(config) = &patient.config else { return findings };
     let tun = config.tun_name.as_str();
     let runs = patient.runs();
+    findings.extend(pool(config, file));
     findings.extend(patient.leftovers(tun, &survey.interfaces, None));
     let uplinks = uplinks(config, &survey);
     findings.extend(port::judge(&port::Facts {
@@ -65,6 +67,17 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
         findings.extend(paths::judge_seen(&tunnel.peer, &tunnel.links));
     }
     findings
+}
+
+/// Whether the pools are others' already. A host that does not tell its routes is no finding: others say so.
+fn pool(config: &Config, file: &Path) -> Option<Finding> {
+    let overlap = overlap::find(config).ok()??;
+    let advice = match overlap.solution() {
+        Some(line) => format!("write {line} into {}", file.display()),
+        None => format!("give another pool in {}", file.display()),
+    };
+    let check = format!("ropewalk check-config {}", file.display());
+    Some(Finding::fail("pool.overlaps", "pool", overlap.to_string(), check).advise(advice))
 }
 
 fn meaning(config: &Config) -> String {

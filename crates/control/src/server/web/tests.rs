@@ -77,6 +77,18 @@ fn only_names_of_this_machine_are_answered() {
 }
 
 #[test]
+fn connections_that_say_nothing_make_room_for_those_that_ask() {
+    let lab = Lab::start();
+    let idle: Vec<_> = (0..200).map(|_| TcpStream::connect(lab.address).unwrap()).collect();
+    let started = Instant::now();
+    let answer = lab.get("/v1/status", "localhost");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(started.elapsed() < Duration::from_secs(2), "it took {:?}", started.elapsed());
+    drop(idle);
+    lab.end();
+}
+
+#[test]
 fn browsers_are_told_to_load_nothing_else_and_to_show_it_to_nobody() {
     let lab = Lab::start();
     for (path, host) in
@@ -162,7 +174,7 @@ fn idle_connections_leave_the_control_socket_alone() {
     let lab = Lab::start();
     // More than there are places for: they say nothing and hold on.
     let idle: Vec<_> =
-        (0..2 * MAX_CONNECTIONS).map(|_| TcpStream::connect(lab.address).unwrap()).collect();
+        (0..2 * PLACES.others).map(|_| TcpStream::connect(lab.address).unwrap()).collect();
     let answer = crate::client::call_blocking(&lab.socket, &Request::Status);
     assert!(matches!(answer, Ok(Response::Status(_))), "{answer:?}");
     drop(idle);

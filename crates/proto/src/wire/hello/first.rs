@@ -7,6 +7,8 @@
 //! +------------+---------+---------+--------+--------+----------+------------+---------+
 //! ```
 
+use zeroize::Zeroizing;
+
 use super::parameters::{BadContent, Parameters};
 use super::{ENVELOPE_LEN, FIRST_LEN};
 use crate::crypto::aead::CipherSet;
@@ -41,10 +43,10 @@ pub struct ClientHello {
 }
 
 impl ClientHello {
-    /// The payload, padded to [`PAYLOAD_LEN`].
+    /// The payload, padded to [`PAYLOAD_LEN`]. It may hold the token of an invitation.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(PAYLOAD_LEN);
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(PAYLOAD_LEN));
         out.extend_from_slice(&self.timestamp.to_bytes());
         let flags = if self.token.is_some() { WITH_TOKEN } else { 0 };
         out.extend_from_slice(&[self.ciphers.to_wire(), self.newest_version, flags, 0]);
