@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Nobody is left to tell if standard error is closed.
-            drop(writeln!(std::io::stderr(), "error: {failure}"));
+            drop(writeln!(std::io::stderr(), "error: {}", exit::plain(&failure.to_string())));
             failure.code()
         }
     }
