@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ropewalk_control::folder::{self, Folder};
 use ropewalk_daemon::file;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -38,9 +39,10 @@ pub(crate) fn load(path: &Path) -> (Counts, Option<String>) {
         Err(error) => error,
     };
     let aside = path.with_extension("damaged");
+    let moved = put_aside(path, &aside);
     let path = path.display();
     let begins = "the allowances of this month are counted from zero";
-    let text = match std::fs::rename(path.to_string(), &aside) {
+    let text = match moved {
         Ok(()) => {
             format!(
                 "cannot read {path}: {trouble}; {begins}. It was put aside as {}",
@@ -52,11 +54,13 @@ pub(crate) fn load(path: &Path) -> (Counts, Option<String>) {
     (Counts::new(), Some(text))
 }
 
+fn put_aside(path: &Path, aside: &Path) -> io::Result<()> {
+    let (folder, name) = Folder::of(path)?;
+    std::fs::rename(folder.at(name), folder.at(aside.file_name().unwrap_or_default()))
+}
+
 fn read(path: &Path) -> io::Result<Counts> {
-    if std::fs::metadata(path)?.len() > MAX_BYTES {
-        return Err(io::Error::other(format!("it is longer than {MAX_BYTES} bytes")));
-    }
-    let file: CountersFile = serde_json::from_slice(&std::fs::read(path)?)?;
+    let file: CountersFile = serde_json::from_slice(&folder::read(path, MAX_BYTES)?.bytes)?;
     if file.version != VERSION {
         return Err(io::Error::other(format!("version {} is not {VERSION}", file.version)));
     }

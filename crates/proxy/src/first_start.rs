@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use ropewalk_control::config::source::MAX_KEY_FILE_BYTES;
+use ropewalk_control::folder;
 use ropewalk_daemon::file;
 use ropewalk_settings::{PrivateKey, PublicKey};
 
@@ -68,9 +70,9 @@ fn private_key(file: &Path) -> anyhow::Result<(PrivateKey, bool)> {
     match file::create(file, format!("{}\n", *key.to_base64()).as_bytes()) {
         Ok(()) => Ok((key, false)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let text = std::fs::read_to_string(file)
-                .map(zeroize::Zeroizing::new)
+            let content = folder::read(file, MAX_KEY_FILE_BYTES)
                 .with_context(|| format!("cannot read the key {shown}"))?;
+            let text = std::str::from_utf8(&content.bytes).unwrap_or("not a key");
             let key = text.parse().with_context(|| {
                 format!("the key file {shown}: mend it, or move it away for a new one")
             })?;

@@ -17,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::{IpNet, Ipv6Net};
+use ropewalk_control::folder;
 use ropewalk_daemon::file;
 use ropewalk_settings::PublicKey;
 use serde::{Deserialize, Serialize};
@@ -337,13 +338,12 @@ impl Taken {
 fn read(file: &Path) -> Result<BTreeMap<PublicKey, Lease>, LeaseError> {
     let failed = |source| LeaseError::Read { file: file.to_path_buf(), source };
     let damaged = |what: String| LeaseError::Damaged { file: file.to_path_buf(), what };
-    let text = match std::fs::metadata(file) {
+    let text = match folder::read(file, MAX_FILE_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(failed(error)),
-        Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
-            return Err(damaged(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(damaged(error.to_string()));
         }
-        Ok(_) => std::fs::read(file).map_err(failed)?,
+        text => text.map_err(failed)?.bytes,
     };
     let read: LeasesFile =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;

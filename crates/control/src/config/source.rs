@@ -1,10 +1,7 @@
 //! The text of a config file, and the key files that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read as _;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -15,13 +12,14 @@ use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use super::error::{ConfigError, explain};
+use crate::folder;
 use crate::invitation::{Invitation, InvitationError, MAX_LINE};
 
 /// Bytes of the longest config file that is read: 65,000 peers with a name and a key are 10 MiB.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Bytes of the longest key file: a key and room for white space.
-const MAX_KEY_FILE_BYTES: u64 = 1024;
+pub const MAX_KEY_FILE_BYTES: u64 = 1024;
 
 /// Mode bits that a file with a key may not have: others may do nothing with it, the group may not write it.
 ///
@@ -280,15 +278,8 @@ pub fn absolute(path: &Path) -> Result<(), String> {
 
 /// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error.
 fn read_bounded(file: &Path, limit: u64) -> std::io::Result<(Zeroizing<Vec<u8>>, u32)> {
-    let mut bytes = Zeroizing::new(Vec::new());
-    let opened = File::open(file)?;
-    let mode = opened.metadata()?.mode() & 0o777;
-    opened.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        let message = format!("it is longer than {limit} bytes");
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
-    }
-    Ok((bytes, mode))
+    let content = folder::read(file, limit)?;
+    Ok((content.bytes, content.mode & 0o777))
 }
 
 #[cfg(test)]
@@ -375,7 +366,9 @@ mod tests {
         assert_eq!(error.position(), Some((2, 6)));
         assert_eq!(error.message(), "the file is not UTF-8 text");
 
-        let error = Source::read(Path::new("/dev/zero")).err().unwrap();
+        let long = folder.path().join("long.toml");
+        std::fs::File::create(&long).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        let error = Source::read(&long).err().unwrap();
         assert!(error.message().contains("longer than"), "{error}");
     }
 }

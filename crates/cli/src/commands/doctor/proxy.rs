@@ -41,7 +41,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let Some(config) = &patient.config else { return findings };
     let tun = config.tun_name.as_str();
     let runs = patient.runs();
-    findings.extend(patient.leftovers(tun, &survey.interfaces, None));
+    findings.extend(patient.leftovers(tun, &survey.interfaces, &[]));
     let uplinks = uplinks(config, &survey);
     findings.extend(port::judge(&port::Facts {
         ports: if runs {
