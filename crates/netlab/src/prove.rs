@@ -16,6 +16,7 @@ mod leak;
 mod look;
 mod mtu;
 mod nat_idle;
+mod purge;
 mod rebind;
 mod rekey;
 mod replay;
@@ -78,6 +79,7 @@ pub const PROOFS: &[Proof] = &[
     flips::FLIPS,
     replay::REPLAY,
     replay::RACE,
+    purge::PURGE,
 ];
 
 /// How a proof is to be run.
