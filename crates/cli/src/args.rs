@@ -268,6 +268,10 @@ EXAMPLES
   ropewalk completions fish > ~/.config/fish/completions/ropewalk.fish")]
     Completions(Completions),
 
+    /// Write /etc/resolv.conf for the client at standard input: systemd starts it (ropewalk-resolv-conf.socket)
+    #[command(hide = true)]
+    ResolvConf,
+
     /// Write the manual pages, one for each subcommand
     #[command(after_long_help = "\
 They say what `--help` says. The packages install them.

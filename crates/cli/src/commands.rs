@@ -13,6 +13,7 @@ pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod peer;
 pub(crate) mod reload;
+pub(crate) mod resolv_conf;
 pub(crate) mod set;
 pub(crate) mod status;
 pub(crate) mod watch;

@@ -1,5 +1,6 @@
 //! Why the program fails, and the exit code that says so (documented in `ropewalk --help`).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -124,12 +125,21 @@ fn names_the_right(cause: &(dyn std::error::Error + 'static)) -> bool {
         || matches!(cause.downcast_ref(), Some(OpenError::Privilege { .. }))
 }
 
-/// Prints to standard output; a reader who has seen enough (`| head`) is no failure.
+/// The same text without what a terminal obeys: names, reasons and logs come from a daemon, or whoever stands in its place.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    match text.contains(obeyed) {
+        true => text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect(),
+        false => text.into(),
+    }
+}
+
+/// Prints to standard output, as [`plain`] has it; a reader who has seen enough (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write as _;
 
     let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+    match output.write_all(plain(text).as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Failed(
             anyhow::Error::new(error).context("cannot write to standard output"),
         )),
@@ -142,6 +152,15 @@ mod tests {
     use anyhow::Context as _;
 
     use super::*;
+
+    #[test]
+    fn nothing_that_is_printed_moves_the_terminal() {
+        assert_eq!(plain("a\tb\nü│"), "a\tb\nü│");
+        assert_eq!(
+            plain("\u{1b}[2J\u{9b}1m\r\u{7f}\u{7}x"),
+            "\u{fffd}[2J\u{fffd}1m\u{fffd}\u{fffd}\u{fffd}x"
+        );
+    }
 
     #[test]
     fn a_cause_without_permission_decides_the_exit_code() {

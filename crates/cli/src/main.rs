@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Nobody is left to tell if standard error is closed.
-            drop(writeln!(std::io::stderr(), "error: {failure}"));
+            drop(writeln!(std::io::stderr(), "error: {}", exit::plain(&failure.to_string())));
             failure.code()
         }
     }
@@ -55,6 +55,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
         Command::Completions(completions) => commands::completions::run(completions.shell),
+        Command::ResolvConf => commands::resolv_conf::run(),
         Command::Man(man) => commands::man::run(&man.folder),
     }
 }

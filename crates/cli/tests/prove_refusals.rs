@@ -37,6 +37,11 @@ fn replayed_first_messages_make_no_session() {
 }
 
 #[test]
+fn the_clients_user_gains_nothing_by_what_root_tidies_up() {
+    prove("the_clients_user_gains_nothing_by_what_root_tidies_up", "purge");
+}
+
+#[test]
 fn racing_copies_move_no_path() {
     prove("racing_copies_move_no_path", "race");
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ropewalk_control::folder::{self, Folder};
 use ropewalk_daemon::file;
 use ropewalk_daemon::format::{self, NewerFormat};
 use serde::{Deserialize, Serialize};
@@ -47,9 +48,10 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<(Counts, Option<String>)> {
         Err(error) => error,
     };
     let aside = path.with_extension("damaged");
+    let moved = put_aside(path, &aside);
     let path = path.display();
     let begins = "the allowances of this month are counted from zero";
-    let text = match std::fs::rename(path.to_string(), &aside) {
+    let text = match moved {
         Ok(()) => {
             format!(
                 "cannot read {path}: {trouble}; {begins}. It was put aside as {}",
@@ -66,11 +68,13 @@ fn is_newer(error: &io::Error) -> bool {
     cause.is_some()
 }
 
+fn put_aside(path: &Path, aside: &Path) -> io::Result<()> {
+    let (folder, name) = Folder::of(path)?;
+    std::fs::rename(folder.at(name), folder.at(aside.file_name().unwrap_or_default()))
+}
+
 fn read(path: &Path) -> io::Result<Counts> {
-    if std::fs::metadata(path)?.len() > MAX_BYTES {
-        return Err(io::Error::other(format!("it is longer than {MAX_BYTES} bytes")));
-    }
-    let text = std::fs::read(path)?;
+    let text = folder::read(path, MAX_BYTES)?.bytes;
     format::check(&text, VERSION).map_err(io::Error::other)?;
     let file: CountersFile = serde_json::from_slice(&text)?;
     if file.version != VERSION {

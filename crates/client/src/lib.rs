@@ -115,6 +115,15 @@ pub fn purge(left: &Traces) -> anyhow::Result<()> {
     service::purge(left)
 }
 
+/// Writes `/etc/resolv.conf` for the client at the other end of this connection, as [`names`] says, until it ends.
+///
+/// # Errors
+/// What stood in the file before cannot be put back; the client asked for what is not to be had.
+#[cfg(target_os = "linux")]
+pub fn help_with_names(client: std::os::unix::net::UnixStream) -> anyhow::Result<()> {
+    service::help_with_names(client)
+}
+
 /// Runs the daemon until it is told to stop.
 ///
 /// # Errors

@@ -2,14 +2,20 @@
 //!
 //! There are two ways. Where `/etc/resolv.conf` leads to systemd-resolved's own address, the TUN gets the servers and
 //! all names ([`Resolved`]); that ends with the TUN, so a crash leaves nothing. Everywhere else the file itself is
-//! replaced, and what stood there is kept on disk until it is back ([`ResolvConf`]).
+//! replaced, and what stood there is kept on disk until it is back ([`ResolvConf`]): by root itself, and for a client of
+//! another user by a [`Helper`] of root's, where there is one.
 
+mod helper;
 mod resolv_conf;
 mod resolved;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
+use rustix::process::geteuid;
+
+pub use helper::{Helper, HelperError, STATE_DIR as HELPER_STATE_DIR, serve as help};
 pub use resolv_conf::{Left, ResolvConf, ResolvConfError};
 pub use resolved::{Resolved, ResolvedError};
 
@@ -24,6 +30,7 @@ const STUBS: [&str; 2] = ["127.0.0.53", "127.0.0.54"];
 pub struct Names {
     resolv_conf: ResolvConf,
     resolved: Resolved,
+    helper: Helper,
     way: Option<Way>,
 }
 
@@ -31,6 +38,7 @@ pub struct Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Resolved,
+    Helper,
     File,
 }
 
@@ -39,13 +47,8 @@ impl Names {
     #[must_use]
     pub fn new(state_dir: &Path) -> Self {
         let resolv_conf = ResolvConf::new(RESOLV_CONF.into(), record_in(state_dir));
-        Self::with(resolv_conf, Resolved::new("resolvectl"))
-    }
-
-    /// The same with these two in the place of the system's.
-    #[must_use]
-    pub fn with(resolv_conf: ResolvConf, resolved: Resolved) -> Self {
-        Self { resolv_conf, resolved, way: None }
+        let (resolved, helper) = (Resolved::new("resolvectl"), Helper::new(helper::SOCKET.into()));
+        Self { resolv_conf, resolved, helper, way: None }
     }
 
     /// Whether names are looked up at the tunnel's servers.
@@ -65,6 +68,7 @@ impl Names {
         };
         match way {
             Way::Resolved => self.resolved.set(tun, servers).await?,
+            Way::Helper => self.helper.set(servers).await?,
             Way::File => {
                 let servers = servers.to_vec();
                 self.on_disk(move |conf| conf.set(&servers)).await??;
@@ -81,14 +85,16 @@ impl Names {
     pub async fn restore(&mut self, tun: &str) -> anyhow::Result<()> {
         let reverted = match self.way {
             Some(Way::Resolved) => self.resolved.revert(tun).await,
-            Some(Way::File) | None => Ok(()),
+            Some(Way::Helper | Way::File) | None => Ok(()),
         };
+        let by_helper = self.restore_by_helper().await;
         // A crashed client may have gone the other way; and what resolved refuses keeps no file from being put back.
         let restored = self.on_disk(ResolvConf::restore).await;
         // What was refused is tried again.
         reverted?;
+        let by_helper = by_helper?;
         self.way = None;
-        match restored?? {
+        match restored??.max(by_helper) {
             Left::Nothing => {}
             Left::Restored => tracing::info!("{RESOLV_CONF} is as it was before"),
             Left::Foreign => tracing::info!(
@@ -100,7 +106,34 @@ impl Names {
 
     fn choose(&self) -> Way {
         let text = std::fs::read_to_string(self.resolv_conf.file()).unwrap_or_default();
-        if leads_to_resolved(&text) { Way::Resolved } else { Way::File }
+        if leads_to_resolved(&text) {
+            Way::Resolved
+        } else if !geteuid().is_root() && self.helper.is_there() {
+            Way::Helper
+        } else {
+            Way::File
+        }
+    }
+
+    /// Has put back what a helper has set: by it, or as root by ourselves, where its client and it ended without.
+    async fn restore_by_helper(&mut self) -> anyhow::Result<Left> {
+        if !geteuid().is_root() {
+            return match self.helper.is_needed() {
+                true => Ok(self.helper.restore().await?),
+                false => Ok(Left::Nothing),
+            };
+        }
+        let state = Path::new(HELPER_STATE_DIR);
+        let record = record_in(state);
+        if !record.exists() {
+            return Ok(Left::Nothing);
+        }
+        let restored = tokio::task::spawn_blocking(move || {
+            let _only_one = helper::Only::take(state)
+                .context("a helper of a client has set the name servers, and still runs")?;
+            anyhow::Ok(ResolvConf::new(RESOLV_CONF.into(), record).restore()?)
+        });
+        restored.await?
     }
 
     /// Waits for the disk on another thread: packets do not.

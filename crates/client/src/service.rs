@@ -24,6 +24,8 @@ use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunControl as _, TunOptions};
 use ropewalk_link_io::udp::Sockets;
 use sd_notify::NotifyState;
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::Traces;
@@ -32,7 +34,7 @@ use crate::config::Config;
 use crate::counters::{self, Keeper};
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
 use crate::host::linux::{LinuxNetwork, all_of};
-use crate::names::Names;
+use crate::names::{self, Names};
 use crate::network::{End, Network, Wanted};
 use crate::resolve::Resolver;
 use crate::routes::Numbers;
@@ -63,6 +65,18 @@ pub(crate) fn purge(left: &Traces) -> anyhow::Result<()> {
         let network = LinuxNetwork::purge(Numbers::default()).await;
         let names = Names::new(&left.state_dir).restore(&left.tun).await;
         all_of([network, names])
+    })
+}
+
+/// See [`crate::help_with_names`].
+pub(crate) fn help_with_names(client: std::os::unix::net::UnixStream) -> anyhow::Result<()> {
+    client.set_nonblocking(true)?;
+    service::runtime()?.block_on(async {
+        let mut ended = signal(SignalKind::terminate())?;
+        let stop = async {
+            let _ = ended.recv().await;
+        };
+        names::help(UnixStream::from_std(client)?, stop).await
     })
 }
 

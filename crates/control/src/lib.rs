@@ -21,9 +21,9 @@
 pub mod api;
 pub mod client;
 pub mod config;
+pub mod folder;
 pub mod invitation;
 pub mod metrics;
-pub mod owner;
 mod query;
 pub mod server;
 pub mod why;

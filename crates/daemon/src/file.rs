@@ -3,12 +3,11 @@
 //! All of this waits for the disk: a packet loop has it done by a [`Writer`](crate::writer::Writer).
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use ropewalk_control::owner;
+use ropewalk_control::folder::{self, Folder};
 use tempfile::{Builder, NamedTempFile, PersistError};
 
 /// Makes a new file with mode 600, as a whole. On return it is on disk.
@@ -16,7 +15,7 @@ use tempfile::{Builder, NamedTempFile, PersistError};
 /// # Errors
 /// There is one of this name (`AlreadyExists`), which stays as it is; or what the system says.
 pub fn create(file: &Path, content: &[u8]) -> io::Result<()> {
-    write(file, content, |new| new.persist_noclobber(file))
+    write(file, content, NamedTempFile::persist_noclobber)
 }
 
 /// Replaces a file as a whole, with mode 600: a crash leaves the old or the new one. On return it is on disk. Its folder
@@ -25,7 +24,7 @@ pub fn create(file: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// What the system says; the old file is as it was then.
 pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
-    write(file, content, |new| new.persist(file))
+    write(file, content, NamedTempFile::persist)
 }
 
 /// Removes what a process that was killed while it wrote this file left beside it. To be called by the only one who writes it.
@@ -33,7 +32,8 @@ pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// What the system says; a folder that is missing holds nothing.
 pub fn sweep(file: &Path) -> io::Result<()> {
-    sweep_of(file.parent().unwrap_or(Path::new(".")), &beginning(file))
+    let (folder, name) = folder::split(file)?;
+    sweep_of(folder, &beginning(name))
 }
 
 /// The same for all files in `folder` whose name begins so.
@@ -41,23 +41,28 @@ pub fn sweep(file: &Path) -> io::Result<()> {
 /// # Errors
 /// As [`sweep`].
 pub fn sweep_of(folder: &Path, beginning: &OsStr) -> io::Result<()> {
-    let list = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+    let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let folder = match Folder::open(folder) {
+        Err(error) if missing(&error) => return Ok(()),
+        folder => folder?,
+    };
+    let list = match std::fs::read_dir(folder.path()) {
+        Err(error) if missing(&error) => return Ok(()),
         list => list?,
     };
     for entry in list {
-        let entry = entry?;
-        if entry.file_name().as_encoded_bytes().starts_with(beginning.as_encoded_bytes()) {
-            std::fs::remove_file(entry.path())?;
+        let name = entry?.file_name();
+        if name.as_encoded_bytes().starts_with(beginning.as_encoded_bytes()) {
+            std::fs::remove_file(folder.at(&name))?;
         }
     }
     Ok(())
 }
 
 /// How the name of a file that is not finished begins.
-fn beginning(file: &Path) -> OsString {
+fn beginning(name: &OsStr) -> OsString {
     let mut beginning = OsString::from(".");
-    beginning.push(file.file_name().unwrap_or_default());
+    beginning.push(name);
     beginning.push(".new-");
     beginning
 }
@@ -65,18 +70,18 @@ fn beginning(file: &Path) -> OsString {
 fn write(
     file: &Path,
     content: &[u8],
-    persist: impl FnOnce(NamedTempFile) -> Result<File, PersistError>,
+    persist: impl FnOnce(NamedTempFile, PathBuf) -> Result<File, PersistError>,
 ) -> io::Result<()> {
-    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let (folder, name) = folder::split(file)?;
+    let folder = Folder::make(folder, 0o700)?;
     // It is made with mode 600.
-    let mut new = Builder::new().prefix(&beginning(file)).tempfile_in(folder)?;
+    let mut new = Builder::new().prefix(&beginning(name)).tempfile_in(folder.path())?;
     new.write_all(content)?;
-    owner::like_folder(new.as_file(), folder)?;
+    folder.give(new.as_file())?;
     new.as_file().sync_all()?;
-    persist(new).map_err(|error| error.error)?;
+    persist(new, folder.at(name)).map_err(|error| error.error)?;
     // The rename itself is durable only with the folder.
-    File::open(folder)?.sync_all()
+    folder.sync()
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 //! the open file (`F_OFD_SETLK`, `fcntl_locking(2)`), so the kernel gives it up with the process, however
 //! that ends.
 
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -17,6 +18,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use ropewalk_control::RUNTIME_FOLDER;
 use ropewalk_control::api::Role;
+use ropewalk_control::folder::Folder;
 
 /// The bits of a namespace's number that differ (the kernel counts from 0xf0000000), within what a file
 /// offset holds on every machine.
@@ -50,7 +52,8 @@ pub fn is_held(role: Role) -> bool {
 }
 
 fn is_held_in(folder: &Path, role: Role) -> bool {
-    let file = match File::options().write(true).open(path(folder, role)) {
+    let opened = Folder::open(folder).and_then(|folder| folder.open_to_write(&name(role)));
+    let file = match opened {
         Ok(file) => file,
         Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
     };
@@ -59,8 +62,8 @@ fn is_held_in(folder: &Path, role: Role) -> bool {
     asked.is_err() || i32::from(byte.l_type) != libc::F_UNLCK
 }
 
-fn path(folder: &Path, role: Role) -> PathBuf {
-    folder.join(format!("{role}.lock"))
+fn name(role: Role) -> OsString {
+    format!("{role}.lock").into()
 }
 
 /// The lock of this network namespace.
@@ -77,14 +80,12 @@ fn own_byte() -> anyhow::Result<libc::flock> {
 }
 
 fn hold_in(folder: &Path, role: Role) -> anyhow::Result<Mark> {
-    let path = path(folder, role);
+    let path = folder.join(name(role));
     let shown = path.display();
-    let open = || {
-        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-        File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)
-    };
+    let opened =
+        Folder::make(folder, 0o755).and_then(|folder| folder.open_or_make(&name(role), 0o600));
     let file =
-        open().with_context(|| format!("cannot open {shown}, which says that a {role} runs"))?;
+        opened.with_context(|| format!("cannot open {shown}, which says that a {role} runs"))?;
     let byte = own_byte()?;
     for _ in 0..TRIES {
         match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {

@@ -20,6 +20,7 @@ mod metadata;
 mod mtu;
 mod nat_idle;
 mod neighbour;
+mod purge;
 mod rebind;
 mod rekey;
 mod replay;
@@ -86,6 +87,7 @@ pub const PROOFS: &[Proof] = &[
     flood::FLOOD,
     replay::REPLAY,
     replay::RACE,
+    purge::PURGE,
 ];
 
 /// How a proof is to be run.

@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use ropewalk_control::config::source::{MAX_KEY_FILE_BYTES, read_bounded};
+use ropewalk_control::config::source::MAX_KEY_FILE_BYTES;
+use ropewalk_control::folder;
 use ropewalk_daemon::file;
 use ropewalk_settings::{PrivateKey, PublicKey};
 
@@ -69,9 +70,9 @@ fn private_key(file: &Path) -> anyhow::Result<(PrivateKey, bool)> {
     match file::create(file, key.to_line().as_bytes()) {
         Ok(()) => Ok((key, false)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let (bytes, _) = read_bounded(file, MAX_KEY_FILE_BYTES)
+            let content = folder::read(file, MAX_KEY_FILE_BYTES)
                 .with_context(|| format!("cannot read the key {shown}"))?;
-            let text = std::str::from_utf8(&bytes).unwrap_or("no text");
+            let text = std::str::from_utf8(&content.bytes).unwrap_or("not a key");
             let key = text.parse().with_context(|| {
                 format!("the key file {shown}: mend it, or move it away for a new one")
             })?;

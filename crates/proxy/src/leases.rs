@@ -17,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::{IpNet, Ipv6Net};
+use ropewalk_control::folder;
 use ropewalk_daemon::file;
 use ropewalk_daemon::format::{self, NewerFormat};
 use ropewalk_settings::PublicKey;
@@ -421,13 +422,12 @@ fn few(clients: &[String]) -> String {
 fn read(file: &Path) -> Result<BTreeMap<PublicKey, Lease>, LeaseError> {
     let failed = |source| LeaseError::Read { file: file.to_path_buf(), source };
     let damaged = |what: String| LeaseError::Damaged { file: file.to_path_buf(), what };
-    let text = match std::fs::metadata(file) {
+    let text = match folder::read(file, MAX_FILE_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(failed(error)),
-        Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
-            return Err(damaged(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(damaged(error.to_string()));
         }
-        Ok(_) => std::fs::read(file).map_err(failed)?,
+        text => text.map_err(failed)?.bytes,
     };
     let newer = |newer| LeaseError::Newer { file: file.to_path_buf(), newer };
     format::check(&text, FILE_VERSION).map_err(newer)?;

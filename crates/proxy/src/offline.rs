@@ -2,7 +2,11 @@
 //!
 //! The mark of a running proxy is held for as long, so that one that starts meanwhile does not write the same file.
 
+use std::path::Path;
+
+use anyhow::Context as _;
 use ropewalk_control::api::{InviteWish, Invited, PeerStatus, PeersReport, RemovedPeer, Role};
+use ropewalk_control::folder;
 use ropewalk_daemon::mark::{self, Mark};
 
 use crate::config::Config;
@@ -19,12 +23,15 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// Opens the book of this proxy.
+    /// Opens the book of the proxy with this config, which was read from `file`. Where another user than root can write
+    /// that file, root becomes that user for good: the config says which files are written.
     ///
     /// # Errors
     /// A proxy runs (whose control socket is another than was asked), or the book cannot be read.
-    pub fn open(config: Config) -> anyhow::Result<Self> {
+    pub fn open(config: Config, file: &Path) -> anyhow::Result<Self> {
         let none_runs = mark::hold(Role::Proxy)?;
+        folder::become_writer(file)
+            .with_context(|| format!("cannot act as the owner of {}", file.display()))?;
         let register = Register::open(config.register_file())?;
         Ok(Self { config, register, _none_runs: none_runs })
     }

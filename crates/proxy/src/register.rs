@@ -17,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ropewalk_control::folder;
 use ropewalk_daemon::file;
 use ropewalk_daemon::format::{self, NewerFormat};
 use ropewalk_settings::{InvitationToken, PublicKey, nearest};
@@ -433,13 +434,12 @@ fn hash(token: &InvitationToken) -> String {
 fn read(file: &Path) -> Result<Content, RegisterError> {
     let failed = |source| RegisterError::Read { file: file.to_path_buf(), source };
     let damaged = |what: String| RegisterError::Damaged { file: file.to_path_buf(), what };
-    let text = match std::fs::metadata(file) {
+    let text = match folder::read(file, MAX_FILE_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
-        Err(error) => return Err(failed(error)),
-        Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
-            return Err(damaged(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(damaged(error.to_string()));
         }
-        Ok(_) => std::fs::read(file).map_err(failed)?,
+        text => text.map_err(failed)?.bytes,
     };
     let newer = |newer| RegisterError::Newer { file: file.to_path_buf(), newer };
     format::check(&text, FILE_VERSION).map_err(newer)?;

@@ -3,16 +3,15 @@
 //! Three files are made, closed to others: the private key, which is made here; the invitation, which the client removes
 //! when the proxy knows the key; and the config. What is there already stays, or is kept under another name.
 
-use std::fs::DirBuilder;
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 use ropewalk_client::joining;
+use ropewalk_control::folder::{self, Folder};
 use ropewalk_control::invitation::{Invitation, MAX_LINE};
-use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER, owner};
+use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER};
 use ropewalk_settings::{NamePattern, PrivateKey};
 use zeroize::Zeroizing;
 
@@ -98,10 +97,10 @@ impl Files {
             }
         }
         for (from, to) in &kept {
-            std::fs::rename(from, to).map_err(|error| failed(error, "rename", from))?;
+            rename(from, to).map_err(|error| failed(error, "rename", from))?;
         }
         // One that was not used yet is of no use to the new config, and its owner has it still.
-        match std::fs::remove_file(&self.invitation) {
+        match folder::remove(&self.invitation) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed(error, "remove", &self.invitation))
             }
@@ -134,21 +133,26 @@ fn free_name(file: &Path) -> PathBuf {
     free.next().unwrap_or_else(|| with(".old".to_owned()))
 }
 
+/// Another name in the same folder.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let (folder, name) = Folder::of(from)?;
+    std::fs::rename(folder.at(name), folder.at(folder::split(to)?.1))
+}
+
 /// A new file with mode 600, on disk on return.
 fn create(file: &Path, content: &str) -> Result<(), Failure> {
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
     let written = || {
-        if folder == Path::new(CONFIG_FOLDER) {
-            DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-        }
-        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        let (folder, name) = folder::split(file)?;
+        let folder = if folder == Path::new(CONFIG_FOLDER) {
+            Folder::make(folder, 0o755)?
+        } else {
+            Folder::open(folder)?
+        };
+        let mut new = tempfile::NamedTempFile::new_in(folder.path())?;
         new.write_all(content.as_bytes())?;
-        owner::like_folder(new.as_file(), folder)?;
+        folder.give(new.as_file())?;
         new.as_file().sync_all()?;
-        new.persist_noclobber(file).map_err(|error| error.error)?;
+        new.persist_noclobber(folder.at(name)).map_err(|error| error.error)?;
         Ok(())
     };
     written().map_err(|error| failed(error, "write", file))

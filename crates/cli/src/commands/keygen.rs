@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use ropewalk_control::owner;
+use ropewalk_control::folder::Folder;
 use ropewalk_settings::{KeyError, PresharedKey, PrivateKey};
 use zeroize::Zeroizing;
 
@@ -54,11 +54,14 @@ fn write_secret(file: &Path, secret: &str, force: bool) -> Result<(), Failure> {
             .with_context(|| format!("cannot write {shown}"))
             .map_err(Failure::from);
     }
-    let folder = folder_of(file);
-    let created = OpenOptions::new().write(true).create_new(true).mode(SECRET_MODE).open(file);
+    let created = Folder::of(file).and_then(|(folder, name)| {
+        let mut options = OpenOptions::new();
+        let created = options.write(true).create_new(true).mode(SECRET_MODE).open(folder.at(name));
+        Ok((created?, folder))
+    });
     match created {
-        Ok(created) => {
-            fill(created, secret, folder).with_context(|| format!("cannot write {shown}"))?;
+        Ok((created, folder)) => {
+            fill(created, secret, &folder).with_context(|| format!("cannot write {shown}"))?;
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -74,22 +77,15 @@ fn write_secret(file: &Path, secret: &str, force: bool) -> Result<(), Failure> {
 
 /// A temporary file is made with mode 600.
 fn replace_secret(file: &Path, secret: &str) -> io::Result<()> {
-    let folder = folder_of(file);
-    let new = tempfile::NamedTempFile::new_in(folder)?;
-    fill(new.reopen()?, secret, folder)?;
-    new.persist(file).map_err(|error| error.error)?;
+    let (folder, name) = Folder::of(file)?;
+    let new = tempfile::NamedTempFile::new_in(folder.path())?;
+    fill(new.as_file().try_clone()?, secret, &folder)?;
+    new.persist(folder.at(name)).map_err(|error| error.error)?;
     Ok(())
 }
 
-fn folder_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-fn fill(mut file: File, secret: &str, folder: &Path) -> io::Result<()> {
-    owner::like_folder(&file, folder)?;
+fn fill(mut file: File, secret: &str, folder: &Folder) -> io::Result<()> {
+    folder.give(&file)?;
     file.write_all(secret.as_bytes())?;
     file.write_all(b"\n")?;
     file.sync_all()

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::ask::unasked;
 use crate::args::{Invite, Peer, PeerWhat};
-use crate::exit::{Failure, print};
+use crate::exit::{Failure, plain, print};
 use crate::{qr, render};
 
 /// Does it, and says what was done.
@@ -49,7 +49,7 @@ fn invite(peer: &Peer, invite: &Invite, again: bool) -> Result<(), Failure> {
     if peer.json {
         return json(&invited);
     }
-    tell(&render::invited(&invited));
+    tell(&plain(&render::invited(&invited)));
     if invite.qr || std::io::stderr().is_terminal() {
         draw(&invited)?;
     }
@@ -108,7 +108,7 @@ fn offline(peer: &Peer) -> Result<Offline, Failure> {
              the first time; if its config or its [control] socket is another one, say --config or --socket"
         )));
     }
-    Ok(Offline::open(Config::load(file)?)?)
+    Ok(Offline::open(Config::load(file)?, file)?)
 }
 
 fn json(document: &impl Serialize) -> Result<(), Failure> {

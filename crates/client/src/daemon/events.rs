@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ropewalk_control::folder;
 use ropewalk_proto::client::ClientEvent;
 use ropewalk_proto::event::{DownReason, EndReason, Event};
 use ropewalk_proto::time::Instant;
@@ -78,7 +79,7 @@ impl Daemon {
 }
 
 fn remove_invitation(file: &Path) {
-    match std::fs::remove_file(file) {
+    match folder::remove(file) {
         Ok(()) => tracing::info!("joined: the proxy knows this machine's key from now on"),
         Err(error) => tracing::info!(
             "joined: the proxy knows this machine's key from now on; the invitation {} is used up and can be \

@@ -11,6 +11,10 @@
 //! somebody else's edit: it becomes what is put back, and ours is written again. Where that goes to and fro, and where
 //! the client is at its end, the edit stays, and the record goes.
 //!
+//! The record may stand where a less trusted user can write. Root then takes from it only what is a choice of name servers:
+//! text of `resolv.conf(5)`, or a link to where a known program keeps one; and it puts that back only over a file that
+//! begins as ours do. Whatever the record says, the file is root's with mode 644.
+//!
 //! A file that cannot be replaced (a container's is a mount of its own; a sandbox may allow this file and not its folder)
 //! is written in place. A cut may then leave a part of ours, or of what was before; both are known by the record.
 
@@ -20,13 +24,13 @@ mod record;
 mod tests;
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ropewalk_control::folder::{self, Folder};
 use ropewalk_daemon::file;
 
 use place::{NEW, Place, Written};
@@ -43,7 +47,10 @@ const INSISTING: (usize, Duration) = (3, Duration::from_secs(60));
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Resolvers ask no more servers than this (`resolv.conf(5)`).
-const MAX_SERVERS: usize = 3;
+pub(super) const MAX_SERVERS: usize = 3;
+
+/// Bytes of the longest record: a file of 64 KiB, of which JSON makes six each at worst, and texts of ours.
+const MAX_RECORD: u64 = 1 << 20;
 
 /// Why the file could not be set or put back.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +108,7 @@ pub enum ResolvConfError {
 }
 
 /// What there was to put back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Left {
     /// Nothing.
     Nothing,
@@ -175,10 +182,12 @@ impl ResolvConf {
             None if begins_like_ours(&now) => {
                 return Err(ResolvConfError::Unknown { file: self.file.clone() });
             }
-            None => Record { before: now, written: vec![text.clone()], in_place: false },
+            None => {
+                Record { before: now, written: vec![text.clone()], in_place: false, others: false }
+            }
         };
         self.save(&record)?;
-        let place = Place::File { content: text, mode: 0o644, uid: 0, gid: 0 };
+        let place = Place::File { content: text };
         self.put(&place, record)
     }
 
@@ -252,16 +261,22 @@ impl ResolvConf {
     }
 
     fn read(&self) -> Result<Option<Record>, ResolvConfError> {
-        let bytes = match std::fs::read(&self.record) {
-            Ok(bytes) => bytes,
+        let content = match folder::read(&self.record, MAX_RECORD) {
+            Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed("read", &self.record, error)),
         };
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| ResolvConfError::Damaged {
+        let damaged = |why| ResolvConfError::Damaged {
             file: self.file.clone(),
             record: self.record.clone(),
-            why: error.to_string(),
-        })
+            why,
+        };
+        let record: Record =
+            serde_json::from_slice(&content.bytes).map_err(|error| damaged(error.to_string()))?;
+        match record.before.objection().filter(|_| content.is_others) {
+            Some(why) => Err(damaged(why)),
+            None => Ok(Some(Record { others: content.is_others, ..record })),
+        }
     }
 
     fn save(&self, record: &Record) -> Result<(), ResolvConfError> {
@@ -272,11 +287,12 @@ impl ResolvConf {
     }
 
     fn forget(&self) -> Result<(), ResolvConfError> {
-        let folder = self.record.parent().unwrap_or(Path::new("/"));
-        let done = match std::fs::remove_file(&self.record) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => File::open(folder).and_then(|folder| folder.sync_all()),
-        };
+        let done = Folder::of(&self.record).and_then(|(folder, name)| {
+            match std::fs::remove_file(folder.at(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => folder.sync(),
+            }
+        });
         done.map_err(|error| self.failed("remove", &self.record, error))
     }
 
@@ -286,7 +302,7 @@ impl ResolvConf {
 }
 
 fn begins_like_ours(now: &Place) -> bool {
-    matches!(now, Place::File { content, .. } if content.starts_with(HEADER))
+    matches!(now, Place::File { content } if content.starts_with(HEADER))
 }
 
 fn text(servers: &[IpAddr], record: &Path) -> String {

@@ -1,10 +1,7 @@
 //! The text of a config file, and the key files that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read as _;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -15,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use super::error::{ConfigError, explain};
+use crate::folder;
 use crate::invitation::{Invitation, InvitationError, MAX_LINE};
 
 /// Bytes of the longest config file that is read: 65,000 peers with a name and a key are 10 MiB.
@@ -22,9 +20,6 @@ pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Bytes of the longest key file: a key and room for white space.
 pub const MAX_KEY_FILE_BYTES: u64 = 1024;
-
-/// Bytes of the smallest buffer that a file is read into.
-const LEAST_BUFFER: u64 = 1024;
 
 /// Mode bits that a file with a key may not have: others may do nothing with it, the group may not write it.
 ///
@@ -277,36 +272,10 @@ pub fn absolute(path: &Path) -> Result<(), String> {
     Err(format!("`{}` is not an absolute path", path.display()))
 }
 
-/// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error. What is
-/// read may be a secret: no copy of it is left in memory but the one that is returned.
-///
-/// # Errors
-/// What the system says, or the file is too long.
-pub fn read_bounded(file: &Path, limit: u64) -> std::io::Result<(Zeroizing<Vec<u8>>, u32)> {
-    let mut opened = File::open(file)?;
-    let metadata = opened.metadata()?;
-    // One byte more than the file is said to have: the end is seen without a larger buffer. What is no plain file says 0.
-    let said = metadata.len().min(limit).max(LEAST_BUFFER);
-    let mut bytes = Zeroizing::new(vec![0; usize::try_from(said).unwrap_or(0) + 1]);
-    let mut len = 0;
-    loop {
-        match opened.read(&mut bytes[len..])? {
-            0 => break,
-            read => len += read,
-        }
-        if len as u64 > limit {
-            let message = format!("it is longer than {limit} bytes");
-            return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
-        }
-        if len == bytes.len() {
-            // The old buffer is wiped when it is dropped, which a vector that grows would not do.
-            let mut larger = Zeroizing::new(vec![0; 2 * len]);
-            larger[..len].copy_from_slice(&bytes);
-            bytes = larger;
-        }
-    }
-    bytes.truncate(len);
-    Ok((bytes, metadata.mode() & 0o777))
+/// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error.
+fn read_bounded(file: &Path, limit: u64) -> std::io::Result<(Zeroizing<Vec<u8>>, u32)> {
+    let content = folder::read(file, limit)?;
+    Ok((content.bytes, content.mode & 0o777))
 }
 
 /// Bytes as text, without a copy of them; else they come back, with how many of them are text.
@@ -406,7 +375,9 @@ mod tests {
         assert_eq!(error.position(), Some((2, 6)));
         assert_eq!(error.message(), "the file is not UTF-8 text");
 
-        let error = Source::read(Path::new("/dev/zero")).err().unwrap();
+        let long = folder.path().join("long.toml");
+        std::fs::File::create(&long).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        let error = Source::read(&long).err().unwrap();
         assert!(error.message().contains("longer than"), "{error}");
     }
 }

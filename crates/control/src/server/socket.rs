@@ -1,14 +1,19 @@
 //! The file of the control socket: made with the right mode, and removed by the one who made it.
 
-use std::fs::{DirBuilder, Permissions};
+use std::ffi::OsString;
+use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown,
-};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use nix::unistd::geteuid;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use crate::folder::{self, Folder};
 
 /// Owner and group may talk, nobody else.
 const SOCKET_MODE: u32 = 0o660;
@@ -69,7 +74,8 @@ pub enum BindError {
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) listener: UnixListener,
-    path: PathBuf,
+    folder: Folder,
+    name: OsString,
     /// Device and inode of the file.
     identity: (u64, u64),
 }
@@ -79,18 +85,14 @@ impl Bound {
     pub(super) fn new(path: &Path, group: u32) -> Result<Self, BindError> {
         let failed =
             |what| move |source| BindError::Socket { what, socket: path.to_path_buf(), source };
-        if let Some(folder) = path.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o755)
-                .create(folder)
-                .map_err(failed("make the folder of"))?;
-        }
-        refuse_if_used(path)?;
+        let (parent, name) = folder::split(path).map_err(failed("make"))?;
+        let folder = Folder::make(parent, 0o755).map_err(failed("make the folder of"))?;
+        let place = folder.at(name);
+        refuse_if_used(&place, path)?;
 
-        let mut new = path.as_os_str().to_owned();
+        let mut new = name.to_owned();
         new.push(".new");
-        let new = PathBuf::from(new);
+        let new = folder.at(&new);
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(failed("make")(error));
@@ -99,13 +101,12 @@ impl Bound {
         }
         let listener = UnixListener::bind(&new).map_err(failed("make"))?;
         let opened = open_to_group(&new, group)
-            .and_then(|()| listener.set_nonblocking(true))
-            .and_then(|()| std::fs::metadata(&new))
-            .and_then(|metadata| std::fs::rename(&new, path).map(|()| metadata));
+            .and_then(|metadata| listener.set_nonblocking(true).map(|()| metadata))
+            .and_then(|metadata| std::fs::rename(&new, &place).map(|()| metadata));
         match opened {
             Ok(metadata) => {
                 let identity = (metadata.dev(), metadata.ino());
-                Ok(Self { listener, path: path.to_path_buf(), identity })
+                Ok(Self { listener, folder, name: name.to_owned(), identity })
             }
             Err(error) => {
                 drop(std::fs::remove_file(&new));
@@ -117,26 +118,37 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        let own = std::fs::symlink_metadata(&self.path)
+        let path = self.folder.at(&self.name);
+        let own = std::fs::symlink_metadata(&path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
-        if own && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(socket = %self.path.display(), %error, "the control socket stays");
+        if own && let Err(error) = std::fs::remove_file(&path) {
+            tracing::debug!(socket = %path.display(), %error, "the control socket stays");
         }
     }
 }
 
-fn open_to_group(path: &Path, group: u32) -> io::Result<()> {
-    // The group first: the mode must not open the socket to another one for a moment.
-    if std::fs::metadata(path)?.gid() != group {
-        chown(path, None, Some(group))?;
+/// Opens the socket that this process has just made to its group. It is held meanwhile: in a folder of another user
+/// something else may stand at its name by now.
+fn open_to_group(path: &Path, group: u32) -> io::Result<Metadata> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = File::from(openat(CWD, path, flags, Mode::empty())?);
+    let made = held.metadata()?;
+    if !made.file_type().is_socket() || made.uid() != geteuid().as_raw() {
+        return Err(io::Error::other("another program put something in its place"));
     }
-    std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))
+    let held = format!("/proc/self/fd/{}", held.as_raw_fd());
+    // The group first: the mode must not open the socket to another one for a moment.
+    if made.gid() != group {
+        chown(&held, None, Some(group))?;
+    }
+    std::fs::set_permissions(held, Permissions::from_mode(SOCKET_MODE))?;
+    Ok(made)
 }
 
 /// A file of that name must be a socket at which nobody answers.
-fn refuse_if_used(path: &Path) -> Result<(), BindError> {
+fn refuse_if_used(place: &Path, path: &Path) -> Result<(), BindError> {
     let socket = path.to_path_buf();
-    match std::fs::symlink_metadata(path) {
+    match std::fs::symlink_metadata(place) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(BindError::Socket { what: "look at", socket, source }),
         Ok(metadata) if !metadata.file_type().is_socket() => {
@@ -145,7 +157,7 @@ fn refuse_if_used(path: &Path) -> Result<(), BindError> {
         Ok(_) => {}
     }
     for _ in 0..TRIES {
-        match UnixStream::connect(path) {
+        match UnixStream::connect(place) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             // It answers, or it exists and will not tell: both mean that it is not ours to replace.

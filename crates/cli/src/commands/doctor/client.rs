@@ -6,7 +6,7 @@ use std::thread;
 
 use ropewalk_client::Config;
 use ropewalk_client::host::{Candidate, Ways};
-use ropewalk_client::names::record_in;
+use ropewalk_client::names::{HELPER_STATE_DIR, record_in};
 use ropewalk_client::probe::{self, Reply, Survey, Way, Web};
 use ropewalk_control::CLIENT_SOCKET;
 use ropewalk_control::api::{LinkState, LinkStatus, Role};
@@ -47,7 +47,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let tun = patient.config.as_ref().map_or("ropewalk0", |config| config.tun.name.as_str());
     let Some(config) = &patient.config else {
         let mut findings = patient.examine(privilege::CLIENT, false);
-        findings.extend(patient.leftovers(tun, &survey.interfaces, None));
+        findings.extend(patient.leftovers(tun, &survey.interfaces, &[]));
         return findings;
     };
     let named = name::look(&config.proxy.addresses);
@@ -60,8 +60,8 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let reached = reached.into_iter().any(|(_, reply)| matches!(reply, Reply::Answer(_)));
 
     let mut findings = patient.examine(privilege::CLIENT, reached);
-    let record = record_in(&config.state_dir);
-    findings.extend(patient.leftovers(tun, &survey.interfaces, Some(&record)));
+    let folders = [config.state_dir.as_path(), Path::new(HELPER_STATE_DIR)];
+    findings.extend(patient.leftovers(tun, &survey.interfaces, &folders.map(record_in)));
     findings.extend(vpn::judge(&survey.interfaces, &survey.gateways, tun));
     let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
     let ipv6 = scene.has_inner_ipv6();

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use ropewalk_client::probe;
 use ropewalk_control::api::{Request, Response, Role};
 use ropewalk_control::client::{ClientError, call_blocking};
+use ropewalk_control::config::source::{MAX_FILE_BYTES, MAX_KEY_FILE_BYTES};
 use ropewalk_control::config::{ConfigFile, KeyFiles, Source};
+use ropewalk_control::folder;
 use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Interface, Kind, PROXY_PROTOCOL};
 use ropewalk_settings::PrivateKey;
 
@@ -37,7 +39,7 @@ impl<C: ConfigFile> Patient<C> {
         socket: impl Fn(Option<&C>) -> PathBuf,
         meaning: impl Fn(&C) -> String,
     ) -> Self {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let text = text_of(file, MAX_FILE_BYTES).unwrap_or_default();
         let (config, state) = if matches!(file.try_exists(), Ok(false)) {
             (None, config::State::Missing)
         } else {
@@ -105,13 +107,13 @@ impl<C: ConfigFile> Patient<C> {
         clock::judge(&clock::look(&files))
     }
 
-    /// What no running daemon accounts for; `tun` is the name of its TUN, `record` where a client keeps what it must put
+    /// What no running daemon accounts for; `tun` is the name of its TUN, `records` where a client keeps what it must put
     /// back into `/etc/resolv.conf`.
     pub(super) fn leftovers(
         &self,
         tun: &str,
         interfaces: &[Interface],
-        record: Option<&Path>,
+        records: &[PathBuf],
     ) -> Vec<Finding> {
         let protocol = match self.role {
             Role::Client => CLIENT_PROTOCOL,
@@ -128,7 +130,7 @@ impl<C: ConfigFile> Patient<C> {
             routes,
             table: has_table(&format!("ropewalk_{}", self.role)),
             lock: has_table("ropewalk_lock"),
-            names: record.is_some_and(Path::exists),
+            names: records.iter().any(|record| record.exists()),
             tun: interfaces.iter().find(|one| one.name == tun).map(|one| leftovers::Tun {
                 name: one.name.clone(),
                 kind: match &one.kind {
@@ -143,13 +145,19 @@ impl<C: ConfigFile> Patient<C> {
     }
 }
 
+/// What a file says; `None` where it cannot be read, is longer, or is no text.
+fn text_of(file: &Path, limit: u64) -> Option<String> {
+    let content = folder::read(file, limit).ok()?;
+    std::str::from_utf8(&content.bytes).ok().map(str::to_owned)
+}
+
 /// The config with whatever its key files hold, or with another key in place of one that cannot be read.
 fn lenient<C: ConfigFile>(file: &Path, text: &str) -> Option<C> {
     let key = PrivateKey::generate().ok()?.to_base64().to_string();
     let folder = file.parent().unwrap_or(Path::new(""));
     let named = files::names(text).into_iter().map(|name| {
-        let there = std::fs::read_to_string(folder.join(&name));
-        (name, there.unwrap_or_else(|_| key.clone()))
+        let there = text_of(&folder.join(&name), MAX_KEY_FILE_BYTES);
+        (name, there.unwrap_or_else(|| key.clone()))
     });
     let keys: BTreeMap<PathBuf, String> = named.collect();
     C::parse(&Source::from_text(file, text, KeyFiles::Given(keys))).ok()

@@ -43,7 +43,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let tun = config.tun_name.as_str();
     let runs = patient.runs();
     findings.extend(pool(config, file));
-    findings.extend(patient.leftovers(tun, &survey.interfaces, None));
+    findings.extend(patient.leftovers(tun, &survey.interfaces, &[]));
     let uplinks = uplinks(config, &survey);
     findings.extend(port::judge(&port::Facts {
         ports: if runs {

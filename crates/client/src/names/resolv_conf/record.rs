@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::HEADER;
 use super::place::Place;
 
 /// Texts of ours that are kept in the record.
@@ -16,13 +17,16 @@ pub(super) struct Record {
     pub(super) written: Vec<String>,
     /// Whether the file could not be replaced as a whole.
     pub(super) in_place: bool,
+    /// Whether it was read by root from where a less trusted user could have written it.
+    #[serde(skip)]
+    pub(super) others: bool,
 }
 
 impl Record {
     /// The same before `text` is written over what stands there now.
     pub(super) fn with(self, now: &Place, text: &str) -> Self {
         let standing = match now {
-            Place::File { content, .. } if content != text && !self.before.is_same(now) => {
+            Place::File { content } if content != text && !self.before.is_same(now) => {
                 Some(content)
             }
             _ => None,
@@ -44,9 +48,13 @@ impl Record {
 
     /// Whether this client wrote what stands there now.
     pub(super) fn is_ours(&self, now: &Place) -> bool {
-        let Place::File { content, .. } = now else { return false };
+        let Place::File { content } = now else { return false };
+        // Only by us is it begun so, whatever the record says; a cut may have left less.
+        if self.others && !content.starts_with(HEADER) && !HEADER.starts_with(content.as_str()) {
+            return false;
+        }
         let before = match &self.before {
-            Place::File { content, .. } => Some(content),
+            Place::File { content } => Some(content),
             Place::Absent | Place::Symlink { .. } => None,
         };
         self.written.contains(content)

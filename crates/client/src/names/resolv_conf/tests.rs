@@ -1,5 +1,7 @@
 use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+
+use ropewalk_netlab::privilege::skipped;
 
 use super::record::MAX_WRITTEN;
 use super::*;
@@ -38,10 +40,10 @@ fn servers(list: &[&str]) -> Vec<IpAddr> {
 }
 
 #[test]
-fn any_bytes_the_mode_and_the_owner_come_back() {
+fn any_bytes_come_back_and_the_file_is_roots_and_everybody_reads_it() {
     let folder = Folder::new();
     std::fs::set_permissions(folder.file(), Permissions::from_mode(0o640)).unwrap();
-    let before = std::fs::metadata(folder.file()).unwrap();
+    let own = std::fs::metadata(folder.file()).unwrap();
     let mut conf = folder.open();
     conf.set(&servers(&["9.9.9.9", "2620:fe::fe", "1.1.1.1", "8.8.8.8"])).unwrap();
     let text = String::from_utf8(folder.read()).unwrap();
@@ -50,10 +52,7 @@ fn any_bytes_the_mode_and_the_owner_come_back() {
     assert_eq!(conf.restore().unwrap(), Left::Restored);
     assert_eq!(folder.read(), BEFORE);
     let after = std::fs::metadata(folder.file()).unwrap();
-    assert_eq!(
-        (after.mode(), after.uid(), after.gid()),
-        (before.mode(), before.uid(), before.gid())
-    );
+    assert_eq!((after.mode(), after.uid()), (0o100_644, own.uid()));
     assert!(!folder.record().exists());
     assert_eq!(folder.names().len(), 2, "a temporary file stayed: {:?}", folder.names());
     assert_eq!(conf.restore().unwrap(), Left::Nothing);
@@ -264,4 +263,132 @@ fn what_cannot_be_put_back_is_not_taken_away() {
     let mut conf = ResolvConf::new(folder.file(), folder.file().join("record.json"));
     assert!(conf.set(&list).is_err());
     assert_eq!(folder.read(), BEFORE);
+}
+
+/// What the less trusted user has in its record.
+const PROGRAM: &str = "\u{7f}ELF\u{2}\u{1}\u{1}\u{0}";
+
+/// A folder of state that another user owns, with a client of root's that was killed: our text stands in the file, and the
+/// record is that user's. `None`, and the test counts as skipped, where this process can give nothing away.
+fn of_another_user(test: &str) -> Option<(Folder, String)> {
+    let folder = Folder::new();
+    folder.open().set(&servers(&["9.9.9.9"])).unwrap();
+    let state = folder.0.path().join("state");
+    let given = [state, folder.record()].map(|path| chown(path, Some(65534), Some(65534)).is_ok());
+    if !rustix::process::geteuid().is_root() || given.contains(&false) {
+        skipped(test, "only root gives files away");
+        return None;
+    }
+    let ours = String::from_utf8(folder.read()).unwrap();
+    Some((folder, ours))
+}
+
+/// A record as the other user makes it, of the form that older versions wrote.
+fn crafted(before: &serde_json::Value, written: &str) -> Vec<u8> {
+    let record = serde_json::json!({ "before": before, "written": [written], "in_place": false });
+    serde_json::to_vec(&record).unwrap()
+}
+
+fn text_file(content: &str) -> serde_json::Value {
+    serde_json::json!({ "kind": "file", "content": content, "mode": 0o4755, "uid": 65534, "gid": 0 })
+}
+
+#[test]
+fn root_takes_from_another_users_record_a_choice_of_name_servers_and_nothing_else() {
+    const NAME: &str =
+        "root_takes_from_another_users_record_a_choice_of_name_servers_and_nothing_else";
+    let Some((folder, ours)) = of_another_user(NAME) else { return };
+    let link = |target: &str| serde_json::json!({ "kind": "symlink", "target": target });
+    let long = format!("search {}\n", "a".repeat(5000));
+    for (before, why) in [
+        (text_file(PROGRAM), "holds what is no text"),
+        (text_file("#!/bin/sh\nid\n"), "begins as a program"),
+        (text_file("nameserver 192.168.1.1\n* * * * * root id\n"), "line 2 is none of resolv.conf"),
+        (text_file("nameserver evil\n"), "line 1 names no address"),
+        (text_file(&long), "line 1 is too long"),
+        (text_file(&"#\n".repeat(40_000)), "longer than 65536 bytes"),
+        (text_file("# \u{200b}\n"), "holds what is no text"),
+        (link("/etc/shadow"), "no program keeps a resolv.conf at /etc/shadow"),
+        (link("../run/systemd/resolve/../../../etc/shadow"), "no program keeps"),
+    ] {
+        std::fs::write(folder.record(), crafted(&before, &ours)).unwrap();
+        let error = folder.open().restore().unwrap_err().to_string();
+        assert!(error.contains(why), "{before}: {error}");
+        assert_eq!(folder.read(), ours.as_bytes(), "{before}");
+    }
+    let honest =
+        "# by hand, \u{e4}\nnameserver 192.168.1.1\r\nnameserver fe80::1%eth0\nsearch lan\n\n";
+    std::fs::write(folder.record(), crafted(&text_file(honest), &ours)).unwrap();
+    assert_eq!(folder.open().restore().unwrap(), Left::Restored);
+    let bytes: Vec<u8> = honest.chars().map(|byte| u8::try_from(byte).unwrap()).collect();
+    assert_eq!(folder.read(), bytes);
+    let after = std::fs::metadata(folder.file()).unwrap();
+    assert_eq!((after.mode(), after.uid(), after.gid()), (0o100_644, 0, 0));
+    let stub = "../run/systemd/resolve/stub-resolv.conf";
+    std::fs::write(folder.file(), &ours).unwrap();
+    std::fs::write(folder.record(), crafted(&link(stub), &ours)).unwrap();
+    assert_eq!(folder.open().restore().unwrap(), Left::Restored);
+    assert_eq!(std::fs::read_link(folder.file()).unwrap(), Path::new(stub));
+}
+
+#[test]
+fn root_puts_nothing_over_a_file_that_is_not_begun_as_ours() {
+    const NAME: &str = "root_puts_nothing_over_a_file_that_is_not_begun_as_ours";
+    let Some((folder, _)) = of_another_user(NAME) else { return };
+    let theirs = "nameserver 192.168.1.1\n";
+    std::fs::write(folder.file(), theirs).unwrap();
+    let record = crafted(&text_file("nameserver 6.6.6.6\n"), theirs);
+    std::fs::write(folder.record(), record).unwrap();
+    assert_eq!(folder.open().restore().unwrap(), Left::Foreign);
+    assert_eq!(folder.read(), theirs.as_bytes());
+}
+
+/// What is put somewhere, and how.
+type Plant<'a> = (&'a str, &'a dyn Fn(&Path));
+
+#[test]
+fn no_link_no_fifo_and_no_endless_file_in_the_place_of_the_record_moves_root() {
+    const NAME: &str = "no_link_no_fifo_and_no_endless_file_in_the_place_of_the_record_moves_root";
+    let Some((folder, ours)) = of_another_user(NAME) else { return };
+    let record = folder.record();
+    let outside = folder.0.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let good = crafted(&text_file("nameserver 6.6.6.6\n"), &ours);
+    let target = outside.join("record.json");
+    let half = outside.join(".record.json.new-x1");
+    for file in [&target, &half] {
+        std::fs::write(file, &good).unwrap();
+    }
+    let fifo = |path: &Path| {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+    };
+    let sparse = |path: &Path| {
+        std::fs::File::create(path).unwrap().set_len(1 << 30).unwrap();
+    };
+    let plants: [Plant<'_>; 5] = [
+        ("a link", &|path| symlink(&target, path).unwrap()),
+        ("a hard link", &|path| std::fs::hard_link(&target, path).unwrap()),
+        ("a FIFO", &fifo),
+        ("a file without end", &sparse),
+        ("a folder", &|path| std::fs::create_dir(path).unwrap()),
+    ];
+    for (what, plant) in plants {
+        let _ = std::fs::remove_file(&record);
+        plant(&record);
+        assert!(folder.open().restore().is_err(), "{what}");
+        assert_eq!(folder.read(), ours.as_bytes(), "{what}");
+    }
+    // The folder of state is a link itself, which that user made where it could.
+    std::fs::remove_dir_all(folder.0.path().join("state")).unwrap();
+    let own = folder.0.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    symlink(&outside, own.join("state")).unwrap();
+    chown(&own, Some(65534), Some(65534)).unwrap();
+    let mut conf = ResolvConf::new(folder.file(), own.join("state/record.json"));
+    assert!(conf.restore().is_err());
+    assert!(conf.set(&servers(&["9.9.9.9"])).is_err());
+    assert_eq!(folder.read(), ours.as_bytes());
+    assert_eq!(std::fs::read(&target).unwrap(), good);
+    assert!(half.exists(), "swept through a link");
 }
