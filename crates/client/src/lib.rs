@@ -14,6 +14,7 @@
 //! | [`probe`] | what `ropewalk doctor` tries without a daemon |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
+//! | [`near`] | which routes of the host win over the tunnel |
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
 //! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
@@ -31,6 +32,8 @@ pub mod joining;
 pub mod lock;
 #[cfg(target_os = "linux")]
 pub mod names;
+#[cfg(target_os = "linux")]
+pub mod near;
 #[cfg(target_os = "linux")]
 pub mod probe;
 #[cfg(target_os = "linux")]

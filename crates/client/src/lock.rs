@@ -22,16 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-/// Prefixes that no network on the Internet has: RFC 1918, RFC 3927, RFC 6598, RFC 4193, RFC 4291.
-const PRIVATE: [&str; 7] = [
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "169.254.0.0/16",
-    "100.64.0.0/10",
-    "fc00::/7",
-    "fe80::/10",
-];
+use crate::near::is_private;
 
 /// What is let out.
 #[derive(Clone, Debug)]
@@ -58,8 +49,7 @@ pub fn chains(lock: &Lock<'_>) -> String {
     let mut text = String::from("    chain leave {\n");
     let mut line = |rule: &str| writeln!(text, "        {rule}").expect("writing to a string");
     line(&format!("oifname {{ \"lo\", \"{}\" }} accept", lock.tun));
-    let private: Vec<IpNet> = PRIVATE.iter().filter_map(|net| net.parse().ok()).collect();
-    let near = lock.connected.iter().filter(|net| private.iter().any(|all| all.contains(*net)));
+    let near = lock.connected.iter().filter(|net| is_private(net));
     let always = ["169.254.0.0/16", "fe80::/10"].iter().filter_map(|net| net.parse().ok());
     let near: Vec<IpNet> = near.chain(lock.excluded).map(IpNet::trunc).chain(always).collect();
     for (word, near) in by_family(&near) {

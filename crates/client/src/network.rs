@@ -70,6 +70,10 @@ pub(crate) struct News {
     pub(crate) inner: Vec<IpAddr>,
     /// What could not be done, for people.
     pub(crate) problems: Vec<String>,
+    /// Whether the kill switch could not be set as it should be.
+    pub(crate) unlocked: bool,
+    /// What they should know of the network they are in.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl News {
@@ -121,7 +125,14 @@ pub(crate) struct Network {
     names: Names,
     daemon: mpsc::Sender<Command>,
     told: Option<News>,
+    /// Warnings that the log has.
+    logged: BTreeSet<String>,
 }
+
+/// How many warnings of the network are logged and shown, and in a client's life: who runs it could think up more without
+/// end.
+const MAX_WARNINGS: usize = 16;
+const MAX_LOGGED: usize = 256;
 
 impl Network {
     /// Takes hold of the host's network, and removes what a crashed client left behind.
@@ -165,6 +176,7 @@ impl Network {
             names,
             daemon,
             told: None,
+            logged: BTreeSet::new(),
         })
     }
 
@@ -251,6 +263,11 @@ impl Network {
             for problem in news.problems.iter().filter(|problem| !known.contains(problem)) {
                 tracing::warn!("{problem}");
             }
+            for warning in &news.warnings {
+                if self.logged.len() < MAX_LOGGED && self.logged.insert(warning.clone()) {
+                    tracing::warn!("{warning}");
+                }
+            }
             self.told = Some(news.clone());
             // A daemon that is ending does not listen.
             let _ = self.daemon.send(Command::Network(news)).await;
@@ -295,7 +312,21 @@ impl Network {
         let mut problems: BTreeSet<String> = problems.collect();
         // After the routes: the first question finds its way.
         problems.extend(self.apply_names(&dns).await);
-        Ok(News { seats, known, inner, problems: problems.into_iter().collect() })
+        let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
+        if warnings.len() > MAX_WARNINGS {
+            let more = warnings.split_off(MAX_WARNINGS).len();
+            warnings.push(format!(
+                "{more} more routes would lead past the tunnel and are not followed"
+            ));
+        }
+        Ok(News {
+            seats,
+            known,
+            inner,
+            problems: problems.into_iter().collect(),
+            unlocked,
+            warnings,
+        })
     }
 }
 

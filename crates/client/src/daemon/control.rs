@@ -67,6 +67,7 @@ impl Daemon {
     fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
+        warnings.extend(self.news.warnings.iter().cloned());
         warnings.extend(self.news.unknown_interfaces(|_| true));
         warnings.extend(self.budget.warnings().cloned());
         warnings.extend(self.displaced.clone());
