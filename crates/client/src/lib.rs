@@ -17,6 +17,7 @@
 //! | [`near`] | which routes of the host win over the tunnel |
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
 //! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
+//! | [`unsolicited`] | what may come out of the tunnel, and to its addresses |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
 //! | `status` | the status document |
 //! | `core` | what the config means to the protocol core |
@@ -40,6 +41,8 @@ pub mod probe;
 pub mod routes;
 #[cfg(target_os = "linux")]
 pub mod share;
+#[cfg(target_os = "linux")]
+pub mod unsolicited;
 
 #[cfg(target_os = "linux")]
 mod allowance;

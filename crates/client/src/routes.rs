@@ -46,7 +46,7 @@ use ropewalk_link_io::netlink::{
 };
 
 use crate::host::{Desired, LinkDesired, TunDesired, Way};
-use crate::share;
+use crate::{share, unsolicited};
 
 /// The numbers under which a client's changes are found. A second client in the same network namespace needs others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +164,8 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
         plan.add_tunnel(numbers, wanted, index);
         plan.add_routed(numbers, &desired.routed, &excluded);
     }
-    plan.firewall = firewall(numbers, desired) + &share::chains(desired);
+    plan.firewall =
+        firewall(numbers, desired) + &unsolicited::chains(desired) + &share::chains(desired);
     Ok(plan)
 }
 

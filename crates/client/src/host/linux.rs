@@ -325,6 +325,7 @@ impl LinuxNetwork {
                 // cases holds that the mark is for.
                 let links = strict.iter().map(|name| Some((*name).to_owned()));
                 let links: Vec<_> = if strict.is_empty() { vec![None] } else { links.collect() };
+                let error = format!("{error}; {UNGUARDED}");
                 outcome.problems.extend(links.into_iter().map(|link| unfiltered(link, &error)));
                 return Ok(());
             }
@@ -478,6 +479,10 @@ fn body(
     let (forwarding, chains) = (forwarding.sets(), &plan.firewall);
     format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{forwarding}{chains}{forwarded}")
 }
+
+/// What the table keeps apart.
+const UNGUARDED: &str = "neighbours can send to the tunnel's own addresses, and the proxy to this machine's networks where \
+                         it forwards";
 
 /// What is wrong where the mark does not take part in reverse path filtering.
 fn unfiltered(link: Option<String>, error: &impl std::fmt::Display) -> Problem {
