@@ -97,7 +97,8 @@ impl Default for Traces {
     }
 }
 
-/// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then. `file` is where the config
+/// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then; with SIGUSR1, which says that
+/// another start follows, all but the kill switch. `file` is where the config
 /// stands, to be read again when somebody asks (SIGHUP where there is no
 /// terminal, `ropewalk reload`).
 ///
@@ -109,6 +110,15 @@ impl Default for Traces {
 #[cfg(target_os = "linux")]
 pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     service::run(config, file)
+}
+
+/// Sets the kill switch where the config in `file`, which cannot be used, asks for it, and returns whether it does.
+///
+/// # Errors
+/// A client runs, or the system refuses.
+#[cfg(target_os = "linux")]
+pub fn lock_without_config(file: &Path) -> anyhow::Result<bool> {
+    service::lock_without_config(file)
 }
 
 /// Takes everything back that a client has changed on this host and that did not end with it: after a crash, its kill
@@ -128,6 +138,15 @@ pub fn purge(left: &Traces) -> anyhow::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     drop((config, file));
+    anyhow::bail!("the client runs on Linux only, so far")
+}
+
+/// Sets the kill switch.
+///
+/// # Errors
+/// Always: this system is not supported yet.
+#[cfg(not(target_os = "linux"))]
+pub fn lock_without_config(_file: &Path) -> anyhow::Result<bool> {
     anyhow::bail!("the client runs on Linux only, so far")
 }
 

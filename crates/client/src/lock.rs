@@ -1,7 +1,8 @@
 //! The kill switch: a firewall table of its own, in which nothing leaves this machine outside the tunnel.
 //!
-//! It outlives the client on purpose: while none runs, because it crashed or was killed, everything that would leave is
-//! refused. The next start takes it over in one transaction; an orderly end removes it.
+//! It is the first thing that a starting client sets, and outlives it on purpose: while none runs, because it crashed, was
+//! killed, is restarted, or cannot start, everything that would leave is refused. The next start takes it over in one
+//! transaction; a client that is told to stop removes it.
 //!
 //! | what may leave | why |
 //! | --- | --- |
@@ -86,6 +87,17 @@ pub fn chains(lock: &Lock<'_>) -> String {
     text
 }
 
+/// Whether a config that cannot be used asks for the kill switch: a wrong line somewhere else in the file is no reason to let
+/// everything out.
+#[must_use]
+pub fn is_asked_for(config: &str) -> bool {
+    let values = config.lines().filter_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "kill_switch").then(|| value.split('#').next().unwrap_or_default().trim())
+    });
+    values.last().is_some_and(|value| value != "false")
+}
+
 /// At once, so that programs do not wait; the count shows what was held back.
 const REFUSE: &str = "counter reject with icmpx type admin-prohibited";
 
@@ -116,6 +128,21 @@ mod tests {
 
     fn nets(list: &[&str]) -> Vec<IpNet> {
         list.iter().map(|net| net.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_config_that_cannot_be_used_is_still_asked_for_its_kill_switch() {
+        for (config, expected) in [
+            ("kill_switch = true\n[proxy\naddress = 7", true),
+            ("  kill_switch=true # always\nwhat is this", true),
+            ("kill_switch = tru", true),
+            ("kill_switch = false # for now", false),
+            ("# kill_switch = true", false),
+            ("[proxy]\naddress = 7", false),
+            ("", false),
+        ] {
+            assert_eq!(is_asked_for(config), expected, "{config}");
+        }
     }
 
     #[test]

@@ -104,8 +104,8 @@ pub(crate) struct Bypass {
 pub(crate) enum End {
     /// It was told to stop.
     InOrder,
-    /// Something took its ground away.
-    Failed,
+    /// Another start follows, or something took its ground away: the kill switch stays.
+    KeepLock,
 }
 
 /// The task.
@@ -201,8 +201,8 @@ impl Network {
             };
             tokio::select! {
                 biased;
-                end = &mut stop => break end.unwrap_or(End::Failed),
-                changed = self.wanted.changed() => if changed.is_err() { break End::Failed },
+                end = &mut stop => break end.unwrap_or(End::KeepLock),
+                changed = self.wanted.changed() => if changed.is_err() { break End::KeepLock },
                 Some(bypass) = self.bypass.recv() => {
                     self.set_bypass(bypass.on).await;
                     // An asker who is gone needs no answer.
@@ -217,7 +217,7 @@ impl Network {
         let removed = self.host.remove().await;
         let unlocked = match end {
             End::InOrder => self.host.unlock().await,
-            End::Failed => Ok(()),
+            End::KeepLock => Ok(()),
         };
         all_of([restored, removed, unlocked])
     }

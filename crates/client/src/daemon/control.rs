@@ -1,6 +1,6 @@
 //! What is answered at the control socket.
 
-use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport};
+use ropewalk_control::api::{ApiError, FlowsReport, KillSwitch, Request, Response, StatusReport};
 use ropewalk_daemon::{offload, reload as reloading, shown};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
@@ -98,6 +98,11 @@ impl Daemon {
             since: self.state.1,
             unresolved: self.resolved.trouble.as_deref(),
             warnings,
+            kill_switch: match (self.config.kill_switch, self.news.unlocked) {
+                (false, _) => KillSwitch::Off,
+                (true, false) => KillSwitch::On,
+                (true, true) => KillSwitch::Failed,
+            },
             tun: io.tun.counters(),
             offload: offload::status(
                 &self.config.tunnel.offload,

@@ -114,6 +114,15 @@ impl LinuxNetwork {
         Ok(())
     }
 
+    /// The same before anything else is taken hold of.
+    ///
+    /// # Errors
+    /// As [`LinuxNetwork::lock`].
+    pub async fn lock_alone(numbers: Numbers, tun: &str) -> anyhow::Result<()> {
+        let table = Table::new(&numbers.firewall);
+        Self::untouched(numbers, table)?.lock(tun).await
+    }
+
     /// Packets leave as they do without a client; also after a crashed one.
     ///
     /// # Errors
