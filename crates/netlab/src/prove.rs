@@ -12,6 +12,7 @@ mod cut;
 mod demo;
 pub mod finding;
 mod flips;
+mod lan;
 mod leak;
 mod look;
 mod mtu;
@@ -20,6 +21,7 @@ mod rebind;
 mod rekey;
 mod replay;
 mod restart;
+mod routes;
 mod secrecy;
 mod several;
 mod single;
@@ -73,6 +75,8 @@ pub const PROOFS: &[Proof] = &[
     secrecy::CAPTURE,
     crash::CRASH,
     leak::LEAK,
+    routes::ROUTES,
+    lan::LAN,
     bad_input::BAD_INPUT,
     spoof::SPOOF,
     flips::FLIPS,
