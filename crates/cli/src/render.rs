@@ -50,6 +50,9 @@ pub(crate) fn status(report: &StatusReport, full: bool) -> String {
         let OffloadStatus { tun, udp_gso, udp_gro } = offload;
         page.fact("offload", &format!("TUN {tun}, UDP sending {udp_gso}, UDP receiving {udp_gro}"));
     }
+    if let Some(kill_switch) = daemon.kill_switch {
+        page.fact("kill switch", &kill_switch.to_string());
+    }
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);
     }

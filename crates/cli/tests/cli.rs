@@ -462,6 +462,7 @@ fn status() -> StatusReport {
             uptime_s: 1.5,
             warnings: Vec::new(),
             offload: None,
+            kill_switch: None,
         },
         tunnels: Vec::new(),
         drops: [].into(),

@@ -22,6 +22,16 @@ fn nothing_passes_beside_a_full_tunnel() {
 }
 
 #[test]
+fn routes_of_a_hostile_network_lead_nothing_past_the_tunnel() {
+    prove("routes_of_a_hostile_network_lead_nothing_past_the_tunnel", "routes");
+}
+
+#[test]
+fn no_neighbour_reaches_an_inner_address() {
+    prove("no_neighbour_reaches_an_inner_address", "lan");
+}
+
+#[test]
 fn wrong_input_and_missing_things_are_told() {
     prove("wrong_input_and_missing_things_are_told", "bad-input");
 }

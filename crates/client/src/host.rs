@@ -207,6 +207,10 @@ pub struct Outcome {
     pub changed: bool,
     /// What could not be done, each with its reason.
     pub problems: Vec<Problem>,
+    /// Whether the kill switch could not be set as it should be.
+    pub unlocked: bool,
+    /// What the user should know of the host's network, for a person to read.
+    pub warnings: Vec<String>,
 }
 
 /// A part of the desired state that could not be reached.

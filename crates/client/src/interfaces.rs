@@ -90,7 +90,7 @@ pub fn candidates(
     }
 }
 
-fn is_tunnel(kind: &Kind) -> bool {
+pub(crate) fn is_tunnel(kind: &Kind) -> bool {
     match kind {
         Kind::Physical => false,
         Kind::Virtual(kind) => TUNNELS.contains(&kind.as_str()),

@@ -14,8 +14,10 @@
 //! | [`probe`] | what `ropewalk doctor` tries without a daemon |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
+//! | [`near`] | which routes of the host win over the tunnel |
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
 //! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
+//! | [`unsolicited`] | what may come out of the tunnel, and to its addresses |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
 //! | `status` | the status document |
 //! | `core` | what the config means to the protocol core |
@@ -32,11 +34,15 @@ pub mod lock;
 #[cfg(target_os = "linux")]
 pub mod names;
 #[cfg(target_os = "linux")]
+pub mod near;
+#[cfg(target_os = "linux")]
 pub mod probe;
 #[cfg(target_os = "linux")]
 pub mod routes;
 #[cfg(target_os = "linux")]
 pub mod share;
+#[cfg(target_os = "linux")]
+pub mod unsolicited;
 
 #[cfg(target_os = "linux")]
 mod allowance;
@@ -91,7 +97,8 @@ impl Default for Traces {
     }
 }
 
-/// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then. `file` is where the config
+/// Runs the daemon until it is told to stop (SIGTERM, SIGINT), and takes everything back then; with SIGUSR1, which says that
+/// another start follows, all but the kill switch. `file` is where the config
 /// stands, to be read again when somebody asks (SIGHUP where there is no
 /// terminal, `ropewalk reload`).
 ///
@@ -103,6 +110,15 @@ impl Default for Traces {
 #[cfg(target_os = "linux")]
 pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     service::run(config, file)
+}
+
+/// Sets the kill switch where the config in `file`, which cannot be used, asks for it, and returns whether it does.
+///
+/// # Errors
+/// A client runs, or the system refuses.
+#[cfg(target_os = "linux")]
+pub fn lock_without_config(file: &Path) -> anyhow::Result<bool> {
+    service::lock_without_config(file)
 }
 
 /// Takes everything back that a client has changed on this host and that did not end with it: after a crash, its kill
@@ -131,6 +147,15 @@ pub fn help_with_names(client: std::os::unix::net::UnixStream) -> anyhow::Result
 #[cfg(not(target_os = "linux"))]
 pub fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     drop((config, file));
+    anyhow::bail!("the client runs on Linux only, so far")
+}
+
+/// Sets the kill switch.
+///
+/// # Errors
+/// Always: this system is not supported yet.
+#[cfg(not(target_os = "linux"))]
+pub fn lock_without_config(_file: &Path) -> anyhow::Result<bool> {
     anyhow::bail!("the client runs on Linux only, so far")
 }
 

@@ -1,7 +1,8 @@
 //! The kill switch: a firewall table of its own, in which nothing leaves this machine outside the tunnel.
 //!
-//! It outlives the client on purpose: while none runs, because it crashed or was killed, everything that would leave is
-//! refused. The next start takes it over in one transaction; an orderly end removes it.
+//! It is the first thing that a starting client sets, and outlives it on purpose: while none runs, because it crashed, was
+//! killed, is restarted, or cannot start, everything that would leave is refused. The next start takes it over in one
+//! transaction; a client that is told to stop removes it.
 //!
 //! | what may leave | why |
 //! | --- | --- |
@@ -22,16 +23,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-/// Prefixes that no network on the Internet has: RFC 1918, RFC 3927, RFC 6598, RFC 4193, RFC 4291.
-const PRIVATE: [&str; 7] = [
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "169.254.0.0/16",
-    "100.64.0.0/10",
-    "fc00::/7",
-    "fe80::/10",
-];
+use crate::near::is_private;
 
 /// What is let out.
 #[derive(Clone, Debug)]
@@ -58,8 +50,7 @@ pub fn chains(lock: &Lock<'_>) -> String {
     let mut text = String::from("    chain leave {\n");
     let mut line = |rule: &str| writeln!(text, "        {rule}").expect("writing to a string");
     line(&format!("oifname {{ \"lo\", \"{}\" }} accept", lock.tun));
-    let private: Vec<IpNet> = PRIVATE.iter().filter_map(|net| net.parse().ok()).collect();
-    let near = lock.connected.iter().filter(|net| private.iter().any(|all| all.contains(*net)));
+    let near = lock.connected.iter().filter(|net| is_private(net));
     let always = ["169.254.0.0/16", "fe80::/10"].iter().filter_map(|net| net.parse().ok());
     let near: Vec<IpNet> = near.chain(lock.excluded).map(IpNet::trunc).chain(always).collect();
     for (word, near) in by_family(&near) {
@@ -96,6 +87,17 @@ pub fn chains(lock: &Lock<'_>) -> String {
     text
 }
 
+/// Whether a config that cannot be used asks for the kill switch: a wrong line somewhere else in the file is no reason to let
+/// everything out.
+#[must_use]
+pub fn is_asked_for(config: &str) -> bool {
+    let values = config.lines().filter_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "kill_switch").then(|| value.split('#').next().unwrap_or_default().trim())
+    });
+    values.last().is_some_and(|value| value != "false")
+}
+
 /// At once, so that programs do not wait; the count shows what was held back.
 const REFUSE: &str = "counter reject with icmpx type admin-prohibited";
 
@@ -126,6 +128,21 @@ mod tests {
 
     fn nets(list: &[&str]) -> Vec<IpNet> {
         list.iter().map(|net| net.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_config_that_cannot_be_used_is_still_asked_for_its_kill_switch() {
+        for (config, expected) in [
+            ("kill_switch = true\n[proxy\naddress = 7", true),
+            ("  kill_switch=true # always\nwhat is this", true),
+            ("kill_switch = tru", true),
+            ("kill_switch = false # for now", false),
+            ("# kill_switch = true", false),
+            ("[proxy]\naddress = 7", false),
+            ("", false),
+        ] {
+            assert_eq!(is_asked_for(config), expected, "{config}");
+        }
     }
 
     #[test]

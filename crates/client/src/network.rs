@@ -70,6 +70,10 @@ pub(crate) struct News {
     pub(crate) inner: Vec<IpAddr>,
     /// What could not be done, for people.
     pub(crate) problems: Vec<String>,
+    /// Whether the kill switch could not be set as it should be.
+    pub(crate) unlocked: bool,
+    /// What they should know of the network they are in.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl News {
@@ -121,8 +125,8 @@ pub(crate) struct Bypass {
 pub(crate) enum End {
     /// It was told to stop.
     InOrder,
-    /// Something took its ground away.
-    Failed,
+    /// Another start follows, or something took its ground away: the kill switch stays.
+    KeepLock,
 }
 
 /// The task.
@@ -142,7 +146,14 @@ pub(crate) struct Network {
     names: Names,
     daemon: mpsc::Sender<Command>,
     told: Option<News>,
+    /// Warnings that the log has.
+    logged: BTreeSet<String>,
 }
+
+/// How many warnings of the network are logged and shown, and in a client's life: who runs it could think up more without
+/// end.
+const MAX_WARNINGS: usize = 16;
+const MAX_LOGGED: usize = 256;
 
 impl Network {
     /// Takes hold of the host's network, and removes what a crashed client left behind.
@@ -186,6 +197,7 @@ impl Network {
             names,
             daemon,
             told: None,
+            logged: BTreeSet::new(),
         })
     }
 
@@ -210,8 +222,8 @@ impl Network {
             };
             tokio::select! {
                 biased;
-                end = &mut stop => break end.unwrap_or(End::Failed),
-                changed = self.wanted.changed() => if changed.is_err() { break End::Failed },
+                end = &mut stop => break end.unwrap_or(End::KeepLock),
+                changed = self.wanted.changed() => if changed.is_err() { break End::KeepLock },
                 Some(bypass) = self.bypass.recv() => {
                     self.set_bypass(bypass.on).await;
                     // An asker who is gone needs no answer.
@@ -226,7 +238,7 @@ impl Network {
         let removed = self.host.remove().await;
         let unlocked = match end {
             End::InOrder => self.host.unlock().await,
-            End::Failed => Ok(()),
+            End::KeepLock => Ok(()),
         };
         all_of([restored, removed, unlocked])
     }
@@ -276,6 +288,11 @@ impl Network {
             for overlap in news.overlaps().iter().filter(|overlap| !known.contains(overlap)) {
                 tracing::warn!("{overlap}");
             }
+            for warning in &news.warnings {
+                if self.logged.len() < MAX_LOGGED && self.logged.insert(warning.clone()) {
+                    tracing::warn!("{warning}");
+                }
+            }
             self.told = Some(news.clone());
             // A daemon that is ending does not listen.
             let _ = self.daemon.send(Command::Network(news)).await;
@@ -320,7 +337,21 @@ impl Network {
         let mut problems: BTreeSet<String> = problems.collect();
         // After the routes: the first question finds its way.
         problems.extend(self.apply_names(&dns).await);
-        Ok(News { seats, known, inner, problems: problems.into_iter().collect() })
+        let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
+        if warnings.len() > MAX_WARNINGS {
+            let more = warnings.split_off(MAX_WARNINGS).len();
+            warnings.push(format!(
+                "{more} more routes would lead past the tunnel and are not followed"
+            ));
+        }
+        Ok(News {
+            seats,
+            known,
+            inner,
+            problems: problems.into_iter().collect(),
+            unlocked,
+            warnings,
+        })
     }
 }
 

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use ropewalk_control::api::Role;
 use ropewalk_daemon::{mark, service};
-use ropewalk_link_io::netlink::{CLIENT_PROTOCOL, Gateway, Interface, Netlink, Route, Target};
+use ropewalk_link_io::netlink::{
+    CLIENT_PROTOCOL, Gateway, Interface, MAIN_TABLE, Netlink, Route, Target,
+};
 use ropewalk_link_io::nft::{NftError, Table};
 use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
 use ropewalk_proto::units::SessionIndex;
@@ -22,10 +24,11 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::captive;
-use crate::config::Config;
+use crate::config::{Config, TunConfig};
 use crate::host::Candidate;
 use crate::interfaces;
 use crate::links::choice;
+use crate::near::{PassedOver, Surroundings, near};
 use crate::routes::{MAX_LINKS, Numbers};
 
 /// How long an answer may take, and how often is asked: a satellite's round trip is 0.6 s.
@@ -50,6 +53,8 @@ pub struct Survey {
     pub gateways: Vec<Gateway>,
     /// The candidates for links.
     pub candidates: Vec<Candidate>,
+    /// Routes that would lead past the tunnel of this config, and do not.
+    pub passed_over: Vec<PassedOver>,
     /// The mark of a client's datagrams on each interface (by its number), where a client has set its routes: with it they
     /// pass its rules, and its kill switch.
     pub marks: BTreeMap<u32, u32>,
@@ -69,8 +74,17 @@ pub fn survey(config: Option<&Config>) -> anyhow::Result<Survey> {
             let choice = choice(&config.links);
             interfaces::candidates(&choice, config.tun.name.as_str(), &interfaces, &gateways)
         });
+        let mut passed_over = Vec::new();
+        if let Some(TunConfig { name, routes, exclude, .. }) = config.map(|config| &config.tun) {
+            let (interfaces, gateways) = (interfaces.as_slice(), gateways.as_slice());
+            let links = candidates.iter().filter(|candidate| candidate.state.is_ok());
+            let links: Vec<&str> = links.map(|link| link.name.as_str()).collect();
+            let around = Surroundings { tun: name.as_str(), links: &links, interfaces, gateways };
+            let main = netlink.routes_in(MAIN_TABLE).await?;
+            passed_over = near(&main, &around, routes, exclude).passed_over;
+        }
         let marks = marks(&netlink.routes_of(CLIENT_PROTOCOL).await?);
-        Ok(Survey { interfaces, gateways, candidates, marks })
+        Ok(Survey { interfaces, gateways, candidates, passed_over, marks })
     })
 }
 

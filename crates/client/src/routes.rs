@@ -8,9 +8,9 @@
 //! | +0 mark of link *i* → table of link *i* | our own datagrams | each leaves by its link, past the tunnel |
 //! | +1 any of our marks → unreachable | our own datagrams | a link without a way out never sends by another one |
 //! | +2 from an inner address, or bound to the TUN → tunnel table | packets that name the tunnel | whatever is routed |
-//! | +3 from an address of a link → main, without its default route | packets that name a link | the LAN first |
+//! | +3 from an address of a link → near networks | packets that name a link | the LAN first |
 //! | +4 from an address of a link → table of that link | the same | replies leave by where the question came |
-//! | +10… to a routed prefix → main, only what is longer than the prefix | everything else | the LAN stays reachable |
+//! | +10… to a routed prefix → near networks, only what is longer than the prefix | everything else | the LAN stays reachable |
 //! | +11… to a routed prefix → tunnel table | everything else | the tunnel |
 //! | (+10… to an excluded prefix → main | everything else | the host's own way) |
 //!
@@ -18,9 +18,10 @@
 //! has not chosen its address and finds its destination unreachable by asking again with the address of some interface: +4
 //! would lead that past the tunnel. Only what comes to such an address from the proxy keeps its rule in front.
 //!
-//! The last pair makes the tunnel behave as if its prefixes stood in the main table and won each tie: with `0.0.0.0/0` the
-//! host's own default route is ignored and everything more special stays (`wg-quick` has the same rule with
-//! `suppress_prefixlength 0`); with `10.0.0.0/8` a LAN `10.1.0.0/16` stays, a route to all of `10.0.0.0/8` does not.
+//! *Near networks* is a table of ours with copies of those routes of the main table that [may win](crate::near) over the
+//! tunnel: not all may, because the network that one is in can hand out routes. The last pair makes the tunnel behave as if
+//! its prefixes stood among them and won each tie: with `10.0.0.0/8` a LAN `10.1.0.0/16` stays, a route to all of
+//! `10.0.0.0/8` does not.
 //!
 //! The proxy itself is reached by the marks, so no route to its addresses is needed, and a proxy whose address changes
 //! needs none changed. Its *name* is resolved before any of this is in place; afterwards a lookup by the system's resolver
@@ -45,7 +46,7 @@ use ropewalk_link_io::netlink::{
 };
 
 use crate::host::{Desired, LinkDesired, TunDesired, Way};
-use crate::share;
+use crate::{share, unsolicited};
 
 /// The numbers under which a client's changes are found. A second client in the same network namespace needs others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +101,12 @@ impl Numbers {
     #[must_use]
     pub fn table_of(&self, slot: u16) -> u32 {
         self.table + 1 + u32::from(slot)
+    }
+
+    /// The routing table with what is reached beside the tunnel, behind those of all links.
+    #[must_use]
+    pub fn near(&self) -> u32 {
+        self.table_of(MAX_LINKS)
     }
 }
 
@@ -157,7 +164,8 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
         plan.add_tunnel(numbers, wanted, index);
         plan.add_routed(numbers, &desired.routed, &excluded);
     }
-    plan.firewall = firewall(numbers, desired) + &share::chains(desired);
+    plan.firewall =
+        firewall(numbers, desired) + &unsolicited::chains(desired) + &share::chains(desired);
     Ok(plan)
 }
 
@@ -201,7 +209,7 @@ impl Plan {
     fn add_by_source(&mut self, numbers: &Numbers, link: &LinkDesired, way: &Way, first: u32) {
         let table = numbers.table_of(link.slot);
         for address in &way.addresses {
-            let neighbours = RuleAction::Lookup { table: MAIN_TABLE, suppress: Some(0) };
+            let neighbours = RuleAction::Lookup { table: numbers.near(), suppress: None };
             let lookup = RuleAction::Lookup { table, suppress: None };
             for (offset, action) in [(first, neighbours), (first + 1, lookup)] {
                 let mut by_source = rule(numbers, Family::of(way.source), offset, action);
@@ -261,11 +269,14 @@ impl Plan {
         ordered.sort_by_key(|(net, routed)| (Reverse(net.prefix_len()), *net, *routed));
         ordered.dedup();
         for ((net, routed), offset) in ordered.into_iter().zip((10_u32..).step_by(2)) {
-            let suppress = routed.then(|| net.prefix_len());
-            let mut actions = vec![RuleAction::Lookup { table: MAIN_TABLE, suppress }];
-            if routed {
-                actions.push(RuleAction::Lookup { table: numbers.table, suppress: None });
-            }
+            let lookup = |table, suppress| RuleAction::Lookup { table, suppress };
+            let actions = match routed {
+                true => vec![
+                    lookup(numbers.near(), Some(net.prefix_len())),
+                    lookup(numbers.table, None),
+                ],
+                false => vec![lookup(MAIN_TABLE, None)],
+            };
             for (action, offset) in actions.into_iter().zip(offset..) {
                 let mut to = rule(numbers, Family::of(net.addr()), offset, action);
                 // The kernel knows a prefix of length 0 as no prefix.
@@ -389,9 +400,9 @@ mod tests {
                 "5301: mark 0x52570000/0xffff0000 unreachable",
                 "5302: bound to rope0 lookup 7700",
                 "5302: from 10.77.0.2/32 lookup 7700",
-                "5303: from 192.0.2.7/32 lookup 254 longer than /0",
+                "5303: from 192.0.2.7/32 lookup 7765",
                 "5304: from 192.0.2.7/32 lookup 7701",
-                "5310: lookup 254 longer than /0",
+                "5310: lookup 7765 longer than /0",
                 "5311: lookup 7700",
             ]
         );
@@ -420,9 +431,9 @@ mod tests {
                 "5301: mark 0x52570000/0xffff0000 unreachable",
                 "5302: bound to rope0 lookup 7700",
                 "5303: from 2001:db8::7/128 to 2001:db8:5::5/128 lookup 7702",
-                "5312: lookup 254 longer than /0",
+                "5312: lookup 7765 longer than /0",
                 "5313: lookup 7700",
-                "5830: from 2001:db8::7/128 lookup 254 longer than /0",
+                "5830: from 2001:db8::7/128 lookup 7765",
                 "5831: from 2001:db8::7/128 lookup 7702",
             ]
         );
@@ -446,9 +457,9 @@ mod tests {
         assert_eq!(
             routed,
             [
-                "5310: to 10.1.0.0/16 lookup 254 longer than /16",
+                "5310: to 10.1.0.0/16 lookup 7765 longer than /16",
                 "5311: to 10.1.0.0/16 lookup 7700",
-                "5312: to 10.0.0.0/8 lookup 254 longer than /8",
+                "5312: to 10.0.0.0/8 lookup 7765 longer than /8",
                 "5313: to 10.0.0.0/8 lookup 7700",
             ]
         );
@@ -465,10 +476,10 @@ mod tests {
         assert_eq!(
             routed,
             [
-                "5310: to 10.1.2.0/24 lookup 254 longer than /24",
+                "5310: to 10.1.2.0/24 lookup 7765 longer than /24",
                 "5311: to 10.1.2.0/24 lookup 7700",
                 "5312: to 10.1.0.0/16 lookup 254",
-                "5314: to 10.0.0.0/8 lookup 254 longer than /8",
+                "5314: to 10.0.0.0/8 lookup 7765 longer than /8",
                 "5315: to 10.0.0.0/8 lookup 7700",
             ]
         );

@@ -2,13 +2,16 @@
 //!
 //! 1. The control socket, and the mark that says "a client runs in this network namespace": whoever comes
 //!    second ends here, before anything was touched.
-//! 2. The TUN. A name that is taken ends here.
-//! 3. What a crashed client left behind is removed.
-//! 4. The other tasks start (host network, look-up, control, signals), and the event loop runs.
-//! 5. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
+//! 2. The kill switch, if there is one.
+//! 3. The TUN. A name that is taken ends here.
+//! 4. What a crashed client left behind is removed.
+//! 5. The other tasks start (host network, look-up, control, signals), and the event loop runs.
+//! 6. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
 //!    then rules, routes of links and the firewall table.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,7 +20,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
-use ropewalk_daemon::service::{self, Ears};
+use ropewalk_daemon::service::{self, Ears, StopSignals};
 use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
@@ -30,10 +33,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::Traces;
 use crate::captive::Scout;
-use crate::config::Config;
+use crate::config::{Config, TUN_NAME};
 use crate::counters::{self, Keeper};
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
 use crate::host::linux::{LinuxNetwork, all_of};
+use crate::lock;
 use crate::names::{self, Names};
 use crate::network::{End, Network, Wanted};
 use crate::resolve::Resolver;
@@ -51,11 +55,37 @@ pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     let (server, requests) = Server::start(options)?;
     let _only_one = mark::hold(Role::Client)?;
     let runtime = service::runtime()?;
+    let locked = config.kill_switch;
     let result = runtime.block_on(serve(config, file, requests));
+    if locked && result.is_err() {
+        tracing::warn!("{STAYS_LOCKED}");
+    }
     // A look-up may still wait for a name server, on a thread that cannot be interrupted.
     runtime.shutdown_background();
     drop(server);
     result
+}
+
+/// What to do about a kill switch that no client stands behind.
+const STAYS_LOCKED: &str = "the kill switch is set: nothing leaves this machine outside the tunnel until the client runs and is \
+                            stopped, or until `sudo ropewalk client --purge`";
+
+/// See [`crate::lock_without_config`].
+pub(crate) fn lock_without_config(file: &Path) -> anyhow::Result<bool> {
+    let Ok(config) = std::fs::read(file) else { return Ok(false) };
+    if !lock::is_asked_for(&String::from_utf8_lossy(&config)) {
+        return Ok(false);
+    }
+    let _only_one = mark::hold(Role::Client)?;
+    service::runtime()?.block_on(lock_first(TUN_NAME))?;
+    tracing::warn!("{STAYS_LOCKED}");
+    Ok(true)
+}
+
+/// Sets the kill switch before anything else is tried, so that it stands whatever fails then.
+async fn lock_first(tun: &str) -> anyhow::Result<()> {
+    let done = LinuxNetwork::lock_alone(Numbers::default(), tun).await;
+    done.context("the kill switch (kill_switch = true) cannot be set")
 }
 
 /// See [`crate::purge`].
@@ -80,6 +110,21 @@ pub(crate) fn help_with_names(client: std::os::unix::net::UnixStream) -> anyhow:
     })
 }
 
+/// Ends the daemon when told that another start follows, and notes that.
+async fn note_restart(
+    signal: StopSignals,
+    restarts: Arc<AtomicBool>,
+    commands: mpsc::Sender<Command>,
+) {
+    let (came, mut coming) = mpsc::channel(1);
+    tokio::spawn(signal.forward(came, ()));
+    if coming.recv().await.is_some() {
+        restarts.store(true, Ordering::Release);
+        // An error means that the loop is over already.
+        drop(commands.send(Command::Stop).await);
+    }
+}
+
 /// How long the last counts of allowances may take to be written.
 const KEEPER_TIME: Duration = Duration::from_secs(2);
 
@@ -90,6 +135,10 @@ async fn serve(
 ) -> anyhow::Result<()> {
     // First, so that a signal during the start ends it cleanly too.
     let Ears { stop, reload, reloader } = Ears::open(file, Config::load)?;
+    let restart = StopSignals::listen(&[SignalKind::user_defined1()])?;
+    if config.kill_switch {
+        lock_first(config.tun.name.as_str()).await?;
+    }
     let clock = Clock::start();
     let name = config.tun.name.to_string();
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
@@ -149,6 +198,8 @@ async fn serve(
     tokio::spawn(reload.run(commands.clone(), Command::Loaded));
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
     tokio::spawn(stop.forward(commands.clone(), Command::Stop));
+    let restarts = Arc::new(AtomicBool::new(false));
+    tokio::spawn(note_restart(restart, Arc::clone(&restarts), commands.clone()));
     tokio::spawn(heartbeat::beat(commands.clone(), Command::Control));
     tracing::info!("the client runs");
 
@@ -156,8 +207,9 @@ async fn serve(
     service::notify(&[NotifyState::Stopping]);
     // The TUN first: packets have the host's own way again before the rules are gone one by one.
     drop(driver);
-    // An end that nobody wished for is no reason to let packets out.
-    let end = if result.is_ok() { End::InOrder } else { End::Failed };
+    // An end that nobody wished for is no reason to let packets out, and neither is one before the next start.
+    let stays_locked = result.is_err() || restarts.load(Ordering::Acquire);
+    let end = if stays_locked { End::KeepLock } else { End::InOrder };
     let _ = stop_network.send(end);
     drop(stop_keeper);
     // A disk that hangs must not keep the network from being as before.

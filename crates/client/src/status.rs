@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use ropewalk_control::api::{
-    AllowanceStatus, LinkState, LinkStatus, OffloadStatus, Role, STATUS_VERSION, SessionStatus,
-    StatusReport, TunnelState, TunnelStatus,
+    AllowanceStatus, DaemonStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus, Role,
+    STATUS_VERSION, SessionStatus, StatusReport, TunnelState, TunnelStatus,
 };
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -50,6 +50,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) unresolved: Option<&'a str>,
     /// What the user should know and do.
     pub(crate) warnings: Vec<String>,
+    /// Whether packets can leave outside the tunnel.
+    pub(crate) kill_switch: KillSwitch,
     /// The TUN.
     pub(crate) tun: TunCounters,
     /// What is left to the kernel.
@@ -65,9 +67,11 @@ pub(crate) fn report(
 ) -> StatusReport {
     let warnings = std::mem::take(&mut facts.warnings);
     let facts = &facts;
+    let daemon =
+        status::daemon(Role::Client, facts.seconds(facts.started), warnings, facts.offload);
     StatusReport {
         version: STATUS_VERSION,
-        daemon: status::daemon(Role::Client, facts.seconds(facts.started), warnings, facts.offload),
+        daemon: DaemonStatus { kill_switch: Some(facts.kill_switch), ..daemon },
         tunnels: vec![tunnel(facts, local)],
         drops: BTreeMap::new(),
         proxy: None,

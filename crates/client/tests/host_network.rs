@@ -463,7 +463,7 @@ fn without_the_capability_the_error_names_it() {
 /// Cases of strict reverse path filtering, each with what makes it hard.
 const STRICT: [(&str, &str); 3] = [
     ("two links, the better default route by wan1", ""),
-    ("a special route to the proxy by wan1", "ip route add 203.0.113.5 via 10.1.0.1"),
+    ("a special route to the proxy by wan1", "ip route add 203.0.113.5 via 10.1.0.1 proto static"),
     (
         "two links with the same address",
         "ip addr del 10.2.0.2/24 dev wan2; ip addr add 10.1.0.2/24 dev wan2
@@ -585,4 +585,280 @@ fn ask_at(proxy: &str, mark: u32) -> std::io::Result<String> {
     let (length, from) = answer?;
     assert_eq!((length, from), (8, proxy));
     Ok(used)
+}
+
+/// A network hands out routes past the tunnel, as the usual programs install them.
+const HANDED_OUT: &str =
+    "for net in 0.0.0.0/1 128.0.0.0/2 192.0.0.0/8 198.51.100.0/24 203.0.113.9/32; do
+       ip route add $net via 10.1.0.1 dev wan1 proto dhcp metric 50
+     done
+     ip route add 198.51.101.9/32 via 10.1.0.1 dev wan1
+     ip route add 198.51.102.9/32 dev wan1 proto dhcp scope link
+     ip -6 route add 2000::/4 via 2001:db8:1::1 dev wan1 proto ra
+     ip -6 route add 2001:db8:99::1/128 via 2001:db8:1::1 dev wan1 proto ra
+     ip -6 route add 2001:db8:98::/64 dev wan1 proto kernel";
+
+#[test]
+fn routes_that_a_network_hands_out_do_not_lead_past_the_tunnel_unless_they_are_excluded() {
+    let Some(lab) = lab() else { return };
+    // A mask as wide as half the Internet.
+    lab.host.sh("ip link add wide type veth peer name far3
+         ip link set far3 up; ip link set wide up; ip addr add 200.0.0.9/1 dev wide");
+    lab.host.sh(HANDED_OUT);
+    let leading_past = [
+        "198.51.100.1",
+        "198.51.101.9",
+        "198.51.102.9",
+        "203.0.113.9",
+        "20.1.2.3",
+        "210.1.2.3",
+        "150.1.1.1",
+        "2001:db8:99::1",
+        "2001:db8:98::1",
+        "2001:db8:97::1",
+    ];
+    for question in leading_past {
+        assert_ne!(way(&lab.host, question), "rope0", "{question}: the network's routes hold");
+    }
+    let warnings = lab.host.block_on(async || {
+        let mut network = open().await;
+        let desired = wanted(&network, &["10.77.0.2", "fd77::2"]).await;
+        let outcome = network.apply(&desired).await.unwrap();
+        assert_eq!(outcome.problems, []);
+        assert!(!network.apply(&desired).await.unwrap().changed);
+        outcome.warnings
+    });
+    for question in leading_past {
+        assert_eq!(way(&lab.host, question), "rope0", "{question}");
+    }
+    // What is near stays near.
+    for (question, expected) in [
+        ("10.1.0.1", "wan1"),
+        ("10.1.0.77", "wan1"),
+        ("192.168.7.9", "lan0"),
+        ("2001:db8:1::1", "wan1"),
+        ("fe80::1 oif wan1", "wan1"),
+        ("fd07::9", "lan0"),
+        // Who names a link leaves by it.
+        ("198.51.100.1 from 10.2.0.2", "wan2"),
+    ] {
+        assert_eq!(way(&lab.host, question), expected, "{question}");
+    }
+    assert_eq!(warnings.len(), 11, "{warnings:#?}");
+    for (part, exclude) in [
+        ("0.0.0.0/1 by 10.1.0.1 on wan1", "DHCP"),
+        ("2000::/4", "a router advertisement"),
+        ("128.0.0.0/1 on wide", "no network is as wide"),
+        ("198.51.101.9/32 by", "public addresses"),
+    ] {
+        let told = warnings.iter().any(|one| one.contains(part) && one.contains(exclude));
+        assert!(told, "{part} in {warnings:#?}");
+    }
+
+    let warnings = lab.host.block_on(async || {
+        let mut network = open().await;
+        let mut desired = wanted(&network, &["10.77.0.2", "fd77::2"]).await;
+        desired.excluded = vec!["198.51.100.0/24".parse().unwrap()];
+        network.apply(&desired).await.unwrap().warnings
+    });
+    assert_eq!(way(&lab.host, "198.51.100.1"), "wan1");
+    assert_eq!(way(&lab.host, "150.1.1.1"), "rope0");
+    assert_eq!(warnings.len(), 10, "{warnings:#?}");
+}
+
+#[test]
+fn routes_that_the_user_made_stay_as_they_are_and_are_copied_whole() {
+    let Some(lab) = lab() else { return };
+    lab.host.sh("ip addr add 192.168.8.1/24 dev lan0
+         ip tuntap add vpn0 mode tun; ip link set vpn0 up; ip addr add 10.9.0.2/24 dev vpn0
+         ip route add 0.0.0.0/1 dev vpn0 metric 5; ip route add 198.51.100.0/24 via 192.168.7.9 proto static mtu 1300
+         ip route add 10.50.0.0/16 via 192.168.7.9
+         ip route add 172.20.0.0/16 nexthop via 192.168.7.9 nexthop via 192.168.8.9
+         ip route add unreachable 198.18.0.0/15; ip route add prohibit 198.20.0.0/16
+         ip nexthop add id 7 via 192.168.7.9 dev lan0 && ip route add 172.22.0.0/16 nhid 7
+         ip -6 route add fd50::/48 nexthop via fd07::9 nexthop via fd07::8
+         ip -6 route add 2001:db8:50::/48 via fd07::9 proto static");
+    let main = "ip route show table main; ip -6 route show table main";
+    let before = lab.host.read(main);
+    applied(&lab.host, &["10.77.0.2", "fd77::2"]);
+    assert_eq!(lab.host.read(&format!("{main} | grep -v rope0")), before);
+    for (question, expected) in [
+        ("20.1.1.1", "vpn0"),
+        ("150.1.1.1", "rope0"),
+        ("198.51.100.1", "lan0"),
+        ("10.50.0.1", "lan0"),
+        ("172.20.0.1", "lan0"),
+        ("172.22.0.1", "lan0"),
+        ("fd50::1", "lan0"),
+        ("2001:db8:50::1", "lan0"),
+        ("198.18.0.1", UNREACHABLE),
+        ("198.20.0.1", "RTNETLINK answers: Permission denied"),
+    ] {
+        assert_eq!(way(&lab.host, question), expected, "{question}");
+    }
+    for part in ["from 192.168.8.1", "dev lan0"] {
+        let answer = lab.host.read("ip route get 192.168.8.9").replace("src", "from");
+        assert!(answer.contains(part), "{answer}");
+    }
+    let copies = lab.host.read("ip route show table 7765");
+    for part in ["mtu 1300", "nexthop via 192.168.8.9 dev lan0", "nhid 7"] {
+        assert!(copies.contains(part), "{part} in {copies}");
+    }
+    // A route that goes takes its copy with it; a crash, and the next start, all.
+    lab.host.block_on(async || {
+        let mut network = open().await;
+        let desired = wanted(&network, &["10.77.0.2", "fd77::2"]).await;
+        network.apply(&desired).await.unwrap();
+        let script = "ip route del 10.50.0.0/16";
+        tokio::process::Command::new("sh").args(["-ec", script]).status().await.unwrap();
+        assert!(network.apply(&desired).await.unwrap().changed);
+        assert!(!network.apply(&desired).await.unwrap().changed);
+    });
+    assert_eq!(way(&lab.host, "10.50.0.1"), "vpn0");
+    lab.host.block_on(async || drop(open().await));
+    assert_eq!(
+        lab.host.read("ip route show table all proto 114; ip -6 route show table all proto 114"),
+        ""
+    );
+}
+
+/// In the place of the TUN a line whose other end, `far0`, is in the proxy's hands; beside the LAN and the links, all with
+/// the way to the inner addresses known.
+fn lab_with_open_tunnel() -> Option<Lab> {
+    let lab = lab()?;
+    let tid = lab.proxy.tid();
+    lab.host.sh(&format!(
+        "ip link del rope0; ip link add rope0 type veth peer name far0 netns {tid}; ip link set rope0 up
+         ip link del lan0; ip link add lan0 type veth peer name far3 netns {tid}
+         ip addr add 192.168.7.1/24 dev lan0; ip addr add fd07::1/64 dev lan0 nodad; ip link set lan0 up
+         ip addr add 10.77.0.2/32 dev rope0; ip addr add fd77::2/128 dev rope0 nodad"
+    ));
+    lab.proxy.sh("ip link set far0 up; ip link set far3 up; ip addr add 192.168.7.9/24 dev far3
+         ip addr add fd07::9/64 dev far3 nodad; ip addr add 10.99.0.1/24 dev far0; ip addr add fd99::1/64 dev far0 nodad");
+    let mac = lab.host.read("ip -o link show rope0 | sed 's/.*ether //; s/ .*//'");
+    // The other end asks for no hardware address, as none is asked for in a tunnel.
+    lab.proxy.sh(&format!(
+        "for to in 10.77.0.2 10.77.0.3 192.168.7.77 10.2.0.77; do ip neigh add $to lladdr {mac} dev far0; done
+         for to in fd77::2 fd77::3 fd07::77; do ip -6 neigh add $to lladdr {mac} dev far0; done",
+        mac = mac.trim()
+    ));
+    // Before everything that filters nothing, and behind all that does: what comes to this machine, and what it leads on.
+    lab.host.sh("nft 'table inet watch {
+           chain input { type filter hook input priority 300; iifname \"lo\" return
+             ip daddr 10.77.0.2 counter; ip6 daddr fd77::2 counter }
+           chain forward { type filter hook forward priority 300; iifname \"rope0\" counter }
+         }'");
+    Some(lab)
+}
+
+/// Sends echo requests and opens TCP connections to both inner addresses by this interface.
+fn knock(lab: &Lab, by: &str, v4: &str, v6: &str) {
+    let (by, v4, v6) = (by.to_owned(), v4.to_owned(), v6.to_owned());
+    lab.proxy.sh(&format!(
+        "ip route replace 10.77.0.2 via {v4} dev {by} onlink; ip -6 route replace fd77::2 via {v6} dev {by} onlink
+         ping -c 2 -i 0.1 -W 1 10.77.0.2 >/dev/null || true; ping -c 2 -i 0.1 -W 1 fd77::2 >/dev/null || true"
+    ));
+    lab.proxy.run(|| {
+        for to in ["10.77.0.2:9", "[fd77::2]:9"] {
+            let to: SocketAddr = to.parse().unwrap();
+            let _ = std::net::TcpStream::connect_timeout(&to, Duration::from_millis(300));
+        }
+    });
+}
+
+/// Packets that came as far as the watch: to the inner addresses, and from the tunnel to others.
+fn seen(lab: &Lab) -> [u64; 2] {
+    let list = lab.host.read("nft -j list table inet watch");
+    let json: Value = serde_json::from_str(&list).unwrap();
+    let count = |chain: &str| -> u64 {
+        let rules = json["nftables"].as_array().unwrap().iter().map(|one| &one["rule"]);
+        let rules = rules.filter(|rule| rule["chain"] == chain);
+        let words = rules.flat_map(|rule| rule["expr"].as_array().unwrap().clone());
+        words.filter_map(|word| word["counter"]["packets"].as_u64()).sum()
+    };
+    [count("input"), count("forward")]
+}
+
+#[test]
+fn nothing_reaches_an_inner_address_but_out_of_the_tunnel() {
+    let Some(lab) = lab_with_open_tunnel() else { return };
+    let neighbours = [
+        ("far1", "10.1.0.2", "2001:db8:1::2"),
+        ("far2", "10.2.0.2", "2001:db8:2::2"),
+        ("far3", "192.168.7.1", "fd07::1"),
+    ];
+    let filter = |value: u8| {
+        lab.host.sh(&format!(
+            "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo {value} > $f; done"
+        ));
+    };
+    filter(0);
+    for (by, v4, v6) in neighbours {
+        let before = seen(&lab)[0];
+        knock(&lab, by, v4, v6);
+        assert!(seen(&lab)[0] >= before + 6, "{by}: the watch sees nothing");
+    }
+    applied(&lab.host, &["10.77.0.2", "fd77::2"]);
+    for value in [0, 2] {
+        filter(value);
+        for (by, v4, v6) in neighbours {
+            let before = seen(&lab)[0];
+            knock(&lab, by, v4, v6);
+            assert_eq!(seen(&lab)[0], before, "{by} with rp_filter {value}");
+        }
+    }
+    // Out of the tunnel, and from this machine itself, all is as ever.
+    let before = seen(&lab)[0];
+    knock(&lab, "far0", "10.77.0.2", "fd77::2");
+    assert!(seen(&lab)[0] >= before + 6, "out of the tunnel");
+    lab.host.sh("ping -c 1 -W 5 10.77.0.2 >/dev/null; ping -c 1 -W 5 fd77::2 >/dev/null");
+}
+
+#[test]
+fn out_of_the_tunnel_comes_only_what_is_for_this_machine_whoever_switched_forwarding_on() {
+    let Some(lab) = lab_with_open_tunnel() else { return };
+    lab.host.sh("echo 1 > /proc/sys/net/ipv4/ip_forward
+         ip neigh add 192.168.7.77 lladdr 02:00:00:00:00:77 dev lan0; ip neigh add 10.2.0.77 lladdr 02:00:00:00:00:77 dev wan2");
+    let inject = |lab: &Lab| {
+        lab.proxy.sh("for to in 192.168.7.77 10.2.0.77; do ip route replace $to dev far0; done
+             for to in 192.168.7.77 10.2.0.77; do for n in 1 2 3; do echo in > /dev/udp/$to/9 || true; done; done 2>/dev/null || true
+             ping -c 2 -i 0.1 -W 1 192.168.7.77 >/dev/null || true; ping -c 2 -i 0.1 -W 1 10.2.0.77 > /dev/null || true");
+    };
+    inject(&lab);
+    let before = seen(&lab)[1];
+    assert!(before >= 4, "the watch sees nothing");
+    applied(&lab.host, &["10.77.0.2", "fd77::2"]);
+    inject(&lab);
+    assert_eq!(seen(&lab)[1], before, "forwarded from the tunnel");
+}
+
+#[test]
+fn the_far_end_of_the_tunnel_is_no_router() {
+    let Some(lab) = lab_with_open_tunnel() else { return };
+    let learned = |lab: &Lab| lab.host.read("ip -6 route show dev rope0 proto ra").lines().count();
+    lab.proxy.run(advertise);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(learned(&lab), 1, "the advertisement is none");
+    lab.host.sh("ip -6 route flush dev rope0 proto ra");
+    applied(&lab.host, &["10.77.0.2", "fd77::2"]);
+    lab.proxy.run(advertise);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(learned(&lab), 0);
+}
+
+/// Sends a router advertisement (RFC 4861 §4.2) by `far0` to all of its nodes, with a lifetime of an hour.
+fn advertise() {
+    let raw = socket2::Socket::new(
+        socket2::Domain::IPV6,
+        socket2::Type::RAW,
+        Some(socket2::Protocol::ICMPV6),
+    )
+    .unwrap();
+    raw.bind_device(Some(b"far0")).unwrap();
+    raw.set_multicast_hops_v6(255).unwrap();
+    let mut message = [0; 16];
+    message[0] = 134;
+    message[6..8].copy_from_slice(&3600_u16.to_be_bytes());
+    let to: SocketAddr = "[ff02::1]:0".parse().unwrap();
+    raw.send_to(&message, &to.into()).unwrap();
 }

@@ -21,10 +21,10 @@ pub use peers::{
 pub use reload::{KeyChange, ReloadReport};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
-    HandshakeCounters, LinkSpending, LinkState, LinkStatus, OffloadState, OffloadStatus,
-    PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, ResequencerStatus, Role,
-    STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus,
+    HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, OffloadState,
+    OffloadStatus, PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus,
+    ResequencerStatus, Role, STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus,
+    SpendingStatus, StatusReport, TunnelState, TunnelStatus,
 };
 
 /// What may be asked of a daemon.

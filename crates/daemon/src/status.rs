@@ -34,6 +34,7 @@ pub fn daemon(
         uptime_s,
         warnings,
         offload: Some(offload),
+        kill_switch: None,
     }
 }
 

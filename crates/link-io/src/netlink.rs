@@ -12,6 +12,7 @@
 
 mod error;
 mod event;
+mod found;
 mod interface;
 mod route;
 mod rule;
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 
 pub use self::error::NetlinkError;
 pub use self::event::{Changes, Events};
+pub use self::found::{FoundRoute, Hop};
 pub use self::interface::{Address, AddressScope, Interface, Kind};
 pub use self::route::{Destination, Gateway, Route, Target};
 pub use self::rule::{Rule, RuleAction};

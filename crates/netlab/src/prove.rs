@@ -14,6 +14,7 @@ mod demo;
 pub mod finding;
 mod flips;
 mod flood;
+mod lan;
 mod leak;
 mod look;
 mod metadata;
@@ -25,6 +26,7 @@ mod rebind;
 mod rekey;
 mod replay;
 mod restart;
+mod routes;
 mod secrecy;
 mod several;
 mod single;
@@ -78,6 +80,8 @@ pub const PROOFS: &[Proof] = &[
     secrecy::CAPTURE,
     crash::CRASH,
     leak::LEAK,
+    routes::ROUTES,
+    lan::LAN,
     bad_input::BAD_INPUT,
     spoof::SPOOF,
     neighbour::NEIGHBOUR,

@@ -22,7 +22,15 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
     }
     let file = config;
     secrecy::forbid_dumps();
-    let config = ropewalk_client::Config::load(file)?;
+    let config = match ropewalk_client::Config::load(file) {
+        Ok(config) => config,
+        Err(error) => {
+            if let Err(error) = ropewalk_client::lock_without_config(file) {
+                tracing::error!("the config asks for a kill switch, and it is not set: {error:#}");
+            }
+            return Err(error.into());
+        }
+    };
     secrecy::lock_memory();
     privilege::require("client", privilege::CLIENT)?;
     Ok(ropewalk_client::run(config, file)?)

@@ -14,9 +14,10 @@ use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::process::bound_to_parent;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::tool;
+use rustix::process::Signal;
 
 use super::machine::{
-    PATIENCE, download, guest, leaks, stage, start, state, try_to_leave, urls, watch,
+    PATIENCE, download, guest, leaks, stage, start, state, try_to_leave, urls, wait_up, watch,
 };
 
 const BYTES: u64 = 300_000;
@@ -161,4 +162,69 @@ fn purge_through(stage: &mut Stage, script: &str) -> Result<String, LabError> {
     let purge = [program, "client", "--purge", "--config", &config];
     let words = [&["--mount", "sh", "-ec", script, "sh"][..], &purge].concat();
     stage.topology().client().run(|| tool::run("unshare", &words)).unwrap()
+}
+
+/// Whether the kill switch stands.
+fn is_locked(stage: &Stage) -> bool {
+    state(stage.topology().client()).contains("ropewalk_lock")
+}
+
+#[test]
+fn it_stands_before_the_first_session_over_a_restart_and_with_a_broken_config() {
+    lab_test(
+        "lock::it_stands_before_the_first_session_over_a_restart_and_with_a_broken_config",
+        || {
+            let mut stage = stage(20, "kill_switch = true");
+            let url = urls(&stage, BYTES).into_iter().next().unwrap();
+            let before = state(stage.topology().client());
+            watch(&stage);
+            // No proxy answers: there is no session.
+            let (deployment, topology) = stage.split();
+            deployment.start_client(topology, 0).unwrap();
+            let client = deployment.client(0).unwrap();
+            client.wait_for_log("the client runs", PATIENCE).unwrap();
+            assert!(is_locked(&stage));
+            try_to_leave(&stage, stage.topology().client(), Some("wan0"));
+            assert_eq!(leaks(&stage), 0, "before the first session");
+            let shown = stage.deployment().client_status(0).unwrap();
+            assert_eq!(shown["daemon"]["kill_switch"], "on");
+
+            stage.start_proxy().unwrap();
+            wait_up(&mut stage);
+            let mut sending = stage.topology().client().spawn(send_without_end()).unwrap();
+            let client = stage.deployment().client(0).unwrap();
+            client.signal(Signal::USR1);
+            assert!(client.wait(PATIENCE).unwrap().success());
+            let left = state(stage.topology().client());
+            assert!(left.contains("ropewalk_lock") && !left.contains("ropewalk_client"), "{left}");
+            try_to_leave(&stage, stage.topology().client(), Some("wan0"));
+            start(&mut stage);
+            download(stage.topology().client(), &url, BYTES).unwrap();
+            assert_eq!(leaks(&stage), 0, "over a restart");
+            sending.kill().unwrap();
+            sending.wait().unwrap();
+            stage.deployment().stop_client(0).unwrap();
+            assert_eq!(state(stage.topology().client()), before, "after a deliberate stop");
+
+            let config = stage.deployment().folder().join("client0.toml");
+            let text = std::fs::read_to_string(&config).unwrap();
+            std::fs::write(&config, format!("{text}\nnonsense")).unwrap();
+            let refused = run_client(&mut stage).unwrap_err().to_string();
+            assert!(refused.contains("--purge") && is_locked(&stage), "{refused}");
+            try_to_leave(&stage, stage.topology().client(), Some("wan0"));
+            assert_eq!(leaks(&stage), 0, "with a broken config");
+            purge(&mut stage).unwrap();
+            assert_eq!(state(stage.topology().client()), before);
+            std::fs::write(&config, text.replace("kill_switch = true", "nonsense")).unwrap();
+            run_client(&mut stage).unwrap_err();
+            assert_eq!(state(stage.topology().client()), before, "where nobody asked for it");
+        },
+    );
+}
+
+/// What `ropewalk client` says that ends at once.
+fn run_client(stage: &mut Stage) -> Result<String, LabError> {
+    let config = stage.deployment().folder().join("client0.toml").display().to_string();
+    let words = ["client", "--config", &config];
+    stage.topology().client().run(|| tool::run(env!("CARGO_BIN_EXE_ropewalk"), &words)).unwrap()
 }

@@ -1,6 +1,6 @@
 //! What is answered at the control socket.
 
-use ropewalk_control::api::{ApiError, FlowsReport, Request, Response, StatusReport};
+use ropewalk_control::api::{ApiError, FlowsReport, KillSwitch, Request, Response, StatusReport};
 use ropewalk_daemon::{offload, reload as reloading, shown};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
@@ -67,6 +67,7 @@ impl Daemon {
     fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
         let stats = self.client.stats();
         let mut warnings = self.news.problems.clone();
+        warnings.extend(self.news.warnings.iter().cloned());
         warnings.extend(self.news.unknown_interfaces(|_| true));
         warnings.extend(self.news.overlaps());
         warnings.extend(self.budget.warnings().cloned());
@@ -98,6 +99,11 @@ impl Daemon {
             since: self.state.1,
             unresolved: self.resolved.trouble.as_deref(),
             warnings,
+            kill_switch: match (self.config.kill_switch, self.news.unlocked) {
+                (false, _) => KillSwitch::Off,
+                (true, false) => KillSwitch::On,
+                (true, true) => KillSwitch::Failed,
+            },
             tun: io.tun.counters(),
             offload: offload::status(
                 &self.config.tunnel.offload,

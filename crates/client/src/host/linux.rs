@@ -13,7 +13,9 @@ use std::net::IpAddr;
 use anyhow::Context;
 use ipnet::IpNet;
 use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
-use ropewalk_link_io::netlink::{AddressScope, Netlink, NetlinkError, Target};
+use ropewalk_link_io::netlink::{
+    AddressScope, FoundRoute, MAIN_TABLE, Netlink, NetlinkError, Target,
+};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 use ropewalk_link_io::sysctl::{self, SysctlError};
 use rustix::process::geteuid;
@@ -21,6 +23,7 @@ use rustix::process::geteuid;
 use super::{Candidate, Choice, Desired, HostNetwork, LinkDesired, Outcome, Problem, TunDesired};
 use crate::interfaces;
 use crate::lock::{self, Lock};
+use crate::near::{Surroundings, near};
 use crate::routes::{MARK_MASK, Numbers, Plan, plan};
 use crate::share;
 
@@ -111,6 +114,15 @@ impl LinuxNetwork {
         Ok(())
     }
 
+    /// The same before anything else is taken hold of.
+    ///
+    /// # Errors
+    /// As [`LinuxNetwork::lock`].
+    pub async fn lock_alone(numbers: Numbers, tun: &str) -> anyhow::Result<()> {
+        let table = Table::new(&numbers.firewall);
+        Self::untouched(numbers, table)?.lock(tun).await
+    }
+
     /// Packets leave as they do without a client; also after a crashed one.
     ///
     /// # Errors
@@ -129,8 +141,50 @@ impl LinuxNetwork {
         for rule in self.netlink.rules_of(self.numbers.protocol).await? {
             self.netlink.remove_rule(&rule).await?;
         }
+        for copy in self.copies().await? {
+            self.netlink.remove_copy(&copy).await?;
+        }
         for route in self.netlink.routes_of(self.numbers.protocol).await? {
             self.netlink.remove_route(&route).await?;
+        }
+        Ok(())
+    }
+
+    /// The near networks as they stand in our table.
+    async fn copies(&self) -> Result<BTreeSet<FoundRoute>, NetlinkError> {
+        let mut found = self.netlink.routes_in(self.numbers.near()).await?;
+        found.retain(|route| route.protocol == self.numbers.protocol);
+        Ok(found.into_iter().collect())
+    }
+
+    /// Copies those routes of the main table that win over the tunnel, and says which do not.
+    async fn apply_near(&self, desired: &Desired, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let main = self.netlink.routes_in(MAIN_TABLE).await?;
+        let links: Vec<&str> = desired.links.iter().map(|link| link.name.as_str()).collect();
+        let around = Surroundings {
+            links: &links,
+            tun: desired.tun.as_ref().map_or("", |tun| &tun.name),
+            interfaces: &self.netlink.interfaces().await?,
+            gateways: &self.netlink.gateways(self.numbers.protocol).await?,
+        };
+        let near = near(&main, &around, &desired.routed, &desired.excluded);
+        outcome.warnings.extend(near.passed_over.iter().map(ToString::to_string));
+        let copy = |route: &FoundRoute| route.copied(self.numbers.near(), self.numbers.protocol);
+        let wanted: BTreeSet<_> = near.routes.iter().map(copy).collect();
+        let copies = self.copies().await?;
+        for route in wanted.difference(&copies) {
+            match self.netlink.add_copy(route).await {
+                Ok(()) => outcome.changed = true,
+                Err(error @ NetlinkError::Permission { .. }) => return Err(error.into()),
+                // The interface went down or away since it was listed: the next events tell more.
+                Err(error) => {
+                    outcome.problems.push(Problem { link: None, what: error.to_string() });
+                }
+            }
+        }
+        for route in copies.difference(&wanted) {
+            self.netlink.remove_copy(route).await?;
+            outcome.changed = true;
         }
         Ok(())
     }
@@ -204,7 +258,8 @@ impl LinuxNetwork {
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
         let protocol = self.numbers.protocol;
-        let routes: BTreeSet<_> = self.netlink.routes_of(protocol).await?.into_iter().collect();
+        let mut routes: BTreeSet<_> = self.netlink.routes_of(protocol).await?.into_iter().collect();
+        routes.retain(|route| route.table != self.numbers.near());
         let rules: BTreeSet<_> = self.netlink.rules_of(protocol).await?.into_iter().collect();
         for route in plan.routes.difference(&routes) {
             match self.netlink.replace_route(route).await {
@@ -279,6 +334,7 @@ impl LinuxNetwork {
                 // cases holds that the mark is for.
                 let links = strict.iter().map(|name| Some((*name).to_owned()));
                 let links: Vec<_> = if strict.is_empty() { vec![None] } else { links.collect() };
+                let error = format!("{error}; {UNGUARDED}");
                 outcome.problems.extend(links.into_iter().map(|link| unfiltered(link, &error)));
                 return Ok(());
             }
@@ -389,13 +445,17 @@ impl HostNetwork for LinuxNetwork {
         if let Some(lock) = &mut self.lock {
             match lock.apply(&self.netlink, &self.numbers, desired).await {
                 Ok(changed) => outcome.changed |= changed,
-                // The old one stands.
-                Err(error) => outcome
-                    .problems
-                    .push(Problem { link: None, what: format!("the kill switch: {error:#}") }),
+                // The old one stands, unless somebody took it away.
+                Err(error) => {
+                    outcome.unlocked = true;
+                    let what = format!("the kill switch: {error:#}");
+                    outcome.problems.push(Problem { link: None, what });
+                }
             }
         }
         self.apply_filter(&plan, desired, &mut outcome).await?;
+        // Before the rules that lead there.
+        self.apply_near(desired, &mut outcome).await?;
         self.apply_plan(&plan, &desired.links, &mut outcome).await?;
         Ok(outcome)
     }
@@ -428,6 +488,10 @@ fn body(
     let (forwarding, chains) = (forwarding.sets(), &plan.firewall);
     format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{forwarding}{chains}{forwarded}")
 }
+
+/// What the table keeps apart.
+const UNGUARDED: &str = "neighbours can send to the tunnel's own addresses, and the proxy to this machine's networks where \
+                         it forwards";
 
 /// What is wrong where the mark does not take part in reverse path filtering.
 fn unfiltered(link: Option<String>, error: &impl std::fmt::Display) -> Problem {

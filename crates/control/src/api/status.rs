@@ -60,6 +60,31 @@ pub struct DaemonStatus {
     /// What is left to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<OffloadStatus>,
+    /// On a client: whether packets can leave outside the tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill_switch: Option<KillSwitch>,
+}
+
+/// The state of a client's kill switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KillSwitch {
+    /// Nothing leaves outside the tunnel.
+    On,
+    /// The config has none.
+    Off,
+    /// It should be on and could not be set as it should be; a warning says why.
+    Failed,
+}
+
+impl fmt::Display for KillSwitch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::On => "on: nothing leaves outside the tunnel",
+            Self::Off => "off: before the first session, and while no client runs, packets leave beside the tunnel",
+            Self::Failed => "failed: packets may leave outside the tunnel",
+        })
+    }
 }
 
 /// Work that the kernel does for many packets at once.

@@ -461,6 +461,7 @@ fn status() -> StatusReport {
             uptime_s: 1.5,
             warnings: vec!["a warning".to_owned()],
             offload: None,
+            kill_switch: None,
         },
         tunnels: Vec::new(),
         drops: [("not authentic".to_owned(), 3)].into(),

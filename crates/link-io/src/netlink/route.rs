@@ -165,7 +165,7 @@ impl Netlink {
         )
     }
 
-    async fn dump_routes(
+    pub(super) async fn dump_routes(
         &self,
         family: Family,
         protocol: Option<u8>,
@@ -301,23 +301,23 @@ fn gateways_of(family: Family, message: &RouteMessage, found: &mut Vec<Gateway>)
     }
 }
 
-fn table_of(header: &RouteHeader, parts: &Parts) -> u32 {
+pub(super) fn table_of(header: &RouteHeader, parts: &Parts) -> u32 {
     parts.table.unwrap_or_else(|| header.table.into())
 }
 
 /// The attributes of a route that matter here.
 #[derive(Default)]
-struct Parts {
-    destination: Option<IpAddr>,
-    index: Option<u32>,
-    gateway: Option<IpAddr>,
+pub(super) struct Parts {
+    pub(super) destination: Option<IpAddr>,
+    pub(super) index: Option<u32>,
+    pub(super) gateway: Option<IpAddr>,
     table: Option<u32>,
     metric: u32,
     mtu: Option<u32>,
 }
 
 impl Parts {
-    fn of(attributes: &[RouteAttribute]) -> Self {
+    pub(super) fn of(attributes: &[RouteAttribute]) -> Self {
         let mut parts = Self::default();
         for attribute in attributes {
             match attribute {

@@ -16,7 +16,7 @@ use ropewalk_settings::{DEFAULT_PORT, PublicKey};
 use super::common::Patient;
 use super::finding::Finding;
 use super::firewall::{self, Flow, Hook, Needed, Nft, State};
-use super::{forwarding, gateways, links, name, paths, reach, rp_filter, vpn};
+use super::{forwarding, gateways, kill_switch, links, name, near, paths, reach, rp_filter, vpn};
 use crate::privilege;
 
 /// Addresses of the proxy that are asked over a link: more would pass what a proxy answers in a second.
@@ -63,6 +63,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let folders = [config.state_dir.as_path(), Path::new(HELPER_STATE_DIR)];
     findings.extend(patient.leftovers(tun, &survey.interfaces, &folders.map(record_in)));
     findings.extend(vpn::judge(&survey.interfaces, &survey.gateways, tun));
+    findings.extend(near::judge(&survey.passed_over, file));
     let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
     let ipv6 = scene.has_inner_ipv6();
     findings.extend(forwarding::judge(&forwarding::look(
@@ -81,6 +82,11 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
         patient.runs(),
     ));
     if let Nft::Rules(rules) = &patient.nft {
+        findings.push(kill_switch::judge(kill_switch::Facts {
+            is_wanted: config.kill_switch,
+            stands: rules.has_table("ropewalk_lock"),
+            runs: patient.runs(),
+        }));
         let needed: Vec<Needed> = seats.iter().flat_map(|seat| scene.needed(seat)).collect();
         findings.extend(firewall::judge_rules(rules, &needed));
     }
