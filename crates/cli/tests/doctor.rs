@@ -254,7 +254,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(
             &ward,
             &format!(
-                "ip route add {PROXY_V4} via {gateway} dev wan0\n\
+                "ip route add {PROXY_V4} via {gateway} dev wan0 proto static\n\
                  sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.wan1.rp_filter=1"
             ),
         );

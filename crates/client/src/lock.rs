@@ -91,11 +91,11 @@ pub fn chains(lock: &Lock<'_>) -> String {
 /// everything out.
 #[must_use]
 pub fn is_asked_for(config: &str) -> bool {
-    let values = config.lines().filter_map(|line| {
+    let mut values = config.lines().filter_map(|line| {
         let (key, value) = line.split_once('=')?;
         (key.trim() == "kill_switch").then(|| value.split('#').next().unwrap_or_default().trim())
     });
-    values.last().is_some_and(|value| value != "false")
+    values.next_back().is_some_and(|value| value != "false")
 }
 
 /// At once, so that programs do not wait; the count shows what was held back.

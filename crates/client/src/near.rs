@@ -203,7 +203,8 @@ impl Surroundings<'_> {
             // IPv4 routes of the kernel come from addresses alone; that to the other end of a line holds none of ours.
             let by_kernel = protocol == KERNEL && destination.addr().is_ipv4();
             if addresses.iter().any(holds) || by_kernel {
-                return is_too_wide(&destination).then_some(Why::Width);
+                let how = handed_out.map_or(Why::Width, |(_, how)| Why::Network(how));
+                return is_too_wide(&destination).then_some(how);
             }
             if addresses.iter().any(lies_within) || self.is_router(destination, hop.index) {
                 return None;

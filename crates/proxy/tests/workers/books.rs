@@ -47,7 +47,7 @@ fn on_disk(bed: &Bed) -> Register {
 /// The addresses as the next start reads them.
 fn leases(bed: &Bed) -> Leases {
     let pools = Pools::new("10.77.0.0/16".parse().unwrap(), None);
-    Leases::open(bed.folder().join("state/leases.json"), pools, &[], false).unwrap()
+    Leases::as_written(bed.folder().join("state/leases.json"), pools).unwrap()
 }
 
 /// Turns the clients for this time.
