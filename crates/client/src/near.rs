@@ -307,7 +307,7 @@ mod tests {
             // The mask of a lease.
             ("0.0.0.0/1", kernel, 3, "", Some(Why::Width)),
             ("2000::/3", kernel, 3, "", Some(Why::Width)),
-            ("1.2.3.0/24", dhcp, 3, "", handed("DHCP")),
+            ("1.2.3.0/24", dhcp, 3, "", None),
             // The networks of the interfaces.
             ("192.168.1.0/24", kernel, 2, "", None),
             ("192.168.1.0/24", dhcp, 2, "", None),

@@ -6,7 +6,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use ropewalk_client::host::linux::LinuxNetwork;
@@ -767,7 +767,7 @@ fn knock(lab: &Lab, by: &str, v4: &str, v6: &str) {
         for to in ["10.77.0.2:9", "[fd77::2]:9"] {
             send_to(to, 2);
             let to: SocketAddr = to.parse().unwrap();
-            let _ = std::net::TcpStream::connect_timeout(&to, Duration::from_millis(300));
+            let _ = TcpStream::connect_timeout(&to, Duration::from_millis(300));
         }
     });
 }
@@ -777,7 +777,7 @@ fn send_to(to: &str, datagrams: usize) {
     let to: SocketAddr = to.parse().unwrap();
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     for _ in 0..datagrams {
-        let socket = std::net::UdpSocket::bind(any).unwrap();
+        let socket = UdpSocket::bind(any).unwrap();
         socket.send_to(b"knock", to).unwrap();
     }
 }
@@ -829,7 +829,7 @@ fn nothing_reaches_an_inner_address_but_out_of_the_tunnel() {
     assert!(seen(&lab)[0] >= before + 6, "out of the tunnel");
     lab.host.run(|| {
         for to in ["10.77.0.2:9", "[fd77::2]:9"] {
-            let error = std::net::TcpStream::connect(to).unwrap_err();
+            let error = TcpStream::connect(to).unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{to}");
         }
     });
