@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | refuses or drops | yes |
 //! | through another tunnel that is no link, and not handed out by it | yes: somebody set that up |
-//! | without a router, holds an address of its interface, or lies within the network of one | up to a [width](is_too_wide) |
+//! | without a router, holds an address of its interface, or lies within the network of one | up to a width: /16 or /48 if public |
 //! | without a router, to the router of its interface alone | yes |
 //! | otherwise, made by DHCP, by a router advertisement, or by an ICMP redirect | no |
 //! | otherwise, to private addresses | yes |
