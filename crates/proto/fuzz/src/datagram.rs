@@ -85,6 +85,8 @@ fn raw(lab: &mut TunnelLab, towards: Towards, path: Path, datagram: &[u8]) {
         stats.drops = DropCounters::default();
         (format!("{stats:?}"), drops)
     };
+    // What is due by now is no stranger's doing.
+    lab.run_until(lab.now);
     let before = shown(lab);
     lab.delivered(towards);
     lab.inject(towards, path, datagram);
