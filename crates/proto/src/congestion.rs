@@ -37,6 +37,40 @@ pub struct AckSample {
     pub rtt: Option<Duration>,
     /// How fast the path delivered what was confirmed, where that could be measured.
     pub delivery: Option<DeliverySample>,
+    /// When the newest of them arrived, if it is the newest of all.
+    pub arrival: Option<ArrivalSample>,
+    /// The next local number to be sent.
+    pub next: u64,
+    /// Datagrams in flight now.
+    pub in_flight: u32,
+}
+
+/// When a datagram arrived by the receiver's clock, whose epoch is unknown, and what had arrived until then.
+///
+/// A report says how long before it was sealed the largest number had come, and its header says when that was: so no
+/// report carries a stamp of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArrivalSample {
+    /// When it arrived, µs.
+    pub at_us: i64,
+    /// When it was sent, by our clock.
+    pub sent_at: Instant,
+    /// Bytes at IP level that arrived since the datagram before, of which was known when this one was sent.
+    pub bytes: u64,
+    /// The longer of the times over which they were sent and over which they arrived.
+    pub interval: Duration,
+    /// All bytes that arrived on the link so far.
+    pub total: u64,
+    /// Whether the window or the pacing held the sender back then.
+    pub held_back: bool,
+}
+
+impl ArrivalSample {
+    /// One-way delay in µs, from an epoch that never changes: only differences say something.
+    #[must_use]
+    pub fn one_way_us(&self) -> i64 {
+        self.at_us.saturating_sub(i64::try_from(self.sent_at.as_micros()).unwrap_or(i64::MAX))
+    }
 }
 
 /// How fast a path delivered, over about one round trip (draft-cheng-iccrg-delivery-rate-estimation).

@@ -152,7 +152,7 @@ impl Scripted {
                 ce_count: self.marks,
                 ranges: ranges(&self.received),
             };
-            self.sender.on_report(self.now, &report, Via::Own, |_| {}).unwrap();
+            self.sender.on_report(self.now, &report, Via::Own, 0, |_| {}).unwrap();
         }
         assert_eq!(self.sender.in_flight(), 0, "the round is over");
     }

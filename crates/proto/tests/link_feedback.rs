@@ -302,7 +302,7 @@ impl End {
         }
         let Some(report) = report else { return };
         let (model, receiver) = (&mut self.model, &mut self.receiver);
-        let outcome = self.sender.on_report(now, report, Via::Own, |settled| {
+        let outcome = self.sender.on_report(now, report, Via::Own, 0, |settled| {
             model.settle(settled);
             let arrived = matches!(settled.fate, Fate::Confirmed | Fate::ConfirmedLate);
             if let Some(token) = settled.sent.carried.report.filter(|_| arrived) {

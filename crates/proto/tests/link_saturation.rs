@@ -79,7 +79,7 @@ fn saturate(link: &Bottleneck) -> Result {
     let (mut delivered, mut report_bytes) = (0, 0);
     while now < end {
         while let Some(report) = take_due(&mut back, now) {
-            sender.on_report(now, &report, Via::Own, |_| {}).unwrap();
+            sender.on_report(now, &report, Via::Own, 0, |_| {}).unwrap();
         }
         sender.handle_timeout(now, |_| {});
         while sender.room() > 0 {

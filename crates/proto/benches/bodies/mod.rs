@@ -312,7 +312,8 @@ impl Body for Reporting {
         };
         let token = self.receiver.report_sent(self.now, &report);
         self.receiver.on_report_confirmed(self.now, token);
-        let taken = self.sender.on_report(self.now, &report, Via::Own, |settled| {
+        let sealed_us = i64::try_from(self.now.as_micros()).unwrap_or(i64::MAX);
+        let taken = self.sender.on_report(self.now, &report, Via::Own, sealed_us, |settled| {
             std::hint::black_box(settled);
         });
         std::hint::black_box(taken).expect("an honest report");

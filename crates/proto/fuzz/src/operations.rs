@@ -152,8 +152,10 @@ fn sender(input: &mut Input<'_>) {
             2 => {
                 let report = report(input, sender.next_number());
                 let via = if choice & 4 == 0 { Via::Own } else { Via::Other };
+                // A clock that jumps, stands still, and runs backwards.
+                let sealed_us = (i64::from(input.byte()) - 128) << (input.byte() % 56);
                 let before = sender.stats();
-                if sender.on_report(now, &report, via, settle).is_err() {
+                if sender.on_report(now, &report, via, sealed_us, settle).is_err() {
                     assert_eq!(format!("{before:?}"), format!("{:?}", sender.stats()));
                 }
             }
@@ -163,7 +165,8 @@ fn sender(input: &mut Input<'_>) {
             }
         }
         let stats = sender.stats();
-        assert!(stats.window >= 1);
+        assert!((1..=*ControllerKind::WINDOW.end()).contains(&stats.window));
+        assert!(sender.pacing_rate().is_none_or(|rate| rate.as_bps() > 0));
         // Each has four places at most.
         let open = u64::from(stats.in_flight).div_ceil(4);
         assert!(open + stats.confirmed + stats.lost <= stats.sent);

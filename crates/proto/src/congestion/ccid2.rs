@@ -257,6 +257,9 @@ mod tests {
             window_limited: false,
             rtt: None,
             delivery: None,
+            arrival: None,
+            next: largest + 1,
+            in_flight: prior_in_flight.saturating_sub(datagrams),
         }
     }
 

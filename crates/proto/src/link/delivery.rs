@@ -4,7 +4,7 @@
 //! confirmed itself, the difference is what the path delivered in between. The time it took is the longer
 //! of the sending and the confirming phase: a burst of reports, or of sending, cannot feign a rate.
 
-use crate::congestion::DeliverySample;
+use crate::congestion::{ArrivalSample, DeliverySample};
 use crate::time::{Duration, Instant};
 
 /// What a datagram remembers from the moment it was sent.
@@ -13,6 +13,9 @@ pub struct Stamp {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
+    /// Bytes that had arrived, and when the newest of them had, as far as reports said.
+    arrived: u64,
+    arrived_us: Option<i64>,
 }
 
 /// The counters of one link.
@@ -24,6 +27,10 @@ pub(super) struct Delivery {
     delivered_at: Instant,
     /// When the first datagram of the present sending phase was sent.
     first_sent_at: Instant,
+    /// Bytes confirmed so far, also those that had counted as lost.
+    arrived: u64,
+    /// When the newest datagram of the present sending phase arrived, by the receiver's clock.
+    arrived_us: Option<i64>,
     /// The newest datagram of the report that is being applied.
     newest: Option<Newest>,
 }
@@ -43,11 +50,14 @@ impl Delivery {
         if in_flight == 0 {
             self.first_sent_at = now;
             self.delivered_at = now;
+            self.arrived_us = None;
         }
         Stamp {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
+            arrived: self.arrived,
+            arrived_us: self.arrived_us,
         }
     }
 
@@ -62,11 +72,40 @@ impl Delivery {
         held_back: bool,
     ) {
         self.delivered += u64::from(size);
+        self.arrived += u64::from(size);
         self.delivered_at = now;
         if self.newest.is_none_or(|newest| number > newest.number) {
             self.first_sent_at = sent_at;
             self.newest = Some(Newest { number, stamp, sent_at, held_back });
         }
+    }
+
+    /// One that had counted as lost arrived after all.
+    pub(super) fn on_late(&mut self, size: u32) {
+        self.arrived += u64::from(size);
+    }
+
+    /// The newest datagram of the report arrived at this moment of the receiver's clock. To be asked before
+    /// [`take_sample`](Self::take_sample).
+    pub(super) fn on_arrival(&mut self, at_us: i64) -> Option<ArrivalSample> {
+        let newest = self.newest?;
+        let stamp = newest.stamp;
+        let sending = newest.sent_at.since(stamp.first_sent_at);
+        let confirming = self.delivered_at.since(stamp.delivered_at);
+        // By our own clock it cannot have come much faster, whatever the peer's says.
+        let receiving = stamp.arrived_us.map_or(confirming, |before| {
+            let apart = u64::try_from(at_us.saturating_sub(before)).unwrap_or(0);
+            Duration::from_micros(apart).max(confirming / 2)
+        });
+        self.arrived_us = Some(at_us);
+        Some(ArrivalSample {
+            at_us,
+            sent_at: newest.sent_at,
+            bytes: self.arrived - stamp.arrived,
+            interval: sending.max(receiving),
+            total: self.arrived,
+            held_back: newest.held_back,
+        })
     }
 
     /// The report is applied: the sample it gave, if any. An interval shorter than the smallest round trip

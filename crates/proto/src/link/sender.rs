@@ -252,6 +252,8 @@ impl LinkSender {
 
     /// A report on this link came in. `settle` is called once for each datagram whose fate it decided.
     ///
+    /// The report was sealed at `sealed_us` of the peer's clock.
+    ///
     /// Old, repeated and overtaken reports change nothing that a newer one said.
     ///
     /// # Errors
@@ -261,6 +263,7 @@ impl LinkSender {
         now: Instant,
         report: &Report,
         via: Via,
+        sealed_us: i64,
         mut settle: impl FnMut(Settled),
     ) -> Result<Outcome, ReportError> {
         self.sent.check(&report.ranges)?;
@@ -272,6 +275,8 @@ impl LinkSender {
         let news = self.confirm(now, report, via, &mut settle);
         let losses = self.detect_lost(now, &mut settle);
         let marks = self.new_marks(report.ce_count);
+        let arrived_us = sealed_us.saturating_sub(i64::from(report.delay_us));
+        let arrival = news.is_newest.then(|| self.delivery.on_arrival(arrived_us)).flatten();
         let delivery = self.delivery.take_sample(self.rtt.min());
         if let Some(sample) = delivery {
             self.totals.delivery_rate = Some(sample.rate());
@@ -298,6 +303,9 @@ impl LinkSender {
                 window_limited: news.window_limited,
                 rtt: news.rtt,
                 delivery,
+                arrival,
+                next,
+                in_flight: self.sent.in_flight(),
             };
             self.controller.on_ack(now, &sample);
         }
@@ -411,12 +419,15 @@ impl LinkSender {
             news.lowest = Some(news.lowest.unwrap_or(u64::MAX).min(settled.number));
             totals.confirmed += 1;
             totals.confirmed_bytes += u64::from(settled.sent.size);
-            if settled.number == reported && settled.number >= *path_from && via == Via::Own {
+            let is_newest = settled.number == reported && settled.number >= *path_from;
+            news.is_newest |= is_newest;
+            if is_newest && via == Via::Own {
                 // A delay longer than the whole trip is a broken peer's; it gives no sample.
                 news.rtt = now.since(settled.sent_at).checked_sub(delay);
             }
             if settled.fate == Fate::ConfirmedLate {
                 news.late += 1;
+                delivery.on_late(settled.sent.size + u32::from(settled.sent.header));
                 totals.lost -= 1;
                 totals.spurious += 1;
                 recent.on_spurious();
@@ -491,6 +502,8 @@ impl LinkSender {
 struct News {
     confirmed: u32,
     late: u32,
+    /// The largest number is among them.
+    is_newest: bool,
     rtt: Option<Duration>,
     /// The lowest number of them all.
     lowest: Option<u64>,

@@ -31,7 +31,7 @@ impl Tunnel {
         sink: &mut impl PacketSink,
     ) {
         for frame in contents.frames() {
-            self.obey_one(now, at, *received.path, frame, sink);
+            self.obey_one(now, at, received, frame, sink);
             if let Frame::Leave(_) = frame {
                 // Places have changed, and the datagram may have taken its own link out.
                 let Ok(place) = self.links.position(received.link) else { return };
@@ -58,21 +58,21 @@ impl Tunnel {
         &mut self,
         now: Instant,
         at: usize,
-        path: Path,
+        received: &Received<'_>,
         frame: &Frame<'_>,
         sink: &mut impl PacketSink,
     ) {
         let link = &mut self.links[at];
         match *frame {
             Frame::Padding | Frame::Packet(_) | Frame::Resting => {}
-            Frame::Report(report) => self.on_report(now, at, path, &report),
+            Frame::Report(report) => self.on_report(now, at, received, &report),
             Frame::Ping => link.receiver.demand(now),
             Frame::Join { .. } => link.control.pending.join_ack |= self.side == Side::Proxy,
-            Frame::JoinAck => self.on_join_ack(now, at, path),
+            Frame::JoinAck => self.on_join_ack(now, at, *received.path),
             Frame::Leave(halt) => self.on_leave(now, halt, sink),
             Frame::Down(halt) => self.on_down(now, halt, sink),
             Frame::PathChallenge(token) => link.control.pending.respond(token),
-            Frame::PathResponse(token) => self.on_path_response(now, at, path, token),
+            Frame::PathResponse(token) => self.on_path_response(now, at, *received.path, token),
             Frame::Close(reason) => self.on_close(now, at, reason, sink),
             Frame::RekeyFirst(message) => self.on_rekey_first(now, at, message),
             Frame::RekeyResponse(message) => self.on_rekey_response(now, message),
@@ -111,11 +111,17 @@ impl Tunnel {
     }
 
     /// A report came on link `at` from `path`, about that link or another.
-    fn on_report(&mut self, now: Instant, at: usize, path: Path, frame: &ReportFrame<'_>) {
+    fn on_report(
+        &mut self,
+        now: Instant,
+        at: usize,
+        received: &Received<'_>,
+        frame: &ReportFrame<'_>,
+    ) {
         let via = if self.links[at].id == frame.link { Via::Own } else { Via::Other };
         let Ok(about) = self.links.position(frame.link) else { return };
-        match self.links[about].on_report(now, frame, via) {
-            Ok(true) => self.on_confirmed(now, about, (via == Via::Own).then_some(path)),
+        match self.links[about].on_report(now, frame, via, received.sent_us) {
+            Ok(true) => self.on_confirmed(now, about, (via == Via::Own).then_some(*received.path)),
             Ok(false) => {}
             Err(reason) => self.session.drops.count(reason),
         }
@@ -196,7 +202,8 @@ impl Tunnel {
 }
 
 impl Link {
-    /// A report about the link came. Returns whether it confirmed anything.
+    /// A report about the link came, which was sealed at this time of the peer's clock. Returns whether it confirmed
+    /// anything.
     ///
     /// # Errors
     /// No honest peer says so.
@@ -205,6 +212,7 @@ impl Link {
         now: Instant,
         frame: &ReportFrame<'_>,
         via: Via,
+        sealed_us: i64,
     ) -> Result<bool, DropReason> {
         let report = frame.expand(self.sender.next_number()).ok_or(DropReason::ReportInvalid)?;
         let path_from = self.sender.path_from();
@@ -213,7 +221,7 @@ impl Link {
             let mtu = (settled.number >= path_from).then_some(&mut *mtu);
             settle(now, &settled, mtu, receiver);
         };
-        let outcome = self.sender.on_report(now, &report, via, settle);
+        let outcome = self.sender.on_report(now, &report, via, sealed_us, settle);
         let outcome = outcome.map_err(|_| DropReason::ReportInvalid)?;
         if outcome.confirmed > 0 {
             let (fates, shortest) = (self.sender.fates(), self.sender.rtt().min());

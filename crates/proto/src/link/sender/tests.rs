@@ -60,7 +60,7 @@ fn report(ranges: &[(u64, u64)]) -> Report {
 fn apply(sender: &mut LinkSender, now: Instant, report: &Report) -> (Outcome, Vec<(u64, Fate)>) {
     let mut fates = vec![];
     let outcome = sender
-        .on_report(now, report, Via::Own, |settled| {
+        .on_report(now, report, Via::Own, 0, |settled| {
             assert!(settled.sent.carried == packet(settled.number) || !settled.sent.in_window());
             fates.push((settled.number, settled.fate));
         })
@@ -94,7 +94,7 @@ fn only_the_newest_and_newly_confirmed_gives_a_sample() {
     let mut sender = sender();
     send(&mut sender, at(0), 4);
     let copy = report(&[(1, 1)]);
-    let outcome = sender.on_report(at(30), &copy, Via::Other, |_| {}).unwrap();
+    let outcome = sender.on_report(at(30), &copy, Via::Other, 0, |_| {}).unwrap();
     assert_eq!((outcome.confirmed, outcome.rtt), (1, None), "it came by another way");
     let (outcome, _) = apply(&mut sender, at(40), &report(&[(0, 1)]));
     assert_eq!((outcome.confirmed, outcome.rtt), (1, None), "1 was known");
@@ -176,7 +176,7 @@ fn a_report_that_cannot_be_is_refused_whole() {
         (vec![(0, u64::MAX)], ReportError::NeverSent { number: u64::MAX, next: 10 }),
     ];
     for (ranges, error) in table {
-        let result = sender.on_report(at(1), &report(&ranges), Via::Own, |_| panic!("settled"));
+        let result = sender.on_report(at(1), &report(&ranges), Via::Own, 0, |_| panic!("settled"));
         assert_eq!(result, Err(error), "{ranges:?}");
     }
     assert_eq!((sender.in_flight(), sender.stats().reports), (10, 0));
