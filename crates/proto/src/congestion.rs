@@ -11,9 +11,11 @@ use crate::time::{Duration, Instant};
 
 mod ccid2;
 mod fixed;
+mod model;
 
 pub use ccid2::Ccid2;
 pub use fixed::Fixed;
+pub use model::Model;
 
 /// No window grows past this. 32,768 full datagrams are 4 Gbit/s at 100 ms; the sender's memory of
 /// what is in flight is bounded by it.
@@ -160,6 +162,8 @@ pub enum AnyController {
     Ccid2(Ccid2),
     /// A constant window.
     Fixed(Fixed),
+    /// A model of the path.
+    Model(Box<Model>),
 }
 
 impl AnyController {
@@ -169,6 +173,7 @@ impl AnyController {
     pub fn new(kind: ControllerKind, first: u64) -> Self {
         match kind {
             ControllerKind::Ccid2 => Self::Ccid2(Ccid2::from_number(first)),
+            ControllerKind::Model => Self::Model(Box::new(Model::from_number(first))),
             ControllerKind::Fixed(window) => Self::Fixed(Fixed::new(window)),
         }
     }
@@ -180,6 +185,7 @@ macro_rules! dispatch {
         match $self {
             Self::Ccid2(controller) => controller.$method($($argument),*),
             Self::Fixed(controller) => controller.$method($($argument),*),
+            Self::Model(controller) => controller.$method($($argument),*),
         }
     };
 }

@@ -75,6 +75,8 @@ pub enum ControllerName {
     /// [`ControllerKind::Ccid2`]
     #[default]
     Ccid2,
+    /// [`ControllerKind::Model`]
+    Model,
     /// [`ControllerKind::Fixed`]
     Fixed,
 }
@@ -144,13 +146,16 @@ impl TunnelSection {
 
     fn controller(&self) -> Result<ControllerKind, SettingError> {
         let error = |problem| SettingError::new(["fixed_window"], problem);
+        let without_window = |name: &str| {
+            error(format!("it has no meaning with controller = \"{name}\""))
+                .with_help("write controller = \"fixed\", or remove it")
+        };
         let range = ControllerKind::WINDOW;
         match (self.controller, self.fixed_window) {
             (ControllerName::Ccid2, None) => Ok(ControllerKind::Ccid2),
-            (ControllerName::Ccid2, Some(_)) => {
-                Err(error("it has no meaning with controller = \"ccid2\"".to_owned())
-                    .with_help("write controller = \"fixed\", or remove it"))
-            }
+            (ControllerName::Model, None) => Ok(ControllerKind::Model),
+            (ControllerName::Ccid2, Some(_)) => Err(without_window("ccid2")),
+            (ControllerName::Model, Some(_)) => Err(without_window("model")),
             (ControllerName::Fixed, None) => {
                 Ok(ControllerKind::Fixed(ControllerKind::DEFAULT_WINDOW))
             }

@@ -68,6 +68,8 @@ pub enum ControllerKind {
     /// TCP-like congestion control (RFC 4341).
     #[default]
     Ccid2,
+    /// A model of the path: its rate, its shortest delay, its queue.
+    Model,
     /// Always this many: a baseline, and for links of known rate.
     Fixed(u32),
 }
@@ -85,6 +87,7 @@ impl fmt::Display for ControllerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ccid2 => f.write_str("ccid2"),
+            Self::Model => f.write_str("model"),
             Self::Fixed(window) => write!(f, "fixed ({window})"),
         }
     }

@@ -123,7 +123,8 @@ impl PacketSink for Once {
 
 /// Reports as no honest peer makes them: every datagram settles in one of the ways there are.
 fn sender(input: &mut Input<'_>) {
-    let mut sender = LinkSender::new(ControllerKind::default(), 0);
+    let kind = if input.byte() & 1 == 0 { ControllerKind::Ccid2 } else { ControllerKind::Model };
+    let mut sender = LinkSender::new(kind, 0);
     let mut fates: BTreeMap<u64, Fate> = BTreeMap::new();
     let mut now = Instant::ZERO;
     for _ in 0..MOST {

@@ -1,0 +1,210 @@
+//! Stories of the model of a link (`controller = "model"`), in virtual time: each prints its figures and asserts them.
+//!
+//! One link at a time. Limits are those of the tunnel: what its links carry at IP level, less 4 % of headers.
+
+use std::time::Duration;
+
+use ropewalk_netlab::lab::Towards;
+use ropewalk_netlab::loss::Loss;
+use ropewalk_netlab::netem::{Conditions, QueueLimit, Rate};
+use ropewalk_netlab::network::Wire;
+use ropewalk_netlab::pair::{TunnelLab, link_config, tunnels};
+use ropewalk_netlab::stream::{Stream, run_all};
+use ropewalk_netlab::tcp::{Load, TcpFlow};
+use ropewalk_proto::config::TunnelConfig;
+use ropewalk_proto::time::Instant;
+use ropewalk_settings::{Bitrate, ControllerKind, Keepalive};
+
+/// Decides losses and jitter; any other number gives other figures within the same bounds.
+const SEED: u64 = 1;
+
+/// A link, the same both ways.
+#[derive(Clone, Copy)]
+struct Link {
+    mbit: f64,
+    /// One way.
+    ms: u64,
+    jitter_ms: u64,
+    loss: f64,
+    queue_ms: u64,
+}
+
+const fn link(mbit: f64, ms: u64) -> Link {
+    Link { mbit, ms, jitter_ms: 0, loss: 0.0, queue_ms: 100 }
+}
+
+impl Link {
+    fn conditions(self) -> Conditions {
+        Conditions {
+            rate: Rate::Fixed(Bitrate::from_kbps((self.mbit * 1e3) as u32)),
+            delay: Duration::from_millis(self.ms),
+            jitter: Duration::from_millis(self.jitter_ms),
+            loss: if self.loss > 0.0 { Loss::Bernoulli(self.loss) } else { Loss::None },
+            queue: QueueLimit::of_time(Duration::from_millis(self.queue_ms)),
+            ..Conditions::default()
+        }
+    }
+
+    /// What arrives of it, Mbit/s at IP level.
+    fn limit(self) -> f64 {
+        self.mbit * (1.0 - self.loss)
+    }
+
+    /// What UDP gets of it inside the tunnel.
+    fn udp(self, inner_mbit: f64) -> f64 {
+        100.0 * inner_mbit / 0.96 / self.limit()
+    }
+
+    /// A lab in which it has been up for three seconds.
+    fn lab(self) -> TunnelLab {
+        let config = TunnelConfig { controller: ControllerKind::Model, ..TunnelConfig::default() };
+        let mut lab = tunnels(&config, &config, SEED);
+        let path = lab.add_link(self.conditions(), self.conditions(), SEED);
+        let link = link_config("wan", path, Keepalive::default());
+        lab.client.add_link(lab.now, &link).expect("one link");
+        lab.run_until(Instant::ZERO + s(3));
+        lab
+    }
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// UDP downstream at this many times what the link carries.
+fn udp(lab: &TunnelLab, link: Link, times: f64, length: Duration) -> Stream {
+    let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
+    Stream::at_rate(Towards::Client, times * 0.96 * link.mbit, usize::from(mtu), lab.now, length)
+}
+
+/// Runs the stream, and returns how long the link's queue was, ms, every 10 ms, sorted.
+fn run(lab: &mut TunnelLab, link: Link, streams: &mut [Stream], end: Instant) -> Vec<f64> {
+    let mut queues = vec![];
+    while lab.now < end {
+        let next = lab.now + Duration::from_millis(10);
+        run_all(lab, streams, &mut [], next);
+        let (_, bytes) = lab.links[0].down.backlog();
+        queues.push(bytes as f64 * 8.0 / (link.mbit * 1e3));
+    }
+    queues.sort_by(f64::total_cmp);
+    queues
+}
+
+fn part(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1) as f64;
+    sorted.get((last * share) as usize).copied().unwrap_or(0.0)
+}
+
+#[test]
+fn a_link_is_filled_soon_and_its_queue_stays_short() {
+    for (link, within_trips) in [
+        (link(50.0, 20), 8.0),
+        (link(1.0, 20), 8.0),
+        (link(300.0, 8), 8.0),
+        (link(100.0, 1), 8.0),
+        (link(50.0, 120), 8.0),
+        (link(20.0, 320), 8.0),
+        (Link { queue_ms: 1000, ..link(10.0, 25) }, 8.0),
+        (Link { loss: 0.005, ..link(50.0, 20) }, 8.0),
+        (Link { loss: 0.02, ..link(20.0, 50) }, 8.0),
+        (Link { jitter_ms: 5, loss: 0.005, ..link(40.0, 30) }, 8.0),
+        (Link { jitter_ms: 20, ..link(50.0, 20) }, 8.0),
+    ] {
+        let Link { mbit, ms, jitter_ms, loss, .. } = link;
+        let name = format!("{mbit} Mbit/s {ms} ms, jitter {jitter_ms} ms, loss {loss}");
+        let mut lab = link.lab();
+        let (start, length) = (lab.now, s(12));
+        let mut streams = [udp(&lab, link, 1.1, length)];
+        let queues = run(&mut lab, link, &mut streams, start + length);
+        let rate = |from: Duration, to: Duration| {
+            link.udp(streams[0].mbit_between(start + from, start + to))
+        };
+        let late = rate(s(6), s(12));
+        let step = Duration::from_millis(50);
+        let filled = (0..240).map(|n| step * n).find(|from| rate(*from, *from + s(1)) >= 90.0);
+        let filled = filled.map_or(f64::INFINITY, |filled| filled.as_secs_f64());
+        let (half, most) = (part(&queues, 0.5), part(&queues, 0.95));
+        println!("{name}: {late:.1} %, filled after {filled:.2} s, queue {half:.0}/{most:.0} ms");
+        assert!(late >= 97.0, "{name}: {late:.1} % of the limit");
+        let trip = 2.0 * ms as f64 / 1e3;
+        assert!(filled <= within_trips * trip + 0.3, "{name}: filled after {filled:.2} s");
+        let transmission = 12.0 / mbit;
+        let slack = 3.0 * (jitter_ms as f64 + transmission);
+        // What fell into the start is more of a short run on a long path.
+        let start_up = if ms > 100 { 100.0 } else { 0.0 };
+        assert!(half <= 10.0 + slack, "{name}: queue {half:.1} ms in the median");
+        assert!(most <= 25.0 + slack + start_up, "{name}: queue {most:.1} ms at times");
+    }
+}
+
+#[test]
+fn one_inner_tcp_gets_what_it_gets_without_a_tunnel() {
+    for link in [
+        link(50.0, 20),
+        link(50.0, 70),
+        link(100.0, 20),
+        link(300.0, 8),
+        link(5.0, 5),
+        Link { queue_ms: 1000, ..link(50.0, 20) },
+        Link { jitter_ms: 5, ..link(50.0, 20) },
+    ] {
+        let Link { mbit, ms, jitter_ms, .. } = link;
+        let length = s(12);
+        let mut lab = link.lab();
+        let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
+        let start = lab.now;
+        let mut flows = [TcpFlow::new(Towards::Client, Load::For(length), mtu, start)];
+        run_all(&mut lab, &mut [], &mut flows, start + length);
+        // Payload of full packets with timestamps, in the tunnel and without.
+        let inside = flows[0].mbit_between(start, start + length) / 0.9253;
+        let mut wire = Wire::new(link.conditions(), link.conditions(), SEED);
+        let mut flows = [TcpFlow::new(Towards::Client, Load::For(length), 1500, Instant::ZERO)];
+        run_all(&mut wire, &mut [], &mut flows, Instant::ZERO + length);
+        let direct = flows[0].mbit_between(Instant::ZERO, Instant::ZERO + length) / 0.9653;
+        println!("{mbit} Mbit/s {ms} ms, jitter {jitter_ms} ms: {inside:.1}, direct {direct:.1}");
+        assert!(inside >= 0.95 * direct, "{mbit} Mbit/s {ms} ms: {inside:.1} of {direct:.1}");
+    }
+}
+
+#[test]
+fn a_rate_that_changes_is_followed_both_ways() {
+    for (from, to, ms, within) in
+        [(5.0, 50.0, 20, 2.0), (50.0, 5.0, 20, 3.0), (10.0, 100.0, 20, 2.0)]
+    {
+        let (before, after) = (link(from, ms), link(to, ms));
+        let mut lab = before.lab();
+        let change = lab.now + s(6);
+        lab.links[0].down.plan_change(change, after.conditions());
+        let faster = if to > from { after } else { before };
+        let mut streams = [udp(&lab, faster, 1.1, s(14))];
+        run(&mut lab, before, &mut streams, change);
+        let settled = change + Duration::from_secs_f64(within);
+        run(&mut lab, after, &mut streams, settled);
+        let queues = run(&mut lab, after, &mut streams, change + s(8));
+        let late = after.udp(streams[0].mbit_between(settled, change + s(8)));
+        let most = part(&queues, 0.95);
+        println!("{from} to {to} Mbit/s: {late:.1} %, queue {most:.0} ms after {within} s");
+        assert!(late >= 90.0, "{from} to {to} Mbit/s: {late:.1} %");
+        assert!(most <= 40.0, "{from} to {to} Mbit/s: queue {most:.1} ms");
+    }
+}
+
+#[test]
+fn a_time_with_little_to_send_changes_nothing() {
+    let link = link(50.0, 20);
+    let mut lab = link.lab();
+    let mut busy = [udp(&lab, link, 1.1, s(5))];
+    let end = lab.now + s(5);
+    run(&mut lab, link, &mut busy, end);
+    let mut little = [udp(&lab, link, 0.002, s(30))];
+    let end = lab.now + s(30);
+    run(&mut lab, link, &mut little, end);
+    let start = lab.now;
+    let mut busy = [udp(&lab, link, 1.1, s(2))];
+    let queues = run(&mut lab, link, &mut busy, start + s(2));
+    let at_once = link.udp(busy[0].mbit_between(start + Duration::from_millis(60), start + s(2)));
+    let most = part(&queues, 0.95);
+    println!("after half a minute of 100 kbit/s: {at_once:.1} % at once, queue {most:.0} ms");
+    assert!(at_once >= 95.0, "{at_once:.1} %");
+    assert!(most <= 25.0, "queue {most:.1} ms");
+}
