@@ -107,7 +107,7 @@ impl Folder {
         }
     }
 
-    /// A path to what has this name in it, for calls that do not follow a link there: to rename, to remove, to make anew.
+    /// A path to what has this name in it, for calls that do not follow a link there: to rename, to remove, to make again.
     #[must_use]
     pub fn at(&self, name: &OsStr) -> PathBuf {
         self.path().join(name)

@@ -131,7 +131,7 @@ impl Helper {
     }
 
     async fn exchange(&mut self, request: &str) -> io::Result<String> {
-        // One that ended meanwhile (an upgrade) is asked anew.
+        // One that ended meanwhile (an upgrade) is asked again.
         if let Some(mut connection) = self.connection.take()
             && let Ok(answer) = asked(&mut connection, request).await
         {
