@@ -18,6 +18,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, PacketTraffic, ProxyStatus, Role,
     SensedStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
+    TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
 
@@ -106,6 +107,14 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
     );
     if let Some(conntrack) = &proxy.conntrack {
         page.fact("conntrack", &format!("{} of {} entries", conntrack.count, conntrack.limit));
+    }
+    if let Some(TurnedAwayStatus { refused, bounded }) = proxy.turned_away {
+        page.fact(
+            "refused",
+            &format!(
+                "{refused} packets of clients to what is closed to them, {bounded} connections over a client's limits"
+            ),
+        );
     }
 }
 

@@ -24,7 +24,7 @@ pub use status::{
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, OffloadState,
     OffloadStatus, PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus,
     ResequencerStatus, Role, STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus,
-    SpendingStatus, StatusReport, TunnelState, TunnelStatus,
+    SpendingStatus, StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.

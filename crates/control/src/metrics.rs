@@ -221,6 +221,14 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
         let help = "Entries that the kernel's table of connections holds at most.";
         page.family("conntrack_limit", Kind::Gauge, help, gauge(table.limit));
     }
+    if let Some(turned_away) = status.turned_away {
+        let counter = |value| [(Labels::default(), Value::Whole(value))];
+        let help = "Packets of clients to what is closed to them.";
+        page.family("refused_packets_total", Kind::Counter, help, counter(turned_away.refused));
+        let help = "Connections of clients dropped because one client had, or began, too many.";
+        let bounded = counter(turned_away.bounded);
+        page.family("bounded_connections_total", Kind::Counter, help, bounded);
+    }
 }
 
 /// One name, of each tunnel or of each link.

@@ -9,6 +9,7 @@
 //! What must be remembered beyond a crash (settings that were switched and must be switched back) is kept in a named set
 //! inside the table: like the settings themselves it lives in the network namespace and ends with the machine.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
@@ -185,6 +186,26 @@ impl Table {
         let objects = json["nftables"].as_array().into_iter().flatten();
         let elements = objects.filter_map(|object| object["set"]["elem"].as_array()).flatten();
         Ok(elements.filter_map(|element| element.as_str()).map(str::to_owned).collect())
+    }
+
+    /// The packets that the table's named counters have seen since the table was put in place, by name; empty if there is no
+    /// such table.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or the answer is no JSON.
+    pub async fn counters(&self) -> Result<BTreeMap<String, u64>, NftError> {
+        let what = "read the counters of the firewall rules";
+        let arguments = ["-j", "list", "counters", "table", "inet", &self.name];
+        let Some(answer) = absent_is_none(self.run(&arguments, None, what).await)? else {
+            return Ok(BTreeMap::new());
+        };
+        let json: serde_json::Value = serde_json::from_str(&answer)
+            .map_err(|error| NftError::Answer { what: what.to_owned(), why: error.to_string() })?;
+        let objects = json["nftables"].as_array().into_iter().flatten();
+        let counters = objects.map(|object| &object["counter"]).filter_map(|counter| {
+            Some((counter["name"].as_str()?.to_owned(), counter["packets"].as_u64()?))
+        });
+        Ok(counters.collect())
     }
 
     /// Chains of *other* tables that hook into forwarding and drop by default, as `family table chain`: where one

@@ -37,10 +37,17 @@ const BURST_SECONDS: u32 = 4;
 /// a scan costs no more.
 const ANSWERS: &str = "limit rate 500/second burst 500 packets";
 
+/// The counter of packets that clients sent to what is closed to them.
+pub const REFUSED: &str = "refused_packets";
+
+/// The counter of new connections that were dropped because their client has, or begins, too many.
+pub const BOUNDED: &str = "bounded_connections";
+
 /// The chains of the table, on a host that is connected to these networks ([`connected`](crate::closed::connected)).
 #[must_use]
 pub fn chains(desired: &Desired, connected: &[IpNet]) -> String {
     let mut text = String::new();
+    counters(&mut text);
     counting_sets(&mut text);
     arrivals(&mut text, desired);
     to_clients(&mut text, desired);
@@ -121,12 +128,19 @@ fn to_clients(text: &mut String, desired: &Desired) {
 /// The answers say that it is forbidden, so that programs fail at once in place of waiting.
 fn refused(text: &mut String) {
     let rules = [
-        "counter".to_owned(),
+        format!("counter name \"{REFUSED}\""),
         format!("meta l4proto tcp {ANSWERS} reject with tcp reset"),
         format!("meta l4proto != tcp {ANSWERS} reject with icmpx type admin-prohibited"),
         "drop".to_owned(),
     ];
     chain(text, "refused", &rules);
+}
+
+/// The counters that the status shows.
+fn counters(text: &mut String) {
+    for name in [REFUSED, BOUNDED] {
+        text.push_str(&format!("    counter {name} {{\n    }}\n"));
+    }
 }
 
 /// The sets in which the kernel counts each client's connections.
@@ -147,10 +161,10 @@ fn opened(text: &mut String, desired: &Desired) {
     for Words { word, protocol, .. } in [V4, V6] {
         rules.push(format!(
             "update @connection_rates_{protocol} {{ {word} saddr limit rate over {rate}/second burst {burst} \
-             packets }} counter drop"
+             packets }} counter name \"{BOUNDED}\" drop"
         ));
         rules.push(format!(
-            "add @connections_{protocol} {{ {word} saddr ct count over {most} }} counter drop"
+            "add @connections_{protocol} {{ {word} saddr ct count over {most} }} counter name \"{BOUNDED}\" drop"
         ));
     }
     rules.push("accept".to_owned());

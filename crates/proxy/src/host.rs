@@ -33,6 +33,9 @@ pub trait HostNetwork {
     /// Takes the route of a client's inner address back: it is unreachable then.
     fn remove_client(&mut self, inner: IpAddr) -> impl Future<Output = anyhow::Result<()>>;
 
+    /// What the firewall has turned away since this proxy started.
+    fn turned_away(&mut self) -> impl Future<Output = anyhow::Result<TurnedAway>>;
+
     /// The end of the daemon: settings go back to what they were; the guard routes stay, and so does the bare ability to
     /// translate addresses, without which the kernel would answer packets of open connections with resets.
     fn stop(&mut self) -> impl Future<Output = anyhow::Result<()>>;
@@ -91,6 +94,15 @@ pub enum Ipv6 {
     Nat66,
     /// With their own addresses: the inner prefix is routed to this host.
     Routed,
+}
+
+/// What the firewall has turned away of what clients sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnedAway {
+    /// Packets to what is closed to clients.
+    pub refused: u64,
+    /// Connections, beyond the number or the rate that one client may have; each attempt counts.
+    pub bounded: u64,
 }
 
 /// What `apply` did.

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ropewalk_control::api::ConntrackStatus;
+use ropewalk_control::api::{ConntrackStatus, TurnedAwayStatus};
 use ropewalk_link_io::netlink::{Changes, Events};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::config::{Config, Ipv6Mode, Uplinks};
 use crate::core;
 use crate::daemon::{Command, Host};
-use crate::host::{Desired, HostNetwork, Ipv6};
+use crate::host::{Desired, HostNetwork, Ipv6, TurnedAway};
 use crate::nat::ConnectionTable;
 use crate::status::HostFacts;
 
@@ -32,8 +32,9 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How soon a look that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// How often the kernel's table of connections is looked at, of whose growth nobody tells.
-const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(60);
+/// How often the kernel's table of connections and the firewall's counters are looked at, of whose growth nobody tells:
+/// often enough for a person who tries what was refused and then reads the status.
+const COUNTERS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Clients keep their inner IPv6 addresses then: most such losses pass.
 const IPV6_LOST: &str =
@@ -89,6 +90,7 @@ struct Known {
     ipv6_lost: bool,
     conntrack: Option<ConnectionTable>,
     conntrack_warned: bool,
+    turned_away: Option<TurnedAway>,
 }
 
 impl<N: HostNetwork> Keeper<N> {
@@ -126,8 +128,8 @@ impl<N: HostNetwork> Keeper<N> {
 
     /// Keeps it so until the desk says stop.
     pub async fn keep(mut self, mut events: Events, commands: mpsc::Sender<Command>) -> N {
-        let mut connections = tokio::time::interval(CONNECTIONS_INTERVAL);
-        connections.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut counters = tokio::time::interval(COUNTERS_INTERVAL);
+        counters.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let desk = Rc::clone(&self.desk);
         let mut look_at = Instant::now() + events.patience();
         loop {
@@ -137,8 +139,8 @@ impl<N: HostNetwork> Keeper<N> {
                     self.set_routes().await;
                     continue;
                 }
-                _ = connections.tick() => {
-                    self.known.look_at_connections();
+                _ = counters.tick() => {
+                    self.look_at_counters().await;
                     self.publish();
                     continue;
                 }
@@ -188,9 +190,17 @@ impl<N: HostNetwork> Keeper<N> {
             [] => self.network.uplinks(&tun).await?,
             named => named.to_vec(),
         };
-        self.known.look_at_connections();
+        self.look_at_counters().await;
         self.publish();
         Ok(ipv6_came)
+    }
+
+    async fn look_at_counters(&mut self) {
+        self.known.look_at_connections();
+        match self.network.turned_away().await {
+            Ok(turned_away) => self.known.turned_away = Some(turned_away),
+            Err(error) => tracing::debug!("the firewall's counters cannot be read: {error:#}"),
+        }
     }
 
     /// Most connections of one client, by the config and the kernel's table.
@@ -244,8 +254,11 @@ impl<N: HostNetwork> Keeper<N> {
         let conntrack = known
             .conntrack
             .map(|ConnectionTable { count, limit }| ConntrackStatus { count, limit });
+        let turned_away = known
+            .turned_away
+            .map(|TurnedAway { refused, bounded }| TurnedAwayStatus { refused, bounded });
         *self.desk.facts.borrow_mut() =
-            HostFacts { uplinks: known.uplinks.clone(), conntrack, warnings };
+            HostFacts { uplinks: known.uplinks.clone(), conntrack, turned_away, warnings };
     }
 }
 

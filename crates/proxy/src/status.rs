@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use ropewalk_control::api::{
     ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
     PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
+    TurnedAwayStatus,
 };
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -29,6 +30,8 @@ pub struct HostFacts {
     pub uplinks: Vec<String>,
     /// The kernel's table of connections, where there is one.
     pub conntrack: Option<ConntrackStatus>,
+    /// What the firewall has turned away, where it could be read.
+    pub turned_away: Option<TurnedAwayStatus>,
     /// What the operator should know and do.
     pub warnings: Vec<String>,
 }
@@ -91,6 +94,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             uplinks: facts.host.uplinks.clone(),
             handshakes: handshakes(facts.stats),
             conntrack: facts.host.conntrack,
+            turned_away: facts.host.turned_away,
         }),
     }
 }

@@ -1,7 +1,7 @@
 use ropewalk_control::api::{
     ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
     LinkSpending, LinkState, OffloadState, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
-    ResequencerStatus, STATUS_VERSION, SessionStatus,
+    ResequencerStatus, STATUS_VERSION, SessionStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
 
@@ -55,6 +55,7 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
         "pool       10.77.0.0/16: 2 of 65533 addresses leased",
         "pool       fd00::/64: 2 of 1.8e19 addresses leased",
         "conntrack  100 of 262144 entries",
+        "refused    12 packets of clients to what is closed to them",
         "ropewalk status --peer NAME",
         "laptop",
         "van",
@@ -362,6 +363,7 @@ fn proxy() -> StatusReport {
             uplinks: vec!["eth0".to_owned()],
             handshakes: HandshakeCounters { completed: 3, unauthentic: 1, ..Default::default() },
             conntrack: Some(ConntrackStatus { count: 100, limit: 262_144 }),
+            turned_away: Some(TurnedAwayStatus { refused: 12, bounded: 3 }),
         }),
         ..client()
     }

@@ -20,7 +20,7 @@ use ropewalk_settings::PublicKey;
 pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
 };
-pub use proxy::{ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus};
+pub use proxy::{ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, TurnedAwayStatus};
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may
 /// come at any time.

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::look::{access, inner_v4};
+use super::look::{access, inner_v4, turned_away};
 use super::{Finding, Proof, Trial};
 use crate::address::{PROXY_V4, SERVER_V4};
 use crate::deployment::PROXY_PORT;
@@ -130,6 +130,12 @@ fn one_client(
             f64::from(opened),
             f64::from(tried),
             "of 10",
+        ),
+        Finding::at_least(
+            "connections that the proxy's status shows as beyond its bounds",
+            turned_away(stage, "bounded")?,
+            f64::from(wanted) / 10.0,
+            "",
         ),
         Finding::told("the slowest of them", slowest.as_secs_f64() * 1e3, "ms"),
     ])

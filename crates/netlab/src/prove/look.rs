@@ -47,6 +47,16 @@ pub(super) const fn patient() -> Curl {
     Curl { interface: None, limit: Some(PATIENCE) }
 }
 
+/// What the proxy's status says that its firewall turned away, once the count stands still: it is read every ten seconds.
+pub(super) fn turned_away(stage: &Stage, what: &str) -> Result<f64, LabError> {
+    const READ_AGAIN: Duration = Duration::from_secs(11);
+    thread::sleep(READ_AGAIN);
+    let status = stage.deployment.proxy_status()?;
+    status["proxy"]["turned_away"][what]
+        .as_f64()
+        .ok_or_else(|| LabError::Malformed { what: "the proxy's status", text: status.to_string() })
+}
+
 /// Waits until `ready` holds, and says how long that took; `None` where it did not within `within`.
 pub(super) fn until(within: Duration, mut ready: impl FnMut() -> bool) -> Option<Duration> {
     let started = Instant::now();

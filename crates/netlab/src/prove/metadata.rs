@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use super::look::access;
+use super::look::{access, turned_away};
 use super::{Finding, Proof, Trial};
 use crate::address::{PROXY_GATEWAY_V4, PROXY_GATEWAY_V6, PROXY_V4, PROXY_V6, SERVER_V4};
 use crate::deployment::CLIENT_TUN;
@@ -94,6 +94,12 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
             "refused at once",
         ));
     }
+    findings.push(Finding::at_least(
+        "refusals that the proxy's status shows",
+        turned_away(&stage, "refused")?,
+        f64::from(u32::try_from(closed.len()).unwrap_or(u32::MAX)),
+        "",
+    ));
 
     trial.say("with all of them in `allow`");
     let entries = closed.map(|(_, address)| toml::Value::from(format!("{address} {PORT}/tcp")));

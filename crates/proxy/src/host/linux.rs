@@ -14,7 +14,7 @@ use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 
-use super::{Desired, HostNetwork, Ipv6, Outcome};
+use super::{Desired, HostNetwork, Ipv6, Outcome, TurnedAway};
 use crate::{closed, firewall, guard, nat};
 
 /// The name of the proxy's nftables table.
@@ -28,6 +28,8 @@ pub struct LinuxNetwork {
     switched: Forwarding,
     tun: Option<u32>,
     clients: BTreeMap<IpAddr, u32>,
+    refused: Total,
+    bounded: Total,
 }
 
 impl LinuxNetwork {
@@ -46,7 +48,12 @@ impl LinuxNetwork {
     pub async fn open_with(table: Table) -> anyhow::Result<Self> {
         let netlink = Netlink::open()?;
         let switched = Forwarding::recall(&table).await?;
-        Ok(Self { netlink, table, switched, tun: None, clients: BTreeMap::new() })
+        // A table that an earlier proxy left has counted for that one.
+        let counted = table.counters().await?;
+        let [refused, bounded] =
+            [firewall::REFUSED, firewall::BOUNDED].map(|name| Total::from_now(&counted, name));
+        let clients = BTreeMap::new();
+        Ok(Self { netlink, table, switched, tun: None, clients, refused, bounded })
     }
 
     /// Puts the table with `chains` in place and switches the settings to `wanted`, remembering first.
@@ -188,6 +195,14 @@ impl HostNetwork for LinuxNetwork {
         Ok(())
     }
 
+    async fn turned_away(&mut self) -> anyhow::Result<TurnedAway> {
+        let counted = self.table.counters().await?;
+        Ok(TurnedAway {
+            refused: self.refused.add(&counted, firewall::REFUSED),
+            bounded: self.bounded.add(&counted, firewall::BOUNDED),
+        })
+    }
+
     async fn stop(&mut self) -> anyhow::Result<()> {
         for route in self.netlink.routes_of(PROXY_PROTOCOL).await? {
             if !guard::is_guard(&route) {
@@ -211,7 +226,43 @@ impl HostNetwork for LinuxNetwork {
     }
 }
 
+/// What a counter of the table has counted in all: it begins again when the table is replaced.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    last: u64,
+    total: u64,
+}
+
+impl Total {
+    fn from_now(counted: &BTreeMap<String, u64>, name: &str) -> Self {
+        Self { last: counted.get(name).copied().unwrap_or(0), total: 0 }
+    }
+
+    fn add(&mut self, counted: &BTreeMap<String, u64>, name: &str) -> u64 {
+        let now = counted.get(name).copied().unwrap_or(0);
+        let since = now.checked_sub(self.last).unwrap_or(now);
+        self.last = now;
+        self.total = self.total.saturating_add(since);
+        self.total
+    }
+}
+
 /// The whole firewall table: what must be remembered, and the chains.
 fn body(switched: &Forwarding, chains: &str) -> String {
     format!("{}{chains}", switched.sets())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_goes_on_when_the_table_is_replaced_and_its_counters_begin_again() {
+        let counted = |now: u64| BTreeMap::from([("x".to_owned(), now)]);
+        let mut total = Total::from_now(&counted(7), "x");
+        for (now, expected) in [(7, 0), (10, 3), (10, 3), (2, 5), (0, 5), (4, 9)] {
+            assert_eq!(total.add(&counted(now), "x"), expected, "{now}");
+        }
+        assert_eq!(total.add(&BTreeMap::new(), "x"), 9, "no table");
+    }
 }

@@ -21,6 +21,9 @@ pub struct ProxyStatus {
     /// The kernel's table of connections, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conntrack: Option<ConntrackStatus>,
+    /// What its firewall has turned away of what clients sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turned_away: Option<TurnedAwayStatus>,
 }
 
 /// Addresses of one pool.
@@ -72,4 +75,13 @@ pub struct ConntrackStatus {
     pub count: u64,
     /// Entries possible.
     pub limit: u64,
+}
+
+/// What a proxy's firewall has turned away of what clients sent, since the proxy's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnedAwayStatus {
+    /// Packets to what is closed to clients.
+    pub refused: u64,
+    /// Connections, beyond the number or the rate that one client may have; each attempt counts.
+    pub bounded: u64,
 }
