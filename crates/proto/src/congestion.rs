@@ -141,6 +141,9 @@ pub trait Controller {
     /// A report proved datagrams lost.
     fn on_loss(&mut self, _now: Instant, _sample: &LossSample) {}
 
+    /// A report confirmed so many datagrams that had been proven lost: they were only late.
+    fn on_late(&mut self, _now: Instant, _datagrams: u32) {}
+
     /// A report counted new congestion marks.
     fn on_ecn(&mut self, _now: Instant, _sample: &LossSample) {}
 
@@ -221,6 +224,10 @@ impl Controller for AnyController {
 
     fn on_loss(&mut self, now: Instant, sample: &LossSample) {
         dispatch!(self, on_loss(now, sample));
+    }
+
+    fn on_late(&mut self, now: Instant, datagrams: u32) {
+        dispatch!(self, on_late(now, datagrams));
     }
 
     fn on_ecn(&mut self, now: Instant, sample: &LossSample) {

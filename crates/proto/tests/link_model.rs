@@ -27,10 +27,11 @@ struct Link {
     jitter_ms: u64,
     loss: f64,
     queue_ms: u64,
+    reorders: bool,
 }
 
 const fn link(mbit: f64, ms: u64) -> Link {
-    Link { mbit, ms, jitter_ms: 0, loss: 0.0, queue_ms: 100 }
+    Link { mbit, ms, jitter_ms: 0, loss: 0.0, queue_ms: 100, reorders: false }
 }
 
 impl Link {
@@ -39,6 +40,7 @@ impl Link {
             rate: Rate::Fixed(Bitrate::from_kbps((self.mbit * 1e3) as u32)),
             delay: Duration::from_millis(self.ms),
             jitter: Duration::from_millis(self.jitter_ms),
+            keep_order: !self.reorders,
             loss: if self.loss > 0.0 { Loss::Bernoulli(self.loss) } else { Loss::None },
             queue: QueueLimit::of_time(Duration::from_millis(self.queue_ms)),
             ..Conditions::default()
@@ -207,4 +209,59 @@ fn a_time_with_little_to_send_changes_nothing() {
     println!("after half a minute of 100 kbit/s: {at_once:.1} % at once, queue {most:.0} ms");
     assert!(at_once >= 95.0, "{at_once:.1} %");
     assert!(most <= 25.0, "queue {most:.1} ms");
+}
+
+#[test]
+fn a_link_that_reorders_is_filled_too() {
+    for link in [
+        Link { jitter_ms: 5, ..link(50.0, 20) },
+        Link { jitter_ms: 5, loss: 0.005, ..link(40.0, 30) },
+        Link { jitter_ms: 20, loss: 0.02, ..link(20.0, 50) },
+    ] {
+        let link = Link { reorders: true, ..link };
+        let Link { mbit, ms, jitter_ms, loss, .. } = link;
+        let mut lab = link.lab();
+        let (start, length) = (lab.now, s(12));
+        let mut streams = [udp(&lab, link, 1.1, length)];
+        run(&mut lab, link, &mut streams, start + length);
+        let late = link.udp(streams[0].mbit_between(start + s(6), start + s(12)));
+        println!("{mbit} Mbit/s {ms} ms, reordered by {jitter_ms} ms, loss {loss}: {late:.1} %");
+        assert!(late >= 95.0, "{mbit} Mbit/s {ms} ms: {late:.1} %");
+    }
+}
+
+/// The link carries nothing in this direction for so long, and then what it did.
+fn outage(lab: &mut TunnelLab, link: Link, length: Duration) -> Instant {
+    let begin = lab.now + s(5);
+    let nothing = Link { mbit: 0.001, ..link };
+    lab.links[0].down.plan_change(begin, nothing.conditions());
+    lab.links[0].down.plan_change(begin + length, link.conditions());
+    begin + length
+}
+
+#[test]
+fn after_an_outage_the_rate_is_what_it_was() {
+    for (ms, length_ms) in [(20, 200), (20, 1000), (20, 5000), (100, 1000)] {
+        let (link, length) = (link(50.0, ms), Duration::from_millis(length_ms));
+        let mut lab = link.lab();
+        let back = outage(&mut lab, link, length);
+        let mut streams = [udp(&lab, link, 1.1, back.since(lab.now) + s(5))];
+        run(&mut lab, link, &mut streams, back + s(5));
+        let after = link.udp(streams[0].mbit_between(back + s(1), back + s(5)));
+        println!("{ms} ms, away for {length_ms} ms: {after:.1} % from the second second on");
+        assert!(after >= 85.0, "{ms} ms, away for {length_ms} ms: {after:.1} %");
+    }
+}
+
+#[test]
+fn what_little_goes_up_is_not_starved_when_the_way_down_was_away() {
+    let link = link(50.0, 100);
+    let mut lab = link.lab();
+    let back = outage(&mut lab, link, s(1));
+    let (start, mtu) = (lab.now, lab.client.stats().inner_mtu.unwrap_or(1200));
+    let mut flows = [TcpFlow::new(Towards::Client, Load::For(s(20)), mtu, start)];
+    run_all(&mut lab, &mut [], &mut flows, start + s(20));
+    let after = link.udp(flows[0].mbit_between(back + s(5), start + s(20)));
+    println!("a download five seconds after an outage of one: {after:.1} %");
+    assert!(after >= 80.0, "its acknowledgements came through at {after:.1} %");
 }

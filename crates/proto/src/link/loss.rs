@@ -5,6 +5,12 @@
 //! rises to the distance seen (as RFC 4653 does for TCP), at most to 64; it sinks again when that does not
 //! happen. At low rates 64 later datagrams take long: from the third on, one that was sent a round trip
 //! before the newest confirmed one is lost too (RFC 8985 §6.2 bounds the reordering window the same way).
+//!
+//! How far a link reorders is a matter of time, not of numbers. Where the controller forgives losses, they need not be found
+//! before they are certain: there a link that reorders is given the time by which datagrams came late, and no
+//! number of later ones counts.
+
+use ropewalk_settings::ControllerKind;
 
 use crate::time::{Duration, Instant};
 
@@ -13,6 +19,12 @@ pub(crate) const MIN_THRESHOLD: u32 = 3;
 
 /// The largest threshold: one batch of datagrams.
 const MAX_THRESHOLD: u32 = 64;
+
+/// No datagram is waited for longer. The round trip is no measure: where a link reorders, only those that overtake tell of it.
+const MOST_LATENESS: Duration = Duration::from_millis(250);
+
+/// A lateness below this is forgotten when it sinks.
+const LEAST_LATENESS: Duration = Duration::from_micros(500);
 
 /// After so long without a loss taken back, half of what the threshold rose by is given up: longer than the
 /// fluctuations of a radio link, short enough that one odd minute does not delay detection for an hour.
@@ -35,34 +47,58 @@ const LEAST_RESOLVED: u64 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct LossThreshold {
     packets: u32,
+    /// Whether lateness counts, and not numbers.
+    by_time: bool,
+    /// By how much late datagrams were sent before those that overtook them.
+    lateness: Duration,
     changed: Instant,
 }
 
-impl Default for LossThreshold {
-    fn default() -> Self {
-        Self { packets: MIN_THRESHOLD, changed: Instant::ZERO }
-    }
-}
-
 impl LossThreshold {
+    /// The least, for a link with such a controller.
+    #[must_use]
+    pub(crate) fn new(kind: ControllerKind) -> Self {
+        let by_time = kind == ControllerKind::Model;
+        let lateness = Duration::ZERO;
+        Self { packets: MIN_THRESHOLD, by_time, lateness, changed: Instant::ZERO }
+    }
+
     /// The threshold at present.
     #[must_use]
     pub(crate) fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// A datagram declared lost was confirmed; by then `distance` numbers beyond it were.
-    pub(crate) fn on_spurious(&mut self, now: Instant, distance: u64) {
-        let seen = u32::try_from(distance).unwrap_or(MAX_THRESHOLD).saturating_add(1);
-        self.packets = self.packets.max(seen.min(MAX_THRESHOLD));
+    /// How long before the newest confirmed datagram one was sent that is lost, if three overtook it.
+    #[must_use]
+    pub(crate) fn window(&self, srtt: Duration) -> Duration {
+        if self.lateness.is_zero() { srtt } else { self.lateness * 5 / 4 }
+    }
+
+    /// A datagram declared lost was confirmed; by then `distance` numbers beyond it were, the last of which was sent
+    /// `lateness` after it.
+    pub(crate) fn on_spurious(&mut self, now: Instant, distance: u64, lateness: Duration) {
         self.changed = now;
+        if self.by_time {
+            self.lateness = self.lateness.max(lateness).min(MOST_LATENESS * 4 / 5);
+            self.packets = u32::MAX;
+        } else {
+            let seen = u32::try_from(distance).unwrap_or(MAX_THRESHOLD).saturating_add(1);
+            self.packets = self.packets.max(seen.min(MAX_THRESHOLD));
+        }
     }
 
     /// Lets the threshold sink; called with every report.
     pub(crate) fn decay(&mut self, now: Instant) {
-        if self.packets > MIN_THRESHOLD && now.since(self.changed) >= DECAY {
+        if self.packets == MIN_THRESHOLD || now.since(self.changed) < DECAY {
+            return;
+        }
+        self.changed = now;
+        self.lateness /= 2;
+        if !self.by_time {
             self.packets = MIN_THRESHOLD + (self.packets - MIN_THRESHOLD) / 2;
-            self.changed = now;
+        } else if self.lateness < LEAST_LATENESS {
+            (self.packets, self.lateness) = (MIN_THRESHOLD, Duration::ZERO);
         }
     }
 }
@@ -168,10 +204,10 @@ mod tests {
 
     #[test]
     fn the_threshold_rises_to_what_was_seen_and_sinks_again() {
-        let mut threshold = LossThreshold::default();
+        let mut threshold = LossThreshold::new(ControllerKind::Ccid2);
         let mut now = Instant::from_millis(5);
         for (distance, packets) in [(2, 3), (9, 10), (4, 10), (1000, 64)] {
-            threshold.on_spurious(now, distance);
+            threshold.on_spurious(now, distance, Duration::ZERO);
             assert_eq!(threshold.packets(), packets);
         }
         let mut seen = vec![];
@@ -182,6 +218,24 @@ mod tests {
             seen.push(threshold.packets());
         }
         assert_eq!(seen, [33, 18, 10, 6, 4, 3, 3, 3]);
+    }
+
+    #[test]
+    fn where_losses_are_forgiven_a_link_that_reorders_is_given_the_time_that_it_takes() {
+        let mut threshold = LossThreshold::new(ControllerKind::Model);
+        let srtt = Duration::from_millis(40);
+        assert_eq!((threshold.packets(), threshold.window(srtt)), (3, srtt));
+        for (late_ms, window_ms) in [(8, 10), (4, 10), (20, 25), (500, 250)] {
+            threshold.on_spurious(Instant::ZERO, 500, Duration::from_millis(late_ms));
+            assert_eq!(threshold.packets(), u32::MAX);
+            assert_eq!(threshold.window(srtt), Duration::from_millis(window_ms), "{late_ms}");
+        }
+        let mut now = Instant::ZERO;
+        for _ in 0..9 {
+            now += DECAY;
+            threshold.decay(now);
+        }
+        assert_eq!((threshold.packets(), threshold.window(srtt)), (3, srtt), "it was long ago");
     }
 
     #[test]

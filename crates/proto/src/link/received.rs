@@ -2,7 +2,9 @@
 //!
 //! The numbers are kept as ranges, highest first. A range is *unconfirmed* until the peer has confirmed a
 //! report that held it as it is now; every report repeats the unconfirmed ranges, so that a lost report
-//! loses nothing. The highest range is always reported: it carries the largest number.
+//! loses nothing. The highest range is always reported: it carries the largest number. Where a link reorders far, more are
+//! unconfirmed than a report holds. With a controller that forgives losses, what no report told yet goes first then, and more
+//! is remembered, so that nothing is taken for lost that came; with one that follows losses the highest go first.
 //!
 //! Ranges stay known after they were confirmed: a late number is told from a copy, and by how much it is late.
 //! The set is bounded: the lowest range is forgotten first, and with it the gaps beneath.
@@ -18,6 +20,10 @@ pub const MAX_REPORT_RANGES: usize = 32;
 
 /// Ranges remembered: twice a report, so that gaps already confirmed do not push out unconfirmed ones.
 const MAX_KEPT: usize = 2 * MAX_REPORT_RANGES;
+
+/// The same where losses are forgiven: as many as a link of 200 Mbit/s has that delays each datagram anew by up to 100 ms.
+/// Memory for them is taken when there are so many.
+const FORGIVING_KEPT: usize = 16 * MAX_REPORT_RANGES;
 
 /// Local numbers `first..=last`, all of which arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,15 +77,26 @@ struct Kept {
     last: u64,
     /// When the gap beneath was first seen.
     opened: Instant,
-    /// The first report that held the range as it is now.
+    /// The first report that held the range as it is now, and all that followed.
     epoch: u64,
+    /// Whether any report held it as it is now.
+    told: bool,
+}
+
+impl Kept {
+    /// The range is another one now.
+    fn change(&mut self, epoch: u64) {
+        (self.epoch, self.told) = (epoch, false);
+    }
 }
 
 /// The numbers received on one link.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// Highest first; none touches the next.
-    kept: ArrayVec<Kept, MAX_KEPT>,
+    kept: Vec<Kept>,
+    /// Whether the controller forgives losses.
+    forgives: bool,
     /// Everything below is forgotten.
     floor: u64,
     /// When the largest number arrived.
@@ -97,13 +114,19 @@ impl Received {
     #[must_use]
     pub fn new(first: u64) -> Self {
         Self {
-            kept: ArrayVec::new(),
+            kept: Vec::new(),
+            forgives: false,
             floor: first,
             largest_at: Instant::ZERO,
             epoch: 0,
             confirmed: 0,
             forgotten: 0,
         }
+    }
+
+    /// Remembers more, and tells all of it, for a controller that forgives losses.
+    pub fn forgive(&mut self) {
+        self.forgives = true;
     }
 
     /// `number` arrived.
@@ -116,7 +139,7 @@ impl Received {
             match self.kept.first_mut() {
                 Some(top) if !ahead => {
                     top.last = number;
-                    top.epoch = self.epoch + 1;
+                    top.change(self.epoch + 1);
                 }
                 _ => self.keep(0, now, number),
             }
@@ -162,21 +185,35 @@ impl Received {
     #[must_use]
     pub fn ranges(&self) -> Ranges {
         let top = self.kept.iter().take(1);
-        let unconfirmed = self.kept.iter().skip(1).filter(|kept| kept.epoch > self.confirmed);
-        top.chain(unconfirmed)
+        let unconfirmed = || self.kept.iter().skip(1).filter(|kept| kept.epoch > self.confirmed);
+        let room = MAX_REPORT_RANGES - 1;
+        let is_new = |kept: &Kept| self.forgives && !kept.told;
+        let mut untold = unconfirmed().filter(|kept| is_new(kept)).count().min(room);
+        let mut others = room - untold;
+        let chosen = unconfirmed().filter(|kept| {
+            let left = if is_new(kept) { &mut untold } else { &mut others };
+            let chosen = *left > 0;
+            *left -= usize::from(chosen);
+            chosen
+        });
+        top.chain(chosen)
             .take(MAX_REPORT_RANGES)
             .map(|kept| Range { first: kept.first, last: kept.last })
             .collect()
     }
 
-    /// A report with the first `ranges` (at least one) of [`ranges`](Self::ranges) was sent. Returns the
+    /// A report with these `ranges` (at least one) of [`ranges`](Self::ranges) was sent. Returns the
     /// number to confirm it by.
-    pub fn on_reported(&mut self, ranges: usize) -> u64 {
+    pub fn on_reported(&mut self, ranges: &[Range]) -> u64 {
         self.epoch += 1;
-        let unconfirmed = self.kept.iter_mut().skip(1).filter(|kept| kept.epoch > self.confirmed);
-        // What was left out was not held by this report: it stays news.
-        for kept in unconfirmed.skip(ranges.saturating_sub(1)) {
-            kept.epoch = self.epoch + 1;
+        let mut held = ranges.iter().peekable();
+        for (index, kept) in self.kept.iter_mut().enumerate() {
+            let is_held = held.next_if(|range| range.last == kept.last).is_some();
+            kept.told |= is_held;
+            // What was left out was not held by this report: it stays news.
+            if !is_held && index > 0 && kept.epoch > self.confirmed {
+                kept.epoch = self.epoch + 1;
+            }
         }
         self.epoch
     }
@@ -199,7 +236,8 @@ impl Received {
 
     /// Remembers `number` as a range of its own at `index`, forgetting the lowest range if need be.
     fn keep(&mut self, index: usize, opened: Instant, number: u64) {
-        if self.kept.is_full() {
+        let most = if self.forgives { FORGIVING_KEPT } else { MAX_KEPT };
+        if self.kept.len() >= most {
             if index == self.kept.len() {
                 // It would be the lowest itself.
                 self.floor = number + 1;
@@ -211,7 +249,8 @@ impl Received {
                 self.forgotten += u64::from(lowest.epoch > self.confirmed);
             }
         }
-        let range = Kept { first: number, last: number, opened, epoch: self.epoch + 1 };
+        let epoch = self.epoch + 1;
+        let range = Kept { first: number, last: number, opened, epoch, told: false };
         self.kept.insert(index, range);
     }
 
@@ -232,17 +271,17 @@ impl Received {
                 let below = self.kept.remove(around);
                 let above = &mut self.kept[above];
                 (above.first, above.opened) = (below.first, below.opened);
-                above.epoch = self.epoch + 1;
+                above.change(self.epoch + 1);
             }
             (true, false) => {
                 let above = &mut self.kept[above];
                 above.first = number;
-                above.epoch = self.epoch + 1;
+                above.change(self.epoch + 1);
             }
             (false, true) => {
                 let below = &mut self.kept[around];
                 below.last = number;
-                below.epoch = self.epoch + 1;
+                below.change(self.epoch + 1);
             }
             (false, false) => self.keep(around, opened, number),
         }
@@ -310,16 +349,16 @@ mod tests {
     #[test]
     fn ranges_are_repeated_until_a_report_that_held_them_is_confirmed() {
         let mut received = received(&[0, 2, 4]);
-        let first = received.on_reported(3);
+        let first = received.on_reported(&received.ranges());
         received.insert(at(9), 6);
-        let second = received.on_reported(4);
+        let second = received.on_reported(&received.ranges());
         assert_eq!(pairs(&received.ranges()), [(6, 6), (4, 4), (2, 2), (0, 0)]);
         received.on_confirmed(first);
         assert_eq!(pairs(&received.ranges()), [(6, 6)], "4 and below were in the first report");
         received.insert(at(10), 1);
         received.on_confirmed(second);
         assert_eq!(pairs(&received.ranges()), [(6, 6), (0, 2)], "0..2 changed after both");
-        let third = received.on_reported(2);
+        let third = received.on_reported(&received.ranges());
         received.on_confirmed(third);
         assert_eq!(pairs(&received.ranges()), [(6, 6)], "the largest is always told");
     }
@@ -330,7 +369,7 @@ mod tests {
         assert_eq!((received.unconfirmed(), received.has_unconfirmed_gaps()), (1, false));
         received.insert(at(9), 3);
         assert!(received.has_unconfirmed_gaps());
-        let told = received.on_reported(2);
+        let told = received.on_reported(&received.ranges());
         received.on_confirmed(told);
         received.insert(at(10), 4);
         assert_eq!((received.unconfirmed(), received.has_unconfirmed_gaps()), (1, false));
@@ -339,10 +378,10 @@ mod tests {
     #[test]
     fn ranges_left_out_of_a_report_are_not_confirmed_by_it() {
         let mut received = received(&[0, 2, 4]);
-        let cut = received.on_reported(2);
+        let cut = received.on_reported(&received.ranges()[..2]);
         received.on_confirmed(cut);
         assert_eq!(pairs(&received.ranges()), [(4, 4), (0, 0)]);
-        let rest = received.on_reported(2);
+        let rest = received.on_reported(&received.ranges());
         received.on_confirmed(rest);
         assert_eq!(received.unconfirmed(), 0);
     }
@@ -363,6 +402,27 @@ mod tests {
         assert_eq!(received.unconfirmed(), MAX_KEPT);
         assert_eq!(received.forgotten(), 1000 - 64);
         assert_eq!(received.insert(at(0), 1998 - 2 * 64), Placement::Forgotten);
+    }
+
+    #[test]
+    fn where_more_is_unconfirmed_than_a_report_holds_each_range_is_told_once_before_any_is_repeated()
+     {
+        let mut received = Received::new(0);
+        received.forgive();
+        (0..100).for_each(|n| {
+            received.insert(at(n), n * 2);
+        });
+        let mut told = BTreeSet::new();
+        for round in 0..4 {
+            let ranges = received.ranges();
+            assert!(ranges.windows(2).all(|pair| pair[1].last + 1 < pair[0].first), "{round}");
+            told.extend(ranges.iter().map(|range| range.first));
+            received.on_reported(&ranges);
+        }
+        assert_eq!(told.len(), 100, "31 new ones a report, beside the highest");
+        received.insert(at(9), 51);
+        let ranges = pairs(&received.ranges());
+        assert!(ranges.contains(&(50, 52)), "{ranges:?}: what has changed is new");
     }
 
     proptest! {

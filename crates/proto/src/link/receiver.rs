@@ -21,6 +21,8 @@
 use super::received::{Placement, Received, Report};
 use super::reordering::{Reordering, Tolerance};
 use super::rtt::MAX_REPORT_DELAY;
+use ropewalk_settings::ControllerKind;
+
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
@@ -129,6 +131,15 @@ impl LinkReceiver {
         }
     }
 
+    /// The same for a link whose controller is of this kind.
+    #[must_use]
+    pub fn with_controller(mut self, kind: ControllerKind) -> Self {
+        if kind == ControllerKind::Model {
+            self.received.forgive();
+        }
+        self
+    }
+
     /// An authentic datagram arrived. Call [`end_of_batch`](Self::end_of_batch) after the last one of those
     /// that were received together.
     pub fn on_datagram(&mut self, now: Instant, arrival: Arrival) -> Placement {
@@ -208,7 +219,7 @@ impl LinkReceiver {
         self.stats.reports += 1;
         // The low bits are enough: see `on_report_confirmed`.
         #[expect(clippy::cast_possible_truncation, reason = "the token is the low half")]
-        let low = self.received.on_reported(report.ranges.len()) as u32;
+        let low = self.received.on_reported(&report.ranges) as u32;
         ReportToken(low)
     }
 

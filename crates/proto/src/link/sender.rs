@@ -129,7 +129,7 @@ impl LinkSender {
             path_from: first,
             rtt: Rtt::default(),
             delivery: Delivery::default(),
-            threshold: LossThreshold::default(),
+            threshold: LossThreshold::new(kind),
             recent: RecentLoss::default(),
             deadline: None,
             last_in_window: None,
@@ -283,6 +283,9 @@ impl LinkSender {
         }
 
         let next = self.sent.next();
+        if news.found > 0 {
+            self.controller.on_late(now, news.found);
+        }
         if let Some(largest) = losses.largest {
             let sample = LossSample { datagrams: losses.places, largest, next, prior_in_flight };
             self.controller.on_loss(now, &sample);
@@ -319,6 +322,22 @@ impl LinkSender {
             delivery,
             opening: self.controller.is_opening(),
         })
+    }
+
+    /// The kind of its controller.
+    #[must_use]
+    pub fn controller_kind(&self) -> ControllerKind {
+        self.kind
+    }
+
+    /// For how many datagrams a window limits the sender that was full when it had so many places: the present one, but a
+    /// model opens wide at once after an outage, and what was sent before says nothing then.
+    #[must_use]
+    pub fn limited_for(&self, window: u32) -> u32 {
+        match self.kind {
+            ControllerKind::Model => window.min(self.window()),
+            ControllerKind::Ccid2 | ControllerKind::Fixed(_) => self.window(),
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
@@ -362,7 +381,7 @@ impl LinkSender {
         self.give_up(now, settle);
         self.path_from = self.sent.next();
         self.rtt = Rtt::default();
-        self.threshold = LossThreshold::default();
+        self.threshold = LossThreshold::new(self.kind);
         self.controller = AnyController::new(self.kind, self.path_from);
         self.controller.on_rate_told(self.rate);
         self.deadline = None;
@@ -412,6 +431,7 @@ impl LinkSender {
         let mut news = News::default();
         let reported = report.ranges[0].last;
         let delay = Duration::from_micros(u64::from(report.delay_us));
+        let largest_sent_at = self.sent.largest_sent_at();
         let Self { sent, path_from, delivery, threshold, recent, totals, .. } = self;
         sent.confirm(&report.ranges, |confirmed| {
             let Confirmed { settled, stamp, was_overtaken } = confirmed;
@@ -432,7 +452,9 @@ impl LinkSender {
                 totals.spurious += 1;
                 recent.on_spurious();
                 if was_overtaken {
-                    threshold.on_spurious(now, reported - settled.number);
+                    let lateness = largest_sent_at.since(settled.sent_at);
+                    threshold.on_spurious(now, reported - settled.number, lateness);
+                    news.found += u32::from(settled.sent.places);
                 }
             } else {
                 recent.on_resolved(false);
@@ -458,7 +480,7 @@ impl LinkSender {
 
     fn detect_lost(&mut self, now: Instant, settle: &mut impl FnMut(Settled)) -> Losses {
         let mut losses = Losses::default();
-        let window = self.rtt.srtt().unwrap_or(UNKNOWN_RTT);
+        let window = self.threshold.window(self.rtt.srtt().unwrap_or(UNKNOWN_RTT));
         let Self { sent, threshold, recent, totals, .. } = self;
         sent.detect_lost(now, threshold.packets(), window, |settled| {
             totals.lost += 1;
@@ -502,6 +524,8 @@ impl LinkSender {
 struct News {
     confirmed: u32,
     late: u32,
+    /// Places that had counted as lost because others overtook them.
+    found: u32,
     /// The largest number is among them.
     is_newest: bool,
     rtt: Option<Duration>,

@@ -172,6 +172,12 @@ impl SentDatagrams {
         self.base + self.open.len() as u64
     }
 
+    /// When the largest number that is confirmed was sent.
+    #[must_use]
+    pub fn largest_sent_at(&self) -> Instant {
+        self.largest_sent_at
+    }
+
     /// Places in the window of which nothing is known yet.
     #[must_use]
     pub fn in_flight(&self) -> u32 {

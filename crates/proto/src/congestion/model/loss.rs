@@ -103,6 +103,11 @@ impl Losses {
         }
     }
 
+    /// So many that were lost were only late.
+    pub(super) fn take_back(&mut self, found: f64) {
+        self.recent.lost = (self.recent.lost - found).max(0.0);
+    }
+
     fn judge(&mut self, t: f64, trial: Trial) {
         let share = self.share();
         self.usual = share.min(MOST_USUAL);
@@ -132,7 +137,7 @@ impl Losses {
     }
 
     /// More than usual is lost for long.
-    fn lasts(&self) -> bool {
+    pub(super) fn lasts(&self) -> bool {
         let (share, settled) = (self.share(), self.recent.settled());
         // Two and a half standard deviations of chance.
         let chance = 2.5 * (share.min(0.05) / settled.max(1.0)).sqrt();

@@ -3,6 +3,8 @@
 /// RFC 9438 §4.
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
+/// Places that confirm one more, until something is lost: as conservative slow start (RFC 9406 §4.2) has it.
+const REGAIN: f64 = 4.0;
 /// No smaller: with fewer in flight nothing could be overtaken.
 const LEAST: f64 = 4.0;
 
@@ -13,6 +15,8 @@ pub(super) struct Rival {
     largest: f64,
     reno: f64,
     epoch: f64,
+    /// Nothing was lost yet: what was given way with is regained.
+    regains: bool,
     /// Losses of lower numbers were answered.
     reacted: u64,
     /// Since when it is believed.
@@ -20,9 +24,10 @@ pub(super) struct Rival {
 }
 
 impl Rival {
-    /// Begins with a window of so many places.
-    pub(super) fn new(t: f64, window: f64) -> Self {
-        Self { window, largest: window, reno: window, epoch: t, reacted: 0, since: t }
+    /// Begins with a window of so many places; `next` will be sent next.
+    pub(super) fn new(t: f64, window: f64, next: u64) -> Self {
+        let (largest, reno) = (window, window);
+        Self { window, largest, reno, epoch: t, reacted: next, since: t, regains: true }
     }
 
     /// Something was lost, at most this number; `next` will be sent next.
@@ -30,6 +35,7 @@ impl Rival {
         if largest < self.reacted {
             return;
         }
+        self.regains = false;
         let shrank = self.window < self.largest;
         self.largest = if shrank { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.window = (self.window * BETA).max(LEAST);
@@ -41,6 +47,11 @@ impl Rival {
     /// So many places were confirmed.
     pub(super) fn on_confirmed(&mut self, t: f64, srtt: f64, places: f64, largest: u64) {
         if largest < self.reacted {
+            return;
+        }
+        if self.regains {
+            self.window += places / REGAIN;
+            (self.largest, self.reno, self.epoch) = (self.window, self.window, t);
             return;
         }
         let k = (self.largest * (1.0 - BETA) / C).cbrt();

@@ -135,7 +135,7 @@ fn a_loss_confirmed_later_is_taken_back_and_raises_the_threshold() {
 #[test]
 fn a_raised_threshold_waits_no_longer_than_a_round_trip() {
     let mut sender = sender();
-    sender.threshold.on_spurious(at(0), 60);
+    sender.threshold.on_spurious(at(0), 60, Duration::ZERO);
     send(&mut sender, at(0), 1);
     apply(&mut sender, at(100), &report(&[(0, 0)]));
     send(&mut sender, at(100), 4);

@@ -15,8 +15,8 @@ pub(in crate::tunnel) struct Opening {
     pacer: Pacer,
     /// It had no room when last looked at.
     shut: bool,
-    /// How much had been sent when the window was last full.
-    limited_at: Option<u64>,
+    /// How much had been sent when the window was last full, and how large it was.
+    limited_at: Option<(u64, u32)>,
 }
 
 impl Opening {
@@ -63,10 +63,10 @@ impl Opening {
     pub(super) fn is_window_limited(&mut self, places: u8, sender: &LinkSender) -> bool {
         let last = sender.position() + u64::from(places.saturating_sub(1));
         if sender.room() <= u32::from(places) {
-            self.limited_at = Some(last);
+            self.limited_at = Some((last, sender.window()));
         }
-        let window = u64::from(sender.window());
-        self.limited_at.is_some_and(|at| last <= at + window)
+        self.limited_at
+            .is_some_and(|(at, window)| last <= at + u64::from(sender.limited_for(window)))
     }
 
     /// Whether the pacing limits it: the link has been busy without a pause for a round trip, which is `trip`.
