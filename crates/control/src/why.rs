@@ -15,7 +15,6 @@
 
 mod bundle;
 mod link;
-mod words;
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The judgement on one link in one direction.
 
-use super::words::{age, millis, percent, rate, some};
 use super::{Factor, Span, Verdict};
 use crate::api::{BackupDuty, LinkState, LinkStatus, TunnelState};
+use crate::words::{age, millis, percent, rate, some};
 use ropewalk_settings::Direction;
 
 /// Packets waited for less than this share of the time: what waited was a burst.
