@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | is switched off, used up, down, or was not taken yet | [`Factor::Disabled`], [`Factor::Allowance`], [`Factor::Down`], [`Factor::Joining`] |
 //! | is not to carry what this end sends | [`Factor::Direction`], [`Factor::Weight`], [`Factor::Resting`] |
+//! | carried nothing, while others did | [`Factor::Turn`] |
 //! | had nothing to carry for most of the time | [`Factor::Demand`] |
 //! | was held back for most of the rest | [`Factor::Window`] (or what keeps the window small: [`Factor::Queue`], [`Factor::Loss`]), [`Factor::Pace`], [`Factor::Cap`], [`Factor::Turn`] |
 //!
@@ -15,6 +16,7 @@
 
 mod bundle;
 mod link;
+mod others;
 
 use std::fmt;
 
@@ -123,7 +125,7 @@ pub enum Factor {
     Pace,
     /// The most that its owner lets it carry.
     Cap,
-    /// The scheduler's choice: packets wait for other links.
+    /// The scheduler's choice: packets go over other links, or wait for them.
     Turn,
     /// It is slower than its partners: what came on them waits for it.
     Order,

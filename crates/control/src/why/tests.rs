@@ -186,6 +186,50 @@ fn each_situation_has_its_factor_and_a_sentence_with_its_numbers() {
 }
 
 #[test]
+fn a_link_that_is_idle_beside_a_busy_one_is_left_so_by_the_scheduler() {
+    let other = "/tunnels/0/links/1";
+    // In two seconds 1 MB are 4 Mbit/s. Nothing waited for a link.
+    let busy = vec![
+        (format!("{LINK}/limits/no_demand_s"), json!(2.0)),
+        (format!("{other}/limits/no_demand_s"), json!(2.0)),
+        (format!("{other}/up/bytes"), json!(1_000_000)),
+    ];
+    let enough = "it is idle by the choice of free-window: the other links are enough for the 4.0 Mbit/s that there \
+                  are to send";
+    let full = "it is idle by the choice of free-window, though lte is full: 4.0 Mbit/s go over the other links";
+    let model = |limit: &str| json!({ "rate_bps": 9e6, "queue_ms": 1.0, "usual_loss": 0.0, "limit": limit, "why": "" });
+    type Case<'a> = (&'a str, Value, &'a str);
+    let table: [Case<'_>; 9] = [
+        ("/sensed", json!({}), enough),
+        ("/sensed", json!({ "capacity_bps": 9e6 }), enough),
+        ("/sensed", json!({ "capacity_bps": 4.2e6 }), full),
+        ("/in_flight", json!(11), enough),
+        ("/in_flight", json!(12), full),
+        ("/limits/window_s", json!(0.6), full),
+        ("/model", model("nothing"), enough),
+        ("/model", model("starting"), enough),
+        ("/model", model("rate"), full),
+    ];
+    for (place, value, expected) in table {
+        let mut values = busy.clone();
+        values.push((format!("{other}{place}"), value));
+        let borrowed: Vec<_> =
+            values.iter().map(|(at, value)| (at.as_str(), value.clone())).collect();
+        let verdict = &judged("client", &borrowed).tunnels[0].links[0].up;
+        assert_eq!((verdict.factor, verdict.why.as_str()), (Factor::Turn, expected), "{values:?}");
+    }
+    // What the other end leaves idle, only that end can explain.
+    let down = [
+        ("/tunnels/0/links/1/down/bytes", json!(1_000_000)),
+        ("/tunnels/0/links/1/in_flight", json!(12)),
+    ];
+    let verdict = &judged("client", &down).tunnels[0].links[0].down;
+    let expected = "it is idle by the choice of the proxy: 4.0 Mbit/s come on the other links; why is known \
+                    there: `ropewalk why`";
+    assert_eq!((verdict.factor, verdict.why.as_str()), (Factor::Sender, expected));
+}
+
+#[test]
 fn of_what_comes_an_end_says_what_it_sees_and_who_knows_more() {
     let at = |place: &str| format!("{LINK}{place}");
     let came = || (at("/down/bytes"), json!(1_920_000));
