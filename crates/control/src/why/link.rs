@@ -1,7 +1,7 @@
 //! The judgement on one link in one direction.
 
 use super::others::{AT_BOUND, LEAST_WAIT, NOTHING_BPS, Others};
-use super::{Factor, Span, Verdict};
+use super::{Factor, Span, Verdict, model};
 use crate::api::{BackupDuty, LinkState, LinkStatus, TunnelState};
 use crate::words::{age, millis, percent, rate, some};
 use ropewalk_settings::Direction;
@@ -119,6 +119,11 @@ fn sent(
         return (factor, capacity, why);
     }
     let time = percent(share);
+    if let (Some(model), Factor::Window | Factor::Pace) = (&link.model, longest) {
+        let held = format!("packets waited for that {time} of the time: {carries}");
+        let (factor, why) = model::verdict(model, &held);
+        return (factor, Some(carried), why);
+    }
     let why = match longest {
         Factor::Window => return window(span, link, carried, capacity, &carries),
         Factor::Pace => {
