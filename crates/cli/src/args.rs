@@ -184,7 +184,8 @@ EXAMPLES
     /// Say what limits each link now, and what the bundle loses against the sum of its links
     #[command(after_long_help = "\
 Looks at the daemon for a while and names for each link and direction the one thing that limits it: no demand, its
-window, the queue on its path, losses, its pace or cap, the scheduler, a slower partner, or why it carries nothing.
+window or rate, the queue on its path, losses, others on it, its pace or cap, the scheduler, a slower partner, or why
+it carries nothing.
 An end knows why it does not send more: the client for what goes up, the proxy for what comes down.
 
 EXAMPLES

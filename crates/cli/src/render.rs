@@ -6,6 +6,7 @@
 pub(crate) mod doctor;
 mod flows;
 mod links;
+mod model;
 mod peers;
 mod why;
 
@@ -60,7 +61,7 @@ pub(crate) fn status(report: &StatusReport, full: bool) -> String {
     let one = full || daemon.role == Role::Client || report.tunnels.len() == 1;
     if one {
         for each in &report.tunnels {
-            tunnel(&mut page, each);
+            tunnel(&mut page, daemon.role, each);
         }
     } else {
         page.gap();
@@ -135,7 +136,7 @@ fn tunnels(tunnels: &[TunnelStatus]) -> Table {
     table
 }
 
-fn tunnel(page: &mut Page, tunnel: &TunnelStatus) {
+fn tunnel(page: &mut Page, role: Role, tunnel: &TunnelStatus) {
     page.gap();
     let reason = tunnel.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let ago = age(tunnel.state_age_s);
@@ -198,6 +199,7 @@ fn tunnel(page: &mut Page, tunnel: &TunnelStatus) {
     links_of(page, &tunnel.links);
     shares(page, tunnel);
     sensed(page, tunnel);
+    model::models(page, role, &tunnel.links);
     order(page, tunnel);
     page.drops("Dropped", &tunnel.drops);
 }

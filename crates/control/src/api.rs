@@ -21,8 +21,8 @@ pub use peers::{
 pub use reload::{KeyChange, ReloadReport};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
-    HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, OffloadState,
-    OffloadStatus, PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus,
+    HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, ModelLimit, ModelStatus,
+    OffloadState, OffloadStatus, PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus,
     ResequencerStatus, Role, STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus,
     SpendingStatus, StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
 };

@@ -27,6 +27,7 @@ pub mod metrics;
 mod query;
 pub mod server;
 pub mod why;
+mod words;
 
 /// The folder for what ends with the machine. Only its owner makes files in it.
 pub const RUNTIME_FOLDER: &str = "/run/ropewalk";

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use crate::api::{
-    LinkState, LinkStatus, PoolStatus, ProxyStatus, Role, StatusReport, TunnelState, TunnelStatus,
+    LinkState, LinkStatus, ModelLimit, PoolStatus, ProxyStatus, Role, StatusReport, TunnelState,
+    TunnelStatus,
 };
 
 /// The media type of [`text`].
@@ -60,6 +61,14 @@ pub fn text(report: &StatusReport) -> String {
         })
     });
     page.family("link_state", Kind::Gauge, "State of the link: 1 for the one it is in.", states);
+    let limits = links.iter().filter_map(|(labels, link)| Some((labels, link.model.as_ref()?)));
+    let limits = limits.flat_map(|(labels, model)| {
+        ModelLimit::ALL
+            .iter()
+            .map(|limit| (labels.with("limit", limit.name()), Value::flag(*limit == model.limit)))
+    });
+    let help = "What holds this end back by its model of the link: 1 for the one that does.";
+    page.family("link_model_limit", Kind::Gauge, help, limits);
     if let Some(status) = &report.proxy {
         proxy(&mut page, status);
     }
@@ -388,6 +397,24 @@ const LINK: &[Family<LinkStatus>] = &[
         "link_available_bytes_per_second",
         "Of its capacity what others leave.",
         |_, link| Value::bits(link.sensed?.available_bps),
+    ),
+    Family::gauge(
+        "link_model_rate_bytes_per_second",
+        "Rate that the model of this end's sending found, at IP level.",
+        |_, link| Value::bits(link.model.as_ref()?.rate_bps),
+    ),
+    Family::gauge(
+        "link_model_min_rtt_seconds",
+        "Round-trip time without a queue, by that model.",
+        |_, link| Value::millis(link.model.as_ref()?.min_rtt_ms),
+    ),
+    Family::gauge("link_model_queue_seconds", "Queue on the way now, by that model.", |_, link| {
+        Value::millis(Some(link.model.as_ref()?.queue_ms))
+    }),
+    Family::gauge(
+        "link_model_usual_loss_ratio",
+        "Share of losses that is the path's own, by that model, 0 to 1.",
+        |_, link| Some(Value::Real(link.model.as_ref()?.usual_loss)),
     ),
     Family::gauge("link_allowance_bytes", "How much it may carry in a month.", |_, link| {
         link.allowance.as_ref().map(|allowance| Value::Whole(allowance.bytes))

@@ -6,8 +6,10 @@
 //! | --- | --- |
 //! | is switched off, used up, down, or was not taken yet | [`Factor::Disabled`], [`Factor::Allowance`], [`Factor::Down`], [`Factor::Joining`] |
 //! | is not to carry what this end sends | [`Factor::Direction`], [`Factor::Weight`], [`Factor::Resting`] |
+//! | carried nothing, while others did | [`Factor::Turn`] |
 //! | had nothing to carry for most of the time | [`Factor::Demand`] |
 //! | was held back for most of the rest | [`Factor::Window`] (or what keeps the window small: [`Factor::Queue`], [`Factor::Loss`]), [`Factor::Pace`], [`Factor::Cap`], [`Factor::Turn`] |
+//! | the same, and its controller models it | what that says: [`Factor::Starting`], [`Factor::Rate`], [`Factor::Others`], [`Factor::Loss`], [`Factor::Queue`], [`Factor::Silence`] |
 //!
 //! An end knows why it does not send more; of what it receives it knows only what it sees ([`Factor::Sender`]).
 //!
@@ -15,7 +17,8 @@
 
 mod bundle;
 mod link;
-mod words;
+mod model;
+mod others;
 
 use std::fmt;
 
@@ -62,6 +65,10 @@ pub struct LinkWhy {
     pub up: Verdict,
     /// Proxy to client.
     pub down: Verdict,
+    /// What this end's congestion controller found in the direction in which it sends, for people; absent where it
+    /// models no link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// What limits a link in one direction.
@@ -118,13 +125,21 @@ pub enum Factor {
     Window,
     /// The same, and the queue on its path: the path carries no more.
     Queue,
-    /// Its window is kept small by losses.
+    /// Losses: they keep its window small, or came beyond a rate.
     Loss,
+    /// The rate of its path, as its model found it.
+    Rate,
+    /// Its model still looks for the rate.
+    Starting,
+    /// Others use the same link, of which its model keeps a fair part.
+    Others,
+    /// What was sent is not confirmed.
+    Silence,
     /// The pace of what it was told to carry, or of what others leave of it.
     Pace,
     /// The most that its owner lets it carry.
     Cap,
-    /// The scheduler's choice: packets wait for other links.
+    /// The scheduler's choice: packets go over other links, or wait for them.
     Turn,
     /// It is slower than its partners: what came on them waits for it.
     Order,
@@ -146,6 +161,10 @@ impl fmt::Display for Factor {
             Self::Window => "window",
             Self::Queue => "queue",
             Self::Loss => "loss",
+            Self::Rate => "rate",
+            Self::Starting => "starting",
+            Self::Others => "others",
+            Self::Silence => "silence",
             Self::Pace => "pace",
             Self::Cap => "cap",
             Self::Turn => "scheduler",
@@ -201,12 +220,17 @@ impl<'a> Span<'a> {
             peer: self.tunnel.peer.clone(),
             state: self.tunnel.state,
             reason: self.tunnel.reason.clone(),
-            links: links
-                .map(|(link, [up, down])| LinkWhy { name: link.name.clone(), up, down })
-                .collect(),
+            links: links.map(|(link, [up, down])| self.of_link(link, up, down)).collect(),
             up,
             down,
         }
+    }
+
+    fn of_link(&self, link: &LinkStatus, up: Verdict, down: Verdict) -> LinkWhy {
+        let way = if self.sends(Way::Up) { "up" } else { "down" };
+        let model = link.model.as_ref();
+        let model = model.map(|model| format!("model of the way {way}: {}", model.figures()));
+        LinkWhy { name: link.name.clone(), up, down, model }
     }
 
     /// Whether this end sends this way.

@@ -21,6 +21,13 @@ fn a_client_tells_of_each_link_in_prometheus_own_units() {
     assert_eq!(link("ropewalk_link_capacity_bytes_per_second", "wlan"), Value::Gauge(5e6));
     assert_eq!(link("ropewalk_link_allowance_used_bytes", "wwan0"), Value::Gauge(40.1e9));
     assert_eq!(value(&scrape, "ropewalk_tunnel_mtu_bytes", &[]), Value::Gauge(1432.0));
+    assert_eq!(link("ropewalk_link_model_rate_bytes_per_second", "wlan"), Value::Gauge(4.5e6));
+    assert_eq!(link("ropewalk_link_model_min_rtt_seconds", "wlan"), Value::Gauge(0.0205));
+    assert_eq!(link("ropewalk_link_model_queue_seconds", "wlan"), Value::Gauge(0.003));
+    assert_eq!(link("ropewalk_link_model_usual_loss_ratio", "wlan"), Value::Gauge(0.0125));
+    let limit =
+        |limit| value(&scrape, "ropewalk_link_model_limit", &[("link", "wlan"), ("limit", limit)]);
+    assert_eq!((limit("rate"), limit("queue")), (Value::Gauge(1.0), Value::Gauge(0.0)));
     let state =
         |link, state| value(&scrape, "ropewalk_link_state", &[("link", link), ("state", state)]);
     assert_eq!(

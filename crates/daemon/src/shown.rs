@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use ropewalk_control::api::{
-    ApiError, ErrorCode, FlowStatus, FlowTableStatus, FlowsReport, LinkSpending, PathStatus,
-    SensedStatus, ShareStatus, SpendingStatus,
+    ApiError, ErrorCode, FlowStatus, FlowTableStatus, FlowsReport, LinkSpending, ModelLimit,
+    ModelStatus, PathStatus, SensedStatus, ShareStatus, SpendingStatus,
 };
+use ropewalk_proto::congestion::{PathLimit, PathModel};
 use ropewalk_proto::link::sensing::{Sensed, as_f64};
 use ropewalk_proto::packet::FiveTuple;
 use ropewalk_proto::sched::LinkShare;
@@ -63,6 +64,30 @@ pub fn sensed(sensed: &Sensed) -> SensedStatus {
         rtt_ms: sensed.rtt.filtered.map(millis),
         loss_recent: sensed.loss_recent,
         loss_total: sensed.loss_total,
+    }
+}
+
+/// What a congestion controller believes of a link.
+#[must_use]
+pub fn model(model: &PathModel) -> ModelStatus {
+    let (limit, most) = match model.limit {
+        PathLimit::Starting => (ModelLimit::Starting, None),
+        PathLimit::Nothing => (ModelLimit::Nothing, None),
+        PathLimit::Rate => (ModelLimit::Rate, None),
+        PathLimit::Others => (ModelLimit::Others, None),
+        PathLimit::Trial => (ModelLimit::Trial, None),
+        PathLimit::Losses(most) => (ModelLimit::Losses, Some(as_f64(most))),
+        PathLimit::Queue => (ModelLimit::Queue, None),
+        PathLimit::Silence => (ModelLimit::Silence, None),
+    };
+    ModelStatus {
+        rate_bps: model.rate.map(as_f64),
+        min_rtt_ms: model.min_rtt.map(millis),
+        queue_ms: millis(model.queue),
+        usual_loss: model.usual_loss,
+        limit,
+        most_bps: most,
+        why: limit.in_words(most),
     }
 }
 
@@ -258,6 +283,27 @@ mod tests {
         assert_eq!((report.flows[1].link.as_str(), report.flows[1].counted), ("link 9", false));
         let none = flows("vps".to_owned(), SchedulerKind::Batcp, None, known);
         assert_eq!((none.scheduler.as_str(), none.table, none.flows.len()), ("batcp", None, 0));
+    }
+
+    #[test]
+    fn what_a_controller_believes_has_units_and_a_sentence() {
+        let believed = PathModel {
+            rate: Some(Bitrate::from_mbps(48)),
+            min_rtt: Some(Duration::from_millis(21)),
+            queue: Duration::from_micros(3_500),
+            usual_loss: 0.01,
+            limit: PathLimit::Losses(Bitrate::from_mbps(50)),
+        };
+        let expected = serde_json::json!({
+            "rate_bps": 48e6, "min_rtt_ms": 21.0, "queue_ms": 3.5, "usual_loss": 0.01,
+            "limit": "losses", "most_bps": 50e6,
+            "why": "losses: something on the way drops what exceeds 50.0 Mbit/s",
+        });
+        assert_eq!(serde_json::to_value(model(&believed)).unwrap(), expected);
+        let fresh = PathModel { rate: None, min_rtt: None, limit: PathLimit::Starting, ..believed };
+        let shown = model(&fresh);
+        assert_eq!((shown.rate_bps, shown.min_rtt_ms, shown.most_bps), (None, None, None));
+        assert_eq!(shown.why, "starting: still looking for the rate");
     }
 
     #[test]

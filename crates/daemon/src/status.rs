@@ -191,6 +191,7 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         told: facts.told,
         share: facts.share,
         sensed: core.map(|core| shown::sensed(&core.sensed)),
+        model: core.and_then(|core| core.model.as_ref()).map(shown::model),
     }
 }
 

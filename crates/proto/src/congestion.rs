@@ -12,10 +12,12 @@ use crate::time::{Duration, Instant};
 mod ccid2;
 mod fixed;
 mod model;
+mod path_model;
 
 pub use ccid2::Ccid2;
 pub use fixed::Fixed;
 pub use model::Model;
+pub use path_model::{PathLimit, PathModel};
 
 /// No window grows past this. 32,768 full datagrams are 4 Gbit/s at 100 ms; the sender's memory of
 /// what is in flight is bounded by it.
@@ -129,6 +131,11 @@ pub trait Controller {
         false
     }
 
+    /// What it believes of the path, if it models it.
+    fn path_model(&self) -> Option<PathModel> {
+        None
+    }
+
     /// A person said what the link carries, at IP level; `None`: nobody knows.
     fn on_rate_told(&mut self, _rate: Option<Bitrate>) {}
 
@@ -210,6 +217,10 @@ impl Controller for AnyController {
         dispatch!(self, is_opening())
     }
 
+    fn path_model(&self) -> Option<PathModel> {
+        dispatch!(self, path_model())
+    }
+
     fn on_rate_told(&mut self, rate: Option<Bitrate>) {
         dispatch!(self, on_rate_told(rate));
     }
@@ -259,7 +270,7 @@ mod tests {
         controller.on_ecn(Instant::ZERO, &loss);
         controller.on_timeout(Instant::ZERO, &loss);
         assert_eq!((controller.window(), controller.slow_start_threshold()), (7, None));
-        assert_eq!(controller.pacing_rate(), None);
+        assert_eq!((controller.pacing_rate(), controller.path_model()), (None, None));
     }
 
     #[test]

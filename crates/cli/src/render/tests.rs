@@ -1,7 +1,7 @@
 use ropewalk_control::api::{
     ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
-    LinkSpending, LinkState, OffloadState, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
-    ResequencerStatus, STATUS_VERSION, SessionStatus, TurnedAwayStatus,
+    LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, PathStatus, PolicyStatus,
+    PoolStatus, QueueStatus, ResequencerStatus, STATUS_VERSION, SessionStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
 
@@ -115,6 +115,16 @@ fn whatever_stands_in_it_a_status_has_eighty_columns() {
             rtt_ms: Some(12_345.6),
             loss_recent: Some(1.0),
             loss_total: Some(1.0),
+        });
+        let limit = ModelLimit::Losses;
+        link.model = Some(ModelStatus {
+            rate_bps: Some(9.999e9),
+            min_rtt_ms: Some(12_345.6),
+            queue_ms: 12_345.6,
+            usual_loss: 1.0,
+            limit,
+            most_bps: Some(9.999e9),
+            why: limit.in_words(Some(9.999e9)),
         });
         link.share = Some(ShareStatus {
             share: Some(1.0),
@@ -243,6 +253,34 @@ fn what_is_sensed_is_shown_raw_and_filtered_once_there_is_some() {
     let expected =
         ["wlan", "9.10", "10.00", "-", "8.00", "1.00", "2.00", "-", "-", "31.0", "25.5", "1.50"];
     assert_eq!(row, expected, "{shown}");
+}
+
+#[test]
+fn the_model_of_a_link_is_shown_for_the_way_that_this_end_sends() {
+    let limit = ModelLimit::Others;
+    let model = ModelStatus {
+        rate_bps: Some(48.2e6),
+        min_rtt_ms: Some(21.0),
+        queue_ms: 3.1,
+        usual_loss: 0.004,
+        limit,
+        most_bps: None,
+        why: limit.in_words(None),
+    };
+    for (mut report, way) in [(client(), "up"), (proxy(), "down")] {
+        assert!(!status(&report, true).contains("Found of the way"));
+        report.tunnels[0].links[0].model = Some(model.clone());
+        let shown = status(&report, true);
+        let expected = format!(
+            "\
+Found of the way {way} (the RTT without a queue, the queue now):
+ link  Mbit/s  RTT ms  queue ms  usual loss %  what limits it
+ wlan   48.20    21.0       3.1          0.40  others use the same link: it
+                                               keeps a fair part
+"
+        );
+        assert!(shown.contains(&expected), "{shown}");
+    }
 }
 
 #[test]
@@ -402,6 +440,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         told: None,
         share: None,
         sensed: None,
+        model: None,
     };
     let down = LinkStatus {
         id: None,
@@ -435,6 +474,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         told: None,
         share: None,
         sensed: None,
+        model: None,
     };
     TunnelStatus {
         peer: peer.to_owned(),

@@ -33,7 +33,7 @@ fn one(page: &mut Page, tunnel: &TunnelWhy) {
 }
 
 fn of_link(page: &mut Page, link: &LinkWhy) {
-    let LinkWhy { name, up, down } = link;
+    let LinkWhy { name, up, down, model } = link;
     if (up.factor, &up.why) == (down.factor, &down.why) {
         page.line(2, &format!("{name}: {}: {}", up.factor, up.why));
         return;
@@ -45,6 +45,9 @@ fn of_link(page: &mut Page, link: &LinkWhy) {
     page.line(2, name);
     way(page, "up", up);
     way(page, "down", down);
+    if let Some(model) = model {
+        page.line(4, model);
+    }
 }
 
 fn bundle(page: &mut Page, way: &str, bundle: &BundleWhy) {
@@ -86,8 +89,9 @@ mod tests {
                         name: "wlan".to_owned(),
                         up: verdict(Factor::Window, "its window of 12 packets is full"),
                         down: verdict(Factor::Demand, "nothing is sent on it"),
+                        model: Some("model of the way up: found 1.6 Mbit/s".to_owned()),
                     },
-                    LinkWhy { name: "lte".to_owned(), up: down.clone(), down },
+                    LinkWhy { name: "lte".to_owned(), up: down.clone(), down, model: None },
                 ],
                 up: bundle("1.4 Mbit/s of packets"),
                 down: bundle("nothing to speak of is carried"),
@@ -100,6 +104,7 @@ Tunnel with vps\u{fffd}[2J: up
   wlan
     up 1.50 Mbit/s, window: its window of 12 packets is full
     down 1.50 Mbit/s, no demand: nothing is sent on it
+    model of the way up: found 1.6 Mbit/s
   lte: down: down for 12 s: no carrier
   all together up: 1.4 Mbit/s of packets
   all together down: nothing to speak of is carried

@@ -22,7 +22,7 @@ const LABEL: u16 = 22;
 
 /// Lines above the rows, and below.
 const HEAD: u16 = 4;
-const FOOT: u16 = 4;
+const FOOT: u16 = 5;
 
 /// Lines of a row with graphs of one line, and one between two rows.
 const ROW: u16 = 4;

@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) up_bps: f64,
     /// The same down.
     pub(crate) down_bps: f64,
-    /// What limits it: a sentence for each direction, or one for both.
+    /// What limits it: a sentence for each direction, or one for both; and what a model of it found.
     pub(crate) why: Vec<String>,
 }
 
@@ -117,13 +117,14 @@ fn of_link(tunnel: &TunnelStatus, link: &LinkStatus, why: &[LinkWhy]) -> Row {
 }
 
 fn sentences(why: &LinkWhy) -> Vec<String> {
-    let LinkWhy { up, down, .. } = why;
+    let LinkWhy { up, down, model, .. } = why;
     if up.why == down.why {
         return vec![clean(&format!("{}: {}", up.factor, up.why))];
     }
     let one =
         |way, verdict: &Verdict| clean(&format!("{way}: {}: {}", verdict.factor, verdict.why));
-    vec![one("up", up), one("down", down)]
+    let model = model.iter().map(|model| clean(model));
+    [one("up", up), one("down", down)].into_iter().chain(model).collect()
 }
 
 fn of_client(tunnel: &TunnelStatus) -> Row {

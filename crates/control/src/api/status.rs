@@ -7,6 +7,7 @@
 //! absent, never zero.
 
 mod link;
+mod model;
 mod proxy;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use ropewalk_settings::PublicKey;
 pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
 };
+pub use model::{ModelLimit, ModelStatus};
 pub use proxy::{ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, TurnedAwayStatus};
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may

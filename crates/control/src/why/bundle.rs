@@ -1,9 +1,9 @@
 //! What the bundle carries in one direction, against the sum of its links.
 
 use super::link::Way;
-use super::words::{millis, percent, rate, some};
 use super::{BundleWhy, Span, Verdict};
 use crate::api::{LinkStatus, ResequencerStatus, TunnelStatus};
+use crate::words::{millis, percent, rate, some};
 
 /// Less than this is not worth a word.
 const LEAST_BPS: f64 = 10_000.0;

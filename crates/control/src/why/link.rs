@@ -1,12 +1,10 @@
 //! The judgement on one link in one direction.
 
-use super::words::{age, millis, percent, rate, some};
-use super::{Factor, Span, Verdict};
+use super::others::{AT_BOUND, LEAST_WAIT, NOTHING_BPS, Others};
+use super::{Factor, Span, Verdict, model};
 use crate::api::{BackupDuty, LinkState, LinkStatus, TunnelState};
+use crate::words::{age, millis, percent, rate, some};
 use ropewalk_settings::Direction;
-
-/// Packets waited for less than this share of the time: what waited was a burst.
-const LEAST_WAIT: f64 = 0.2;
 
 /// A round trip so many times the shortest that was seen, and longer by [`LEAST_QUEUE_MS`], stands in a queue for most
 /// of it.
@@ -17,14 +15,8 @@ const LEAST_QUEUE_MS: f64 = 8.0;
 /// its timeouts).
 const LEAST_LOSS: f64 = 0.01;
 
-/// What comes is held back by a bound if it is this share of it: reports and headers are the rest.
-const AT_BOUND: f64 = 0.85;
-
 /// Others waited for the link for this share of the time.
 const WAITED_FOR: f64 = 0.25;
-
-/// Less than that is what keeps a link alive.
-const NOTHING_BPS: f64 = 8_000.0;
 
 /// A direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,19 +27,30 @@ pub(super) enum Way {
 
 /// What limits a link this way.
 pub(super) fn verdict(span: &Span<'_>, link: &LinkStatus, way: Way) -> Verdict {
-    let before = span.before(link);
-    let of = |link: &LinkStatus| if way == Way::Up { link.up.bytes } else { link.down.bytes };
-    let carried = span.rate(before.map(of), of(link));
+    let carried = carried(span, link, way);
     let held = absent(span, link).or_else(|| match span.sends(way) {
         true => kept_from(link, way),
         false => None,
     });
     let (factor, could, why) = match held {
         Some((factor, why)) => (factor, None, why),
-        None if span.sends(way) => sent(span, link, carried),
+        None if span.sends(way) => sent(span, link, way, carried),
         None => received(span, link, way, carried),
     };
     Verdict { factor, rate_bps: carried, could_bps: could, why }
+}
+
+/// Bits per second that a link carried this way.
+pub(super) fn carried(span: &Span<'_>, link: &LinkStatus, way: Way) -> f64 {
+    let of = |link: &LinkStatus| if way == Way::Up { link.up.bytes } else { link.down.bytes };
+    span.rate(span.before(link).map(of), of(link))
+}
+
+/// What a link that this end sends on could carry, bits per second: told, found by its model, or measured.
+pub(super) fn capacity(link: &LinkStatus) -> Option<f64> {
+    let told = link.sensed.and_then(|sensed| sensed.capacity_told_bps);
+    let found = link.model.as_ref().and_then(|model| model.rate_bps);
+    told.or(found).or_else(|| link.sensed.and_then(|sensed| sensed.capacity_bps))
 }
 
 /// A link that carries nothing in either direction.
@@ -92,24 +95,35 @@ fn kept_from(link: &LinkStatus, way: Way) -> Option<(Factor, String)> {
 }
 
 /// A link that carries what this end sends: what held it back longest.
-fn sent(span: &Span<'_>, link: &LinkStatus, carried: f64) -> (Factor, Option<f64>, String) {
+fn sent(
+    span: &Span<'_>,
+    link: &LinkStatus,
+    way: Way,
+    carried: f64,
+) -> (Factor, Option<f64>, String) {
     let shares = Shares::of(span, link);
-    let capacity = link
-        .sensed
-        .and_then(|sensed| sensed.capacity_told_bps.or(sensed.capacity_bps))
-        // A measurement of less than what it carries is older than that.
-        .filter(|capacity| *capacity > carried);
+    // A measurement of less than what it carries is older than that.
+    let capacity = capacity(link).filter(|capacity| *capacity > carried);
     let of = capacity.map_or_else(String::new, |capacity| format!(" of {}", rate(capacity)));
     let carries = format!("{}{of}", rate(carried));
     let (longest, share) = shares.longest();
+    let others = Others::of(span, link, way);
     if shares.waited() < LEAST_WAIT {
-        let why = match carried {
-            ..NOTHING_BPS => "nothing is to be sent on it".to_owned(),
-            _ => format!("there is not more to send: it carries {carries}"),
+        let (factor, why) = match (&others, carried) {
+            (Some(others), ..NOTHING_BPS) => {
+                (Factor::Turn, others.leave_idle(&span.tunnel.policy.scheduler))
+            }
+            (None, ..NOTHING_BPS) => (Factor::Demand, "nothing is to be sent on it".to_owned()),
+            _ => (Factor::Demand, format!("there is not more to send: it carries {carries}")),
         };
-        return (Factor::Demand, capacity, why);
+        return (factor, capacity, why);
     }
     let time = percent(share);
+    if let (Some(model), Factor::Window | Factor::Pace) = (&link.model, longest) {
+        let held = format!("packets waited for that {time} of the time: {carries}");
+        let (factor, why) = model::verdict(model, &held);
+        return (factor, Some(carried), why);
+    }
     let why = match longest {
         Factor::Window => return window(span, link, carried, capacity, &carries),
         Factor::Pace => {
@@ -127,12 +141,14 @@ fn sent(span: &Span<'_>, link: &LinkStatus, carried: f64) -> (Factor, Option<f64
         }
         _ => {
             let scheduler = &span.tunnel.policy.scheduler;
+            let full = others.and_then(|others| others.told_full());
+            let full = full.map_or_else(String::new, |full| format!(" ({full})"));
             let share = link.share.and_then(|share| share.share);
             let share = share.map_or_else(String::new, |share| {
                 format!(", which gives it {} of a round", percent(share))
             });
             format!(
-                "it had room {time} of the time while packets waited for others: that is the choice of \
+                "it had room {time} of the time while packets waited for others{full}: that is the choice of \
                  {scheduler}{share}: {carries}"
             )
         }
@@ -193,8 +209,12 @@ fn received(
         let why = format!("its cap of {} is reached: {}", rate(most), rate(carried));
         return (Factor::Cap, Some(most), why);
     }
+    let other = if way == Way::Up { "client" } else { "proxy" };
     if carried < NOTHING_BPS {
-        return (Factor::Demand, None, "nothing is sent on it".to_owned());
+        return match Others::of(span, link, way) {
+            Some(others) => (Factor::Sender, None, others.come_elsewhere(other)),
+            None => (Factor::Demand, None, "nothing is sent on it".to_owned()),
+        };
     }
     let waited = link.waited_for_s - span.before(link).map_or(0.0, |before| before.waited_for_s);
     let share = if span.seconds > 0.0 { waited / span.seconds } else { 0.0 };
@@ -208,7 +228,6 @@ fn received(
         );
         return (Factor::Order, None, why);
     }
-    let other = if way == Way::Up { "client" } else { "proxy" };
     let why = format!(
         "{} come; what limits it is known at the {other}: `ropewalk why` there",
         rate(carried)
@@ -217,7 +236,7 @@ fn received(
 }
 
 /// For which share of the time each thing held a link back.
-struct Shares {
+pub(super) struct Shares {
     window: f64,
     pace: f64,
     cap: f64,
@@ -225,7 +244,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn of(span: &Span<'_>, link: &LinkStatus) -> Self {
+    pub(super) fn of(span: &Span<'_>, link: &LinkStatus) -> Self {
         let after = link.limits.unwrap_or_default();
         let before = span.before(link).and_then(|before| before.limits).unwrap_or_default();
         let all = after.total() - before.total();
@@ -240,7 +259,12 @@ impl Shares {
 
     /// For which share of it packets waited.
     fn waited(&self) -> f64 {
-        self.window + self.pace + self.cap + self.turn
+        self.held() + self.turn
+    }
+
+    /// For which share of it they waited, and the link had no room.
+    pub(super) fn held(&self) -> f64 {
+        self.window + self.pace + self.cap
     }
 
     fn longest(&self) -> (Factor, f64) {

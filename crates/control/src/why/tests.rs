@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::ModelLimit;
 
 /// A client with two links that are up and carry nothing.
 fn idle() -> Value {
@@ -181,6 +182,87 @@ fn each_situation_has_its_factor_and_a_sentence_with_its_numbers() {
         assert_eq!(verdict.factor, factor, "{values:?}: {verdict:?}");
         for word in words {
             assert!(verdict.why.contains(word), "`{word}`: {}", verdict.why);
+        }
+    }
+}
+
+#[test]
+fn a_link_that_is_idle_beside_a_busy_one_is_left_so_by_the_scheduler() {
+    let other = "/tunnels/0/links/1";
+    // In two seconds 1 MB are 4 Mbit/s. Nothing waited for a link.
+    let busy = vec![
+        (format!("{LINK}/limits/no_demand_s"), json!(2.0)),
+        (format!("{other}/limits/no_demand_s"), json!(2.0)),
+        (format!("{other}/up/bytes"), json!(1_000_000)),
+    ];
+    let enough = "it is idle by the choice of free-window: the other links are enough for the 4.0 Mbit/s that there \
+                  are to send";
+    let full = "it is idle by the choice of free-window, though lte is full: 4.0 Mbit/s go over the other links";
+    let model = |limit: &str| json!({ "rate_bps": 9e6, "queue_ms": 1.0, "usual_loss": 0.0, "limit": limit, "why": "" });
+    type Case<'a> = (&'a str, Value, &'a str);
+    let table: [Case<'_>; 9] = [
+        ("/sensed", json!({}), enough),
+        ("/sensed", json!({ "capacity_bps": 9e6 }), enough),
+        ("/sensed", json!({ "capacity_bps": 4.2e6 }), full),
+        ("/in_flight", json!(11), enough),
+        ("/in_flight", json!(12), full),
+        ("/limits/window_s", json!(0.6), full),
+        ("/model", model("nothing"), enough),
+        ("/model", model("starting"), enough),
+        ("/model", model("rate"), full),
+    ];
+    for (place, value, expected) in table {
+        let mut values = busy.clone();
+        values.push((format!("{other}{place}"), value));
+        let borrowed: Vec<_> =
+            values.iter().map(|(at, value)| (at.as_str(), value.clone())).collect();
+        let verdict = &judged("client", &borrowed).tunnels[0].links[0].up;
+        assert_eq!((verdict.factor, verdict.why.as_str()), (Factor::Turn, expected), "{values:?}");
+    }
+    // What the other end leaves idle, only that end can explain.
+    let down = [
+        ("/tunnels/0/links/1/down/bytes", json!(1_000_000)),
+        ("/tunnels/0/links/1/in_flight", json!(12)),
+    ];
+    let verdict = &judged("client", &down).tunnels[0].links[0].down;
+    let expected = "it is idle by the choice of the proxy: 4.0 Mbit/s come on the other links; why is known \
+                    there: `ropewalk why`";
+    assert_eq!((verdict.factor, verdict.why.as_str()), (Factor::Sender, expected));
+}
+
+#[test]
+fn a_link_with_a_model_is_held_back_by_what_the_model_says() {
+    let table = [
+        ("starting", Factor::Starting, "starting: still looking for the rate; packets waited"),
+        ("rate", Factor::Rate, "its rate; packets waited for that 90 % of the time: 768 kbit/s"),
+        // The last packet left just before.
+        ("nothing", Factor::Rate, "its rate; packets waited"),
+        ("others", Factor::Others, "others use the same link: it keeps a fair part; packets"),
+        ("trial", Factor::Loss, "losses: less is sent to see whether they cease; packets"),
+        ("losses", Factor::Loss, "what exceeds 800 kbit/s; packets waited"),
+        ("queue", Factor::Queue, "draining a queue; packets waited"),
+        ("silence", Factor::Silence, "what was sent is not confirmed; packets waited"),
+    ];
+    for (limit, factor, words) in table {
+        for held in ["pace_s", "window_s"] {
+            let kind: ModelLimit = serde_json::from_value(json!(limit)).expect("a limit");
+            let values = [
+                (format!("{LINK}/up/bytes"), json!(192_000)),
+                (format!("{LINK}/limits/{held}"), json!(1.8)),
+                (format!("{LINK}/limits/no_demand_s"), json!(0.2)),
+                (
+                    format!("{LINK}/model"),
+                    json!({ "rate_bps": 8e5, "min_rtt_ms": 20.0, "queue_ms": 3.0, "usual_loss": 0.01,
+                        "limit": limit, "why": kind.in_words(Some(8e5)) }),
+                ),
+            ];
+            let borrowed: Vec<_> =
+                values.iter().map(|(at, value)| (at.as_str(), value.clone())).collect();
+            let link = judged("client", &borrowed).tunnels[0].links[0].clone();
+            assert_eq!(link.up.factor, factor, "{limit}: {link:?}");
+            assert!(link.up.why.contains(words), "`{words}`: {}", link.up.why);
+            let found = "model of the way up: found 800 kbit/s, 20 ms without a queue, queue 3.0 ms, usual loss 1.0 %";
+            assert_eq!(link.model.as_deref(), Some(found));
         }
     }
 }

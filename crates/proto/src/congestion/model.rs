@@ -28,6 +28,7 @@ mod rate;
 mod rival;
 mod round;
 mod train;
+mod view;
 
 use ropewalk_settings::Bitrate;
 
@@ -39,7 +40,7 @@ use self::rate::Rates;
 use self::rival::Rival;
 use self::round::Round;
 use self::train::Trains;
-use super::{AckSample, ArrivalSample, Controller, LossSample, MAX_WINDOW};
+use super::{AckSample, ArrivalSample, Controller, LossSample, MAX_WINDOW, PathModel};
 use crate::time::Instant;
 
 /// Places that a path of which nothing is known is given: what QUIC implementations send first, so that an inner TCP's first
@@ -598,6 +599,10 @@ impl Controller for Model {
 
     fn is_opening(&self) -> bool {
         self.phase == Phase::Startup
+    }
+
+    fn path_model(&self) -> Option<PathModel> {
+        Some(self.view())
     }
 
     fn on_sent(&mut self, _now: Instant, number: u64, _in_flight: u32) {

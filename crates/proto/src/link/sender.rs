@@ -16,7 +16,9 @@ use super::loss::{Fates, LossThreshold, RecentLoss};
 use super::received::Report;
 use super::rtt::Rtt;
 use super::sent::{Confirmed, Fate, MAX_UNCONFIRMED, ReportError, Sent, SentDatagrams, Settled};
-use crate::congestion::{AckSample, AnyController, Controller, DeliverySample, LossSample};
+use crate::congestion::{
+    AckSample, AnyController, Controller, DeliverySample, LossSample, PathModel,
+};
 use crate::time::{Duration, Instant};
 
 /// The window in time beyond which an overtaken datagram is lost, before a round trip was measured.
@@ -168,6 +170,12 @@ impl LinkSender {
     #[must_use]
     pub fn pacing_rate(&self) -> Option<Bitrate> {
         self.controller.pacing_rate()
+    }
+
+    /// What the controller believes of the path, if it models it.
+    #[must_use]
+    pub fn path_model(&self) -> Option<PathModel> {
+        self.controller.path_model()
     }
 
     /// The number of the next datagram.

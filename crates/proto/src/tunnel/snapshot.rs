@@ -9,6 +9,7 @@ use super::links::{Ledger, Metered};
 use super::recent::Recent;
 use super::routing::FlowCounts;
 use crate::config::Wishes;
+use crate::congestion::PathModel;
 use crate::error::DropCounters;
 use crate::link::receiver::ReceiverStats;
 use crate::link::sender::SenderStats;
@@ -35,6 +36,8 @@ pub struct LinkStats {
     pub path: Path,
     /// The sending side.
     pub sender: SenderStats,
+    /// What its controller believes of the path, in the direction in which this end sends; `None`: it models none.
+    pub model: Option<PathModel>,
     /// The receiving side.
     pub receiver: ReceiverStats,
     /// What is sensed of it in the direction in which this end sends.
@@ -160,6 +163,7 @@ impl Tunnel {
             since: link.life.since(),
             path: link.path(),
             sender,
+            model: link.sender.path_model(),
             receiver: link.receiver.stats(),
             sensed: link.sensing.all(&sender),
             delay_variation: order.delay_variation(link.id),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::ModelStatus;
 use crate::api::LimitTimes;
 use ropewalk_settings::LinkTerms;
 
@@ -111,6 +112,10 @@ pub struct LinkStatus {
     /// What this end senses of it, in the direction in which it sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensed: Option<SensedStatus>,
+    /// What this end's congestion controller believes of it, in the direction in which this end sends; absent where it
+    /// models no link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelStatus>,
 }
 
 /// A link's monthly allowance: bytes both ways, with IP and UDP headers.

@@ -1,7 +1,7 @@
 //! Numbers as people say them.
 
 /// A rate.
-pub(super) fn rate(bps: f64) -> String {
+pub(crate) fn rate(bps: f64) -> String {
     if bps < 999_500.0 {
         format!("{:.0} kbit/s", bps / 1e3)
     } else {
@@ -10,7 +10,7 @@ pub(super) fn rate(bps: f64) -> String {
 }
 
 /// A share of one.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 9.95 {
         format!("{percent:.1} %")
@@ -20,12 +20,12 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// Milliseconds.
-pub(super) fn millis(ms: f64) -> String {
+pub(crate) fn millis(ms: f64) -> String {
     if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
 /// Seconds that have passed.
-pub(super) fn age(seconds: f64) -> String {
+pub(crate) fn age(seconds: f64) -> String {
     let whole = seconds.max(0.0).round();
     match whole {
         0.0..120.0 => format!("{whole:.0} s"),
@@ -35,7 +35,7 @@ pub(super) fn age(seconds: f64) -> String {
 }
 
 /// So many of something.
-pub(super) fn some(count: u64, what: &str) -> String {
+pub(crate) fn some(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
