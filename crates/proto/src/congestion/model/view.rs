@@ -81,7 +81,7 @@ mod tests {
             }
             model.pace = 0.98 * 8.0 * MBIT;
         };
-        let rival = |model: &mut Model| model.rival = Some(Rival::new(1.0, 40.0));
+        let rival = |model: &mut Model| model.rival = Some(Rival::new(1.0, 40.0, 0));
         type Case<'a> = (&'a str, &'a dyn Fn(&mut Model), PathLimit);
         let table: [Case<'_>; 13] = [
             ("full", &|_| {}, PathLimit::Rate),
