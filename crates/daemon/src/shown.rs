@@ -25,7 +25,7 @@ const GIGABYTE: f64 = 1e9;
 pub fn share(scheduler: SchedulerKind, link: &LinkStats, all: &[LinkStats]) -> Option<ShareStatus> {
     let LinkShare { weight, alpha, flows } = link.share;
     match scheduler {
-        SchedulerKind::FreeWindow | SchedulerKind::RoundRobin => None,
+        SchedulerKind::FreeWindow | SchedulerKind::Arrival | SchedulerKind::RoundRobin => None,
         SchedulerKind::Natalie | SchedulerKind::Batcp => {
             let carries = |link: &LinkStats| link.carries && link.state == LinkState::Up;
             let weight = weight.filter(|_| carries(link))?;

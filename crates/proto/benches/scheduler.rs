@@ -45,7 +45,7 @@ fn main() {
 
 /// Four links with room.
 fn links() -> [LinkView; 4] {
-    [0, 1, 2, 3].map(|id| LinkView { id: LinkId(id), room: 20 + u32::from(id) })
+    [0, 1, 2, 3].map(|id| LinkView::of_room(LinkId(id), 20 + u32::from(id)))
 }
 
 /// Each carries another rate, so that it has another weight.

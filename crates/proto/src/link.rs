@@ -13,6 +13,7 @@ mod delivery;
 mod kalman;
 pub(crate) mod loss;
 pub(crate) mod mtu;
+mod one_way;
 pub(crate) mod pacer;
 pub mod received;
 pub mod receiver;

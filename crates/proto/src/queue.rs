@@ -76,6 +76,8 @@ pub(crate) struct Gone {
 #[derive(Debug)]
 pub struct EgressQueue {
     limits: QueueLimits,
+    /// By how much longer packets may wait, as the schedule needs it.
+    longer: Duration,
     waiting: VecDeque<Waiting>,
     bytes: usize,
     /// A first part of the head has gone.
@@ -90,7 +92,14 @@ impl EgressQueue {
     /// An empty queue.
     #[must_use]
     pub const fn new(limits: QueueLimits) -> Self {
-        Self { limits, waiting: VecDeque::new(), bytes: 0, begun: false, spare: Vec::new() }
+        Self {
+            limits,
+            longer: Duration::ZERO,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            begun: false,
+            spare: Vec::new(),
+        }
     }
 
     /// Copies `packet` to the tail. `false`: full; the packet is to be counted as dropped.
@@ -104,6 +113,11 @@ impl EgressQueue {
         self.bytes += packet.len();
         self.waiting.push_back(Waiting { since: now, label: *label, packet: buffer });
         true
+    }
+
+    /// Packets may wait for so much longer than the limit.
+    pub fn allow(&mut self, longer: Duration) {
+        self.longer = longer;
     }
 
     /// Completes the checksum of the packet whose turn it is, if it is partial.
@@ -193,7 +207,7 @@ impl EgressQueue {
     /// When the head will have waited too long.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.waiting.front().map(|waiting| waiting.since + self.limits.time)
+        self.waiting.front().map(|waiting| waiting.since + self.limits.time + self.longer)
     }
 
     /// Packets waiting.

@@ -8,6 +8,7 @@
 //! A new scheduler is one file, a name among the settings ([`SchedulerKind`]), and one line in the list of
 //! [`AnyScheduler`].
 
+mod arrival;
 mod batcp;
 mod facts;
 mod free_window;
@@ -17,6 +18,7 @@ mod round_robin;
 pub mod safire;
 mod weighted;
 
+pub use arrival::Arrival;
 pub use batcp::Batcp;
 pub use facts::LinkFacts;
 pub use free_window::FreeWindow;
@@ -28,7 +30,7 @@ pub use weighted::Weighted;
 use ropewalk_settings::{Bitrate, SchedulerKind, Scheduling};
 
 use crate::packet::{FiveTuple, FlowKey, PacketView};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
 /// What is known of a link for each packet: what changes as packets leave. It is copied often, so it is small.
@@ -38,6 +40,18 @@ pub struct LinkView {
     pub id: LinkId,
     /// Datagrams its congestion window has room for.
     pub room: u32,
+    /// When a packet that leaves as soon as it may would arrive, µs, from an epoch that all links share; `None`: unknown.
+    pub arrives_us: Option<i64>,
+    /// What the link carries, bytes a second; 0: unknown.
+    pub rate: u64,
+}
+
+impl LinkView {
+    /// A link of which only the room is known.
+    #[must_use]
+    pub const fn of_room(id: LinkId, room: u32) -> Self {
+        Self { id, room, arrives_us: None, rate: 0 }
+    }
 }
 
 /// The next packet.
@@ -51,6 +65,8 @@ pub struct PacketMeta {
     pub tuple: FiveTuple,
     /// What it says of its flow.
     pub life: Life,
+    /// Bytes that wait in the tunnel's queue, this packet included.
+    pub backlog: usize,
 }
 
 impl PacketMeta {
@@ -58,13 +74,19 @@ impl PacketMeta {
     #[must_use]
     pub fn new(packet: &PacketView<'_>) -> Self {
         let tuple = packet.five_tuple();
-        Self { len: packet.bytes().len(), flow: tuple.key(), tuple, life: Life::of(packet) }
+        Self {
+            len: packet.bytes().len(),
+            flow: tuple.key(),
+            tuple,
+            life: Life::of(packet),
+            backlog: 0,
+        }
     }
 
     /// A packet of which nothing but its length is known.
     #[must_use]
     pub const fn of_len(len: usize) -> Self {
-        Self { len, flow: FlowKey(0), tuple: FiveTuple::UNKNOWN, life: Life::Goes }
+        Self { len, flow: FlowKey(0), tuple: FiveTuple::UNKNOWN, life: Life::Goes, backlog: 0 }
     }
 }
 
@@ -95,6 +117,16 @@ pub trait Scheduler {
     /// The most that this end shall send on `link`, by the last refresh; `None`: the scheduler sets no bound.
     fn pace(&self, _link: LinkId) -> Option<Bitrate> {
         None
+    }
+
+    /// Whether it looks at when packets arrive ([`LinkView::arrives_us`], [`LinkView::rate`]): else that is not worked out.
+    fn looks_at_arrivals(&self) -> bool {
+        false
+    }
+
+    /// For how much longer than is set packets may wait, by the last refresh: what the schedule needs.
+    fn allowance(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// What it makes of `link`, for people.
@@ -159,6 +191,18 @@ macro_rules! schedulers {
                 }
             }
 
+            fn looks_at_arrivals(&self) -> bool {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.looks_at_arrivals(),)*
+                }
+            }
+
+            fn allowance(&self) -> Duration {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.allowance(),)*
+                }
+            }
+
             fn share(&self, link: LinkId) -> LinkShare {
                 match self {
                     $(Self::$name(scheduler) => scheduler.share(link),)*
@@ -170,6 +214,7 @@ macro_rules! schedulers {
 
 schedulers! { |now, settings|
     FreeWindow(FreeWindow) => FreeWindow,
+    Arrival(Arrival) => Arrival::default(),
     RoundRobin(RoundRobin) => RoundRobin::default(),
     Natalie(Box<Natalie>) => Box::new(Natalie::new(&settings.natalie)),
     Batcp(Box<Batcp>) => Box::new(Batcp::new(&settings.batcp)),
@@ -178,7 +223,7 @@ schedulers! { |now, settings|
 
 #[cfg(test)]
 pub(crate) fn views(rooms: &[u32]) -> Vec<LinkView> {
-    (0..).zip(rooms).map(|(id, room)| LinkView { id: LinkId(id), room: *room }).collect()
+    (0..).zip(rooms).map(|(id, room)| LinkView::of_room(LinkId(id), *room)).collect()
 }
 
 /// Has a full packet go where the scheduler says.

@@ -14,6 +14,8 @@ pub enum SchedulerKind {
     /// The link with the most room in its congestion window.
     #[default]
     FreeWindow,
+    /// The link on which it arrives first.
+    Arrival,
     /// The links in turn: a baseline for comparison.
     RoundRobin,
     /// Weighted rounds, by told weights or by what others leave of each link (NATALIE).
@@ -26,8 +28,14 @@ pub enum SchedulerKind {
 
 impl SchedulerKind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::FreeWindow, Self::RoundRobin, Self::Natalie, Self::Batcp, Self::Safire];
+    pub const ALL: [Self; 6] = [
+        Self::FreeWindow,
+        Self::Arrival,
+        Self::RoundRobin,
+        Self::Natalie,
+        Self::Batcp,
+        Self::Safire,
+    ];
 }
 
 /// `[tunnel.natalie]`.

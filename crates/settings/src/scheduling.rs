@@ -57,7 +57,9 @@ impl Scheduling {
     pub fn schedules_like(&self, other: &Self) -> bool {
         self.scheduler == other.scheduler
             && match self.scheduler {
-                SchedulerKind::FreeWindow | SchedulerKind::RoundRobin => true,
+                SchedulerKind::FreeWindow | SchedulerKind::Arrival | SchedulerKind::RoundRobin => {
+                    true
+                }
                 SchedulerKind::Natalie => self.natalie == other.natalie,
                 SchedulerKind::Batcp => self.batcp == other.batcp,
                 SchedulerKind::Safire => self.safire == other.safire,

@@ -20,7 +20,7 @@ impl Scheduling {
             WhenFull::Wait => "packets wait for a full link",
         };
         match self.scheduler {
-            SchedulerKind::FreeWindow | SchedulerKind::RoundRobin => None,
+            SchedulerKind::FreeWindow | SchedulerKind::Arrival | SchedulerKind::RoundRobin => None,
             SchedulerKind::Natalie => {
                 let settings = &self.natalie;
                 Some(format!(

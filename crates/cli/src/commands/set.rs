@@ -205,7 +205,10 @@ mod tests {
     fn a_mistake_is_told_with_what_to_write_wherever_it_is_found() {
         let table = [
             ("scheduler natali", "did you mean `natalie`?"),
-            ("scheduler fastest", "valid here: free-window, round-robin, natalie, batcp, safire"),
+            (
+                "scheduler fastest",
+                "valid here: free-window, arrival, round-robin, natalie, batcp, safire",
+            ),
             ("scheduler safire --k 0", "k is 0, and must be above zero"),
             ("scheduler safire --k nan", "k is NaN, and must be above zero"),
             ("link wlna0 --weight 1", "did you mean `wlan0`?"),

@@ -189,7 +189,7 @@ struct Schedule {
 
 impl Schedule {
     fn new() -> Self {
-        let links = [0, 1, 2, 3].map(|id| LinkView { id: LinkId(id), room: 20 + u32::from(id) });
+        let links = [0, 1, 2, 3].map(|id| LinkView::of_room(LinkId(id), 20 + u32::from(id)));
         let packet = PacketMeta { flow: FlowKey(9), ..PacketMeta::of_len(1400) };
         let scheduler = AnyScheduler::new(Instant::ZERO, &Scheduling::default());
         Self { scheduler, links, packet, now: Instant::ZERO }

@@ -19,6 +19,12 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
+    /// Until when it is busy.
+    #[must_use]
+    pub(crate) fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
     /// Whether a datagram may leave now.
     #[must_use]
     pub(crate) fn is_open(&self, now: Instant, rate: Bitrate) -> bool {

@@ -13,6 +13,7 @@ use ropewalk_settings::{Bitrate, ControllerKind};
 
 use super::delivery::Delivery;
 use super::loss::{Fates, LossThreshold, RecentLoss};
+use super::one_way::OneWay;
 use super::received::Report;
 use super::rtt::Rtt;
 use super::sent::{Confirmed, Fate, MAX_UNCONFIRMED, ReportError, Sent, SentDatagrams, Settled};
@@ -108,6 +109,7 @@ pub struct LinkSender {
     rtt: Rtt,
     delivery: Delivery,
     threshold: LossThreshold,
+    one_way: OneWay,
     recent: RecentLoss,
     deadline: Option<Instant>,
     /// When a datagram in the window was last sent.
@@ -132,6 +134,7 @@ impl LinkSender {
             rtt: Rtt::default(),
             delivery: Delivery::default(),
             threshold: LossThreshold::new(kind),
+            one_way: OneWay::default(),
             recent: RecentLoss::default(),
             deadline: None,
             last_in_window: None,
@@ -285,6 +288,10 @@ impl LinkSender {
         let marks = self.new_marks(report.ce_count);
         let arrived_us = sealed_us.saturating_sub(i64::from(report.delay_us));
         let arrival = news.is_newest.then(|| self.delivery.on_arrival(arrived_us)).flatten();
+        if let Some(sent_at) = news.newest_sent_at {
+            let sent_us = i64::try_from(sent_at.as_micros()).unwrap_or(i64::MAX);
+            self.one_way.on_delay(now, arrived_us.saturating_sub(sent_us));
+        }
         let delivery = self.delivery.take_sample(self.rtt.min());
         if let Some(sample) = delivery {
             self.totals.delivery_rate = Some(sample.rate());
@@ -330,6 +337,12 @@ impl LinkSender {
             delivery,
             opening: self.controller.is_opening(),
         })
+    }
+
+    /// How long a datagram takes one way without a queue, µs, from an epoch that all links of the tunnel share.
+    #[must_use]
+    pub fn one_way_us(&self) -> Option<i64> {
+        self.one_way.delay_us()
     }
 
     /// The kind of its controller.
@@ -449,6 +462,9 @@ impl LinkSender {
             totals.confirmed_bytes += u64::from(settled.sent.size);
             let is_newest = settled.number == reported && settled.number >= *path_from;
             news.is_newest |= is_newest;
+            if is_newest {
+                news.newest_sent_at = Some(settled.sent_at);
+            }
             if is_newest && via == Via::Own {
                 // A delay longer than the whole trip is a broken peer's; it gives no sample.
                 news.rtt = now.since(settled.sent_at).checked_sub(delay);
@@ -536,6 +552,7 @@ struct News {
     found: u32,
     /// The largest number is among them.
     is_newest: bool,
+    newest_sent_at: Option<Instant>,
     rtt: Option<Duration>,
     /// The lowest number of them all.
     lowest: Option<u64>,

@@ -7,7 +7,7 @@
 
 use super::{EgressQueue, Gone, Label, QueueLimits, Waiting};
 use crate::packet::FlowKey;
-use crate::time::{Instant, earliest};
+use crate::time::{Duration, Instant, earliest};
 
 /// Most bytes of one flow that go before others: a full packet, as the quantum of RFC 8290 §5.2.3.
 const QUANTUM: usize = 1514;
@@ -65,6 +65,11 @@ impl SparseFirst {
             place.backlogged += 1;
         }
         pushed
+    }
+
+    /// Packets may wait for so much longer than the limit.
+    pub fn allow(&mut self, longer: Duration) {
+        self.backlogged.allow(longer);
     }
 
     /// The packet whose turn it is.

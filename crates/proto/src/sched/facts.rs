@@ -40,6 +40,10 @@ pub struct LinkFacts {
     pub throughput: Option<f64>,
     /// What others leave of a told rate; `None`: no rate was told, or nobody else was counted.
     pub yielding_rate: Option<Bitrate>,
+    /// One-way delay without a queue, µs, from an epoch that all links share.
+    pub one_way_us: Option<i64>,
+    /// What it carries by its pace or its window, bytes a second.
+    pub rate: u64,
     /// Its smoothed round-trip time.
     pub srtt: Option<Duration>,
     /// Share of recent datagrams lost, 0 to 1.
@@ -54,6 +58,8 @@ impl LinkFacts {
     pub fn unknown(id: LinkId) -> Self {
         let terms = Terms::default();
         Self {
+            one_way_us: None,
+            rate: 0,
             id,
             name: ArrayString::new(),
             carries: true,

@@ -174,7 +174,7 @@ mod tests {
             ..LinkFacts::unknown(LinkId(id))
         };
         safire.refresh(&links.iter().map(facts).collect::<Vec<_>>());
-        links.iter().map(|&(id, room, _)| LinkView { id: LinkId(id), room }).collect()
+        links.iter().map(|&(id, room, _)| LinkView::of_room(LinkId(id), room)).collect()
     }
 
     fn packet(flow: u64) -> PacketMeta {

@@ -161,7 +161,7 @@ mod tests {
     fn weighed(scheduler: &mut Weighted, links: &[Link]) -> Vec<LinkView> {
         let facts: Vec<_> = links.iter().map(|(id, ..)| LinkFacts::unknown(LinkId(*id))).collect();
         scheduler.refresh(&facts, links.iter().map(|(.., weight)| *weight));
-        links.iter().map(|&(id, room, _)| LinkView { id: LinkId(id), room }).collect()
+        links.iter().map(|&(id, room, _)| LinkView::of_room(LinkId(id), room)).collect()
     }
 
     /// Sends packets of these lengths and says by link how many packets and bytes it carried.

@@ -196,6 +196,11 @@ impl Egress {
         self.refused_at.is_some_and(|at| now.since(at) < WANTED) || self.has_waiting()
     }
 
+    /// Packets may wait for as long as the schedule needs.
+    pub(super) fn allow_queue(&mut self) {
+        self.queue.allow(self.scheduler.allowance());
+    }
+
     /// Whether a packet is next in the tunnel's queue.
     pub(super) fn has_next(&self) -> bool {
         !self.queue.is_empty()
@@ -242,7 +247,7 @@ impl Egress {
         if !self.send_waiting(now, to) {
             return false;
         }
-        let mut views = Views::default();
+        let mut views = Views::new(self.scheduler.looks_at_arrivals());
         loop {
             match self.send_next(now, &mut views, to) {
                 Step::Next => {}
@@ -293,6 +298,7 @@ impl Egress {
     ) -> Step {
         let Some(head) = self.queue.head() else { return Step::Waits };
         let mut meta = head.label().meta;
+        meta.backlog = self.queue.bytes();
         if is_small(meta.len) && self.has_run() && self.may_bundle(to.session) {
             match self.send_run(now, views, to) {
                 Made::Refused => {}
@@ -339,7 +345,7 @@ impl Egress {
                 let Some(&at) = views.places.get(index) else { return Step::Waits };
                 let made = self.send_head(now, at, Source::Queue, part, to);
                 if made == Made::Sent {
-                    views.links[index].room = to.links[at].room(now);
+                    views.refresh(index, to.links, now, meta.len);
                     self.scheduler.on_sent(now, meta, to.links[at].id);
                     to.links.note_helped(false);
                 }

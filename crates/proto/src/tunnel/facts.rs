@@ -75,6 +75,7 @@ impl Egress {
         self.facts_due = now + INTERVAL;
         let facts: ArrayVec<_, MAX_LINKS> = links.iter().map(|link| facts(now, link)).collect();
         self.scheduler.refresh(&facts);
+        self.allow_queue();
         for link in links.iter_mut() {
             link.scheduled_pace = self.scheduler.pace(link.id);
         }
@@ -95,6 +96,8 @@ fn facts(now: Instant, link: &Link) -> LinkFacts {
         available: link.sensing.available(),
         throughput: link.sensing.throughput(),
         yielding_rate: link.sensing.yielding_rate(),
+        one_way_us: link.sender.one_way_us(),
+        rate: link.carried_rate().as_bps() / 8,
         srtt: link.sender.rtt().srtt(),
         loss: link.sender.loss_ratio(),
         lasting_loss: link.sensing.lasting_loss(),

@@ -53,6 +53,7 @@ use crate::link::sender::LinkSender;
 use crate::link::sensing::Sensing;
 use crate::link::sent::{Fate, Settled};
 use crate::path::Path;
+use crate::sched::LinkView;
 use crate::time::{Duration, Instant};
 use crate::timer::{LinkTimer, Timer, Wakeup, sooner};
 use crate::units::LinkId;
@@ -62,6 +63,12 @@ use life::Retry;
 
 /// Datagrams of its own that an end of an idle tunnel leaves unconfirmed: until then its reports ask for no answer.
 const UNASKED: u64 = 16;
+
+/// Bytes of a full datagram at IP level: by it a window in datagrams tells a rate.
+const FULL: u64 = 1500;
+
+/// The part of a round trip after which a full window has room again, in the mean: reports come several times in one.
+const SHUT: u32 = 4;
 
 /// Where a link stands in the order of all packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -203,6 +210,40 @@ impl Link {
     /// Datagrams that may leave now.
     pub(super) fn room(&self, now: Instant) -> u32 {
         self.opening.room(now, self.pace(), &self.sender)
+    }
+
+    /// What a scheduler sees of it for each packet.
+    #[inline]
+    pub(super) fn view(&self, now: Instant) -> LinkView {
+        LinkView::of_room(self.id, self.room(now))
+    }
+
+    /// The same, and when a packet of `len` bytes would arrive on it.
+    pub(super) fn view_with_arrival(&self, now: Instant, len: usize) -> LinkView {
+        let rate = self.carried_rate();
+        let wait = if self.pace().is_some() {
+            let on_wire = len + OVERHEAD + usize::from(self.path().header_len());
+            self.opening.pacer().free_at().since(now) + rate.time_for(on_wire as u64)
+        } else if self.sender.room() == 0 {
+            self.sender.rtt().srtt().unwrap_or_default() / SHUT
+        } else {
+            Duration::ZERO
+        };
+        let wait = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
+        LinkView {
+            arrives_us: self.sender.one_way_us().map(|delay| delay.saturating_add(wait)),
+            rate: rate.as_bps() / 8,
+            ..self.view(now)
+        }
+    }
+
+    /// What it carries: its pace, or what its window makes of a round trip.
+    pub(super) fn carried_rate(&self) -> Bitrate {
+        let of_window = || {
+            let trip = self.sender.rtt().srtt().unwrap_or_default();
+            Bitrate::from_bytes_in(u64::from(self.sender.window()) * FULL, trip)
+        };
+        self.pace().unwrap_or_else(of_window)
     }
 
     /// All that could be sent now was: notes whether there is more room.

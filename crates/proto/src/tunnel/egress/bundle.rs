@@ -231,7 +231,8 @@ impl Egress {
             let next = line.nth(place).map(Waiting::label);
             let next = next.filter(|next| is_small(next.meta.len) && place < most);
             let Some(label) = next else { break };
-            let (meta, mark) = (label.meta, mark_of(label, self.policy.ecn));
+            let (mut meta, mark) = (label.meta, mark_of(label, self.policy.ecn));
+            meta.backlog = self.queue.bytes();
             if !views.are_of(meta.len) {
                 if place > 0 {
                     break;

@@ -5,6 +5,7 @@ use arrayvec::ArrayVec;
 use crate::config::MAX_LINKS;
 use crate::sched::LinkView;
 use crate::time::Instant;
+use crate::tunnel::link::Link;
 use crate::tunnel::links::LinkSet;
 
 /// Views of the links that can carry a packet, with their places in the set. They are those for
@@ -17,9 +18,28 @@ pub(super) struct Views {
     narrowest: usize,
     /// The largest packet that a link which was left out can carry; `None`: none was.
     left_out: Option<usize>,
+    /// Whether the scheduler looks at arrivals.
+    with_arrivals: bool,
 }
 
 impl Views {
+    /// None yet, for a scheduler that looks at arrivals or does not.
+    pub(super) fn new(with_arrivals: bool) -> Self {
+        Self { with_arrivals, ..Self::default() }
+    }
+
+    /// A link as the scheduler sees it for a packet of `len` bytes.
+    #[inline]
+    fn view(&self, link: &Link, now: Instant, len: usize) -> LinkView {
+        if self.with_arrivals { link.view_with_arrival(now, len) } else { link.view(now) }
+    }
+
+    /// A packet of `len` bytes went on the link with this index: looks at it again.
+    #[inline]
+    pub(super) fn refresh(&mut self, index: usize, links: &LinkSet, now: Instant, len: usize) {
+        self.links[index] = self.view(&links[self.places[index]], now, len);
+    }
+
     /// Looks which links can carry a packet of `len` bytes, unless that is known.
     #[inline]
     pub(super) fn look_for(&mut self, links: &LinkSet, now: Instant, len: usize) {
@@ -42,7 +62,7 @@ impl Views {
                 self.left_out = self.left_out.max(Some(inner_mtu));
                 continue;
             }
-            self.links.push(LinkView { id: link.id, room: link.room(now) });
+            self.links.push(self.view(link, now, len));
             self.places.push(at);
             self.narrowest = self.narrowest.min(inner_mtu);
         }

@@ -1,0 +1,168 @@
+//! Packets by arrival: each goes where it is soonest at the other end.
+//!
+//! A link that is open is no reason to use it. Where the soonest link is closed for a moment, another one is worth a
+//! packet only if that comes before the others have delivered all that waits: else it would arrive last, and hold up
+//! what was sent after it. So a flow with little to send takes the fastest link and no other, and a link that is worth
+//! nothing gets nothing, without a threshold. (The rule of ECF, Lim et al. 2017, over more than two links, by
+//! one-way delays.)
+//!
+//! What the schedule needs must be allowed to wait: with links whose delays differ by 100 ms the slow one is worth a
+//! packet when the fast one delivers 100 ms' worth before it.
+
+use arrayvec::ArrayVec;
+
+use super::{LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
+use crate::config::MAX_LINKS;
+use crate::time::{Duration, Instant};
+
+/// By how much later a packet may come than those after it, µs: more than delays vary on steady links, and the
+/// resequencer holds little.
+const MARGIN_US: i64 = 10_000;
+
+/// Links whose delays differ by more are not waited for longer.
+const MOST_SPREAD: Duration = Duration::from_millis(500);
+
+/// A link is worth the whole wait for it if it carries one part in so many of what the sooner ones carry, and with less a part of the
+/// wait: what waits lengthens the round trip of all.
+const WORTH: u64 = 4;
+
+/// Soonest arrival.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arrival {
+    /// By how much longer than the fastest link the slowest one takes that is worth the wait.
+    spread: Duration,
+}
+
+impl Scheduler for Arrival {
+    fn pick(&mut self, _now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
+        // A link of which nothing is known yet is tried as if it were as soon as any.
+        let soonest = links.iter().filter_map(|link| link.arrives_us).min().unwrap_or(0);
+        let arrival = |link: &LinkView| link.arrives_us.unwrap_or(soonest);
+        let mut by_arrival: ArrayVec<usize, MAX_LINKS> = (0..links.len()).collect();
+        by_arrival.sort_by_key(|index| arrival(&links[*index]));
+        let Some(&open) = by_arrival.iter().find(|index| links[**index].room > 0) else {
+            return Pick::Blocked;
+        };
+        if by_arrival[0] == open {
+            return Pick::Send(open);
+        }
+        let arrives = arrival(&links[open]);
+        // What the others deliver before this one would.
+        let mut meanwhile = 0_u64;
+        for link in links.iter().filter(|link| link.id != links[open].id) {
+            let ahead = arrives.saturating_sub(arrival(link)).saturating_sub(MARGIN_US);
+            let ahead = u64::try_from(ahead).unwrap_or(0);
+            meanwhile = meanwhile.saturating_add(link.rate.saturating_mul(ahead) / 1_000_000);
+        }
+        if packet.backlog as u64 > meanwhile { Pick::Send(open) } else { Pick::Blocked }
+    }
+
+    fn refresh(&mut self, links: &[LinkFacts]) {
+        let carrying = || links.iter().filter(|link| link.carries);
+        let known = || carrying().filter_map(|link| Some((link.one_way_us?, link.rate)));
+        let Some(least) = known().map(|(delay, _)| delay).min() else { return };
+        let worth = |(delay, rate): (i64, u64)| {
+            let later = u64::try_from(delay.saturating_sub(least)).unwrap_or(0);
+            let sooner = known().filter(|(other, _)| *other < delay).map(|(_, rate)| rate).sum();
+            let share = WORTH.saturating_mul(rate).min(sooner).max(1);
+            u64::try_from(u128::from(later) * u128::from(share) / u128::from(sooner.max(1)))
+        };
+        let most = known().filter_map(|link| worth(link).ok()).max().unwrap_or(0);
+        self.spread = Duration::from_micros(most).min(MOST_SPREAD);
+    }
+
+    fn looks_at_arrivals(&self) -> bool {
+        true
+    }
+
+    fn allowance(&self) -> Duration {
+        self.spread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::LinkId;
+
+    /// Links by room, arrival in ms, and rate in kB/s.
+    fn links<const N: usize>(links: [(u32, i64, u64); N]) -> Vec<LinkView> {
+        (0..)
+            .zip(links)
+            .map(|(id, (room, ms, rate))| LinkView {
+                arrives_us: Some(ms * 1000),
+                rate: rate * 1000,
+                ..LinkView::of_room(LinkId(id), room)
+            })
+            .collect()
+    }
+
+    fn pick(backlog: usize, links: &[LinkView]) -> Pick {
+        let packet = PacketMeta { backlog, ..PacketMeta::of_len(1400) };
+        Arrival::default().pick(Instant::ZERO, &packet, links)
+    }
+
+    #[test]
+    fn the_soonest_link_takes_it_while_it_is_open() {
+        assert_eq!(pick(1_000_000, &links([(1, 50, 1000), (9, 60, 9000)])), Pick::Send(0));
+        assert_eq!(pick(1400, &links([(9, 60, 9000), (1, 50, 1000)])), Pick::Send(1));
+    }
+
+    #[test]
+    fn a_later_link_takes_what_the_others_could_not_deliver_before_it() {
+        // 50 ms later, 10 of which do not count: the soonest delivers 40 kB until then.
+        let links = links([(0, 10, 1000), (5, 60, 1000)]);
+        assert_eq!(pick(40_000, &links), Pick::Blocked);
+        assert_eq!(pick(40_001, &links), Pick::Send(1));
+    }
+
+    #[test]
+    fn all_links_that_are_sooner_count_and_those_that_are_later_do_not() {
+        let links = links([(0, 10, 1000), (0, 30, 2000), (5, 60, 500), (0, 200, 9000)]);
+        assert_eq!(pick(40_000 + 40_000, &links), Pick::Blocked);
+        assert_eq!(pick(40_000 + 40_001, &links), Pick::Send(2));
+    }
+
+    #[test]
+    fn links_as_fast_as_each_other_are_both_used() {
+        assert_eq!(pick(1400, &links([(0, 25, 6000), (3, 20, 6000)])), Pick::Send(1));
+        assert_eq!(pick(1400, &links([(0, 20, 6000), (3, 25, 6000)])), Pick::Send(1));
+    }
+
+    #[test]
+    fn a_link_of_which_nothing_is_known_is_better_than_none() {
+        let unknown = LinkView::of_room(LinkId(0), 4);
+        assert_eq!(pick(1400, &[unknown]), Pick::Send(0));
+        let known = links([(0, 20, 6000)])[0];
+        let other = LinkView { id: LinkId(1), ..known };
+        assert_eq!(pick(1400, &[unknown, other]), Pick::Send(0));
+        assert_eq!(pick(1400, &[other, LinkView { id: LinkId(0), ..unknown }]), Pick::Send(1));
+        let open = LinkView { room: 1, ..other };
+        assert_eq!(pick(1400, &[LinkView { room: 0, ..unknown }, open]), Pick::Send(1));
+    }
+
+    #[test]
+    fn packets_may_wait_for_as_long_as_the_links_differ() {
+        let mut scheduler = Arrival::default();
+        let fact = |id, one_way_us, carries| LinkFacts {
+            one_way_us,
+            carries,
+            rate: 1_000_000,
+            ..LinkFacts::unknown(LinkId(id))
+        };
+        let narrow = |id, us| LinkFacts { rate: 50_000, ..fact(id, Some(us), true) };
+        for (facts, millis) in [
+            (vec![], 0),
+            (vec![fact(0, None, true)], 0),
+            (vec![fact(0, Some(-7_000), true), fact(1, Some(93_000), true)], 100),
+            (vec![fact(0, Some(5_000), true), fact(1, Some(905_000), false)], 0),
+            (vec![fact(0, Some(5_000), true), fact(1, Some(905_000), true)], 500),
+            // A fifth of what would be worth it all.
+            (vec![fact(0, Some(5_000), true), narrow(1, 405_000)], 80),
+            (vec![narrow(0, 5_000), fact(1, Some(405_000), true)], 400),
+        ] {
+            scheduler.refresh(&facts);
+            assert_eq!(scheduler.allowance(), Duration::from_millis(millis));
+        }
+    }
+}
