@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ropewalk_netlab::scenario::{Link, Scenario, TraceSource};
+use ropewalk_netlab::scenario::{Course, Link, Scenario, TraceSource};
 use ropewalk_settings::Direction;
 
 /// What each link of a point could carry in each second of a run.
@@ -16,8 +16,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Of links of which at least one follows a trace or is shared with others, else `None`; in the direction
-    /// of the traffic.
+    /// Of links of which at least one varies or is shared with others, else `None`; in the direction of the
+    /// traffic.
     #[must_use]
     pub fn of(scenario: &Scenario, from: Duration, seconds: u32) -> Option<Self> {
         let way = scenario.direction();
@@ -25,7 +25,7 @@ impl Capacity {
             if way == Direction::Up { &link.upstream } else { &link.downstream }.clone()
         };
         let courses: Vec<_> = scenario.links.iter().map(course).collect();
-        if courses.iter().all(|course| course.traces.is_empty() && !course.has_background()) {
+        if !courses.iter().any(Course::varies) {
             return None;
         }
         let mut sources = courses.iter().flat_map(|course| &course.traces);

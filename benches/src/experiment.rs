@@ -151,7 +151,7 @@ fn summary(link: &Link, direction: Direction) -> Option<LinkSummary> {
     let mbit = |rate: Bitrate| rate.as_bps() as f64 / 1e6;
     Some(LinkSummary {
         name: link.name.clone(),
-        rate_mbit: rounded(mbit(way.rate.mean()?)),
+        rate_mbit: rounded(mbit(way.mean_rate()?)),
         rtt_ms: rounded(both_ways.as_secs_f64() * 1e3),
         loss: rounded(way.loss.mean()),
         jitter_ms: rounded(way.jitter.as_secs_f64() * 1e3),

@@ -26,7 +26,7 @@ pub use self::rate::{Folders, TraceSource};
 use self::rate::{Rates, Way, delayed};
 use self::value::{background, milliseconds, positive_rate, seconds, share};
 use crate::loss::{GilbertElliott, Loss};
-use crate::netem::{Conditions, Cut, Marking, Netem, QueueLimit, Rate};
+use crate::netem::{Conditions, Cut, Marking, Netem, Policer, QueueLimit, Rate};
 use crate::trace::TraceError;
 
 /// A scenario, checked and ready to run.
@@ -330,6 +330,12 @@ fn apply(
     conditions.marking = marking;
     if let Some(mbit) = settings.background_mbit {
         conditions.background = background(place, mbit)?;
+    }
+    if let Some(policer) = settings.policer {
+        conditions.policer = Some(Policer {
+            rate: positive_rate(place, policer.rate_mbit)?,
+            burst: milliseconds(place, "burst_ms", policer.burst_ms)?,
+        });
     }
     Ok(())
 }

@@ -151,6 +151,7 @@ impl ScenarioReport {
         for (reason, count) in [
             ("link_lost", dropped.lost),
             ("link_queue_full", dropped.queue_full),
+            ("link_policed", dropped.policed),
             ("link_too_big", dropped.too_big),
             ("link_cut", dropped.cut),
         ] {

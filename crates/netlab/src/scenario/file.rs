@@ -119,6 +119,7 @@ impl SettingsSection {
             mark_above_ms: other.mark_above_ms.or(self.mark_above_ms),
             mark_probability: other.mark_probability.or(self.mark_probability),
             background_mbit: other.background_mbit.or(self.background_mbit),
+            policer: other.policer.or(self.policer),
         }
     }
 
@@ -162,6 +163,18 @@ pub struct SettingsSection {
     pub mark_probability: Option<f64>,
     /// What others send over the same queue, at IP level in packets of 1500 bytes; nothing if never set.
     pub background_mbit: Option<f64>,
+    /// What drops packets behind queue and transmitter; nothing if never set.
+    pub policer: Option<PolicerSection>,
+}
+
+/// A policer ([`crate::netem::Policer`]).
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicerSection {
+    /// What passes in the long run, at IP level.
+    pub rate_mbit: f64,
+    /// Its bucket: what the rate carries in this time passes at once.
+    pub burst_ms: f64,
 }
 
 /// `loss = 0.01`, `loss = { mean = 0.02, burst = 4 }` or the four parameters of the chain.

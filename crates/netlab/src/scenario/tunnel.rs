@@ -11,7 +11,7 @@ impl Link {
     #[must_use]
     pub fn rate(&self, sends: Direction) -> Option<Bitrate> {
         let course = if sends == Direction::Up { &self.upstream } else { &self.downstream };
-        course.initial.rate.mean()
+        course.initial.mean_rate()
     }
 }
 
