@@ -202,6 +202,7 @@ impl Plan {
             duration_s: Some(case.seconds),
             congestion: None,
             start_s: moment(),
+            beside: None,
         };
         let ping = TrafficSection {
             kind: TrafficKind::Ping,

@@ -422,6 +422,10 @@ fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioEr
         let problem = format!("flows must be 1 to {}, and 1 but for tcp and http", file::MAX_FLOWS);
         return Err(invalid(place, &problem));
     }
+    let down = traffic.direction != Direction::Up;
+    if traffic.beside.is_some() && (traffic.kind != file::TrafficKind::Tcp || !down) {
+        return Err(invalid(place, "beside the tunnel there is tcp downstream only"));
+    }
     if traffic.duration_s.is_none() && traffic.bytes.is_none() {
         return Err(invalid(place, "needs bytes or duration_s, else it never ends"));
     }

@@ -267,6 +267,19 @@ pub struct TrafficSection {
     /// When it begins, since the beginning of the scenario.
     #[serde(default)]
     pub start_s: f64,
+    /// Whether others send it, beside the tunnel over its first link; through the tunnel if absent. One that `tcp`
+    /// sends downstream only.
+    pub beside: Option<Beside>,
+}
+
+/// How others' traffic crosses the first link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beside {
+    /// As it is.
+    Bare,
+    /// Through a second tunnel that is set like the first (in virtual time only).
+    Tunnel,
 }
 
 /// As many connections as a download manager may be told to open.
@@ -318,6 +331,9 @@ pub struct TunnelSection {
     /// Whether both ends are told what each link carries: its mean rate at the beginning.
     #[serde(default)]
     pub rates_told: bool,
+    /// Whether there is none: traffic then goes over the first link as it is, for comparison.
+    #[serde(default)]
+    pub absent: bool,
 }
 
 /// What must come out: a measured value within bounds.

@@ -26,6 +26,13 @@ impl Scenario {
             .filter_map(move |l| l.rate(way))
     }
 
+    /// What the first link carries against the direction of the first stream, in the mean of the beginning.
+    #[must_use]
+    pub fn rate_back(&self) -> Option<Bitrate> {
+        let back = if self.direction() == Direction::Up { Direction::Down } else { Direction::Up };
+        self.links.first().and_then(|link| link.rate(back))
+    }
+
     /// How the core of the end that sends this way is set.
     ///
     /// # Errors
