@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ropewalk_netlab::scenario::{Link, Scenario, TraceSource};
+use ropewalk_netlab::scenario::{Course, Link, Scenario, TraceSource};
 use ropewalk_settings::Direction;
 
 /// What each link of a point could carry in each second of a run.
@@ -13,11 +13,15 @@ pub struct Capacity {
     pub links: BTreeMap<String, Vec<f64>>,
     /// Whether recordings are followed: of those, only figures may be kept.
     pub recorded: bool,
+    /// Whether a link follows any trace, and so varies all the time.
+    pub follows: bool,
+    /// When a link last changed, in seconds since the first of these; absent where it is as at the beginning.
+    pub changed_s: Option<f64>,
 }
 
 impl Capacity {
-    /// Of links of which at least one follows a trace or is shared with others, else `None`; in the direction
-    /// of the traffic.
+    /// Of links of which at least one varies or is shared with others, else `None`; in the direction of the
+    /// traffic.
     #[must_use]
     pub fn of(scenario: &Scenario, from: Duration, seconds: u32) -> Option<Self> {
         let way = scenario.direction();
@@ -25,15 +29,19 @@ impl Capacity {
             if way == Direction::Up { &link.upstream } else { &link.downstream }.clone()
         };
         let courses: Vec<_> = scenario.links.iter().map(course).collect();
-        if courses.iter().all(|course| course.traces.is_empty() && !course.has_background()) {
+        if !courses.iter().any(Course::varies) {
             return None;
         }
         let mut sources = courses.iter().flat_map(|course| &course.traces);
         let recorded = sources.any(|source| matches!(source, TraceSource::Recorded(_)));
+        let follows = courses.iter().any(|course| !course.traces.is_empty());
+        let changes = courses.iter().filter_map(|course| course.changes.last());
+        let changed = changes.map(|(at, _)| at.as_secs_f64() - from.as_secs_f64());
+        let changed_s = changed.filter(|at| *at > 0.0).reduce(f64::max);
         let links = scenario.links.iter().zip(&courses);
         let links = links.filter(|(link, _)| link.direction.includes(way));
         let links = links.map(|(link, course)| (link.name.clone(), course.capacity(from, seconds)));
-        Some(Self { links: links.collect(), recorded })
+        Some(Self { links: links.collect(), recorded, follows, changed_s })
     }
 
     /// Mean of all links together.
@@ -89,7 +97,7 @@ mod tests {
             { name = 'b', down = { recorded = 'none', generated = 'hspa' } }]";
         let scenario = Scenario::parse(text, Path::new(".")).unwrap();
         let capacity = Capacity::of(&scenario, Duration::ZERO, 3).unwrap();
-        assert!(!capacity.recorded);
+        assert!(!capacity.recorded && capacity.follows);
         assert!((capacity.mean_mbit("a") - 4.0).abs() < 1e-9);
         assert!(capacity.sum_mbit() > 4.0 && capacity.mean_mbit("c") == 0.0);
     }
@@ -97,7 +105,8 @@ mod tests {
     #[test]
     fn the_limit_of_each_second_is_what_links_carry_and_what_is_sent() {
         let links = [("a".to_owned(), vec![10.0, 0.0]), ("b".to_owned(), vec![10.0, 2.0])];
-        let capacity = Capacity { links: links.into(), recorded: false };
+        let (recorded, follows, changed_s) = (false, false, None);
+        let capacity = Capacity { links: links.into(), recorded, follows, changed_s };
         let share = [("a".to_owned(), 0.9), ("b".to_owned(), 0.5)];
         assert_eq!(capacity.limits_mbit(&share.clone().into(), f64::INFINITY), [14.0, 1.0]);
         assert_eq!(capacity.limits_mbit(&share.into(), 8.0), [8.0, 1.0]);
@@ -112,6 +121,7 @@ mod tests {
         let scenario = Scenario::parse(text, Path::new(".")).unwrap();
         let capacity = Capacity::of(&scenario, Duration::ZERO, 3).unwrap();
         assert_eq!(capacity.links, [("a".to_owned(), vec![4.0, 1.0, 1.0])].into());
-        assert!(!capacity.recorded);
+        assert!(!capacity.recorded && !capacity.follows);
+        assert_eq!(capacity.changed_s, Some(1.0));
     }
 }

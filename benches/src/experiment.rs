@@ -8,7 +8,9 @@ use ropewalk_settings::Bitrate;
 use ropewalk_settings::Direction;
 
 use crate::error::BadInput;
-use crate::file::{CheckSection, Effort, ExperimentFile, GroupSection, PointSection, Uses};
+use crate::file::{
+    CheckSection, Company, Effort, ExperimentFile, GroupSection, PointSection, Uses,
+};
 use crate::results::{LinkSummary, Mode, rounded};
 
 /// An experiment.
@@ -33,6 +35,12 @@ pub struct Point {
     pub group: Option<String>,
     /// What TCP carries, where it ends with that.
     pub bytes: Option<u64>,
+    /// How long a run is, where it is not as long as others.
+    pub seconds: Option<f64>,
+    /// What UDP sends, where that is not what it sends elsewhere.
+    pub offered_mbit: Option<f64>,
+    /// Who shares the first link.
+    pub company: Option<Company>,
     /// All its links.
     pub links: Vec<LinkSection>,
     down: Vec<LinkSummary>,
@@ -83,7 +91,8 @@ impl Experiment {
 /// The points with their links: all of each group.
 fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Fault> {
     let point = |group: Option<&GroupSection>, section: &toml::Spanned<PointSection>| {
-        let PointSection { label, value, bytes, links } = section.get_ref();
+        let PointSection { label, value, bytes, links, .. } = section.get_ref();
+        let &PointSection { seconds, offered_mbit, company, .. } = section.get_ref();
         let label = group.map_or_else(|| label.clone(), |group| grouped(group, label));
         let common = together(&file.links, group.map_or(&[], |group| &group.links));
         let links = together(&common, links);
@@ -93,7 +102,8 @@ fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Faul
         };
         let (down, up) = (of(Direction::Down)?, of(Direction::Up)?);
         let group = group.map(|group| group.label.clone());
-        Ok(Point { label, value: *value, group, bytes: *bytes, links, down, up })
+        let (value, bytes) = (*value, *bytes);
+        Ok(Point { label, value, group, bytes, seconds, offered_mbit, company, links, down, up })
     };
     let of = |group| file.points.iter().map(move |section| point(group, section));
     match file.groups.is_empty() {
@@ -151,7 +161,7 @@ fn summary(link: &Link, direction: Direction) -> Option<LinkSummary> {
     let mbit = |rate: Bitrate| rate.as_bps() as f64 / 1e6;
     Some(LinkSummary {
         name: link.name.clone(),
-        rate_mbit: rounded(mbit(way.rate.mean()?)),
+        rate_mbit: rounded(mbit(way.mean_rate()?)),
         rtt_ms: rounded(both_ways.as_secs_f64() * 1e3),
         loss: rounded(way.loss.mean()),
         jitter_ms: rounded(way.jitter.as_secs_f64() * 1e3),

@@ -28,6 +28,12 @@ pub struct ExperimentFile {
     pub ping: bool,
     /// What UDP sends, payload in Mbit/s; the sum of the links' rates if absent.
     pub offered_mbit: Option<f64>,
+    /// Or in percent of that sum.
+    pub offered_percent_of_sum: Option<f64>,
+    /// Whether links are judged one by one: beside each load stand the figures of its link ([`crate::link_figures`]), and
+    /// there are tables only, without pictures and series by the second.
+    #[serde(default)]
+    pub one_by_one: bool,
     /// In virtual time.
     pub simulated: Effort,
     /// On the kernel.
@@ -80,9 +86,27 @@ pub struct PointSection {
     pub value: f64,
     /// TCP carries so many bytes of payload and ends; for `seconds` if absent.
     pub bytes: Option<u64>,
+    /// How long a run is here; as everywhere if absent. A quick one is as short as any.
+    pub seconds: Option<f64>,
+    /// What UDP sends here, payload in Mbit/s; as everywhere if absent.
+    pub offered_mbit: Option<f64>,
+    /// Who comes after a tenth of the time and shares the first link from then on.
+    pub company: Option<Company>,
     /// What its links have beyond those in common, by name; others are added.
     #[serde(default)]
     pub links: Vec<LinkSection>,
+}
+
+/// One download of others, beside the tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Company {
+    /// As it is, with cubic.
+    TcpCubic,
+    /// As it is, with BBR.
+    TcpBbr,
+    /// With cubic, through a second tunnel like the first.
+    Tunnel,
 }
 
 /// Points that have something in common, with a picture of their own.
@@ -110,6 +134,8 @@ pub struct SeriesSection {
     /// Over how many connections at once TCP's bytes go, as a download manager's; 1 if absent.
     #[serde(default = "one_flow")]
     pub flows: u16,
+    /// With this traffic only.
+    pub traffic: Option<Vec<Traffic>>,
     /// How the tunnel is set; the daemons' default if absent.
     #[serde(default)]
     pub tunnel: TunnelSection,
@@ -179,6 +205,14 @@ impl Effort {
     #[must_use]
     pub fn has_traffic(&self, traffic: Traffic) -> bool {
         chosen(self.traffic.as_deref(), |other| *other == traffic)
+    }
+}
+
+impl SeriesSection {
+    /// Whether it is run with this traffic.
+    #[must_use]
+    pub fn has_traffic(&self, traffic: Traffic) -> bool {
+        self.traffic.as_ref().is_none_or(|only| only.contains(&traffic))
     }
 }
 

@@ -7,6 +7,7 @@ pub mod catalogue;
 pub mod error;
 pub mod experiment;
 pub mod file;
+pub mod link_figures;
 pub mod measure;
 pub mod plan;
 pub mod precedence;

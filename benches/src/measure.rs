@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use ropewalk_netlab::limit::{TCP_HEADERS, TUNNEL_OVERHEAD, UDP_HEADERS, payload_share};
+use ropewalk_netlab::limit::{
+    TCP_HEADERS, TUNNEL_OVERHEAD, UDP_HEADERS, bare_payload_share, payload_share,
+};
 use ropewalk_netlab::scenario_report::ScenarioReport;
 use ropewalk_proto::config::TunnelConfig;
 
 use crate::capacity::{Capacity, mean};
 use crate::file::CheckSection;
+use crate::link_figures::LinkFigures;
 use crate::plan::{Candidate, PlannedCase};
 use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, Tried, rounded};
 
@@ -50,16 +53,36 @@ const OPENING: usize = 2;
 /// With the link's name, what it could carry in each second, where links vary.
 pub const CAPACITY: &str = "capacity_mbit_";
 
+/// In what packets payload crosses the links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Packets {
+    /// In the tunnel's, where those inside have up to so many bytes.
+    Tunnel(u16),
+    /// As they are.
+    Bare,
+}
+
+impl Packets {
+    /// Of a case, with the inner MTU measured.
+    fn of(case: &PlannedCase, inner_mtu: f64) -> Self {
+        if case.bare { Self::Bare } else { Self::Tunnel(self::inner_mtu(inner_mtu)) }
+    }
+}
+
 /// The most payload that links can carry for this traffic, Mbit/s: full packets, of which each link loses
 /// its share.
 #[must_use]
-pub fn limit_mbit(links: &[LinkSummary], traffic: Traffic, inner_mtu: u16) -> f64 {
+pub fn limit_mbit(links: &[LinkSummary], traffic: Traffic, packets: Packets) -> f64 {
     let headers = match traffic {
         Traffic::Udp => UDP_HEADERS,
         Traffic::TcpCubic | Traffic::TcpBbr | Traffic::TcpCubicUp => TCP_HEADERS,
     };
     let carried: f64 = links.iter().map(|link| link.rate_mbit * (1.0 - link.loss)).sum();
-    carried * payload_share(inner_mtu, headers)
+    carried
+        * match packets {
+            Packets::Tunnel(inner_mtu) => payload_share(inner_mtu, headers),
+            Packets::Bare => bare_payload_share(headers),
+        }
 }
 
 /// How long a transfer took that ended with its bytes.
@@ -98,38 +121,46 @@ pub fn run_of(
     for (theirs, ours) in OWN {
         note(ours, report.value(&format!("{prefix}_{theirs}")));
     }
-    let mtu = inner_mtu(report.value("inner_mtu"));
+    let packets = Packets::of(case, report.value("inner_mtu"));
     let seconds = report.per_second.get(prefix).map_or(&[][..], Vec::as_slice);
-    let (sum, limit) = match capacity {
+    let (sum, limits) = match capacity {
         None => {
-            let limit = limit_mbit(&candidate.summaries, case.traffic, mtu);
+            let limit = limit_mbit(&candidate.summaries, case.traffic, packets);
             note(CONVERGED, converged(seconds, limit).unwrap_or(f64::NAN));
-            (case.sum_mbit, limit)
+            (case.sum_mbit, vec![limit; seconds.len().max(1)])
         }
         Some(capacity) => {
             let share = |link: &LinkSummary| {
                 let whole = LinkSummary { rate_mbit: 1.0, ..link.clone() };
-                (link.name.clone(), limit_mbit(&[whole], case.traffic, mtu))
+                (link.name.clone(), limit_mbit(&[whole], case.traffic, packets))
             };
             let shares = candidate.summaries.iter().map(share).collect();
             let udp = case.traffic == Traffic::Udp;
             let offered = if udp { candidate.offered_mbit } else { f64::INFINITY };
             let limits = capacity.limits_mbit(&shares, offered);
             note(LONGEST_DIP, longest_dip(seconds, &limits));
-            let (sum, limit) = (capacity.sum_mbit(), mean(&limits));
+            let sum = capacity.sum_mbit();
             note(SUM, sum);
-            note(LIMIT, limit);
-            (sum, limit)
+            note(LIMIT, mean(&limits));
+            (sum, limits)
         }
     };
+    let limit = mean(&limits);
     note("percent_of_sum", 100.0 * goodput / sum);
     note("percent_of_limit", 100.0 * goodput / limit);
     if case.traffic == Traffic::Udp {
         note("in_order_percent", report.value("in_order_percent"));
     }
+    if case.one_by_one {
+        let changed = capacity.and_then(|capacity| capacity.changed_s);
+        let follows = capacity.is_some_and(|capacity| capacity.follows);
+        let figures = LinkFigures { report, seconds, limits: &limits, changed, follows };
+        figures.each(|name, value| note(name, value));
+    }
     let mut per_second = BTreeMap::new();
     // Of recordings, results have figures only.
-    if first && capacity.is_none_or(|capacity| !capacity.recorded) {
+    let kept = first && !case.one_by_one;
+    if kept && capacity.is_none_or(|capacity| !capacity.recorded) {
         let mut keep = |ours: &str, theirs: &str| {
             if let Some(series) = report.per_second.get(theirs) {
                 per_second.insert(ours.to_owned(), series.iter().copied().map(rounded).collect());
@@ -234,7 +265,8 @@ pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
         |(candidate, runs)| (summaries(candidate, &runs), runs),
     );
     let mtu = runs.iter().find_map(|run| run.values.get("inner_mtu").copied());
-    let limit_mbit = limit_mbit(&links, case.traffic, inner_mtu(mtu.unwrap_or(f64::NAN)));
+    let packets = Packets::of(case, mtu.unwrap_or(f64::NAN));
+    let limit_mbit = limit_mbit(&links, case.traffic, packets);
     // Links that vary have another sum and limit in each run.
     let median = |name| spread(&runs, name).map(|spread| spread.median);
     let limit_mbit = median(LIMIT).unwrap_or(limit_mbit);
@@ -352,12 +384,13 @@ mod tests {
     #[test]
     fn limits_are_those_of_full_packets_of_what_is_not_lost() {
         let links = [link(8.0, 0.0), link(2.0, 0.5)];
-        let of = |traffic| limit_mbit(&links, traffic, inner_mtu(f64::NAN));
+        let usual = Packets::Tunnel(inner_mtu(f64::NAN));
+        let of = |traffic| limit_mbit(&links, traffic, usual);
         assert!((of(Traffic::Udp) - 9.0 * 1412.0 / 1500.0).abs() < 1e-9);
         assert!((of(Traffic::TcpCubic) - 9.0 * 1388.0 / 1500.0).abs() < 1e-9);
-        assert!(
-            (limit_mbit(&links[..1], Traffic::TcpBbr, 1420) - 8.0 * 1368.0 / 1480.0).abs() < 1e-9
-        );
+        let one = |packets| limit_mbit(&links[..1], Traffic::TcpBbr, packets);
+        assert!((one(Packets::Tunnel(1420)) - 8.0 * 1368.0 / 1480.0).abs() < 1e-9);
+        assert!((one(Packets::Bare) - 8.0 * 1448.0 / 1500.0).abs() < 1e-9);
     }
 
     #[test]
@@ -411,6 +444,9 @@ mod tests {
             series: series.to_owned(),
             traffic: Traffic::TcpCubicUp,
             alone,
+            bare: false,
+            company: None,
+            one_by_one: false,
             flows: 1,
             bytes: Some(5_000_000),
             sum_mbit: 10.0,

@@ -6,19 +6,21 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_netlab::scenario::file::{
-    LinkSection, ScenarioFile, SettingsSection, TrafficKind, TrafficSection, TunnelSection,
+    Beside, LinkSection, ScenarioFile, SettingsSection, TrafficKind, TrafficSection, TunnelSection,
 };
 use ropewalk_netlab::scenario::{Folders, Scenario};
-use ropewalk_settings::LinkTerms;
+use ropewalk_settings::{Direction, LinkTerms};
 
 use crate::capacity::Capacity;
 use crate::error::BadInput;
 use crate::experiment::{Experiment, Point};
-use crate::file::{CheckSection, Effort, ExperimentFile, SeriesSection, Uses};
+use crate::file::{CheckSection, Company, Effort, ExperimentFile, SeriesSection, Uses};
 use crate::results::{self, LinkSummary, Mode, Traffic};
 
 /// How long a quick run is, in seconds, and there is one of each case.
 const QUICK_SECONDS: f64 = 10.0;
+/// After this share of a run those come who share its first link.
+const ALONE: f64 = 0.1;
 
 /// What the user asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +57,12 @@ pub struct PlannedCase {
     pub traffic: Traffic,
     /// Whether its candidates are each link alone.
     pub alone: bool,
+    /// Whether it goes over the link without a tunnel.
+    pub bare: bool,
+    /// Who shares the first link.
+    pub company: Option<Company>,
+    /// Whether figures of its link are kept in place of series by the second.
+    pub one_by_one: bool,
     /// Over how many connections, where it is TCP.
     pub flows: u16,
     /// After how many bytes of payload it ends, where it does.
@@ -106,9 +114,8 @@ impl Plan {
         for point in experiment.points.iter().filter(|point| effort.has_point(&point.label)) {
             for series in file.series.iter().filter(|series| effort.has_series(&series.name)) {
                 for traffic in file.traffic.iter().copied() {
-                    // The sender of virtual time has cubic only.
-                    let absent = asked.mode == Mode::Simulated && traffic == Traffic::TcpBbr;
-                    if !absent && effort.has_traffic(traffic) {
+                    let wanted = effort.has_traffic(traffic) && series.has_traffic(traffic);
+                    if wanted && !is_beyond(asked.mode, point, series, traffic) {
                         cases.push(case(file, asked, effort, point, series, traffic));
                     }
                 }
@@ -202,6 +209,7 @@ impl Plan {
             duration_s: Some(case.seconds),
             congestion: None,
             start_s: moment(),
+            beside: None,
         };
         let ping = TrafficSection {
             kind: TrafficKind::Ping,
@@ -222,6 +230,7 @@ impl Plan {
         }
         let mut traffic = vec![main];
         traffic.extend(self.experiment.file.ping.then_some(ping));
+        traffic.extend(case.company.map(|company| others(company, &traffic[0], case.seconds)));
         let file = ScenarioFile {
             name: self.key(job),
             description: self.experiment.file.shows.clone(),
@@ -235,6 +244,18 @@ impl Plan {
         Scenario::from_file(file, traces).map_err(|error| {
             BadInput(format!("{}: {}: {error}", self.experiment.name, case.point.label))
         })
+    }
+}
+
+/// Whether a mode lacks what is asked for.
+fn is_beyond(mode: Mode, point: &Point, series: &SeriesSection, traffic: Traffic) -> bool {
+    let bbr = traffic == Traffic::TcpBbr || point.company == Some(Company::TcpBbr);
+    let second = point.company == Some(Company::Tunnel);
+    match mode {
+        // The sender of virtual time has cubic only. Beside what needs no tunnel nobody needs a second one.
+        Mode::Simulated => bbr || (second && series.tunnel.absent),
+        // There the client has one tunnel, and UDP goes through it only.
+        Mode::Real => second || (traffic == Traffic::Udp && series.tunnel.absent),
     }
 }
 
@@ -264,11 +285,17 @@ fn case(
         series: series.name.clone(),
         traffic,
         alone: series.uses == Uses::BestAlone,
+        bare: series.tunnel.absent,
+        company: point.company,
+        one_by_one: file.one_by_one,
         flows: if traffic == Traffic::Udp { 1 } else { series.flows },
         bytes,
         sum_mbit: sum_mbit(point.summaries(traffic.direction())),
         // A transfer that is cut says nothing.
-        seconds: if asked.quick && bytes.is_none() { QUICK_SECONDS } else { effort.seconds },
+        seconds: match asked.quick && bytes.is_none() {
+            true => QUICK_SECONDS,
+            false => point.seconds.unwrap_or(effort.seconds),
+        },
         runs: if asked.quick { 1 } else { effort.runs },
         candidates: candidates(file, series, point, traffic),
         checks: file.checks.iter().map(toml::Spanned::get_ref).filter(about).cloned().collect(),
@@ -283,7 +310,9 @@ fn candidates(
 ) -> Vec<Candidate> {
     let of = |name: Option<String>, links: Vec<LinkSection>, summaries: Vec<LinkSummary>| {
         let carried = sum_mbit(&summaries);
-        let offered_mbit = file.offered_mbit.unwrap_or(carried);
+        let share = file.offered_percent_of_sum.map_or(1.0, |percent| percent / 100.0);
+        let told = point.offered_mbit.or(file.offered_mbit);
+        let offered_mbit = told.unwrap_or(share * carried);
         Candidate { name, links, summaries, tunnel: series.tunnel.clone(), offered_mbit }
     };
     let all = point.summaries(traffic.direction());
@@ -331,6 +360,22 @@ fn candidates(
     }
 }
 
+/// The download of those who share the link with `main`, which lasts so many seconds.
+fn others(company: Company, main: &TrafficSection, seconds: f64) -> TrafficSection {
+    let later = seconds * ALONE;
+    TrafficSection {
+        kind: TrafficKind::Tcp,
+        direction: Direction::Down,
+        rate_mbit: None,
+        flows: 1,
+        bytes: None,
+        duration_s: Some(seconds - later),
+        congestion: Some(if company == Company::TcpBbr { "bbr" } else { "cubic" }.to_owned()),
+        start_s: main.start_s + later,
+        beside: Some(if company == Company::Tunnel { Beside::Tunnel } else { Beside::Bare }),
+    }
+}
+
 /// Weights, for people.
 fn told(weights: &BTreeMap<String, f64>) -> String {
     let each = weights.iter().map(|(link, weight)| format!("{link} {weight}"));
@@ -354,8 +399,6 @@ fn with_rate(mut link: LinkSection, rate_mbit: f64) -> LinkSection {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_settings::Direction;
-
     use super::*;
 
     const FILE: &str = r#"
@@ -475,5 +518,70 @@ mod tests {
             (links(0), links(1)),
             (vec!["a".into(), "acks".into()], vec!["b".into(), "acks".into()])
         );
+    }
+
+    const ONE_BY_ONE: &str = r#"
+        title = "t"
+        source = "s"
+        shows = "w"
+        axis = "x"
+        traffic = ["udp", "tcp-cubic"]
+        one_by_one = true
+        ping = false
+        offered_percent_of_sum = 110
+        simulated = { runs = 1, seconds = 20 }
+        real = { runs = 1, seconds = 20 }
+        links = [{ name = "a", both = { rate_mbit = 5 } }]
+        points = [
+            { label = "alone", value = 1, offered_mbit = 7 },
+            { label = "cubic", value = 2, seconds = 60, company = "tcp-cubic" },
+            { label = "bbr", value = 3, company = "tcp-bbr" },
+            { label = "tunnel", value = 4, company = "tunnel" },
+        ]
+        series = [
+            { name = "direct", traffic = ["tcp-cubic"], tunnel = { absent = true } },
+            { name = "ours" },
+        ]
+    "#;
+
+    #[test]
+    fn others_come_after_a_tenth_of_the_time_where_the_mode_has_them() {
+        let planned = |mode| {
+            let plan = Plan::new(open(ONE_BY_ONE).unwrap(), Asked { mode, quick: false, seed: 1 });
+            let told = plan.jobs().into_iter().map(|job| {
+                let case = &plan.cases[job.case];
+                let scenario = plan.scenario(job, std::path::Path::new(".").into()).unwrap();
+                let [main, others @ ..] = &scenario.traffic[..] else { panic!("no traffic") };
+                if let [others] = others {
+                    let later = others.start_s - main.start_s;
+                    assert!((later - case.seconds / 10.0).abs() < 1e-9, "{}", case.id);
+                }
+                let beside = others.first().and_then(|others| others.beside);
+                (case.id.clone(), main.rate_mbit, main.duration_s, beside)
+            });
+            told.collect::<Vec<_>>()
+        };
+        let told = |id: &str, rate, seconds, beside| (id.to_owned(), rate, Some(seconds), beside);
+        let bare = Some(Beside::Bare);
+        let of_both = [
+            told("alone/direct/tcp-cubic", None, 20.0, None),
+            told("alone/ours/udp", Some(7.0), 20.0, None),
+            told("alone/ours/tcp-cubic", None, 20.0, None),
+            told("cubic/direct/tcp-cubic", None, 60.0, bare),
+            told("cubic/ours/udp", Some(5.5), 60.0, bare),
+            told("cubic/ours/tcp-cubic", None, 60.0, bare),
+        ];
+        let simulated = planned(Mode::Simulated);
+        assert_eq!(simulated[..6], of_both);
+        let second = Some(Beside::Tunnel);
+        let only_here = [
+            told("tunnel/ours/udp", Some(5.5), 20.0, second),
+            told("tunnel/ours/tcp-cubic", None, 20.0, second),
+        ];
+        assert_eq!(simulated[6..], only_here);
+        let real = planned(Mode::Real);
+        assert_eq!(real[..6], of_both);
+        let ids: Vec<_> = real[6..].iter().map(|told| told.0.as_str()).collect();
+        assert_eq!(ids, ["bbr/direct/tcp-cubic", "bbr/ours/udp", "bbr/ours/tcp-cubic"]);
     }
 }

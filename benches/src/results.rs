@@ -99,6 +99,9 @@ pub struct Results {
     /// Whether pictures show what came second by second.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_second: bool,
+    /// Whether links are judged one by one, by tables only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_by_one: bool,
     /// In the order of the scenario file.
     pub cases: Vec<Case>,
 }
@@ -314,6 +317,7 @@ mod tests {
             seed: 1,
             machine: None,
             by_second: false,
+            one_by_one: false,
             cases: Vec::new(),
         }
     }

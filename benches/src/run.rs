@@ -77,6 +77,7 @@ fn results(plan: &Plan, store: &Store, sources: &Sources) -> Result<Results> {
         seed: plan.asked.seed,
         machine: real.then(machine),
         by_second: plan.experiment.file.by_second,
+        one_by_one: plan.experiment.file.one_by_one,
         cases,
     })
 }

@@ -2,6 +2,7 @@
 //!
 //! | what there is | picture |
 //! | --- | --- |
+//! | links judged one by one | none: their tables are read link by link |
 //! | figures of peers, with some traffic | [bars], grouped by point |
 //! | one point only, links whose capacity varies, or an experiment that asks for it | [seconds]: what came in each second, by mode and point |
 //! | anything else | [curves] over the axis, for each group of points |
@@ -65,6 +66,9 @@ const LINE: i32 = 22;
 /// When one cannot be drawn.
 pub fn all(experiment: &Both, peers: &Peers) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
+    if experiment.results.iter().any(|results| results.one_by_one) {
+        return Ok(pictures);
+    }
     for traffic in experiment.traffics() {
         if peers.figures.iter().any(|figures| figures.experiment == experiment.name) {
             let figures = peers.of(&experiment.name, traffic);

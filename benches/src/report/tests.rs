@@ -73,6 +73,7 @@ fn results(experiment: &str, mode: Mode, cases: Vec<Case>) -> Results {
         seed: 77,
         machine: (mode == Mode::Real).then_some(machine),
         by_second: false,
+        one_by_one: false,
         cases,
     }
 }
@@ -334,6 +335,22 @@ fn an_experiment_that_asks_for_it_is_drawn_second_by_second() {
     Results { by_second: true, ..told }.write(&bed.folders.results).unwrap();
     write(&bed.folders).unwrap();
     assert!(bed.read("results/course/udp-simulated-8-2.svg").contains("limit"));
+}
+
+#[test]
+fn links_judged_one_by_one_have_tables_and_no_pictures() {
+    let bed = Bed::new();
+    let mut judged = case(("5:5", 1.0), "default", 90.0);
+    let wait = Spread { median: 7.25, lowest: 7.25, highest: 7.25 };
+    judged.summary.insert("link_wait_p95_ms".into(), wait);
+    let told = results("judged", Mode::Simulated, vec![judged]);
+    Results { one_by_one: true, ..told }.write(&bed.folders.results).unwrap();
+    write(&bed.folders).unwrap();
+    let page = bed.read("results/judged/README.md");
+    assert!(page.contains("queue p95, ms") && page.contains("| 7.2 |"), "{page}");
+    assert!(!page.contains("!["), "{page}");
+    let files = fs::read_dir(bed.folders.results.join("judged")).unwrap();
+    assert_eq!(files.count(), 2, "results and page");
 }
 
 #[test]

@@ -25,8 +25,15 @@ pub const SINGLES: Value =
     Value { name: "percent_of_singles", heading: "% of the single links", decimals: 1 };
 
 /// All others, in the order of tables.
-pub const MORE: [Value; 17] = [
+pub const MORE: [Value; 24] = [
     SINGLES,
+    Value { name: "second_half_percent_of_limit", heading: "second half, % of limit", decimals: 1 },
+    Value { name: "reached_after_s", heading: "90 % of limit after, s", decimals: 1 },
+    Value { name: "link_wait_p50_ms", heading: "queue p50, ms", decimals: 1 },
+    Value { name: "link_wait_p95_ms", heading: "queue p95, ms", decimals: 1 },
+    Value { name: "link_dropped_percent", heading: "dropped on the link, %", decimals: 2 },
+    Value { name: "others_share_percent", heading: "others' share, %", decimals: 1 },
+    Value { name: "link_back_percent", heading: "used of the way back, %", decimals: 2 },
     Value { name: "completion_s", heading: "completed after, s", decimals: 1 },
     Value { name: "in_order_percent", heading: "in order, %", decimals: 2 },
     Value { name: "coefficient_of_variation", heading: "variation of seconds", decimals: 3 },

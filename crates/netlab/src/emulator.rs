@@ -30,7 +30,7 @@ pub use self::port::Port;
 pub use self::worker::Scheduling;
 use self::worker::{Command, Snapshot, Worker};
 use crate::error::LabError;
-use crate::netem::{Conditions, Counters};
+use crate::netem::{Conditions, Counters, Waits};
 use crate::scenario::Link;
 
 /// One link to emulate.
@@ -174,9 +174,10 @@ impl Emulator {
     /// # Errors
     /// If the thread or one of the namespaces is gone.
     pub fn report(&self) -> Result<Report, LabError> {
-        let Snapshot { lanes, lateness, longest_turn, refused, scheduling } =
+        let Snapshot { lanes, waits, lateness, longest_turn, refused, scheduling } =
             self.ask(Command::Snapshot)?;
         let (pairs, _) = lanes.as_chunks::<2>();
+        let waits = waits.as_chunks::<2>().0.to_vec();
         let link = |[upstream, downstream]: &[_; 2]| LinkCounters {
             upstream: *upstream,
             downstream: *downstream,
@@ -184,7 +185,7 @@ impl Emulator {
         let links = pairs.iter().map(link).collect();
         let unread = kernel_drops(&self.ports)?.saturating_sub(self.drops_before);
         let longest_turn_us = u64::try_from(longest_turn.as_micros()).unwrap_or(u64::MAX);
-        Ok(Report { links, lateness, longest_turn_us, unread, refused, scheduling })
+        Ok(Report { links, waits, lateness, longest_turn_us, unread, refused, scheduling })
     }
 
     fn lane(&self, link: usize, direction: Direction) -> Result<usize, LabError> {
@@ -235,6 +236,9 @@ pub struct LinkCounters {
 pub struct Report {
     /// By link.
     pub links: Vec<LinkCounters>,
+    /// How long frames waited for their turn, by link: upstream and downstream.
+    #[serde(skip)]
+    pub waits: Vec<[Waits; 2]>,
     /// How late frames were written.
     pub lateness: Lateness,
     /// The longest time between two looks at the devices, in microseconds: a frame may have arrived

@@ -1,7 +1,10 @@
 //! A scenario file on this machine's kernel, with the real daemons: the twin of the run in virtual time.
 //!
 //! The scenario begins when all links of the tunnel are up. The first traffic of a kind is the one
-//! that is told; the others are load.
+//! that is told; the others are load. Without a tunnel (`absent`) the daemons are not started, and curl binds to the
+//! first link, as it does for others' downloads beside the tunnel.
+
+mod link;
 
 use std::path::Path;
 use std::thread;
@@ -25,6 +28,8 @@ use crate::stage::{CONGESTION, Progress, Stage};
 use crate::stats::mbit;
 use crate::tally::UdpReceived;
 use crate::topology::{TopologyConfig, WanConfig};
+use link::{Readings, others_share};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_settings::Direction;
 
 /// How long traffic without an end of its own may last.
@@ -58,6 +63,13 @@ enum Outcome {
         seconds: f64,
     },
     Ping(Pinged),
+    /// What others downloaded beside the tunnel.
+    Others {
+        section: TrafficSection,
+        series: PerSecond,
+    },
+    /// What the traffic did to its only link.
+    Link(Box<Readings>),
     /// Whether a body came as sent.
     Body(bool),
     Stall {
@@ -80,13 +92,12 @@ pub fn run(
 ) -> Result<ScenarioReport, LabError> {
     progress.say("building the network");
     let mut stage = Stage::build(program, &network(scenario))?;
-    configure(&mut stage, scenario);
-    let links = u8::try_from(scenario.links.len()).unwrap_or(u8::MAX);
-    stage.start(0..links)?;
-    let mtu = stage.settled_mtu()?;
-    stage.route_uploads_through_cubic()?;
+    let mtu = match scenario.tunnel.absent {
+        true => TunnelConfig::default().max_mtu,
+        false => open_tunnel(&mut stage, scenario)?,
+    };
 
-    progress.say("the tunnel is up; the scenario begins");
+    progress.say("the scenario begins");
     let play = Play { stage: &stage, scenario, mtu, started: Instant::now() };
     if let Some(emulator) = stage.topology().emulator() {
         let start = emulator.now();
@@ -95,7 +106,33 @@ pub fn run(
         }
     }
     let mut report = ScenarioReport::new(scenario, Runner::Kernel);
-    note(&mut report, play.everything()?);
+    note(&mut report, scenario, mtu, play.everything()?);
+    if !scenario.tunnel.absent {
+        note_tunnel(&mut report, &play)?;
+    }
+    if let Some(emulator) = stage.topology().emulator() {
+        for link in &emulator.report()?.links {
+            let up = scenario.direction() == Direction::Up;
+            report.note_link(if up { &link.upstream } else { &link.downstream });
+        }
+    }
+    report.void = stage.void_because(&Bound::default())?;
+    Ok(report)
+}
+
+/// Starts the daemons as the scenario sets them. Returns the longest packet inside.
+fn open_tunnel(stage: &mut Stage, scenario: &Scenario) -> Result<u16, LabError> {
+    configure(stage, scenario);
+    let links = u8::try_from(scenario.links.len()).unwrap_or(u8::MAX);
+    stage.start(0..links)?;
+    let mtu = stage.settled_mtu()?;
+    stage.route_uploads_through_cubic()?;
+    Ok(mtu)
+}
+
+/// Notes what the daemons tell.
+fn note_tunnel(report: &mut ScenarioReport, play: &Play<'_>) -> Result<(), LabError> {
+    let Play { stage, scenario, mtu, .. } = *play;
     let (status, proxy) = (stage.client_status()?, stage.proxy_status()?);
     let (way, receiver) = match scenario.direction() {
         Direction::Up => ("up", &proxy),
@@ -112,14 +149,7 @@ pub fn run(
         .map(|(wan, link)| (link.name.as_str(), status.bytes(&client_interface(wan), way)))
         .collect();
     report.note_shares(&links);
-    if let Some(emulator) = stage.topology().emulator() {
-        let emulated = emulator.report()?;
-        for link in &emulated.links {
-            report.note_link(if way == "up" { &link.upstream } else { &link.downstream });
-        }
-    }
-    report.void = stage.void_because(&Bound::default())?;
-    Ok(report)
+    Ok(())
 }
 
 fn network(scenario: &Scenario) -> TopologyConfig {
@@ -157,12 +187,19 @@ impl Play<'_> {
     fn everything(&self) -> Result<Vec<Outcome>, LabError> {
         thread::scope(|scope| {
             let returns = scope.spawn(|| self.reuse());
+            let readings = scope.spawn(|| {
+                Ok(self
+                    .readings()?
+                    .map(|both| Outcome::Link(Box::new(both)))
+                    .into_iter()
+                    .collect::<Vec<_>>())
+            });
             let traffic: Vec<_> = (0u64..)
                 .zip(&self.scenario.traffic)
                 .map(|(number, traffic)| scope.spawn(move || self.traffic(number, traffic)))
                 .collect();
             let mut outcomes = Vec::new();
-            for running in traffic.into_iter().chain([returns]) {
+            for running in traffic.into_iter().chain([returns, readings]) {
                 match running.join() {
                     Ok(outcome) => outcomes.extend(outcome?),
                     Err(panic) => std::panic::resume_unwind(panic),
@@ -201,11 +238,18 @@ impl Play<'_> {
         duration: Duration,
     ) -> Result<Vec<Outcome>, LabError> {
         let congestion = traffic.congestion.as_deref().unwrap_or(CONGESTION);
-        let curl = Curl { interface: None, limit: Some(duration) };
+        let bare = self.scenario.tunnel.absent || traffic.beside.is_some();
+        let interface = bare.then(|| client_interface(0));
+        let curl = Curl { interface, limit: Some(duration) };
         let done = at_once(traffic.shares(), |bytes| {
             let url = self.stage.url_using(congestion, bytes.unwrap_or(u64::MAX), seed);
             curl.download(self.stage.topology().client(), &url, |_| {})
         })?;
+        let mut series = PerSecond::default();
+        done.iter().for_each(|one| series.add(&one.per_second));
+        if traffic.beside.is_some() {
+            return Ok(vec![Outcome::Others { section: traffic.clone(), series }]);
+        }
         let stall = done.iter().map(|one| one.longest_stall_ms).fold(0.0, f64::max);
         let mut outcomes = vec![Outcome::Stall { ms: stall }];
         let as_sent = |(one, bytes): (&Download, &Option<u64>)| {
@@ -224,8 +268,6 @@ impl Play<'_> {
         let last = last.fold(0.0, f64::max);
         let bytes = done.iter().map(|one| one.bytes).sum();
         let took = Duration::try_from_secs_f64(last - first).unwrap_or_default();
-        let mut series = PerSecond::default();
-        done.iter().for_each(|one| series.add(&one.per_second));
         outcomes.push(Outcome::Tcp {
             mbit: mbit(bytes, took),
             flows: done.iter().map(|one| one.mbit).collect(),
@@ -300,8 +342,11 @@ impl Play<'_> {
         Ok(vec![Outcome::Ping(ping.run(self.stage.topology().client())?)])
     }
 
-    /// After each outage, how long until its link carries data again.
+    /// After each outage, how long until the tunnel sends data over its link again.
     fn reuse(&self) -> Result<Vec<Outcome>, LabError> {
+        if self.scenario.tunnel.absent {
+            return Ok(Vec::new());
+        }
         let mut ends: Vec<(Duration, String)> = Vec::new();
         for (wan, link) in (0u8..).zip(&self.scenario.links) {
             let changes = &link.downstream.changes;
@@ -358,7 +403,8 @@ fn at_once<T: Send, R: Send>(
 }
 
 /// The first of each kind counts, but all bodies must be right, and the slowest return is told.
-fn note(report: &mut ScenarioReport, outcomes: Vec<Outcome>) {
+fn note(report: &mut ScenarioReport, scenario: &Scenario, mtu: u16, outcomes: Vec<Outcome>) {
+    let mut others = Vec::new();
     let mut bodies = Vec::new();
     let mut returns = Vec::new();
     for outcome in outcomes {
@@ -376,6 +422,13 @@ fn note(report: &mut ScenarioReport, outcomes: Vec<Outcome>) {
             Outcome::Stall { ms } => report.note("longest_stall_ms", ms),
             Outcome::Body(as_sent) => bodies.push(as_sent),
             Outcome::Reuse { seconds } => returns.push(seconds),
+            Outcome::Others { section, series } => others.push((section, series)),
+            Outcome::Link(readings) => readings.note(report, scenario),
+        }
+    }
+    for (section, series) in others {
+        if let Some(share) = others_share(report, scenario, mtu, &section, &series) {
+            report.note("others_share_percent", share);
         }
     }
     if !bodies.is_empty() {
@@ -411,7 +464,7 @@ mod tests {
             Outcome::Reuse { seconds: 1.5 },
             Outcome::Reuse { seconds: 0.5 },
         ];
-        note(&mut report, outcomes);
+        note(&mut report, &scenario, 1440, outcomes);
         assert_eq!(report.value("sha256_ok"), 0.0);
         assert_eq!(report.value("seconds_to_reuse"), 1.5);
         assert_eq!((report.value("tcp_mbit"), report.value("tcp_percent_of_sum")), (3.0, 30.0));

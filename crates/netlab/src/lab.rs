@@ -106,14 +106,15 @@ impl LabLink {
         mapped
     }
 
-    /// A packet of another host, of `size` bytes at IP level, takes its place on the link.
-    pub fn share(&mut self, now: Instant, towards: Towards, size: usize) {
+    /// A packet of others, of `size` bytes at IP level, comes to the link; if it passes, it is among
+    /// [`Lab::foreign`].
+    pub fn share(&mut self, now: Instant, towards: Towards, packet: Vec<u8>, size: usize) {
         let direction = match towards {
             Towards::Client => &mut self.down,
             Towards::Proxy => &mut self.up,
         };
-        let nobody = Carried { outer: self.outer, datagram: Vec::new() };
-        direction.handle_packet(now, nobody, size, Ecn::NotEct);
+        let carried = Carried { outer: self.outer, datagram: packet };
+        direction.handle_foreign(now, carried, size, Ecn::NotEct);
     }
 
     fn is_mapped(&self, now: Instant) -> bool {
@@ -121,8 +122,7 @@ impl LabLink {
     }
 }
 
-/// A datagram on a link, which lies between the client's NAT and the proxy. Without bytes it is another host's packet,
-/// and ends with the link.
+/// A datagram on a link, which lies between the client's NAT and the proxy.
 #[derive(Debug)]
 pub struct Carried {
     /// The client's end of it.
@@ -209,6 +209,8 @@ pub struct Lab<C, P> {
     pub record: bool,
     /// Datagrams of the proxy to addresses that no link has.
     pub unroutable: u64,
+    /// Packets of others that came out of a link, and which way they went; for whoever sent them to take.
+    pub foreign: Vec<(Towards, Delivered)>,
     at_client: Collect,
     at_proxy: Collect,
 }
@@ -224,6 +226,7 @@ impl<C: End, P: End> Lab<C, P> {
             recorded: Vec::new(),
             record: false,
             unroutable: 0,
+            foreign: Vec::new(),
             at_client: Collect::default(),
             at_proxy: Collect::default(),
         }
@@ -355,7 +358,12 @@ impl<C: End, P: End> Lab<C, P> {
         let mut came = false;
         while let Some(delivery) = link.down.poll_packet(now) {
             let Carried { outer, mut datagram } = delivery.payload;
-            if datagram.is_empty() || !link.admit(now, outer) {
+            if delivery.foreign {
+                let delivered = Delivered { at: now, packet: datagram };
+                self.foreign.push((Towards::Client, delivered));
+                continue;
+            }
+            if !link.admit(now, outer) {
                 continue;
             }
             let path = Path { socket, local: None, remote: PROXY };
@@ -369,7 +377,9 @@ impl<C: End, P: End> Lab<C, P> {
         let mut came = false;
         while let Some(delivery) = link.up.poll_packet(now) {
             let Carried { outer, mut datagram } = delivery.payload;
-            if datagram.is_empty() {
+            if delivery.foreign {
+                let delivered = Delivered { at: now, packet: datagram };
+                self.foreign.push((Towards::Proxy, delivered));
                 continue;
             }
             let path = Path { socket: SocketId(0), local: None, remote: outer };

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod address;
 pub mod capture;
+pub mod company;
 pub mod compare;
 pub mod demo;
 pub mod deployment;
@@ -36,6 +37,7 @@ pub mod process;
 pub mod profile;
 pub mod prove;
 pub mod queue;
+mod reading;
 pub mod router;
 pub mod scenario;
 pub mod scenario_report;

@@ -19,6 +19,12 @@ pub fn payload_share(inner_mtu: u16, headers: u16) -> f64 {
     f64::from(inner_mtu.saturating_sub(headers)) / outer
 }
 
+/// The same on a link without a tunnel, in full packets of 1500 bytes.
+#[must_use]
+pub fn bare_payload_share(headers: u16) -> f64 {
+    1.0 - f64::from(headers) / 1500.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +34,6 @@ mod tests {
         assert_eq!(TUNNEL_OVERHEAD, 60);
         assert_eq!(payload_share(1440, UDP_HEADERS), 1412.0 / 1500.0);
         assert_eq!(payload_share(1440, TCP_HEADERS), 1388.0 / 1500.0);
+        assert_eq!(bare_payload_share(TCP_HEADERS), 1448.0 / 1500.0);
     }
 }

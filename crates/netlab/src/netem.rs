@@ -5,12 +5,14 @@
 //! 1. the cut (an outage takes everything) and the MTU (too large: gone without a word, as behind a
 //!    router whose ICMP is filtered);
 //! 2. the drop-tail queue and the transmitter ([`crate::queue`]);
-//! 3. the CE mark and the random loss, which a packet meets after it used the link's capacity, as
+//! 3. the policer, as a provider has one behind a faster access ([`Policer`]);
+//! 4. the CE mark and the random loss, which a packet meets after it used the link's capacity, as
 //!    on a radio link;
-//! 4. the delay with its jitter.
+//! 5. the delay with its jitter.
 //!
-//! Others may send over the same queue and transmitter ([`Conditions::background`]): their packets take room and
-//! time from ours, and are gone behind it.
+//! Others may send over the same link. Their traffic is either made up ([`Conditions::background`]): it takes room and
+//! time from ours, and is gone behind the transmitter. Or it is handed in ([`Netem::handle_foreign`]): it meets
+//! whatever ours does, and comes out at the end, but is counted apart.
 //!
 //! Every moment is computed from the arrival and from departures in virtual time. A caller that
 //! polls late gets every packet late, but with the right `due`, and the rate stays exact.
@@ -27,9 +29,18 @@ use ropewalk_proto::time::{Instant, earliest};
 use ropewalk_settings::Bitrate;
 use serde::Serialize;
 
-use crate::loss::{Loss, LossState, chance};
+use crate::loss::{LossState, chance};
 use crate::queue::{Bottleneck, Waiting};
 pub use crate::queue::{QueueLimit, Rate};
+
+mod conditions;
+mod policer;
+mod waits;
+
+pub use conditions::{Conditions, Cut, Marking};
+use policer::Bucket;
+pub use policer::Policer;
+pub use waits::Waits;
 
 /// Packets between transmitter and receiver that a link holds at most; bounds the memory of a link
 /// without a rate. 100,000 full packets are 1.2 s at 1 Gbit/s.
@@ -40,69 +51,6 @@ const BACKGROUND_PACKET: u64 = 1500;
 
 /// Bytes of others that wait at most, however long the queue may be: a second at 80 Mbit/s.
 const MAX_BACKGROUND: u64 = 10_000_000;
-
-/// What a link does to packets. May be changed at any time.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Conditions {
-    /// How fast the link transmits.
-    pub rate: Rate,
-    /// One way, apart from queue and transmission.
-    pub delay: Duration,
-    /// Standard deviation of the delay, which is distributed normally and never below zero.
-    pub jitter: Duration,
-    /// With it, no packet overtakes its predecessor: one that would waits for it. Jitter then delays
-    /// more than `delay` in the mean.
-    pub keep_order: bool,
-    /// What is lost at random.
-    pub loss: Loss,
-    /// How much may wait for a transmitter with a rate.
-    pub queue: QueueLimit,
-    /// What others send over the same queue where there is a rate, in full packets whose gaps vary at random by half.
-    /// They lose nothing for our sake, so that what is there for us is the rate less this.
-    pub background: Bitrate,
-    /// Which ECN-capable packets are marked.
-    pub marking: Marking,
-    /// The largest packet at IP level that passes, in bytes.
-    pub mtu: u32,
-    /// Whether the link is cut.
-    pub cut: Option<Cut>,
-}
-
-impl Default for Conditions {
-    /// A perfect cable: no limit of rate, no delay, no loss, packets of any size.
-    fn default() -> Self {
-        Self {
-            rate: Rate::Unlimited,
-            delay: Duration::ZERO,
-            jitter: Duration::ZERO,
-            keep_order: true,
-            loss: Loss::None,
-            queue: QueueLimit::default(),
-            background: Bitrate::default(),
-            marking: Marking::default(),
-            mtu: u32::MAX,
-            cut: None,
-        }
-    }
-}
-
-/// When an ECN-capable packet gets the mark CE (RFC 3168).
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Marking {
-    /// If it waited longer than this for its turn (as `ce_threshold` of Linux's `fq_codel`).
-    pub above: Option<Duration>,
-    /// And at random with this probability.
-    pub probability: f64,
-}
-
-/// An outage. Nobody is told: no error, no ICMP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cut {
-    /// What arrives is lost; what waits or is under way is still delivered.
-    Arrivals,
-    /// What waits or is under way is lost too.
-    Everything,
-}
 
 /// What became of the packets of one direction. Every packet received is in exactly one of the
 /// other packet counts, or still inside.
@@ -118,6 +66,8 @@ pub struct Counters {
     pub lost: u64,
     /// The queue was full.
     pub queue_full: u64,
+    /// The policer's bucket was empty.
+    pub policed: u64,
     /// Larger than the MTU.
     pub too_big: u64,
     /// Taken by a cut.
@@ -141,6 +91,8 @@ pub struct Delivery<T> {
     pub ecn: Ecn,
     /// Whether the link changed them to CE.
     pub marked: bool,
+    /// Whether others sent it.
+    pub foreign: bool,
     /// When it came in.
     pub arrived: Instant,
     /// When it was to come out.
@@ -152,12 +104,12 @@ pub struct Netem<T> {
     conditions: Conditions,
     /// What comes later, by time.
     changes: VecDeque<(Instant, Conditions)>,
-    /// What waits; `None` is a packet of others.
-    queue: Bottleneck<Option<T>>,
-    /// When others send their next packet.
+    queue: Bottleneck<Content<T>>,
+    /// When the background has its next packet.
     background: Option<Instant>,
-    /// Bytes of theirs that wait.
+    /// Bytes of it that wait.
     background_waiting: u64,
+    bucket: Bucket,
     flight: BinaryHeap<InFlight<T>>,
     loss: LossState,
     rng: SmallRng,
@@ -168,6 +120,18 @@ pub struct Netem<T> {
     /// Tells packets apart that are due at the same moment.
     next_number: u64,
     counters: Counters,
+    foreign: Counters,
+    waits: Waits,
+}
+
+/// What a packet is.
+enum Content<T> {
+    /// Ours.
+    Own(T),
+    /// One that others handed in.
+    Foreign(T),
+    /// One of the background.
+    Background,
 }
 
 impl<T> Netem<T> {
@@ -178,6 +142,7 @@ impl<T> Netem<T> {
             queue: Bottleneck::new(now, &conditions.rate),
             background: None,
             background_waiting: 0,
+            bucket: Bucket::new(now),
             conditions,
             changes: VecDeque::new(),
             flight: BinaryHeap::new(),
@@ -187,6 +152,8 @@ impl<T> Netem<T> {
             last_due: now,
             next_number: 0,
             counters: Counters::default(),
+            foreign: Counters::default(),
+            waits: Waits::default(),
         };
         netem.background = netem.next_background(now);
         netem
@@ -194,27 +161,40 @@ impl<T> Netem<T> {
 
     /// A packet of `size` bytes at IP level came.
     pub fn handle_packet(&mut self, now: Instant, payload: T, size: usize, ecn: Ecn) {
+        self.enter(now, Content::Own(payload), size as u64, ecn);
+    }
+
+    /// The same of a packet of others.
+    pub fn handle_foreign(&mut self, now: Instant, payload: T, size: usize, ecn: Ecn) {
+        self.enter(now, Content::Foreign(payload), size as u64, ecn);
+    }
+
+    fn enter(&mut self, now: Instant, content: Content<T>, size: u64, ecn: Ecn) {
         self.advance(now);
-        let size = size as u64;
-        self.counters.received += 1;
+        let foreign = matches!(content, Content::Foreign(_));
+        self.count(foreign).received += 1;
+        let packet = Waiting { payload: content, size, ecn, arrived: self.clock };
         if self.conditions.cut.is_some() {
-            self.counters.cut += 1;
+            self.count(foreign).cut += 1;
         } else if size > u64::from(self.conditions.mtu) {
-            self.counters.too_big += 1;
+            self.count(foreign).too_big += 1;
         } else if self.conditions.rate == Rate::Unlimited && self.queue.len() == 0 {
-            let packet = Waiting { payload, size, ecn, arrived: self.clock };
-            self.depart(self.clock, packet, Duration::ZERO);
+            self.leave(self.clock, packet, Duration::ZERO);
         } else {
-            let packet = Waiting { payload: Some(payload), size, ecn, arrived: self.clock };
             let limit = self.conditions.queue;
             let bytes = limit.bytes_at(&self.conditions.rate);
             if self.queue.push(self.clock, packet, bytes, limit.packets).is_err() {
-                self.counters.queue_full += 1;
+                self.count(foreign).queue_full += 1;
             }
         }
     }
 
-    /// When others send a packet that follows one of `at`; `None` while they send nothing.
+    /// Where packets of others, or ours, are counted.
+    fn count(&mut self, foreign: bool) -> &mut Counters {
+        if foreign { &mut self.foreign } else { &mut self.counters }
+    }
+
+    /// When the background has a packet that follows one of `at`; `None` while there is none.
     fn next_background(&mut self, at: Instant) -> Option<Instant> {
         let Conditions { background, ref rate, .. } = self.conditions;
         if background == Bitrate::default() || *rate == Rate::Unlimited {
@@ -223,12 +203,12 @@ impl<T> Netem<T> {
         Some(at + background.time_for(BACKGROUND_PACKET).mul_f64(self.rng.random_range(0.5..1.5)))
     }
 
-    /// Others send a packet. Ours leave them no less room: theirs have a limit of their own.
+    /// The background has a packet. Ours leave it no less room: it has a limit of its own.
     fn handle_background(&mut self, at: Instant) {
         let size = BACKGROUND_PACKET;
         let most = self.conditions.queue.bytes_at(&self.conditions.rate).min(MAX_BACKGROUND);
         let has_room = self.background_waiting + size <= most;
-        let packet = Waiting { payload: None, size, ecn: Ecn::NotEct, arrived: at };
+        let packet = Waiting { payload: Content::Background, size, ecn: Ecn::NotEct, arrived: at };
         if self.conditions.cut.is_none()
             && has_room
             && self.queue.push(at, packet, u64::MAX, usize::MAX).is_ok()
@@ -258,9 +238,10 @@ impl<T> Netem<T> {
             return None;
         }
         let InFlight { delivery, .. } = self.flight.pop()?;
-        self.counters.delivered += 1;
-        self.counters.delivered_bytes += delivery.size;
-        self.counters.marked += u64::from(delivery.marked);
+        let counters = self.count(delivery.foreign);
+        counters.delivered += 1;
+        counters.delivered_bytes += delivery.size;
+        counters.marked += u64::from(delivery.marked);
         Some(delivery)
     }
 
@@ -285,10 +266,22 @@ impl<T> Netem<T> {
         &self.conditions
     }
 
-    /// What became of the packets so far.
+    /// What became of our packets so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What became of those that others handed in.
+    #[must_use]
+    pub fn foreign_counters(&self) -> Counters {
+        self.foreign
+    }
+
+    /// How long our packets waited so far; none of those dropped before their turn.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// Packets and bytes that wait or are being transmitted.
@@ -308,16 +301,7 @@ impl<T> Netem<T> {
                 && earliest(change, background).is_none_or(|other| at <= other)
                 && let Some((packet, waited)) = self.queue.pop()
             {
-                let Waiting { payload, size, ecn, arrived } = packet;
-                match payload {
-                    Some(payload) => {
-                        self.depart(at, Waiting { payload, size, ecn, arrived }, waited);
-                    }
-                    None => {
-                        self.background_waiting -= size;
-                        self.counters.background_bytes += size;
-                    }
-                }
+                self.leave(at, packet, waited);
             } else if let Some(at) = background
                 && change.is_none_or(|change| at < change)
             {
@@ -333,17 +317,41 @@ impl<T> Netem<T> {
     }
 
     /// A packet leaves the transmitter.
-    fn depart(&mut self, at: Instant, packet: Waiting<T>, waited: Duration) {
+    fn leave(&mut self, at: Instant, packet: Waiting<Content<T>>, waited: Duration) {
+        let Waiting { payload: content, size, ecn, arrived } = packet;
+        let (payload, foreign) = match content {
+            Content::Own(payload) => (payload, false),
+            Content::Foreign(payload) => (payload, true),
+            Content::Background => {
+                self.background_waiting -= size;
+                self.counters.background_bytes += size;
+                return;
+            }
+        };
+        if !foreign {
+            self.waits.note(waited);
+        }
+        if let Some(policer) = &self.conditions.policer
+            && !self.bucket.admit(policer, at, size)
+        {
+            self.count(foreign).policed += 1;
+            return;
+        }
+        self.depart(at, Waiting { payload, size, ecn, arrived }, foreign, waited);
+    }
+
+    /// A packet goes on its way.
+    fn depart(&mut self, at: Instant, packet: Waiting<T>, foreign: bool, waited: Duration) {
         let marking = &self.conditions.marking;
         let marked = matches!(packet.ecn, Ecn::Ect0 | Ecn::Ect1)
             && (marking.above.is_some_and(|above| waited > above)
                 || (marking.probability > 0.0 && chance(marking.probability, &mut self.rng)));
         if self.loss.next_is_lost(&self.conditions.loss, &mut self.rng) {
-            self.counters.lost += 1;
+            self.count(foreign).lost += 1;
             return;
         }
         if self.flight.len() >= MAX_IN_FLIGHT {
-            self.counters.overflow += 1;
+            self.count(foreign).overflow += 1;
             return;
         }
         let mut due = at + self.draw_delay();
@@ -353,7 +361,7 @@ impl<T> Netem<T> {
         self.last_due = self.last_due.max(due);
         let Waiting { payload, size, ecn, arrived } = packet;
         let ecn = if marked { Ecn::Ce } else { ecn };
-        let delivery = Delivery { payload, size, ecn, marked, arrived, due };
+        let delivery = Delivery { payload, size, ecn, marked, foreign, arrived, due };
         self.flight.push(InFlight { due, number: self.next_number, delivery });
         self.next_number += 1;
     }
@@ -371,11 +379,22 @@ impl<T> Netem<T> {
 
     fn change(&mut self, at: Instant, conditions: Conditions) {
         if conditions.cut == Some(Cut::Everything) {
-            let before = self.flight.len();
-            self.flight.retain(|packet| packet.due <= at);
-            let waited = self.queue.clear().flatten().count();
+            let mut cut = [0, 0];
+            self.flight.retain(|packet| {
+                let comes = packet.due <= at;
+                cut[usize::from(packet.delivery.foreign)] += u64::from(!comes);
+                comes
+            });
+            for content in self.queue.clear() {
+                match content {
+                    Content::Own(_) => cut[0] += 1,
+                    Content::Foreign(_) => cut[1] += 1,
+                    Content::Background => {}
+                }
+            }
+            self.counters.cut += cut[0];
+            self.foreign.cut += cut[1];
             self.background_waiting = 0;
-            self.counters.cut += (before - self.flight.len() + waited) as u64;
         }
         self.queue.set_rate(at, &conditions.rate);
         let others = (conditions.background, conditions.rate == Rate::Unlimited);

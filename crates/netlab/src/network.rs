@@ -8,6 +8,7 @@ use ropewalk_proto::time::{Instant, earliest};
 
 use crate::lab::{Delivered, End, Lab, Towards};
 use crate::netem::{Conditions, Netem};
+use crate::tcp;
 
 /// Carries packets between the client (at [`Towards::Client`]) and the server (at [`Towards::Proxy`]).
 pub trait Network {
@@ -53,6 +54,8 @@ pub struct Wire {
     pub down: Netem<Vec<u8>>,
     /// From the client.
     pub up: Netem<Vec<u8>>,
+    /// Connections from this number on are others'.
+    pub others_from: u16,
     at_client: Vec<Delivered>,
     at_server: Vec<Delivered>,
 }
@@ -66,7 +69,14 @@ impl Wire {
             Netem::new(Instant::ZERO, conditions, SmallRng::seed_from_u64(rng.random()))
         };
         let (down, up) = (netem(down), netem(up));
-        Self { now: Instant::ZERO, down, up, at_client: Vec::new(), at_server: Vec::new() }
+        Self {
+            now: Instant::ZERO,
+            down,
+            up,
+            others_from: u16::MAX,
+            at_client: Vec::new(),
+            at_server: Vec::new(),
+        }
     }
 
     fn collect(&mut self) {
@@ -92,7 +102,11 @@ impl Network for Wire {
             Towards::Proxy => &mut self.down,
         };
         let ecn = packet.get(1).map_or(Ecn::NotEct, |tos| Ecn::from_tos(*tos));
-        netem.handle_packet(self.now, packet.to_vec(), packet.len(), ecn);
+        if tcp::read(packet).is_none_or(|(flow, _)| flow < self.others_from) {
+            netem.handle_packet(self.now, packet.to_vec(), packet.len(), ecn);
+        } else {
+            netem.handle_foreign(self.now, packet.to_vec(), packet.len(), ecn);
+        }
     }
 
     fn delivered(&mut self, at: Towards) -> Vec<Delivered> {

@@ -26,7 +26,7 @@ pub use self::rate::{Folders, TraceSource};
 use self::rate::{Rates, Way, delayed};
 use self::value::{background, milliseconds, positive_rate, seconds, share};
 use crate::loss::{GilbertElliott, Loss};
-use crate::netem::{Conditions, Cut, Marking, Netem, QueueLimit, Rate};
+use crate::netem::{Conditions, Cut, Marking, Netem, Policer, QueueLimit, Rate};
 use crate::trace::TraceError;
 
 /// A scenario, checked and ready to run.
@@ -331,6 +331,12 @@ fn apply(
     if let Some(mbit) = settings.background_mbit {
         conditions.background = background(place, mbit)?;
     }
+    if let Some(policer) = settings.policer {
+        conditions.policer = Some(Policer {
+            rate: positive_rate(place, policer.rate_mbit)?,
+            burst: milliseconds(place, "burst_ms", policer.burst_ms)?,
+        });
+    }
     Ok(())
 }
 
@@ -415,6 +421,10 @@ fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioEr
     if traffic.flows == 0 || traffic.flows > file::MAX_FLOWS || (!is_tcp && traffic.flows > 1) {
         let problem = format!("flows must be 1 to {}, and 1 but for tcp and http", file::MAX_FLOWS);
         return Err(invalid(place, &problem));
+    }
+    let down = traffic.direction != Direction::Up;
+    if traffic.beside.is_some() && (traffic.kind != file::TrafficKind::Tcp || !down) {
+        return Err(invalid(place, "beside the tunnel there is tcp downstream only"));
     }
     if traffic.duration_s.is_none() && traffic.bytes.is_none() {
         return Err(invalid(place, "needs bytes or duration_s, else it never ends"));

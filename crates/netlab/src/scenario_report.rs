@@ -18,6 +18,10 @@
 //! | `seconds_to_reuse` | from an outage's end until the link carries data again, the longest |
 //! | `late_percent` | packets the receiver's resequencer delivered late or dropped as doubles |
 //! | `wait_p99_ms` | 99th percentile of its waits |
+//! | `link_wait_p50_ms`, `link_wait_p95_ms` | how long the tunnel's datagrams waited for their turn on its only link |
+//! | `link_dropped_percent` | those that its queue or policer dropped |
+//! | `link_back_percent` | what went back on it, of its rate that way |
+//! | `others_share_percent` | what others' connections beside the tunnel had of all that it carried |
 //! | `inner_mtu` | the longest packet through the tunnel, bytes |
 //!
 //! A name whose traffic the scenario lacks is absent, and a check of it fails. Series by the second
@@ -65,6 +69,9 @@ pub struct ScenarioReport {
     pub values: BTreeMap<&'static str, f64>,
     /// Mbit/s in each second, by name.
     pub per_second: BTreeMap<&'static str, Vec<f64>>,
+    /// Mbit/s of the first stream in each tenth of a second since it began; in virtual time only.
+    #[serde(skip)]
+    pub per_tenth: Vec<f64>,
     /// Mbit/s of each connection of the first stream of TCP or HTTP, where it has several.
     pub flow_mbit: Vec<f64>,
     /// Packets dropped, by reason: in the tunnel, or `link_...` on the links, in the direction of the first
@@ -89,6 +96,7 @@ impl ScenarioReport {
             traces: scenario.traces(),
             values: BTreeMap::new(),
             per_second: BTreeMap::new(),
+            per_tenth: Vec::new(),
             flow_mbit: Vec::new(),
             drops: BTreeMap::new(),
             share_percent: BTreeMap::new(),
@@ -151,6 +159,7 @@ impl ScenarioReport {
         for (reason, count) in [
             ("link_lost", dropped.lost),
             ("link_queue_full", dropped.queue_full),
+            ("link_policed", dropped.policed),
             ("link_too_big", dropped.too_big),
             ("link_cut", dropped.cut),
         ] {

@@ -5,6 +5,8 @@
 //! [told as such](KERNEL_ONLY), so that one file serves both. The first traffic of a kind is the one that is
 //! told; the others are load.
 
+mod bare;
+mod meter;
 mod others;
 mod traffic;
 
@@ -16,10 +18,12 @@ use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::Bitrate;
 
+use crate::company::Company;
 use crate::lab::Towards;
 use crate::netem::{Conditions, Netem};
+use crate::network::Network;
 use crate::pair::{TunnelLab, link_config, tunnels};
-use crate::scenario::file::TrafficKind;
+use crate::scenario::file::{Beside, TrafficKind};
 use crate::scenario::{Course, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stats::percent;
@@ -64,6 +68,9 @@ pub fn run_with(
 ) -> Result<ScenarioReport, SettingError> {
     let [client, proxy] = [Direction::Up, Direction::Down].map(|way| scenario.core(way));
     let (client, proxy) = (set(client?), set(proxy?));
+    if scenario.tunnel.absent {
+        return Ok(bare::run(scenario));
+    }
     let keepalive = scenario.tunnel.keepalive;
     let mut lab = tunnels(&client, &proxy, scenario.seed);
     for link in &scenario.links {
@@ -72,9 +79,13 @@ pub fn run_with(
         // More links than a tunnel may have carry nothing.
         let _ = lab.client.add_link(lab.now, &link_config(&link.name, path, keepalive));
     }
-    lab.run_until(Instant::ZERO + SETTLING);
-    begin(&mut lab, scenario);
-    Ok(play(&mut lab, scenario))
+    let mut site = Company::nobody(lab);
+    if scenario.traffic.iter().any(|traffic| traffic.beside == Some(Beside::Tunnel)) {
+        site.open_second(&client, &proxy, scenario.seed);
+    }
+    site.run_until(Instant::ZERO + SETTLING);
+    begin(&mut site.lab, scenario);
+    Ok(play(&mut site, scenario))
 }
 
 /// From this moment the links follow their courses, and the NATs forget.
@@ -95,29 +106,27 @@ fn plan<T>(netem: &mut Netem<T>, course: &Course, start: Instant) {
     }
 }
 
-fn play(lab: &mut TunnelLab, scenario: &Scenario) -> ScenarioReport {
-    let start = lab.now;
-    let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
-    let mut traffic = Traffic::over(&scenario.links);
-    for section in &scenario.traffic {
-        traffic.add(section, scenario, mtu, start);
-    }
+fn play(site: &mut Company, scenario: &Scenario) -> ScenarioReport {
+    let start = site.now();
+    let mtu = site.lab.client.stats().inner_mtu.unwrap_or(1200);
+    let mut traffic = Traffic::of(scenario, [mtu, site.others_mtu(bare::MTU)], start);
+    site.others_from = traffic.others_from;
     let end = scenario.duration.map(|duration| start + duration);
     let mut returns = if traffic.fills_downstream() { returns(scenario) } else { Vec::new() };
     let mut reuse = Vec::new();
     while let Some((at, link)) = returns.pop() {
         // Of two at the same moment, the later one looked at may only seem slower.
-        let at = (start + at).max(lab.now);
-        traffic.run(lab, end.map_or(at, |end| end.min(at)));
-        if lab.now < at {
+        let at = (start + at).max(site.now());
+        traffic.run(site, end.map_or(at, |end| end.min(at)));
+        if site.now() < at {
             break;
         }
-        reuse.push(traffic.time_until_reuse(lab, link));
+        reuse.push(traffic.time_until_reuse(site, link));
     }
-    traffic.run(lab, end.unwrap_or(start + LONGEST));
-    let rest = lab.now + REST;
-    run_all(lab, &mut traffic.streams, &mut traffic.flows, rest);
-    report(lab, scenario, &traffic, &reuse)
+    traffic.run(site, end.unwrap_or(start + LONGEST));
+    let rest = site.now() + REST;
+    run_all(site, &mut traffic.streams, &mut traffic.flows, rest);
+    report(&site.lab, scenario, &traffic, &reuse)
 }
 
 /// The ends of outages downstream, with the link; the last one first.
@@ -141,15 +150,7 @@ fn report(
     reuse: &[f64],
 ) -> ScenarioReport {
     let mut report = ScenarioReport::new(scenario, Runner::Virtual);
-    note_tcp(&mut report, scenario, traffic);
-    for (section, stream) in traffic.sections.iter().zip(&traffic.streams) {
-        if section.kind == TrafficKind::Ping {
-            report.note_ping(&stream.delays(), stream.missing(), stream.sent());
-        } else {
-            let length = stream.end().since(stream.start());
-            report.note_udp(&stream.received(), length, sum(scenario, section.direction));
-        }
-    }
+    note_traffic(&mut report, scenario, traffic);
     let way = towards(scenario.direction());
     for line in &lab.links {
         report.note_link(&match way {
@@ -183,9 +184,25 @@ fn report(
     report
 }
 
+/// What came of the traffic, and what its only link did meanwhile.
+fn note_traffic(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<'_>) {
+    note_tcp(report, scenario, traffic);
+    for (section, stream) in traffic.sections.iter().zip(&traffic.streams) {
+        if section.kind == TrafficKind::Ping {
+            report.note_ping(&stream.delays(), stream.missing(), stream.sent());
+        } else {
+            let length = stream.end().since(stream.start());
+            report.note_udp(&stream.received(), length, sum(scenario, section.direction));
+        }
+    }
+    report.per_tenth = traffic.per_tenth();
+    traffic.meter.note(report);
+}
+
 fn note_tcp(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<'_>) {
     let mut bodies = Vec::new();
-    for (section, flows) in &traffic.tcp_sections {
+    let ours = traffic.tcp_sections.iter().filter(|(section, _)| section.beside.is_none());
+    for (section, flows) in ours {
         let flows = &traffic.flows[flows.clone()];
         let came = Together::of(flows);
         let sum = sum(scenario, section.direction);
@@ -337,6 +354,54 @@ mod tests {
         assert!((2.5..2.7).contains(&report.value("udp_mbit")), "{report:?}");
         assert!(report.value("in_order_percent") < 95.0, "nothing is put in order: {report:?}");
         assert!(report.value("ping_lost_percent") < 40.0, "{report:?}");
+    }
+
+    #[test]
+    fn the_same_tcp_without_a_tunnel_has_what_the_headers_of_the_tunnel_take() {
+        let file = |tunnel: &str| {
+            format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 20, both = {{ rate_mbit = 10, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', duration_s = 10, start_s = 0.3 }}]\n{tunnel}"
+            )
+        };
+        let bare = run(&scenario(&file("tunnel = { absent = true }"))).unwrap();
+        let tunnel = run(&scenario(&file(""))).unwrap();
+        let percent = |report: &ScenarioReport| report.value("tcp_percent_of_sum");
+        assert!((96.0..96.6).contains(&percent(&bare)), "{bare:?}");
+        assert!((90.0..92.6).contains(&percent(&tunnel)), "{tunnel:?}");
+        for report in [&bare, &tunnel] {
+            // Cubic fills a queue of 100 ms, and its acknowledgements go back.
+            let wait = ["link_wait_p50_ms", "link_wait_p95_ms"].map(|name| report.value(name));
+            assert!(20.0 < wait[0] && wait[0] < wait[1] && wait[1] <= 100.0, "{report:?}");
+            assert!((0.5..6.0).contains(&report.value("link_back_percent")), "{report:?}");
+            assert!(report.value("link_dropped_percent") < 1.0, "{report:?}");
+            assert!(report.value("others_share_percent").is_nan(), "nobody else is there");
+            assert!((85..=99).contains(&report.per_tenth.len()), "{}", report.per_tenth.len());
+        }
+        assert!(bare.share_percent.is_empty() && bare.value("inner_mtu").is_nan());
+    }
+
+    #[test]
+    fn others_beside_the_tunnel_have_their_share_of_its_link() {
+        let file = |beside: &str, tunnel: &str| {
+            format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 40, both = {{ rate_mbit = 10, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', duration_s = 30 }},\
+                    {{ kind = 'tcp', duration_s = 27, start_s = 3, beside = '{beside}' }}]\n{tunnel}"
+            )
+        };
+        for (beside, tunnel) in
+            [("bare", ""), ("tunnel", ""), ("bare", "tunnel = { absent = true }")]
+        {
+            let report = run(&scenario(&file(beside, tunnel))).unwrap();
+            let (share, ours) = (report.value("others_share_percent"), report.value("tcp_mbit"));
+            println!("{beside}, {tunnel}: {share} % are others', ours {ours} Mbit/s");
+            assert!((15.0..85.0).contains(&share), "{beside}, {tunnel}: {report:?}");
+            assert!((1.0..9.0).contains(&ours), "{report:?}");
+        }
+        let text = file("bare", "").replace("beside =", "congestion = 'bbr', beside =");
+        let report = run(&scenario(&text)).unwrap();
+        assert!(report.value("others_share_percent").is_nan(), "left to the kernel: {report:?}");
     }
 
     #[test]

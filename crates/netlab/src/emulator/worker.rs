@@ -26,7 +26,7 @@ use tun_rs::SyncDevice;
 use super::Clock;
 use super::frame::{MAX_FRAME, ecn, ip_size, mark_ce};
 use super::lateness::{Histogram, Lateness};
-use crate::netem::{Conditions, Counters, Netem};
+use crate::netem::{Conditions, Counters, Netem, Waits};
 
 /// Awake this long before a frame is due. A sleeper with a real-time priority wakes up to about
 /// 60 µs late on a virtual machine; at 700 packets a second (8 Mbit/s) it costs 5 % of a core.
@@ -54,6 +54,7 @@ pub(super) type Change = Box<dyn FnOnce(&mut Conditions) + Send>;
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) lanes: Vec<Counters>,
+    pub(super) waits: Vec<Waits>,
     pub(super) lateness: Lateness,
     pub(super) longest_turn: Duration,
     pub(super) refused: u64,
@@ -187,6 +188,7 @@ impl Worker {
             Command::Snapshot(reply) => {
                 let _ = reply.send(Snapshot {
                     lanes: self.lanes.iter().map(Netem::counters).collect(),
+                    waits: self.lanes.iter().map(|lane| lane.waits().clone()).collect(),
                     lateness: self.lateness.summary(),
                     longest_turn: self.longest_turn,
                     refused: self.refused,

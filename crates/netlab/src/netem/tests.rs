@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use ropewalk_settings::Bitrate;
 
 use super::*;
-use crate::loss::GilbertElliott;
+use crate::loss::{GilbertElliott, Loss};
 use crate::trace::Trace;
 
 const FULL: usize = 1500;
@@ -347,4 +347,54 @@ fn what_others_send_on_an_idle_link_delays_the_next_packet_as_it_would() {
     };
     assert_eq!(delivery.due, at);
     assert!((2_900_000..3_100_000).contains(&at.as_micros()), "{at:?}");
+}
+
+#[test]
+fn a_policer_drops_what_exceeds_its_rate_behind_the_queue() {
+    let burst = Duration::from_millis(10);
+    let policer = Some(Policer { rate: Bitrate::from_mbps(12), burst });
+    // 24 Mbit/s come for a second: ten packets find tokens at once, then 12 Mbit/s are filled up.
+    for (rate, wait_ms) in [(Rate::Unlimited, 0.0), (Rate::Fixed(Bitrate::from_mbps(24)), 0.0)] {
+        let mut link = link(Conditions { rate, policer, ..Conditions::default() });
+        let out = run(&mut link, 2_000, Duration::from_micros(500), Ecn::NotEct);
+        let counters = link.counters();
+        assert_eq!(counters.delivered + counters.policed, 2_000);
+        assert!((1_008..=1_011).contains(&out.len()), "{counters:?}");
+        assert_eq!(link.waits().percentile_ms(95.0), wait_ms, "nothing waits for tokens");
+    }
+    // A queue before it that lets through what the policer does leaves nothing to drop.
+    let rate = Rate::Fixed(Bitrate::from_mbps(12));
+    let mut link = link(Conditions { rate, policer, ..Conditions::default() });
+    run(&mut link, 2_000, Duration::from_micros(500), Ecn::NotEct);
+    assert_eq!(link.counters().policed, 0);
+    assert!((900.0..1_000.0).contains(&link.waits().percentile_ms(95.0)));
+}
+
+#[test]
+fn packets_of_others_meet_the_same_queue_and_are_counted_apart() {
+    let queue = QueueLimit { packets: 10, ..QueueLimit::default() };
+    let mut link = link(Conditions { queue, ..fixed(12) });
+    // Eight of others are there first, so that of ours two find room, and wait for them.
+    (0..8).for_each(|n| link.handle_foreign(Instant::ZERO, n, FULL, Ecn::NotEct));
+    (8..12).for_each(|n| link.handle_packet(Instant::ZERO, n, FULL, Ecn::NotEct));
+    let out: Vec<_> =
+        std::iter::from_fn(|| link.poll_packet(Instant::from_millis(1_000))).collect();
+    let seen: Vec<_> = out.iter().map(|delivery| (delivery.payload, delivery.foreign)).collect();
+    assert_eq!(seen, (0..10).map(|n| (n, n < 8)).collect::<Vec<_>>());
+    let (ours, theirs) = (link.counters(), link.foreign_counters());
+    assert_eq!((ours.received, ours.delivered, ours.queue_full), (4, 2, 2));
+    assert_eq!((theirs.received, theirs.delivered, theirs.queue_full), (8, 8, 0));
+    // Only ours: 8 and 9 ms.
+    let waits = [1.0, 99.0].map(|percent| link.waits().percentile_ms(percent));
+    assert!((7.8..=8.0).contains(&waits[0]) && (8.8..=9.0).contains(&waits[1]), "{waits:?}");
+}
+
+#[test]
+fn a_cut_takes_packets_of_others_and_ours_and_counts_each() {
+    let mut link = link(Conditions { delay: Duration::from_millis(5), ..fixed(12) });
+    (0..3).for_each(|n| link.handle_foreign(Instant::ZERO, n, FULL, Ecn::NotEct));
+    (3..5).for_each(|n| link.handle_packet(Instant::ZERO, n, FULL, Ecn::NotEct));
+    let cut = Conditions { cut: Some(Cut::Everything), ..fixed(12) };
+    link.handle_change(Instant::from_millis(2), cut);
+    assert_eq!((link.counters().cut, link.foreign_counters().cut), (2, 3));
 }

@@ -18,11 +18,17 @@ struct Stretch<'a> {
 }
 
 impl Course {
-    /// Whether others send on it at some time.
+    /// Whether what it can carry is another at some time than at the beginning, or others send on it.
     #[must_use]
-    pub fn has_background(&self) -> bool {
-        let conditions = self.changes.iter().map(|(_, conditions)| conditions);
-        conditions.chain([&self.initial]).any(|now| now.background != Bitrate::default())
+    pub fn varies(&self) -> bool {
+        let first = &self.initial;
+        let mut conditions = self.changes.iter().map(|(_, conditions)| conditions).chain([first]);
+        conditions.any(|now| {
+            now.background != Bitrate::default()
+                || now.rate != first.rate
+                || now.policer != first.policer
+                || now.cut != first.cut
+        })
     }
 
     /// Capacity in each of so many seconds from a moment of the scenario on, without what others send, Mbit/s at
@@ -76,6 +82,7 @@ impl Stretch<'_> {
                 trace.count_between(self.origin, from, to) as f64 * OPPORTUNITY_MBIT
             }
         };
-        (whole - of(self.conditions.background)).max(0.0)
+        let policed = self.conditions.policer.map_or(f64::INFINITY, |policer| of(policer.rate));
+        (whole.min(policed) - of(self.conditions.background)).max(0.0)
     }
 }

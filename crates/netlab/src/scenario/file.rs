@@ -119,6 +119,7 @@ impl SettingsSection {
             mark_above_ms: other.mark_above_ms.or(self.mark_above_ms),
             mark_probability: other.mark_probability.or(self.mark_probability),
             background_mbit: other.background_mbit.or(self.background_mbit),
+            policer: other.policer.or(self.policer),
         }
     }
 
@@ -162,6 +163,18 @@ pub struct SettingsSection {
     pub mark_probability: Option<f64>,
     /// What others send over the same queue, at IP level in packets of 1500 bytes; nothing if never set.
     pub background_mbit: Option<f64>,
+    /// What drops packets behind queue and transmitter; nothing if never set.
+    pub policer: Option<PolicerSection>,
+}
+
+/// A policer ([`crate::netem::Policer`]).
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicerSection {
+    /// What passes in the long run, at IP level.
+    pub rate_mbit: f64,
+    /// Its bucket: what the rate carries in this time passes at once.
+    pub burst_ms: f64,
 }
 
 /// `loss = 0.01`, `loss = { mean = 0.02, burst = 4 }` or the four parameters of the chain.
@@ -254,6 +267,19 @@ pub struct TrafficSection {
     /// When it begins, since the beginning of the scenario.
     #[serde(default)]
     pub start_s: f64,
+    /// Whether others send it, beside the tunnel over its first link; through the tunnel if absent. One that `tcp`
+    /// sends downstream only.
+    pub beside: Option<Beside>,
+}
+
+/// How others' traffic crosses the first link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beside {
+    /// As it is.
+    Bare,
+    /// Through a second tunnel that is set like the first (in virtual time only).
+    Tunnel,
 }
 
 /// As many connections as a download manager may be told to open.
@@ -305,6 +331,9 @@ pub struct TunnelSection {
     /// Whether both ends are told what each link carries: its mean rate at the beginning.
     #[serde(default)]
     pub rates_told: bool,
+    /// Whether there is none: traffic then goes over the first link as it is, for comparison.
+    #[serde(default)]
+    pub absent: bool,
 }
 
 /// What must come out: a measured value within bounds.

@@ -321,7 +321,21 @@ fn what_others_send_is_taken_from_the_capacity() {
     );
     let link = &scenario.unwrap().links[0];
     assert_eq!(link.downstream.capacity(Duration::ZERO, 4), [5.0, 1.0, 3.0, 0.0]);
-    assert!(link.downstream.has_background() && !link.upstream.has_background());
+    assert!(link.downstream.varies() && !link.upstream.varies());
     let error = with_link("both = { rate_mbit = 5, background_mbit = -1 }").unwrap_err();
     assert_eq!(error.to_string(), "link `a`: background_mbit cannot be -1");
+}
+
+#[test]
+fn a_policer_bounds_what_a_link_carries_behind_a_faster_transmitter() {
+    let link = "{ name = 'a', both = { rate_mbit = 50, queue_ms = 100 }, down = { policer = { rate_mbit = 20, burst_ms = 10 } } }";
+    let text = format!("name = 'x'\nlinks = [{link}]");
+    let scenario = Scenario::parse(&text, Path::new(".")).unwrap();
+    let course = &scenario.links[0].downstream;
+    let burst = Duration::from_millis(10);
+    let policer = Policer { rate: Bitrate::from_mbps(20), burst };
+    assert_eq!(course.initial.policer, Some(policer));
+    assert_eq!(course.capacity(Duration::ZERO, 2), [20.0, 20.0]);
+    assert_eq!(scenario.links[0].upstream.initial.mean_rate(), Some(Bitrate::from_mbps(50)));
+    assert!(!course.varies(), "it is the same at all times");
 }

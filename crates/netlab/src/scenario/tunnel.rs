@@ -11,7 +11,7 @@ impl Link {
     #[must_use]
     pub fn rate(&self, sends: Direction) -> Option<Bitrate> {
         let course = if sends == Direction::Up { &self.upstream } else { &self.downstream };
-        course.initial.rate.mean()
+        course.initial.mean_rate()
     }
 }
 
@@ -24,6 +24,13 @@ impl Scenario {
             .iter()
             .filter(move |link| link.direction.includes(way))
             .filter_map(move |l| l.rate(way))
+    }
+
+    /// What the first link carries against the direction of the first stream, in the mean of the beginning.
+    #[must_use]
+    pub fn rate_back(&self) -> Option<Bitrate> {
+        let back = if self.direction() == Direction::Up { Direction::Down } else { Direction::Up };
+        self.links.first().and_then(|link| link.rate(back))
     }
 
     /// How the core of the end that sends this way is set.

@@ -33,6 +33,12 @@ impl Together {
         }
     }
 
+    /// How much came, and when, in bytes since the arrival before.
+    #[must_use]
+    pub fn came(&self) -> &[Arrival] {
+        &self.came
+    }
+
     /// Goodput in Mbit/s of payload from the first to the last byte that came.
     #[must_use]
     pub fn mbit(&self) -> f64 {

@@ -7,16 +7,20 @@ use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::LinkState;
 use ropewalk_settings::Bitrate;
 
+use super::meter::{Meter, per_tenth};
 use super::others::Others;
 use super::{CONGESTION, sum};
+use crate::company::Company;
 use crate::lab::Towards;
 use crate::limit::UDP_HEADERS;
+use crate::network::Network;
 use crate::pair::TunnelLab;
 use crate::profile::bitrate;
+use crate::reading::Reading;
+use crate::scenario::Scenario;
 use crate::scenario::file::{TrafficKind, TrafficSection};
-use crate::scenario::{Link, Scenario};
 use crate::stream::{Stream, run_all};
-use crate::tcp::{Load, TcpFlow};
+use crate::tcp::{Load, TcpFlow, Together};
 use ropewalk_settings::Direction;
 
 /// How long traffic without an end of its own may last.
@@ -32,6 +36,25 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const ECHOES: u32 = 10;
 const ECHO_LEN: usize = 84;
 
+/// Where traffic runs: a network that can be looked at.
+pub(super) trait Site: Network {
+    /// How its only link is now; `None` where it has several.
+    fn reading(&self, way: Towards) -> Option<Reading>;
+    /// Counts what others send on its links.
+    fn count(&mut self, others: &mut Others);
+}
+
+impl Site for Company {
+    fn reading(&self, way: Towards) -> Option<Reading> {
+        let [link] = &self.lab.links[..] else { return None };
+        Some(Reading::of(self.lab.now, &link.down, &link.up, way))
+    }
+
+    fn count(&mut self, others: &mut Others) {
+        others.count(&mut self.lab);
+    }
+}
+
 /// What runs, with the sections of the file that asked for it.
 pub(super) struct Traffic<'a> {
     pub(super) sections: Vec<&'a TrafficSection>,
@@ -39,24 +62,34 @@ pub(super) struct Traffic<'a> {
     /// With the places of their connections.
     pub(super) tcp_sections: Vec<(&'a TrafficSection, Range<usize>)>,
     pub(super) flows: Vec<TcpFlow>,
+    /// Connections from this place on are others'.
+    pub(super) others_from: u16,
+    pub(super) meter: Meter,
     others: Others,
 }
 
 impl<'a> Traffic<'a> {
-    /// None yet, over the scenario's links.
-    pub(super) fn over(links: &[Link]) -> Self {
+    /// What the scenario asks for from `start` on, in packets of up to so many bytes: ours, and others'.
+    pub(super) fn of(scenario: &'a Scenario, mtus: [u16; 2], start: Instant) -> Self {
         let (sections, streams, tcp_sections, flows) = Default::default();
-        Self { sections, streams, tcp_sections, flows, others: Others::on(links) }
+        let others = Others::on(&scenario.links);
+        let meter = Meter::new(scenario, start);
+        let mut traffic =
+            Self { sections, streams, tcp_sections, flows, others_from: 0, meter, others };
+        let (theirs, ours): (Vec<_>, Vec<_>) =
+            scenario.traffic.iter().partition(|section| section.beside.is_some());
+        for section in ours {
+            traffic.add(section, scenario, mtus[0], start);
+        }
+        traffic.others_from = u16::try_from(traffic.flows.len()).unwrap_or(u16::MAX);
+        for section in theirs {
+            traffic.add(section, scenario, mtus[1], start);
+        }
+        traffic
     }
 
     /// Adds what the section asks for, if virtual time has it.
-    pub(super) fn add(
-        &mut self,
-        traffic: &'a TrafficSection,
-        scenario: &Scenario,
-        mtu: u16,
-        start: Instant,
-    ) {
+    fn add(&mut self, traffic: &'a TrafficSection, scenario: &Scenario, mtu: u16, start: Instant) {
         let after = Duration::from_secs_f64(traffic.start_s);
         let rest = scenario.duration.unwrap_or(LONGEST).saturating_sub(after);
         let own = traffic.duration_s.map(Duration::from_secs_f64);
@@ -92,12 +125,16 @@ impl<'a> Traffic<'a> {
     }
 
     /// Runs until `end`, or until all has ended.
-    pub(super) fn run(&mut self, lab: &mut TunnelLab, end: Instant) {
-        while lab.now < end && !self.is_over(lab.now) {
-            let next = end.min(lab.now + POLL);
-            run_all(lab, &mut self.streams, &mut self.flows, next);
-            self.others.count(lab);
+    pub(super) fn run(&mut self, site: &mut impl Site, end: Instant) {
+        while site.now() < end && !self.is_over(site.now()) {
+            self.step(site, end.min(site.now() + POLL));
         }
+    }
+
+    fn step(&mut self, site: &mut impl Site, until: Instant) {
+        self.meter.look(site.now(), |way| site.reading(way));
+        run_all(site, &mut self.streams, &mut self.flows, until);
+        site.count(&mut self.others);
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -106,22 +143,35 @@ impl<'a> Traffic<'a> {
     }
 
     /// From now on, until the link carries data again.
-    pub(super) fn time_until_reuse(&mut self, lab: &mut TunnelLab, link: usize) -> f64 {
-        let returned = lab.now;
+    pub(super) fn time_until_reuse(&mut self, site: &mut Company, link: usize) -> f64 {
+        let returned = site.now();
         let carried = |lab: &TunnelLab| lab.links[link].down.counters().delivered_bytes;
-        let before = carried(lab);
-        let name = lab.client.stats().links.get(link).map(|link| link.id);
-        while lab.now < returned + PATIENCE {
-            let links = lab.client.stats().links;
+        let before = carried(&site.lab);
+        let name = site.lab.client.stats().links.get(link).map(|link| link.id);
+        while site.now() < returned + PATIENCE {
+            let links = site.lab.client.stats().links;
             let mut this = links.iter().filter(|link| Some(link.id) == name);
             let up = this.any(|link| link.state == LinkState::Up);
-            if up && carried(lab) >= before + CARRIED {
-                return lab.now.since(returned).as_secs_f64();
+            if up && carried(&site.lab) >= before + CARRIED {
+                return site.now().since(returned).as_secs_f64();
             }
-            let next = lab.now + POLL;
-            run_all(lab, &mut self.streams, &mut self.flows, next);
+            self.step(site, site.now() + POLL);
         }
         f64::INFINITY
+    }
+
+    /// Mbit/s of the first traffic in each tenth of a second since it began.
+    pub(super) fn per_tenth(&self) -> Vec<f64> {
+        let stream = self.sections.iter().position(|section| section.kind == TrafficKind::Udp);
+        if let Some((_, flows)) = self.tcp_sections.first().filter(|(s, _)| s.beside.is_none()) {
+            let together = Together::of(&self.flows[flows.clone()]);
+            let came = together.came().iter().map(|arrival| (arrival.at, arrival.bytes));
+            return per_tenth(self.flows[flows.start].start(), together.length(), came);
+        }
+        let Some(stream) = stream.map(|place| &self.streams[place]) else { return Vec::new() };
+        let payload = |len: usize| len.saturating_sub(usize::from(UDP_HEADERS)) as u64;
+        let came = stream.came().iter().map(|came| (came.at, payload(came.len)));
+        per_tenth(stream.start(), stream.end().since(stream.start()), came)
     }
 }
 

@@ -52,7 +52,7 @@ fn run_shared(
     while lab.now < until {
         let now = lab.now;
         if mbit > 0.0 {
-            lab.links[0].share(now, Towards::Client, 1500);
+            lab.links[0].share(now, Towards::Client, Vec::new(), 1500);
         }
         let next = now + Duration::from_secs_f64(gap * rng.random_range(0.5..1.5));
         run(lab, streams, if mbit > 0.0 { next.min(until) } else { until });
