@@ -1,0 +1,191 @@
+//! What ends each phase, and what begins then.
+
+use super::rate::Rates;
+use super::rival::Rival;
+use super::{Model, Phase, RIVAL_MEMORY, RIVAL_PATIENCE, TARGET};
+
+/// So many lossy rounds are left to a sender that is not held back: a TCP answers within two.
+const PATIENT_ROUNDS: u32 = 6;
+
+/// A rate of this much less than trains show is no sign that the path is full.
+const TRAIN_DOUBT: f64 = 0.8;
+
+/// How often a refresh is due, seconds.
+const REFRESH: f64 = 4.0;
+
+/// The queue stands for so long, seconds and round trips, while so much less is sent than lately: somebody else keeps it.
+const YIELDED: (f64, f64, f64) = (0.1, 4.0, 0.85);
+
+impl Model {
+    pub(super) fn startup(&mut self, t: f64) {
+        let held_back = self.rates.held_back;
+        if self.round.begins && held_back {
+            if self.rate >= self.full_rate * 1.25 {
+                (self.full_rate, self.full_rounds) = (self.rate, 0);
+            } else {
+                self.full_rounds += 1;
+            }
+        }
+        let limit = self.limit();
+        let noisy = self.delays.is_noisy();
+        let stands = self.standing() > limit;
+        let is_full = self.full_rounds >= 3;
+        let loses =
+            self.must_answer() && (self.losses.exceeds(self.round.present) || self.losses.lasts());
+        let waits = self.queue() > limit
+            && self.delays.is_known()
+            && (!noisy || self.full_rounds >= 1 || stands);
+        // A burst of its own waits for itself.
+        let is_burst = !noisy
+            && !stands
+            && self.trains.rate().is_some_and(|most| self.rates.of_trip < TRAIN_DOUBT * most);
+        if is_full || loses || waits && !is_burst {
+            let now = self.rates.short.max(self.rates.of_trip);
+            if held_back && (!is_full || now < self.rate) {
+                self.rate = now;
+            }
+            self.recent_rates.clear();
+            self.answered = self.next;
+            self.enter(t, Phase::Drain);
+        }
+    }
+
+    pub(super) fn drain(&mut self, t: f64) {
+        let floor = self.delays.floor().unwrap_or(self.srtt).min(self.srtt);
+        let drained = self.queue() < 0.5 * self.limit()
+            && (self.rounds_in_phase() >= 1 || self.in_flight <= self.rate * floor);
+        if drained || t - self.since > 3.0 * self.srtt + 0.2 {
+            self.refreshed = t;
+            self.enter(t, Phase::Cruise);
+        }
+    }
+
+    pub(super) fn cruise(&mut self, t: f64) {
+        if self.round.begins {
+            self.cruise_round(t);
+        }
+        let (queue, limit) = (self.queue(), self.limit());
+        if queue < self.target() / 4.0 {
+            self.refreshed = t;
+        }
+        let deep_length = 2.0 * self.srtt + 2.0 * queue;
+        let since_refresh = t - self.refreshed;
+        if self.rival.is_some() {
+            if t - self.since > self.rival_patience {
+                self.rival_patience = (self.rival_patience * 1.5).min(RIVAL_PATIENCE.1);
+                self.begin_refresh(t, false, 0.0);
+            }
+        } else if self.has_yielded(t) {
+            self.begin_refresh(t, true, deep_length);
+        } else if t - self.rival_ended < RIVAL_MEMORY && self.delays.standing() > limit {
+            self.meet_rival(t);
+            self.enter(t, Phase::Cruise);
+        } else if queue > 3.0 * limit && since_refresh > 0.5 && self.rounds_in_phase() >= 3 {
+            self.begin_refresh(t, true, deep_length);
+        } else if since_refresh > REFRESH {
+            let deep = self.failed >= 1;
+            // At three quarters of the rate.
+            let shallow = ((queue + TARGET) / 0.25).clamp(0.02, 0.5);
+            self.begin_refresh(t, deep, if deep { deep_length } else { shallow });
+        }
+    }
+
+    /// A sender that is not held back answers losses itself, if it ever does.
+    pub(super) fn must_answer(&self) -> bool {
+        self.rates.held_back || self.lossy_rounds >= PATIENT_ROUNDS
+    }
+
+    /// A round of cruising ended.
+    pub(super) fn cruise_round(&mut self, t: f64) {
+        let (queue, target, limit) = (self.queue(), self.target(), self.limit());
+        let Rates { of_trip, short, held_back, .. } = self.rates;
+        let before = self.round.before;
+        let queued = queue >= limit;
+        let suspect = self.losses.is_suspect(t, self.srtt, before, queued)
+            && (self.must_answer() || self.losses.on_trial());
+        if suspect && self.rounds_in_phase() >= 1 && self.rival.is_none() {
+            let now = of_trip.min(short.max(0.7 * of_trip));
+            let now = if queued { now } else { 0.95 * short.min(now) };
+            let least = 0.5 * self.rate;
+            self.rate = self.rate.min(now.max(least));
+            self.recent_rates.clear();
+            self.free_rounds = 0;
+            self.losses.begin_trial(
+                t,
+                self.srtt,
+                before,
+                if queued { 0.0 } else { short.max(least) },
+            );
+        } else if held_back && queue < target / 2.0 && !self.losses.is_held(t) {
+            let usual = self.losses.usual();
+            let paced = self.pace_before.min(self.round_pace);
+            let follows = of_trip * (1.0 + usual) >= 0.93 * paced;
+            let loses = before.lost > (usual + 0.02) * before.settled() + 1.0;
+            if self.gain > 1.04 && !follows && loses {
+                self.free_rounds = 0;
+                self.losses.lose_patience();
+            } else {
+                self.free_rounds += 1;
+                if follows && self.free_rounds > 3 && self.rate > 1.3 * self.losses.last_cap() {
+                    self.losses.regain_patience();
+                }
+            }
+        } else {
+            self.free_rounds = 0;
+            if queue >= target / 2.0 {
+                self.losses.regain_patience();
+            }
+        }
+    }
+
+    /// Less is sent than lately, and the queue stands all the same.
+    pub(super) fn has_yielded(&mut self, t: f64) -> bool {
+        let (seconds, trips, share) = YIELDED;
+        self.lately = self.late_rates.note_for_most(t, self.rate, RIVAL_MEMORY);
+        if self.delays.standing() < self.target() {
+            self.stands_since = t;
+        }
+        t - self.stands_since > seconds + trips * self.srtt && self.rate < share * self.lately
+    }
+
+    pub(super) fn meet_rival(&mut self, t: f64) {
+        // What was given way with before it was known is taken back.
+        let half = 0.75 * self.lately * self.srtt / self.place;
+        let window = (self.in_flight / self.place).max(half).max(10.0);
+        self.rival = Some(Rival::new(t, window, self.next));
+        self.rival_patience = RIVAL_PATIENCE.0;
+        self.recent_rates.clear();
+    }
+
+    pub(super) fn refresh(&mut self, t: f64, deep: bool) {
+        let (queue, limit) = (self.delays.queue(), self.limit());
+        self.low = self.low.min(queue);
+        if let Some(rival) = &mut self.rival {
+            if self.round.number - self.since_round >= 2 {
+                if queue < 0.7 * limit {
+                    self.rival = None;
+                    (self.rival_ended, self.failed) = (t, 0);
+                } else {
+                    rival.pause(t - self.since);
+                }
+                self.enter(t, Phase::Cruise);
+            }
+            return;
+        }
+        let over = t - self.since > self.refresh_for + 1.25 * self.srtt + 0.01;
+        if over || deep && self.low < 0.5 * limit {
+            // With hardly anything of ours under way only somebody else's datagrams can wait.
+            if self.low < if deep { 0.5 * limit } else { limit } {
+                self.failed = 0;
+            } else {
+                self.failed += 1;
+                if deep {
+                    self.meet_rival(t);
+                }
+            }
+            self.refreshed = t;
+            self.free_rounds = 0;
+            self.enter(t, Phase::Cruise);
+        }
+    }
+}
