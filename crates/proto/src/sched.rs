@@ -40,7 +40,8 @@ pub struct LinkView {
     pub id: LinkId,
     /// Datagrams its congestion window has room for.
     pub room: u32,
-    /// When a packet that leaves as soon as it may would arrive, µs, from an epoch that all links share; `None`: unknown.
+    /// When a packet that leaves as soon as it may would arrive, µs, from an epoch that all links share; `None`: unknown,
+    /// the greatest: perhaps never.
     pub arrives_us: Option<i64>,
     /// What the link carries, bytes a second; 0: unknown.
     pub rate: u64,

@@ -94,3 +94,34 @@ fn a_call_takes_the_fastest_link_and_no_other() {
         assert!(delays.p95_ms <= fastest + 3.0, "{links:?}: {} ms", delays.p95_ms);
     }
 }
+
+#[test]
+fn when_the_fast_link_falls_silent_a_call_goes_over_the_other_at_once_and_back_when_it_returns() {
+    for links in [[(40, 35), (20, 320)], [(50, 10), (50, 50)]] {
+        let mut lab = lab(&links);
+        let start = lab.now;
+        let (silent, back) = (start + Duration::from_secs(3), start + Duration::from_secs(6));
+        let fast = &mut lab.links[0];
+        for line in [&mut fast.down, &mut fast.up] {
+            let before = line.conditions().clone();
+            let nothing = Conditions { rate: Rate::Fixed(Bitrate::from_kbps(1)), ..before.clone() };
+            line.plan_change(silent, nothing);
+            line.plan_change(back, before);
+        }
+        let mut streams =
+            [Stream::at_rate(Towards::Client, 0.08, 200, start, back.since(start) * 2)];
+        run_all(&mut lab, &mut streams, &mut [], start + Duration::from_secs(12));
+        let ms = |millis| Duration::from_millis(millis);
+        let slow = ms(links[1].1);
+        let full = streams[0].mbit_between(start, start + ms(2500));
+        let meanwhile = streams[0].mbit_between(silent + ms(300) + slow, back);
+        let after = streams[0].mbit_between(back + ms(2000), start + Duration::from_secs(11));
+        println!(
+            "{links:?}: {:.0} % from 0.3 s on, {:.0} % after",
+            100.0 * meanwhile / full,
+            100.0 * after / full
+        );
+        assert!(meanwhile >= 0.9 * full, "{links:?}: {meanwhile} of {full}");
+        assert!(after >= 0.95 * full, "{links:?}: {after} of {full}");
+    }
+}

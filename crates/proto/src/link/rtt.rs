@@ -70,6 +70,13 @@ impl Rtt {
         });
     }
 
+    /// How long an answer takes at most, in all likelihood: the timeout without its lower bound.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        let Smoothed { srtt, var, .. } = self.smoothed?;
+        Some(srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY)
+    }
+
     /// Smoothed round-trip time; `None` before the first sample.
     #[must_use]
     pub fn srtt(&self) -> Option<Duration> {

@@ -339,6 +339,13 @@ impl LinkSender {
         })
     }
 
+    /// Whether an answer is overdue: the link may be silent.
+    #[must_use]
+    pub fn is_suspect(&self, now: Instant) -> bool {
+        let waits = self.unanswered_since().map(|since| now.since(since));
+        waits.zip(self.rtt.patience()).is_some_and(|(waits, patience)| waits > patience)
+    }
+
     /// How long a datagram takes one way without a queue, µs, from an epoch that all links of the tunnel share.
     #[must_use]
     pub fn one_way_us(&self) -> Option<i64> {

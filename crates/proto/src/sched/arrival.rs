@@ -6,6 +6,8 @@
 //! nothing gets nothing, without a threshold. (The rule of ECF, Lim et al. 2017, over more than two links, by
 //! one-way delays.)
 //!
+//! A link on which an answer is overdue arrives never: the others take all, until it answers.
+//!
 //! What the schedule needs must be allowed to wait: with links whose delays differ by 100 ms the slow one is worth a
 //! packet when the fast one delivers 100 ms' worth before it.
 

@@ -220,6 +220,10 @@ impl Link {
 
     /// The same, and when a packet of `len` bytes would arrive on it.
     pub(super) fn view_with_arrival(&self, now: Instant, len: usize) -> LinkView {
+        if self.sender.is_suspect(now) {
+            // Nobody knows whether it arrives at all.
+            return LinkView { arrives_us: Some(i64::MAX), ..self.view(now) };
+        }
         let rate = self.carried_rate();
         let wait = if self.pace().is_some() {
             let on_wire = len + OVERHEAD + usize::from(self.path().header_len());
