@@ -32,9 +32,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How soon a look that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// How often the kernel's table of connections and the firewall's counters are looked at, of whose growth nobody tells:
-/// often enough for a person who tries what was refused and then reads the status.
-const COUNTERS_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the kernel's table of connections and the firewall's counters are looked at, of whose growth nobody tells, while
+/// nobody asks: an idle proxy sleeps.
+const COUNTERS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Who asks has them looked at, for the next who asks, at most this often.
+const COUNTERS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Clients keep their inner IPv6 addresses then: most such losses pass.
 const IPV6_LOST: &str =
@@ -46,6 +49,7 @@ pub struct Desk {
     routes: RefCell<BTreeMap<IpAddr, Option<u32>>>,
     facts: RefCell<HostFacts>,
     news: Notify,
+    asked: Notify,
     stop: Notify,
 }
 
@@ -63,6 +67,7 @@ impl Host for Rc<Desk> {
     }
 
     fn facts(&self) -> HostFacts {
+        self.asked.notify_one();
         self.facts.borrow().clone()
     }
 }
@@ -132,6 +137,7 @@ impl<N: HostNetwork> Keeper<N> {
         counters.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let desk = Rc::clone(&self.desk);
         let mut look_at = Instant::now() + events.patience();
+        let mut counted = Instant::now();
         loop {
             tokio::select! {
                 () = desk.stop.notified() => return self.network,
@@ -141,7 +147,16 @@ impl<N: HostNetwork> Keeper<N> {
                 }
                 _ = counters.tick() => {
                     self.look_at_counters().await;
+                    counted = Instant::now();
                     self.publish();
+                    continue;
+                }
+                () = desk.asked.notified() => {
+                    if counted.elapsed() >= COUNTERS_PAUSE {
+                        self.look_at_counters().await;
+                        self.publish();
+                        counted = Instant::now();
+                    }
                     continue;
                 }
                 changes = events.changed(SETTLE) => {

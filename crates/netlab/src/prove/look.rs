@@ -47,9 +47,12 @@ pub(super) const fn patient() -> Curl {
     Curl { interface: None, limit: Some(PATIENCE) }
 }
 
-/// What the proxy's status says that its firewall turned away, once the count stands still: it is read every ten seconds.
+/// What the proxy's status says that its firewall turned away, once the count stands still: who asks has it read, for the next
+/// who asks.
 pub(super) fn turned_away(stage: &Stage, what: &str) -> Result<f64, LabError> {
-    const READ_AGAIN: Duration = Duration::from_secs(11);
+    const READ_AGAIN: Duration = Duration::from_secs(2);
+    thread::sleep(READ_AGAIN);
+    stage.deployment.proxy_status()?;
     thread::sleep(READ_AGAIN);
     let status = stage.deployment.proxy_status()?;
     status["proxy"]["turned_away"][what]
