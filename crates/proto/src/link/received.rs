@@ -21,8 +21,8 @@ pub const MAX_REPORT_RANGES: usize = 32;
 /// Ranges remembered: twice a report, so that gaps already confirmed do not push out unconfirmed ones.
 const MAX_KEPT: usize = 2 * MAX_REPORT_RANGES;
 
-/// The same where losses are forgiven: as many as a link of 200 Mbit/s has that delays each datagram anew by up to 100 ms.
-/// Memory for them is taken when there are so many.
+/// Ranges remembered with a controller that forgives losses. A link of 200 Mbit/s that reorders datagrams by up to 100 ms has as
+/// many. The memory grows with the ranges.
 const FORGIVING_KEPT: usize = 16 * MAX_REPORT_RANGES;
 
 /// Local numbers `first..=last`, all of which arrived.

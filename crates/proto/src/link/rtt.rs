@@ -50,9 +50,14 @@ struct Smoothed {
 
 impl Smoothed {
     fn new(srtt: Duration, var: Duration) -> Self {
-        let rto = srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY;
-        Self { srtt, var, rto: rto.clamp(MIN_RTO, MAX_RTO) }
+        let rto = patience(srtt, var).clamp(MIN_RTO, MAX_RTO);
+        Self { srtt, var, rto }
     }
+}
+
+/// RFC 6298 §2.3, and the time that a report may wait.
+fn patience(srtt: Duration, var: Duration) -> Duration {
+    srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY
 }
 
 impl Rtt {
@@ -73,8 +78,7 @@ impl Rtt {
     /// How long an answer takes at most, in all likelihood: the timeout without its lower bound.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
-        let Smoothed { srtt, var, .. } = self.smoothed?;
-        Some(srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY)
+        self.smoothed.map(|Smoothed { srtt, var, .. }| patience(srtt, var))
     }
 
     /// Smoothed round-trip time; `None` before the first sample.

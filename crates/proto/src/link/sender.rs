@@ -410,6 +410,7 @@ impl LinkSender {
         self.path_from = self.sent.next();
         self.rtt = Rtt::default();
         self.threshold = LossThreshold::new(self.kind);
+        self.one_way = OneWay::default();
         self.controller = AnyController::new(self.kind, self.path_from);
         self.controller.on_rate_told(self.rate);
         self.deadline = None;
