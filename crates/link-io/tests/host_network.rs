@@ -285,6 +285,30 @@ fn a_change_of_each_kind_is_heard() {
 }
 
 #[test]
+fn whoever_does_other_things_between_hears_of_a_change_as_soon() {
+    let Some(namespace) = Namespace::open() else { return };
+    namespace.block_on(async || {
+        let mut events = Events::open(None).unwrap();
+        let done = tokio::process::Command::new("sh")
+            .args(["-ec", "ip link add dum0 type veth peer name far0"])
+            .status()
+            .await;
+        assert!(done.unwrap().success());
+        let settle = Duration::from_millis(300);
+        let heard = async {
+            loop {
+                let other = Duration::from_millis(50);
+                if let Ok(changes) = tokio::time::timeout(other, events.changed(settle)).await {
+                    return changes;
+                }
+            }
+        };
+        let changes = tokio::time::timeout(Duration::from_secs(10), heard).await;
+        assert!(changes.expect("the change is told").links);
+    });
+}
+
+#[test]
 fn without_the_capability_the_error_names_it() {
     let Some(namespace) = Namespace::open() else { return };
     let error = namespace.block_on(async || {

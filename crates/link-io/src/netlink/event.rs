@@ -54,6 +54,8 @@ pub struct Events {
     carriers: Vec<JoinHandle<()>>,
     /// Until then lesser news wait.
     rest_until: Option<Instant>,
+    /// The burst that the news began is over by then.
+    settled_at: Option<Instant>,
     // Dropping the handle would end the connection.
     _handle: Handle,
 }
@@ -139,7 +141,7 @@ impl Events {
                 }
             }
         }
-        Ok(Self { pending, carriers, rest_until: None, _handle: handle })
+        Ok(Self { pending, carriers, rest_until: None, settled_at: None, _handle: handle })
     }
 
     /// How often the host should be looked at without news: seldom, unless the kernel cannot tell of all that matters.
@@ -150,19 +152,22 @@ impl Events {
 
     /// Waits for news, then `settle` longer so that a burst (an interface coming up makes a dozen) counts as one.
     ///
-    /// Cancel safe: news not yet handed out are kept.
+    /// Cancel safe: news not yet handed out are kept, and the time they have already waited counts.
     pub async fn changed(&mut self, settle: Duration) -> Changes {
-        loop {
+        while self.settled_at.is_none() {
             let flags = self.pending.flags.load(Ordering::Acquire);
             let news = self.pending.news.notified();
             match turn(flags, self.rest_until, Instant::now()) {
-                Turn::Tell => break,
+                Turn::Tell => self.settled_at = Some(Instant::now() + settle),
                 Turn::Wait => news.await,
                 // Whichever comes first is looked at again.
                 Turn::Rest(until) => drop(tokio::time::timeout_at(until, news).await),
             }
         }
-        tokio::time::sleep(settle).await;
+        if let Some(settled_at) = self.settled_at {
+            tokio::time::sleep_until(settled_at).await;
+        }
+        self.settled_at = None;
         let flags = self.pending.flags.swap(0, Ordering::AcqRel);
         if flags & !LESSER == 0 {
             self.rest_until = Some(Instant::now() + REST);
