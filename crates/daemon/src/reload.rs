@@ -134,6 +134,7 @@ pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelSettings, after:
     let TunnelSettings {
         scheduling,
         controller,
+        order,
         when_closed: _,
         queue: _,
         rekey_after,
@@ -144,6 +145,7 @@ pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelSettings, after:
     } = before;
     compare_scheduling(report, scheduling, &after.scheduling);
     report.compare("tunnel.controller", texts([controller, &after.controller]), false);
+    report.compare("tunnel.order", texts([order, &after.order]), false);
     let when_closed = [before, after].map(TunnelSettings::when_closed_in_words);
     report.compare("tunnel.when_closed", when_closed, false);
     report.compare("tunnel.rekey_after", shown([rekey_after, &after.rekey_after]), false);

@@ -59,6 +59,7 @@ pub fn tunnels(client: &TunnelConfig, proxy: &TunnelConfig, seed: u64) -> Tunnel
             },
             gateways: vec![[10, 77, 0, 1].into()],
             peer_completes: client.partial_checksums && proxy.partial_checksums,
+            peer_orders_flows: true,
         };
     let (to_client, to_proxy) = (keys(Towards::Client), keys(Towards::Proxy));
     let of_client = session(Side::Client, Role::Initiator, &to_proxy, &ours, &theirs);

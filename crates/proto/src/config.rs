@@ -2,7 +2,7 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 use ropewalk_settings::{
-    Bitrate, ControllerKind, Direction, Keepalive, SchedulerKind, Scheduling, Terms,
+    Bitrate, ControllerKind, Direction, Keepalive, Order, SchedulerKind, Scheduling, Terms,
     TunnelSettings, WhenClosed,
 };
 
@@ -28,6 +28,8 @@ pub struct TunnelConfig {
     pub sends: Direction,
     /// How each link's window is found.
     pub controller: ControllerKind,
+    /// Which order the peer restores of what this end sends; [`Order::Global`] towards one that knows no other.
+    pub order: Order,
     /// What happens to a packet when all windows are closed.
     pub when_closed: WhenClosed,
     /// Bounds of the queue for [`WhenClosed::Queue`].
@@ -58,6 +60,7 @@ impl TunnelConfig {
             scheduling: settings.scheduling.clone(),
             sends,
             controller: settings.controller,
+            order: settings.order,
             when_closed: settings.when_closed,
             queue: QueueLimits { time: settings.queue, bytes: Self::QUEUE_BYTES },
             ecn: settings.ecn,

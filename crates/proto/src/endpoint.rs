@@ -520,7 +520,8 @@ impl Endpoint {
 
     /// Makes a pending session of a peer; its oldest one goes if there are too many.
     fn start_session(&mut self, now: Instant, admitted: Admitted) {
-        let Admitted { client, client_index, accept, keys, links, completes } = admitted;
+        let Admitted { client, client_index, accept, keys, links, completes, orders_flows } =
+            admitted;
         let Some(peer) = self.peers.get_mut(&client) else { return };
         let oldest = peer.grant(accept.index);
         let info = SessionInfo::of_proxy(&accept, links);
@@ -536,6 +537,7 @@ impl Endpoint {
             },
             gateways: info.own.iter().map(IpNet::addr).collect(),
             peer_completes: completes,
+            peer_orders_flows: orders_flows,
         };
         let filter = peer.config.filter.clone();
         let mut config = self.tunnel.clone();

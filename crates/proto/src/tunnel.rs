@@ -42,6 +42,7 @@ use std::net::IpAddr;
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
+use ropewalk_settings::Order;
 
 pub use egress::{Bundled, MAX_PACKETS};
 pub use ingress::InnerFilter;
@@ -95,6 +96,8 @@ pub struct Established {
     pub gateways: Vec<IpAddr>,
     /// Whether the peer completes partial checksums.
     pub peer_completes: bool,
+    /// Whether the peer restores the order within flows.
+    pub peer_orders_flows: bool,
 }
 
 /// One end of a tunnel.
@@ -141,13 +144,15 @@ impl Tunnel {
         session: Established,
         seed: [u8; 32],
     ) -> Self {
-        let Established { side, keys, peer, rekey, gateways, peer_completes } = session;
+        let Established { side, keys, peer, rekey, gateways, peer_completes, peer_orders_flows } =
+            session;
+        let order = if peer_orders_flows { config.order } else { Order::Global };
         Self {
             side,
-            session: Session { keys, peer, drops: DropCounters::default() },
+            session: Session { keys, peer, order, drops: DropCounters::default() },
             rekey: Rekey::new(now, rekey),
             links: LinkSet::default(),
-            egress: Egress::new(now, &config, gateways),
+            egress: Egress::new(now, &config, order, gateways),
             ingress: Ingress::new(&config, filter),
             outbox: Outbox::default(),
             ending: Ending::default(),

@@ -60,4 +60,4 @@ pub use scheduling::Scheduling;
 pub use section::{ControllerName, ResequencerSection, TunnelSection};
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
-pub use tunnel::{Cipher, ControllerKind, Offload, Switch, TunnelSettings, WhenClosed};
+pub use tunnel::{Cipher, ControllerKind, Offload, Order, Switch, TunnelSettings, WhenClosed};

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::in_range;
 use crate::{
-    BatcpSettings, Cipher, ControllerKind, LinkTerms, NatalieSettings, Offload, Parsed, Release,
-    Resequencer, SafireSettings, SchedulerKind, Scheduling, SettingError, Switch, TunnelSettings,
-    WhenClosed,
+    BatcpSettings, Cipher, ControllerKind, LinkTerms, NatalieSettings, Offload, Order, Parsed,
+    Release, Resequencer, SafireSettings, SchedulerKind, Scheduling, SettingError, Switch,
+    TunnelSettings, WhenClosed,
 };
 
 /// The section. What is absent is the default; what is the default is not written.
@@ -39,6 +39,9 @@ pub struct TunnelSection {
     /// With `fixed`: how many.
     #[serde(skip_serializing_if = "is_default")]
     pub fixed_window: Option<i64>,
+    /// Which order the other end restores of what this end sends.
+    #[serde(skip_serializing_if = "is_default")]
+    pub order: Order,
     /// What happens to a packet when no link has room.
     #[serde(skip_serializing_if = "is_default")]
     pub when_closed: WhenClosed,
@@ -113,6 +116,7 @@ impl TunnelSection {
         Ok(TunnelSettings {
             scheduling: self.scheduling()?,
             controller: self.controller()?,
+            order: self.order,
             when_closed: self.when_closed,
             queue: self.queue(defaults.queue)?,
             rekey_after: bounded(
@@ -250,6 +254,7 @@ mod tests {
             scheduler = "batcp"
             controller = "fixed"
             fixed_window = 7
+            order = "flow"
             queue = "20ms"
             rekey_after = "2s"
             ecn = false
@@ -263,6 +268,7 @@ mod tests {
         assert_eq!(read(&toml::to_string(&section).unwrap()), section);
         let settings = section.resolve().unwrap();
         assert_eq!(settings.controller, ControllerKind::Fixed(7));
+        assert_eq!(settings.order, Order::Flow);
         assert_eq!(settings.resequencer.buffer, 1 << 20);
         assert_eq!(settings.queue, Duration::from_millis(20));
     }

@@ -17,6 +17,8 @@ pub struct TunnelSettings {
     pub scheduling: Scheduling,
     /// How many datagrams may be in flight on a link.
     pub controller: ControllerKind,
+    /// Which order the other end restores of what this end sends.
+    pub order: Order,
     /// What happens to a packet when no link has room.
     pub when_closed: WhenClosed,
     /// How long a packet may wait for a link, 1 to 100 ms. With [`WhenClosed::Drop`] it bounds what a turn of the loop
@@ -50,6 +52,7 @@ impl Default for TunnelSettings {
         Self {
             scheduling: Scheduling::default(),
             controller: ControllerKind::default(),
+            order: Order::default(),
             when_closed: WhenClosed::default(),
             queue: *Self::QUEUE.end(),
             // WireGuard's interval: a stolen key opens at most two minutes of traffic.
@@ -104,6 +107,17 @@ pub enum WhenClosed {
     Drop,
 }
 
+/// Which order of packets the receiver restores. The sender chooses, for he knows whether lost packets are sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// One order of all packets: each waits for all before it.
+    #[default]
+    Global,
+    /// The order within each flow: a packet waits for the one before it of its own flow.
+    Flow,
+}
+
 /// Which cipher is offered for the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -143,4 +157,4 @@ pub enum Switch {
     Off,
 }
 
-shown_as_written!(WhenClosed, Cipher, Switch);
+shown_as_written!(WhenClosed, Order, Cipher, Switch);

@@ -149,8 +149,8 @@ fn name_of(first: u8) -> Option<&'static str> {
         (Some(HelloKind::Retry), _) => Some("retry"),
         (Some(HelloKind::Versions), _) => Some("versions"),
         (Some(HelloKind::Cookie), _) => Some("cookie"),
-        (None, Some(Kind::Data)) => Some("data"),
-        (None, Some(Kind::Frames)) => Some("frames"),
+        (None, Some(Kind::Data | Kind::FlowData)) => Some("data"),
+        (None, Some(Kind::Frames | Kind::FlowFrames)) => Some("frames"),
         (None, None) => None,
     }
 }

@@ -68,6 +68,7 @@ impl Origin {
             rekey_interval: Some(config.tunnel.rekey_after),
             invitation: config.invitation,
             partial_checksums: config.tunnel.partial_checksums,
+            orders_flows: true,
             ..Parameters::default()
         };
         Self {

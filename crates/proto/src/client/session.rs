@@ -91,6 +91,7 @@ impl Client {
             rekey: self.origin.credentials(Standing::from(&keys)),
             gateways: info.peer.iter().map(IpNet::addr).collect(),
             peer_completes: accept.parameters.partial_checksums,
+            peer_orders_flows: accept.parameters.orders_flows,
         };
         let seed = self.seed();
         let tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);

@@ -92,6 +92,8 @@ pub(super) struct Admitted {
     pub(super) links: Option<u8>,
     /// Whether it completes partial checksums.
     pub(super) completes: bool,
+    /// Whether it restores the order within flows.
+    pub(super) orders_flows: bool,
 }
 
 /// What stands behind the gate.
@@ -392,6 +394,7 @@ impl Admission {
                 displaced,
                 name_servers,
                 partial_checksums: self.partial_checksums,
+                orders_flows: true,
                 ..Parameters::default()
             },
         };
@@ -399,10 +402,19 @@ impl Admission {
         let (client, client_index) = (first.client, first.index);
         let links = first.hello.parameters.links;
         let completes = first.hello.parameters.partial_checksums;
+        let orders_flows = first.hello.parameters.orders_flows;
         let (answer, keys) = first.accept(&config.psk, &accept);
         Verdict::Admitted(
             answer,
-            Box::new(Admitted { client, client_index, accept, keys, links, completes }),
+            Box::new(Admitted {
+                client,
+                client_index,
+                accept,
+                keys,
+                links,
+                completes,
+                orders_flows,
+            }),
         )
     }
 }

@@ -4,7 +4,7 @@
 //! the congestion window: it is little, and without it the window would never open.
 
 use arrayvec::ArrayString;
-use ropewalk_settings::Bitrate;
+use ropewalk_settings::{Bitrate, Order};
 
 use super::Tunnel;
 use super::close::FAREWELLS;
@@ -35,6 +35,15 @@ impl Tunnel {
             && self.send_report_copies(now, out)
     }
 
+    /// Links say how far the numbers were when they last spoke, up to this one: so the peer learns what was lost. Where he
+    /// restores the order of flows he does not ask.
+    pub(super) fn owed_global(&self) -> u64 {
+        match self.session.order {
+            Order::Global => self.egress.next_global(),
+            Order::Flow => 0,
+        }
+    }
+
     fn send_challenge(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
         let global = self.egress.next_global();
         let link = &mut self.links[at];
@@ -58,10 +67,11 @@ impl Tunnel {
     /// Everything that waits on link `at`, in one datagram; unless that is more than an unproven address may
     /// get.
     fn send_frames(&mut self, now: Instant, at: usize, out: &mut impl TransmitSink) -> bool {
-        let (next_global, in_use) = (self.egress.next_global(), self.usage.is_on(now));
+        let (next_global, owed) = (self.egress.next_global(), self.owed_global());
+        let in_use = self.usage.is_on(now);
         let link = &mut self.links[at];
         let report = link.receiver.poll_report(now);
-        let mark = link.mark_at(next_global).is_some_and(|at| at <= now);
+        let mark = link.mark_at(owed).is_some_and(|at| at <= now);
         let others = link.control.pending.others.is_some() && in_use;
         if !link.control.pending.any() && report.is_none() && !mark && !others {
             return true;

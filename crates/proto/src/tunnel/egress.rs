@@ -19,7 +19,7 @@ mod waiting;
 
 use std::net::IpAddr;
 
-use ropewalk_settings::WhenClosed;
+use ropewalk_settings::{Order, WhenClosed};
 
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
@@ -46,7 +46,7 @@ use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
 use crate::wire::frame::PACKET_FRAME_HEADER;
-use crate::wire::header::{Kind, OVERHEAD, distance};
+use crate::wire::header::{Kind, OVERHEAD, distance, distance_in_flow};
 use bundle::{Load, mark_of, ride_on};
 
 /// A packet that was dropped because no link had room shows that packets wanted one for so long: the next packets of
@@ -113,8 +113,13 @@ impl From<Made> for Step {
 }
 
 impl Egress {
-    /// Nothing waits, and the first packet will have the number 0. ICMP answers come from the `gateways`.
-    pub(super) fn new(now: Instant, config: &TunnelConfig, gateways: Vec<IpAddr>) -> Self {
+    /// Nothing waits, and the first packet will have the number 0; the peer restores this order. ICMP answers come from the `gateways`.
+    pub(super) fn new(
+        now: Instant,
+        config: &TunnelConfig,
+        order: Order,
+        gateways: Vec<IpAddr>,
+    ) -> Self {
         Self {
             policy: Policy {
                 when_closed: config.when_closed,
@@ -127,7 +132,7 @@ impl Egress {
             queue: SparseFirst::new(config.queue),
             waiting: LinkQueues::new(config.queue),
             refused_at: None,
-            numbering: Numbering::default(),
+            numbering: Numbering::new(order),
             too_big: TooBig::new(now, gateways),
             accepted: Traffic::default(),
             bundled: Bundled::default(),
@@ -399,7 +404,7 @@ impl Egress {
         let outgoing = Outgoing {
             packet: Packet { bytes: head.packet(), checksum: label.checksum },
             global,
-            previous_of_flow: self.numbering.previous_of_flow(global, flow),
+            previous_of_flow: self.numbering.previous_of_flow(flow),
             // The mark of one half could not be given to the whole.
             mark: mark_of(label, self.policy.ecn && part.is_none()),
         };
@@ -421,9 +426,24 @@ impl Egress {
 struct Outgoing<'a> {
     packet: Packet<'a>,
     global: u64,
-    previous_of_flow: u8,
+    /// The global number of the packet before it of its flow, if that is known.
+    previous_of_flow: Option<u64>,
     /// That of its datagram.
     mark: Ecn,
+}
+
+impl Outgoing<'_> {
+    /// What stands in the header of the packet, or in its frame, behind its number: how far the packets before it are, that
+    /// on its link and that of its flow, or the latter alone in two bytes.
+    fn distances(&self, order: Order, previous_on_link: Option<u64>) -> [u8; 2] {
+        let Self { global, previous_of_flow, .. } = *self;
+        match order {
+            Order::Global => {
+                [distance(global, previous_on_link), distance(global, previous_of_flow)]
+            }
+            Order::Flow => distance_in_flow(global, previous_of_flow).to_be_bytes(),
+        }
+    }
 }
 
 /// Where the next packet is taken from.
@@ -445,7 +465,7 @@ impl Session {
         part: Option<Part>,
         out: &mut impl TransmitSink,
     ) -> Made {
-        let Outgoing { packet: Packet { bytes, .. }, global, previous_of_flow, mark } = *outgoing;
+        let Outgoing { packet: Packet { bytes, .. }, global, mark, .. } = *outgoing;
         if is_small(bytes.len()) && part.is_none() {
             let framed = PACKET_FRAME_HEADER + bytes.len();
             if let Some(report) = ride_on(now, link, framed) {
@@ -456,12 +476,17 @@ impl Session {
             }
         }
         let len = part.map_or(bytes.len(), |part| part.len(bytes.len()));
+        let [previous_on_link, previous_of_flow] =
+            outgoing.distances(self.order, link.numbering.previous);
         let datagram = Datagram {
             path: link.path(),
-            kind: Kind::Data,
+            kind: match self.order {
+                Order::Global => Kind::Data,
+                Order::Flow => Kind::FlowData,
+            },
             ecn: mark,
             global,
-            previous_on_link: distance(global, link.numbering.previous),
+            previous_on_link,
             previous_of_flow,
             room: len,
             places: 1,

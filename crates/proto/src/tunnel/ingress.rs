@@ -12,6 +12,8 @@ mod sender_clock;
 
 use std::mem;
 
+use ropewalk_settings::Order;
+
 pub(super) use contents::Contents;
 use delivery::{Delivery, Gate};
 pub use filter::InnerFilter;
@@ -47,6 +49,15 @@ pub(super) struct Received<'a> {
     pub(super) size: usize,
     /// When it was sealed, in µs of the sender's clock.
     pub(super) sent_us: i64,
+}
+
+/// How far behind another packet a packet comes, as its datagram says; 0: nobody knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Before {
+    /// Behind the one before it on its link: it is to be put in the order of all packets.
+    OnLink(u8),
+    /// Behind the one before it of its flow: it is to be put in the order of that.
+    OfFlow(u16),
 }
 
 impl Received<'_> {
@@ -165,12 +176,12 @@ impl Ingress {
         self.run(drops, sink, |reseq, gate| reseq.handle_timeout(now, gate));
     }
 
-    /// Step 1 for one packet, `distance` behind the one before it on its link.
+    /// Step 1 for one packet, so far behind another.
     pub(super) fn offer(
         &mut self,
         now: Instant,
         received: &Received<'_>,
-        (global, distance): (u64, u8),
+        (global, before): (u64, Before),
         (packet, checksum): (&mut [u8], Checksum),
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
@@ -184,7 +195,12 @@ impl Ingress {
                 Packet::whole(&[])
             }
         };
-        let kind = ArrivalKind::Data { prev_on_link: previous(global, distance) };
+        let kind = match before {
+            Before::OnLink(distance) => {
+                ArrivalKind::Data { prev_on_link: previous(global, distance.into()) }
+            }
+            Before::OfFlow(_) => ArrivalKind::Data { prev_on_link: None },
+        };
         let arrival = received.arrival(global, kind);
         self.run(drops, sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));
     }
@@ -202,7 +218,11 @@ impl Ingress {
         for (global, frame) in contents.packets(self.reseq.next_unseen()) {
             scratch.clear();
             scratch.extend_from_slice(frame.packet);
-            let numbers = (global, frame.previous_on_link);
+            let before = match contents.order() {
+                Order::Global => Before::OnLink(frame.previous_on_link),
+                Order::Flow => Before::OfFlow(frame.distance_in_flow()),
+            };
+            let numbers = (global, before);
             self.offer(now, received, numbers, (&mut scratch, Checksum::Whole), drops, sink);
         }
         self.scratch = scratch;
@@ -277,8 +297,8 @@ fn decapsulate(outer: Ecn, packet: &mut [u8]) -> Result<(), DropReason> {
 }
 
 /// The global number that lies `distance` before `global`; 0 means none.
-fn previous(global: u64, distance: u8) -> Option<u64> {
-    (distance > 0).then(|| global.checked_sub(u64::from(distance))).flatten()
+fn previous(global: u64, distance: u16) -> Option<u64> {
+    (distance > 0).then(|| global.checked_sub(distance.into())).flatten()
 }
 
 #[cfg(test)]

@@ -391,10 +391,10 @@ impl Link {
         }
     }
 
-    /// Whether a mark is due, or when it will be: others carried packets since the last word here.
-    pub(super) fn mark_at(&self, next_global: u64) -> Option<Instant> {
+    /// Whether a mark is due, or when it will be: packets below `owed` left on others since the last word here.
+    pub(super) fn mark_at(&self, owed: u64) -> Option<Instant> {
         let waited_for = self.life.is_up() && self.agreed.duty() != Duty::Rests;
-        let behind = waited_for && self.numbering.told < next_global;
+        let behind = waited_for && self.numbering.told < owed;
         behind.then(|| self.activity.mark_at())
     }
 
@@ -486,7 +486,7 @@ impl Link {
     }
 
     /// The earliest of the link's timers.
-    pub(super) fn poll_timeout(&self, next_global: u64, usage: Usage) -> Option<Wakeup> {
+    pub(super) fn poll_timeout(&self, owed: u64, usage: Usage) -> Option<Wakeup> {
         let report = (!self.control.held).then(|| self.receiver.poll_timeout()).flatten();
         let probe = self.may_probe().then(|| self.mtu.search.poll_timeout()).flatten();
         let speaking = self.soonest([
@@ -494,7 +494,7 @@ impl Link {
             (probe, LinkTimer::PathMtu),
             (self.paths.validation.poll_timeout(), LinkTimer::PathValidation),
             (self.keepalive_at(), LinkTimer::Keepalive),
-            (self.mark_at(next_global), LinkTimer::Mark),
+            (self.mark_at(owed), LinkTimer::Mark),
             (self.doubt_at(), LinkTimer::Silence),
             (self.probe_at(usage), LinkTimer::Sense),
         ]);

@@ -275,14 +275,9 @@ impl LinkSet {
     }
 
     /// The earliest timer. While nothing can be sealed what only a datagram ends would be due for ever.
-    pub(super) fn poll_timeout(
-        &self,
-        next_global: u64,
-        usage: Usage,
-        can_seal: bool,
-    ) -> Option<Wakeup> {
+    pub(super) fn poll_timeout(&self, owed: u64, usage: Usage, can_seal: bool) -> Option<Wakeup> {
         let links = self.links.iter().map(|link| match can_seal {
-            true => link.poll_timeout(next_global, usage),
+            true => link.poll_timeout(owed, usage),
             false => link.poll_silent(),
         });
         let own =

@@ -9,7 +9,9 @@
 //!
 //! Nothing before step 3 changes any state but counters.
 
-use super::ingress::{Contents, Received};
+use ropewalk_settings::Order;
+
+use super::ingress::{Before, Contents, Received};
 use super::link::{Link, Validation};
 use super::partial::take_mark;
 use super::{Side, Tunnel};
@@ -49,6 +51,14 @@ impl Opened<'_> {
         let Self { link, number, ecn, size, .. } = *self;
         Received { link, path, number, ecn, size, sent_us }
     }
+
+    /// In which order its packets are to be delivered.
+    const fn order(&self) -> Order {
+        match self.kind {
+            Kind::Data | Kind::Frames => Order::Global,
+            Kind::FlowData | Kind::FlowFrames => Order::Flow,
+        }
+    }
 }
 
 /// Why a datagram was dropped before anything changed.
@@ -82,8 +92,8 @@ impl Tunnel {
             }
         };
         match opened.kind {
-            Kind::Data => self.receive_packet(now, opened, &path, sink),
-            Kind::Frames => self.receive_frames(now, &opened, path, sink),
+            Kind::Data | Kind::FlowData => self.receive_packet(now, opened, &path, sink),
+            Kind::Frames | Kind::FlowFrames => self.receive_frames(now, &opened, path, sink),
         }
         true
     }
@@ -147,7 +157,12 @@ impl Tunnel {
             self.note(now, at, &received, 1, Some(packet));
         }
         self.note_packets(now, at);
-        let numbers = (global, opened.header.previous_on_link);
+        let header = &opened.header;
+        let before = match opened.order() {
+            Order::Global => Before::OnLink(header.previous_on_link),
+            Order::Flow => Before::OfFlow(header.distance_in_flow()),
+        };
+        let numbers = (global, before);
         let packet = (opened.body, checksum);
         self.ingress.offer(now, &received, numbers, packet, &mut self.session.drops, sink);
     }
@@ -160,7 +175,7 @@ impl Tunnel {
         path: Path,
         sink: &mut impl PacketSink,
     ) {
-        let contents = Contents::parse(opened.body);
+        let contents = Contents::parse(opened.body, opened.order());
         let joined = match opened.place {
             Ok(at) => Ok(at),
             Err(_) => self.try_join(now, opened.link, path, &contents, sink),

@@ -1,5 +1,7 @@
 //! What both ends share, and the one place where a datagram is made: reserve, fill, seal, commit, account.
 
+use ropewalk_settings::Order;
+
 use super::link::{Duty, Link};
 use crate::crypto::keys::KeyRing;
 use crate::ecn::Ecn;
@@ -20,7 +22,7 @@ pub(super) struct Datagram {
     pub(super) path: Path,
     pub(super) kind: Kind,
     pub(super) ecn: Ecn,
-    /// The sender's next global number, or the packet's own with [`Kind::Data`].
+    /// The sender's next global number, or the packet's own where it is alone ([`Kind::is_packet`]).
     pub(super) global: u64,
     pub(super) previous_on_link: u8,
     pub(super) previous_of_flow: u8,
@@ -48,6 +50,8 @@ pub(super) struct Session {
     pub(super) keys: KeyRing,
     /// The index by which the peer finds the session.
     pub(super) peer: SessionIndex,
+    /// Which order the peer restores of what is sent.
+    pub(super) order: Order,
     pub(super) drops: DropCounters,
 }
 
@@ -120,7 +124,7 @@ impl Datagram {
         sealed.emit(writer)?;
         match self.kind {
             Kind::Frames if rests => emit(writer, &Frame::Resting),
-            Kind::Frames | Kind::Data => Ok(()),
+            Kind::Frames | Kind::Data | Kind::FlowFrames | Kind::FlowData => Ok(()),
         }
     }
 }
@@ -146,7 +150,7 @@ impl Link {
         self.paths.validation.on_sent(path, size);
         self.activity.on_sent(now, eliciting);
         self.keepalive.on_traffic(now);
-        self.numbering.told = datagram.global + u64::from(datagram.kind == Kind::Data);
+        self.numbering.told = datagram.global + u64::from(datagram.kind.is_packet());
         self.counters.on_sent(size, on_wire);
     }
 }

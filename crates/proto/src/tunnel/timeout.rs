@@ -8,7 +8,7 @@
 //! | a link is joining, down, or doubtful | it is asked again |
 //! | a path on trial has answered, the one before has not | the link moves there |
 //! | a link was silent | it says that it is there; its NAT stays open |
-//! | others carried packets | an idle link says that nothing is under way on it |
+//! | others carried packets, in the global order | an idle link says that nothing is under way on it |
 //! | keys are old | fresh ones are made; dead ones are forgotten |
 //! | backups have helped for a while | they rest if they were not needed |
 //! | this end or the peer stops | the next step of that is taken |
@@ -33,7 +33,7 @@ impl Tunnel {
         if self.is_closed() {
             return None;
         }
-        let (next_global, can_seal) = (self.egress.next_global(), self.session.keys.can_seal());
+        let (owed, can_seal) = (self.owed_global(), self.session.keys.can_seal());
         let own = soonest([
             (self.late_at(), Timer::QueueAge),
             (self.opens_at(), Timer::Pacing),
@@ -43,7 +43,7 @@ impl Tunnel {
             (self.ending.poll_timeout(), Timer::Close),
             (self.release_at(), Timer::Memory),
         ]);
-        sooner(self.links.poll_timeout(next_global, self.usage, can_seal), own)
+        sooner(self.links.poll_timeout(owed, self.usage, can_seal), own)
     }
 
     /// Does all that is due.

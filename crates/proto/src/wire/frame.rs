@@ -89,6 +89,14 @@ pub struct PacketFrame<'a> {
     pub packet: &'a [u8],
 }
 
+impl PacketFrame<'_> {
+    /// In the order of flows: what both distances are together. 0: none, or too far.
+    #[must_use]
+    pub const fn distance_in_flow(&self) -> u16 {
+        u16::from_be_bytes([self.previous_on_link, self.previous_of_flow])
+    }
+}
+
 /// Bytes in front of a packet in its frame.
 pub const PACKET_FRAME_HEADER: usize = 8;
 

@@ -7,6 +7,9 @@
 //! +--------+--------+-----------------+-----------------+-----------+-----------+----+----+----
 //!  clear, authenticated                                  sealed                             | tag
 //! ```
+//!
+//! In the order of flows (PROTOCOL §8) `prev` and `flow` are one number of 16 bits: the distance to the packet before it
+//! of the same flow.
 
 use super::cursor::{Truncated, Writer};
 use crate::units::{LinkId, SessionIndex};
@@ -37,6 +40,18 @@ pub enum Kind {
     Data = 0x1,
     /// Frames, to the end.
     Frames = 0x2,
+    /// One inner packet, to the end, in the order of its flow.
+    FlowData = 0x3,
+    /// Frames, to the end, with packets among them that are in the order of their flows.
+    FlowFrames = 0x4,
+}
+
+impl Kind {
+    /// Whether it is one packet, whose global number the header has.
+    #[must_use]
+    pub const fn is_packet(self) -> bool {
+        matches!(self, Self::Data | Self::FlowData)
+    }
 }
 
 /// What a transport datagram holds, by the first byte's high nibble; `None`: another type.
@@ -45,6 +60,8 @@ pub const fn kind_of(first: u8) -> Option<Kind> {
     match first >> 4 {
         0x1 => Some(Kind::Data),
         0x2 => Some(Kind::Frames),
+        0x3 => Some(Kind::FlowData),
+        0x4 => Some(Kind::FlowFrames),
         _ => None,
     }
 }
@@ -129,6 +146,12 @@ impl Sealed {
         Ok((sealed, rest))
     }
 
+    /// With the kinds in the order of flows: what both distances are together. 0: none, or too far.
+    #[must_use]
+    pub const fn distance_in_flow(&self) -> u16 {
+        u16::from_be_bytes([self.previous_on_link, self.previous_of_flow])
+    }
+
     /// Writes the sealed header.
     ///
     /// # Errors
@@ -145,6 +168,12 @@ impl Sealed {
 #[must_use]
 pub fn distance(number: u64, previous: Option<u64>) -> u8 {
     previous.and_then(|previous| u8::try_from(number.checked_sub(previous)?).ok()).unwrap_or(0)
+}
+
+/// The distance field in the order of flows, for `number` after `previous` of the same flow; 0: none, or too far.
+#[must_use]
+pub fn distance_in_flow(number: u64, previous: Option<u64>) -> u16 {
+    previous.and_then(|previous| u16::try_from(number.checked_sub(previous)?).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -165,6 +194,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn in_the_order_of_flows_a_distance_has_sixteen_bits() {
+        let cases = [(7, None, 0), (7, Some(6), 1), (70_000, Some(4_465), 65_535)];
+        for (number, previous, expected) in cases {
+            assert_eq!(distance_in_flow(number, previous), expected);
+        }
+        assert_eq!(distance_in_flow(70_000, Some(4_464)), 0, "too far");
+        assert_eq!(distance_in_flow(7, Some(8)), 0, "behind it");
+        let [high, low] = 0x1234_u16.to_be_bytes();
+        let sealed =
+            Sealed { send_time: 0, global: 0, previous_on_link: high, previous_of_flow: low };
+        assert_eq!(sealed.distance_in_flow(), 0x1234);
+    }
+
     proptest! {
         #[test]
         fn the_clear_part_survives_the_wire(
@@ -172,9 +215,9 @@ mod tests {
             link: u8,
             receiver in 0..1_u32 << 24,
             number in 0..1_u32 << 24,
-            data: bool,
+            kind in 1..5_u8,
         ) {
-            let kind = if data { Kind::Data } else { Kind::Frames };
+            let kind = kind_of(kind << 4).expect("a transport type");
             let receiver = SessionIndex::new(receiver);
             let clear = Clear { kind, phase, link: LinkId(link), receiver, number };
             prop_assert_eq!(Clear::parse(&clear.to_bytes()), Ok(clear));

@@ -14,7 +14,7 @@
 //! scheduler hears of a packet: no run is left half sent.
 
 use arrayvec::ArrayVec;
-use ropewalk_settings::Bitrate;
+use ropewalk_settings::{Bitrate, Order};
 
 use super::{Egress, Outgoing, Outlet, Source, Views, evidence_of};
 use crate::config::MAX_LINKS;
@@ -32,7 +32,7 @@ use crate::time::Instant;
 use crate::tunnel::link::Link;
 use crate::tunnel::session::{Datagram, Made, Session};
 use crate::wire::frame::{Frame, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24};
-use crate::wire::header::{Kind, OVERHEAD, distance};
+use crate::wire::header::{Kind, OVERHEAD};
 
 /// Largest packet that shares its datagram, with others or with a report: beyond it two would hardly fit, and full
 /// packets never become smaller for what goes along.
@@ -70,7 +70,7 @@ pub(super) fn begins_run(queue: &EgressQueue) -> bool {
 struct Item {
     /// How far behind the head of the queue.
     place: u16,
-    previous_of_flow: u8,
+    previous_of_flow: Option<u64>,
 }
 
 /// What one link was given of a run.
@@ -125,7 +125,7 @@ impl Bundle {
         Packets::several(first + lowest, first + highest, self.items.len())
     }
 
-    fn add(&mut self, place: usize, previous_of_flow: u8, len: usize) {
+    fn add(&mut self, place: usize, previous_of_flow: Option<u64>, len: usize) {
         let place = u16::try_from(place).unwrap_or(u16::MAX);
         self.items.push(Item { place, previous_of_flow });
         self.framed += PACKET_FRAME_HEADER + len;
@@ -396,13 +396,18 @@ impl Session {
         let Some(first) = packets.clone().next() else { return Made::Refused };
         let last = load.packets.last();
         let mut before = link.numbering.previous;
+        let order = self.order;
+        let (kind, [previous_on_link, previous_of_flow]) = match order {
+            Order::Global => (Kind::Frames, first.distances(order, before)),
+            Order::Flow => (Kind::FlowFrames, [0, 0]),
+        };
         let datagram = Datagram {
             path: link.path(),
-            kind: Kind::Frames,
+            kind,
             ecn: first.mark,
             global: last + 1,
-            previous_on_link: distance(first.global, before),
-            previous_of_flow: first.previous_of_flow,
+            previous_on_link,
+            previous_of_flow,
             room: load.framed + load.ride.map_or(0, |_| REPORT_ROOM),
             places: load.places,
             eliciting: true,
@@ -412,9 +417,10 @@ impl Session {
             if let Some(report) = load.ride {
                 emit_report(writer, report)?;
             }
-            for Outgoing { packet, global, previous_of_flow, .. } in packets {
-                let previous_on_link = distance(global, before.replace(global));
-                let (global, packet) = (low24(global), packet.bytes);
+            for outgoing in packets {
+                let [previous_on_link, previous_of_flow] =
+                    outgoing.distances(order, before.replace(outgoing.global));
+                let (global, packet) = (low24(outgoing.global), outgoing.packet.bytes);
                 let frame = PacketFrame { global, previous_on_link, previous_of_flow, packet };
                 emit(writer, &Frame::Packet(frame))?;
             }

@@ -1,13 +1,14 @@
 //! The numbers of packets: their order over all links, the packet before each of the same flow, and which parts belong
 //! together.
 
+use ropewalk_settings::Order;
+
 use super::flows::FlowTable;
 use crate::packet::FlowKey;
 use crate::tunnel::parts::{Half, Part};
-use crate::wire::header::distance;
 
 /// What the next packet will be numbered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Numbering {
     next: u64,
     flows: FlowTable,
@@ -16,16 +17,21 @@ pub(super) struct Numbering {
 }
 
 impl Numbering {
+    /// The first packet has the number 0.
+    pub(super) fn new(order: Order) -> Self {
+        Self { next: 0, flows: FlowTable::new(order), split: 0 }
+    }
+
     /// The global number of the next packet.
     #[inline]
     pub(super) const fn next(&self) -> u64 {
         self.next
     }
 
-    /// How far the packet `global` is from the one before it of its flow; 0: none or too far.
+    /// The number of the last packet of this flow, if it is known.
     #[inline]
-    pub(super) fn previous_of_flow(&self, global: u64, flow: FlowKey) -> u8 {
-        distance(global, self.flows.previous(flow))
+    pub(super) fn previous_of_flow(&self, flow: FlowKey) -> Option<u64> {
+        self.flows.previous(flow)
     }
 
     /// The part of a packet that goes next; `begun`: its first has gone.
@@ -46,13 +52,12 @@ impl Numbering {
         }
     }
 
-    /// The packet so far behind the next one gets its number, as those before it did: how far behind the packet
-    /// before it of its flow it stands.
-    pub(super) fn number(&mut self, place: usize, flow: FlowKey) -> u8 {
-        let global = self.next + place as u64;
-        let distance = self.previous_of_flow(global, flow);
-        self.flows.note(flow, global);
-        distance
+    /// The packet so far behind the next one gets its number, as those before it did. Returns that of
+    /// the packet before it of its flow.
+    pub(super) fn number(&mut self, place: usize, flow: FlowKey) -> Option<u64> {
+        let previous = self.previous_of_flow(flow);
+        self.flows.note(flow, self.next + place as u64);
+        previous
     }
 
     /// So many packets have their numbers.
@@ -66,22 +71,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_knows_how_far_the_one_before_it_of_its_flow_is() {
-        let mut numbering = Numbering::default();
+    fn a_packet_knows_the_one_before_it_of_its_flow() {
+        let mut numbering = Numbering::new(Order::Flow);
         let (call, download) = (FlowKey(1), FlowKey(2));
-        for (flow, distance) in [(call, 0), (download, 0), (download, 1), (call, 3)] {
-            assert_eq!(numbering.previous_of_flow(numbering.next(), flow), distance);
+        for (flow, before) in [(call, None), (download, None), (download, Some(1)), (call, Some(0))]
+        {
+            assert_eq!(numbering.previous_of_flow(flow), before);
             numbering.on_sent(flow, None);
         }
         // The same, for packets that leave together.
-        assert_eq!([numbering.number(0, call), numbering.number(1, call)], [1, 1]);
+        assert_eq!([numbering.number(0, call), numbering.number(1, call)], [Some(3), Some(4)]);
         numbering.advance(2);
-        assert_eq!((numbering.next(), numbering.number(0, download)), (6, 4));
+        assert_eq!((numbering.next(), numbering.number(0, download)), (6, Some(2)));
     }
 
     #[test]
     fn both_parts_of_a_packet_have_the_same_id_and_the_next_packet_another() {
-        let mut numbering = Numbering::default();
+        let mut numbering = Numbering::new(Order::Global);
         let mut ids = Vec::new();
         for begun in [false, true, false, true] {
             let part = numbering.part(begun);

@@ -1,6 +1,7 @@
 //! What a datagram with frames contains, read once.
 
 use arrayvec::ArrayVec;
+use ropewalk_settings::Order;
 
 use crate::wire::expand;
 use crate::wire::frame::{Frame, Frames, PacketFrame};
@@ -20,17 +21,19 @@ pub(in crate::tunnel) struct Contents<'a> {
     /// Whether there is anything else that is to be reported.
     elicits: bool,
     rests: bool,
+    order: Order,
 }
 
 impl<'a> Contents<'a> {
-    /// Reads what follows the sealed header.
-    pub(in crate::tunnel) fn parse(body: &'a [u8]) -> Self {
+    /// Reads what follows the sealed header. The packets are to be delivered in this order.
+    pub(in crate::tunnel) fn parse(body: &'a [u8], order: Order) -> Self {
         let mut contents = Self {
             frames: ArrayVec::new_const(),
             spoiled: false,
             packets: 0,
             elicits: false,
             rests: false,
+            order,
         };
         let mut last = None;
         for frame in Frames::new(body) {
@@ -81,6 +84,11 @@ impl<'a> Contents<'a> {
     /// What of it is to be reported (PROTOCOL §4): the packets, or the other frames as one.
     pub(in crate::tunnel) fn eliciting(&self) -> u32 {
         self.packets.max(self.elicits.into())
+    }
+
+    /// In which order the packets are to be delivered.
+    pub(in crate::tunnel) const fn order(&self) -> Order {
+        self.order
     }
 
     /// Whether the sender keeps the link back.
@@ -161,7 +169,7 @@ mod tests {
 
     fn numbers(globals: &[u32], next: u64) -> Vec<u64> {
         let body = packets(globals);
-        Contents::parse(&body).packets(next).map(|(global, _)| global).collect()
+        Contents::parse(&body, Order::Global).packets(next).map(|(global, _)| global).collect()
     }
 
     #[test]
@@ -187,7 +195,7 @@ mod tests {
         let mut bytes = packets(&[1, 2]);
         bytes.extend([0x3f, 0, 0]);
         bytes.extend(packets(&[3]));
-        let contents = Contents::parse(&bytes);
+        let contents = Contents::parse(&bytes, Order::Global);
         assert_eq!((contents.packets(0).count(), contents.is_spoiled()), (2, true));
     }
 
@@ -197,7 +205,7 @@ mod tests {
             let mut frames = vec![Frame::Ping; pings];
             frames.insert(1, Frame::Padding);
             let body = framed(&frames);
-            let contents = Contents::parse(&body);
+            let contents = Contents::parse(&body, Order::Global);
             assert_eq!((contents.frames().count(), contents.is_spoiled()), (MAX_FRAMES, spoiled));
         }
     }
@@ -214,7 +222,11 @@ mod tests {
             (&[Frame::Ping, packet(1), packet(2)], 2),
         ];
         for (frames, expected) in table {
-            assert_eq!(Contents::parse(&framed(frames)).eliciting(), expected, "{frames:?}");
+            assert_eq!(
+                Contents::parse(&framed(frames), Order::Global).eliciting(),
+                expected,
+                "{frames:?}"
+            );
         }
     }
 

@@ -27,13 +27,14 @@ const LINKS: u8 = 5;
 const NAME_SERVERS_V4: u8 = 6;
 const NAME_SERVERS_V6: u8 = 7;
 const PARTIAL_CHECKSUMS: u8 = 8;
+const ORDERS_FLOWS: u8 = 9;
 
 /// Most name servers of each family: resolvers ask no more than three altogether.
 pub const MAX_NAME_SERVERS: usize = 2;
 
 /// Bytes of the longest list that this version writes into a response, with its end.
 pub const MAX_ANSWER_LEN: usize =
-    (2 + 4) + (2 + 4) + (2 + MAX_NAME_SERVERS * 4) + (2 + MAX_NAME_SERVERS * 16) + 2 + 1;
+    (2 + 4) + (2 + 4) + (2 + MAX_NAME_SERVERS * 4) + (2 + MAX_NAME_SERVERS * 16) + 2 + 2 + 1;
 
 /// Bytes of all that this version knows, with the end.
 pub const MAX_LEN: usize = MAX_ANSWER_LEN + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 1);
@@ -86,6 +87,8 @@ pub struct Parameters {
     pub name_servers: NameServers,
     /// Whoever says so completes partial checksums of inner packets: the other may leave them.
     pub partial_checksums: bool,
+    /// Whoever says so restores the order within flows: the other may send in it.
+    pub orders_flows: bool,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -126,6 +129,9 @@ impl Parameters {
         if self.partial_checksums {
             out.extend_from_slice(&[PARTIAL_CHECKSUMS, 0]);
         }
+        if self.orders_flows {
+            out.extend_from_slice(&[ORDERS_FLOWS, 0]);
+        }
         out.push(END);
     }
 
@@ -154,6 +160,7 @@ impl Parameters {
                 NAME_SERVERS_V4 => read_servers(&mut parameters.name_servers.v4, value)?,
                 NAME_SERVERS_V6 => read_servers(&mut parameters.name_servers.v6, value)?,
                 PARTIAL_CHECKSUMS => word(&mut parameters.partial_checksums, value)?,
+                ORDERS_FLOWS => word(&mut parameters.orders_flows, value)?,
                 _ => {}
             }
         }
@@ -215,6 +222,7 @@ mod tests {
                     .map(|address| address.parse().unwrap()),
             ),
             partial_checksums: true,
+            orders_flows: true,
         }
     }
 
@@ -254,6 +262,7 @@ mod tests {
             &first,
             &second,
             &[8, 0],
+            &[9, 0],
             &[0],
         ];
         assert_eq!(written(&all()), parts.concat());
