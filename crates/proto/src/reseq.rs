@@ -29,6 +29,12 @@
 //! `proof.rs` holds the part about one link, `deadline.rs` the wait for what
 //! cannot be proven.
 //!
+//! # Two orders
+//!
+//! All this is the order of all packets. The sender may choose that within flows, packet by packet, and `by_flow.rs` restores
+//! it. The order in force is that of the highest number that came. When that changes, what waits is delivered, and the other
+//! order begins with the next number; what comes late of the order before is delivered once.
+//!
 //! # States
 //!
 //! ```text
@@ -52,24 +58,28 @@
 //! received: never stored, never copied.
 
 mod buffer;
+mod by_flow;
 mod deadline;
 mod histogram;
 mod links;
+mod pool;
 mod proof;
 mod skipped;
 
 pub use deadline::{GRANULARITY, STALE_AFTER};
 
-use ropewalk_settings::Release;
+use ropewalk_settings::{Order, Release};
 
 use crate::link::reordering::Tolerance;
 use crate::packet::Packet;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
 use crate::units::LinkId;
-use buffer::{Buffer, Early, Slot};
+use buffer::{Buffer, Slot};
+use by_flow::{ByFlow, Placed, Shared};
 use histogram::Histogram;
 use links::Links;
+use pool::Early;
 use proof::Claim;
 use skipped::{Below, Skipped};
 
@@ -97,6 +107,11 @@ pub enum ArrivalKind {
         /// The global number of the packet before it on the same link; `None`: there was none, or it
         /// is too far back for the wire, or it was sent as copies.
         prev_on_link: Option<u64>,
+    },
+    /// It does, and the packet has to wait for no other than the one before it of its flow.
+    FlowData {
+        /// The global number of that one; `None`: there was none, or it is too far back for the wire.
+        prev_of_flow: Option<u64>,
     },
     /// It does not; everything below its `global` was sealed before it.
     Mark,
@@ -143,7 +158,7 @@ pub struct Stats {
     pub skipped_by_proof: u64,
     /// Numbers skipped because the wait was over.
     pub skipped_by_deadline: u64,
-    /// Numbers skipped because there was no room to wait or a jump was too far.
+    /// Numbers skipped because there was no room to wait, a jump was too far, or the sender chose another order.
     pub skipped_by_full: u64,
     /// Deadlines that passed.
     pub expiries: u64,
@@ -202,6 +217,11 @@ pub struct Resequencer {
     closed_at: Instant,
     buffer: Buffer,
     skipped: Skipped,
+    /// The order in force.
+    order: Order,
+    /// One above the highest number that a packet had.
+    next_packet: u64,
+    by_flow: ByFlow,
     links: Links,
     stats: Stats,
     waits: Histogram,
@@ -220,6 +240,9 @@ impl Resequencer {
             closed_at: Instant::ZERO,
             buffer: Buffer::default(),
             skipped: Skipped::default(),
+            order: Order::Global,
+            next_packet: first,
+            by_flow: ByFlow::new(&config, first),
             links: Links::default(),
             stats: Stats::default(),
             waits: Histogram::new(),
@@ -268,6 +291,12 @@ impl Resequencer {
         self.links.set_tolerance(link, tolerance);
     }
 
+    /// How long it takes the peer to notice that a packet was lost, and to send it again. A packet waits that much longer for
+    /// the one before it of its flow, at most a second in all.
+    pub fn set_repair_time(&mut self, time: Duration) {
+        self.by_flow.set_repair_time(time);
+    }
+
     /// Takes an authenticated datagram and, with data, its `packet`; without data `packet` is ignored. One with several
     /// packets is offered once for each, in order.
     pub fn offer(
@@ -285,24 +314,33 @@ impl Resequencer {
         let delay_us = deadline::delay_us(now, arrival.sent_us);
         let (claim, prev) = match arrival.kind {
             ArrivalKind::Data { prev_on_link } => (global + 1, prev_on_link),
+            // A packet that is sent again has an old number: nothing follows from it for those behind it on its link.
+            ArrivalKind::FlowData { .. } => (0, None),
             ArrivalKind::Mark => (global, None),
         };
         let previous = prev.filter(|p| *p < global && self.is_missing(*p));
         let claim = Claim { floor: claim, previous };
         self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
-        self.next_unseen = self.next_unseen.max(claim.floor);
+        self.next_unseen = self.next_unseen.max(match arrival.kind {
+            ArrivalKind::Data { .. } | ArrivalKind::FlowData { .. } => global + 1,
+            ArrivalKind::Mark => global,
+        });
         if !self.config.settings.enabled {
-            return self.let_pass(now, arrival.kind, &packet, out);
+            return self.let_pass(now, arrival, &packet, out);
         }
         self.links.mature(now);
+        self.choose_order(now, arrival, out);
         match arrival.kind {
             ArrivalKind::Mark => self.settle(now, u64::MAX, out),
-            ArrivalKind::Data { .. } if self.is_next(global) => {
+            _ if self.order == Order::Flow => {
+                self.offer_by_flow(now, arrival, delay_us, &packet, out);
+            }
+            _ if self.is_next(global) => {
                 out.deliver(packet);
                 self.stats.in_order += 1;
                 self.expected += 1;
             }
-            ArrivalKind::Data { .. } => {
+            ArrivalKind::Data { .. } | ArrivalKind::FlowData { .. } => {
                 // Not past the packet in hand: it would be late before it was looked at.
                 self.settle(now, global, out);
                 self.note_waited(now, arrival.link, global);
@@ -319,8 +357,9 @@ impl Resequencer {
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let deadline = self.deadline()?;
-        earliest(Some(deadline), self.links.due())
+        let in_all =
+            self.deadline().and_then(|deadline| earliest(Some(deadline), self.links.due()));
+        earliest(in_all, self.by_flow.poll_timeout())
     }
 
     /// Releases what is due; early calls do no harm.
@@ -329,9 +368,11 @@ impl Resequencer {
         while self.deadline().is_some_and(|deadline| now >= deadline) {
             self.expire(now, out);
         }
+        let (by_flow, mut shared) = self.parts();
+        by_flow.handle_timeout(now, &mut shared, out);
     }
 
-    /// The number to be delivered next.
+    /// The number to be delivered next, of the order of all packets.
     #[must_use]
     pub fn expected(&self) -> u64 {
         self.expected
@@ -343,10 +384,10 @@ impl Resequencer {
         self.next_unseen
     }
 
-    /// Where figure 3 stands.
+    /// Where figure 3 stands. In the order of flows no expiries are in a row.
     #[must_use]
     pub fn state(&self) -> State {
-        match self.buffer.held() {
+        match self.buffer.held() + self.by_flow.held() {
             0 => State::InOrder,
             _ => State::Holding { expiries: self.expiries },
         }
@@ -368,8 +409,8 @@ impl Resequencer {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
-            held: self.buffer.held(),
-            held_bytes: self.buffer.bytes(),
+            held: self.buffer.held() + self.by_flow.held(),
+            held_bytes: self.buffer.bytes() + self.by_flow.held_bytes(),
             wait_p50_us: self.waits.quantile_us(500),
             wait_p99_us: self.waits.quantile_us(990),
             ..self.stats
@@ -385,35 +426,114 @@ impl Resequencer {
     /// Bytes kept for packets to come.
     #[must_use]
     pub fn spare_bytes(&self) -> usize {
-        self.buffer.spare_bytes()
+        self.buffer.spare_bytes() + self.by_flow.spare_bytes()
     }
 
     /// Whether memory is kept for packets to come.
     #[must_use]
     pub fn has_spare(&self) -> bool {
-        self.buffer.has_spare()
+        self.buffer.has_spare() || self.by_flow.spare_bytes() > 0
     }
 
     /// Gives that memory back.
     pub fn release_memory(&mut self) {
         self.buffer.release_memory();
+        self.by_flow.release_memory();
+    }
+
+    /// The order of the highest number that came is in force.
+    #[inline]
+    fn choose_order(&mut self, now: Instant, arrival: &Arrival, out: &mut impl PacketSink) {
+        let order = match arrival.kind {
+            ArrivalKind::Data { .. } => Order::Global,
+            ArrivalKind::FlowData { .. } => Order::Flow,
+            ArrivalKind::Mark => return,
+        };
+        if arrival.global < self.next_packet {
+            return;
+        }
+        if order != self.order {
+            match order {
+                Order::Flow => self.begin_flows(now, out),
+                Order::Global => self.end_flows(now, out),
+            }
+            self.order = order;
+        }
+        self.next_packet = arrival.global + 1;
+    }
+
+    /// From the next number on a packet waits for those of its flow alone.
+    fn begin_flows(&mut self, now: Instant, out: &mut impl PacketSink) {
+        self.advance_to(now, self.next_packet, Cause::Full, out);
+        self.progress();
+        self.finish_step();
+        self.by_flow.begin(self.expected);
+    }
+
+    /// From the next number on a packet waits for all before it.
+    fn end_flows(&mut self, now: Instant, out: &mut impl PacketSink) {
+        let Self { by_flow, links, config, stats, waits, skipped, .. } = self;
+        let mut shared = Shared { config, links, stats, waits };
+        let mut passed_over = 0;
+        by_flow.finish(now, &mut shared, out, |from, to| {
+            passed_over += to - from;
+            skipped.push(from, to, Cause::Full);
+        });
+        stats.skipped_by_full += passed_over;
+        self.expected = by_flow.next();
+    }
+
+    /// A packet while the order of flows is in force.
+    fn offer_by_flow(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        delay_us: i64,
+        packet: &Packet<'_>,
+        out: &mut impl PacketSink,
+    ) {
+        let Arrival { link, global, .. } = *arrival;
+        if global < self.by_flow.first() {
+            return self.place_behind(global, packet, out);
+        }
+        let before = match arrival.kind {
+            ArrivalKind::FlowData { prev_of_flow } => prev_of_flow,
+            ArrivalKind::Data { .. } | ArrivalKind::Mark => None,
+        };
+        let placed = Placed { global, before, link, delay_us };
+        let (by_flow, mut shared) = self.parts();
+        by_flow.offer(now, &placed, packet, &mut shared, out);
+    }
+
+    /// The order of flows, and what it shares with that of all packets.
+    const fn parts(&mut self) -> (&mut ByFlow, Shared<'_>) {
+        let Self { by_flow, links, config, stats, waits, .. } = self;
+        (by_flow, Shared { config, links, stats, waits })
     }
 
     /// Delivers a packet whatever its number is. None comes twice: it goes on one link, which lets no number in
-    /// twice.
+    /// twice; unless the sender sends lost packets again.
     fn let_pass(
         &mut self,
         now: Instant,
-        kind: ArrivalKind,
+        arrival: &Arrival,
         packet: &Packet<'_>,
         out: &mut impl PacketSink,
     ) {
         // Nothing is missing below what was heard of, so nothing is ever skipped.
         self.expected = self.next_unseen;
         self.settle(now, u64::MAX, out);
-        if matches!(kind, ArrivalKind::Data { .. }) {
-            out.deliver(*packet);
-            self.stats.as_they_came += 1;
+        match arrival.kind {
+            ArrivalKind::Data { .. } => {
+                out.deliver(*packet);
+                self.stats.as_they_came += 1;
+            }
+            ArrivalKind::FlowData { .. } => {
+                if self.by_flow.let_pass(arrival.global, &mut self.stats) {
+                    out.deliver(*packet);
+                }
+            }
+            ArrivalKind::Mark => {}
         }
     }
 
@@ -518,6 +638,11 @@ impl Resequencer {
     /// Applies what is proven, but does not expect more than `limit`.
     fn settle(&mut self, now: Instant, limit: u64, out: &mut impl PacketSink) {
         self.links.mature(now);
+        if self.order == Order::Flow {
+            // What is proven lost may be sent again.
+            while self.links.take_proven().is_some() {}
+            return;
+        }
         while let Some(lost) = self.links.take_proven() {
             // The packet in hand closed the gap that hid it: nothing is missing.
             if lost == limit {

@@ -38,8 +38,14 @@ pub fn run(data: &[u8]) {
         } else {
             number += 1 + u64::from(choice >> 6);
             let forger = &mut forgers[usize::from(choice & 1)];
-            let link = LinkId(input.byte() % 4);
-            let kind = if choice & 4 == 0 { Kind::Frames } else { Kind::Data };
+            let place = input.byte();
+            let link = LinkId(place % 4);
+            let kind = match (choice & 4 == 0, place & 128 == 0) {
+                (true, true) => Kind::Frames,
+                (false, true) => Kind::Data,
+                (true, false) => Kind::FlowFrames,
+                (false, false) => Kind::FlowData,
+            };
             let datagram = sealed(forger, link, number, kind, input.piece());
             lab.inject(towards, path, &datagram);
         }

@@ -1,18 +1,13 @@
-//! The packets that wait, in the order of their numbers, in recycled memory.
+//! The packets that wait, in the order of their numbers.
 //!
 //! Slot 0 stands for the expected number; the slots exist only while something waits, so an idle
-//! session holds nothing. Buffers go back to a pool when their packet was delivered: after the first
-//! burst nothing is allocated any more.
+//! session holds nothing.
 
 use std::collections::VecDeque;
 
+use super::pool::{Early, Pool};
 use crate::packet::Packet;
-use crate::packet::checksum::Checksum;
 use crate::time::Instant;
-
-/// Buffers grow in steps of this size: few reallocations until the pool fits the packets in use, and at
-/// most this much lost on each.
-const BUFFER_STEP: usize = 512;
 
 /// What is known of a number at or above the expected one.
 #[derive(Debug)]
@@ -23,21 +18,6 @@ pub(super) enum Slot {
     Lost,
     /// It came early.
     Held(Early),
-}
-
-/// A packet that came early.
-#[derive(Debug)]
-pub(super) struct Early {
-    bytes: Vec<u8>,
-    checksum: Checksum,
-    /// When it came.
-    pub(super) arrived: Instant,
-}
-
-impl Early {
-    pub(super) fn packet(&self) -> Packet<'_> {
-        Packet { bytes: &self.bytes, checksum: self.checksum }
-    }
 }
 
 /// The arrival that started the wait for a hole.
@@ -58,9 +38,7 @@ pub(super) struct Buffer {
     /// front; at most twice as many as the buffer spans, since all of them were stored while the front
     /// one waited.
     arrivals: VecDeque<FirstBehind>,
-    pool: Vec<Vec<u8>>,
-    /// Capacity of the buffers in the pool.
-    pooled_bytes: usize,
+    pool: Pool,
     held: usize,
     bytes: usize,
 }
@@ -107,14 +85,8 @@ impl Buffer {
         now: Instant,
         delay_us: i64,
     ) {
-        let mut bytes = self.pool.pop().unwrap_or_default();
-        self.pooled_bytes -= bytes.capacity();
-        if bytes.capacity() < packet.bytes.len() {
-            bytes.reserve_exact(packet.bytes.len().next_multiple_of(BUFFER_STEP));
-        }
-        bytes.extend_from_slice(packet.bytes);
         self.reach(offset);
-        self.slots[offset] = Slot::Held(Early { bytes, checksum: packet.checksum, arrived: now });
+        self.slots[offset] = Slot::Held(self.pool.copy(packet, now));
         self.arrivals.push_back(FirstBehind { global, arrived: now, delay_us });
         self.held += 1;
         self.bytes += packet.bytes.len();
@@ -142,19 +114,14 @@ impl Buffer {
         let slot = self.slots.pop_front()?;
         if let Slot::Held(early) = &slot {
             self.held -= 1;
-            self.bytes -= early.bytes.len();
+            self.bytes -= early.packet().bytes.len();
         }
         Some(slot)
     }
 
     /// Takes back the memory of a delivered packet; `limit` bounds the pool in bytes.
     pub(super) fn recycle(&mut self, early: Early, limit: usize) {
-        let mut bytes = early.bytes;
-        if self.pooled_bytes + bytes.capacity() <= limit {
-            bytes.clear();
-            self.pooled_bytes += bytes.capacity();
-            self.pool.push(bytes);
-        }
+        self.pool.recycle(early, limit);
     }
 
     /// The first arrival among the packets from `expected` on.
@@ -178,18 +145,17 @@ impl Buffer {
 
     /// Bytes kept for packets to come.
     pub(super) fn spare_bytes(&self) -> usize {
-        self.pooled_bytes
+        self.pool.bytes()
     }
 
     /// Whether memory is kept for packets to come.
     pub(super) fn has_spare(&self) -> bool {
-        !self.pool.is_empty()
+        self.pool.bytes() > 0
     }
 
     /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
-        self.pool = Vec::new();
-        self.pooled_bytes = 0;
+        self.pool = Pool::default();
         self.slots.shrink_to_fit();
         self.arrivals.shrink_to_fit();
     }

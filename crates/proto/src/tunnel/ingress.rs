@@ -199,7 +199,9 @@ impl Ingress {
             Before::OnLink(distance) => {
                 ArrivalKind::Data { prev_on_link: previous(global, distance.into()) }
             }
-            Before::OfFlow(_) => ArrivalKind::Data { prev_on_link: None },
+            Before::OfFlow(distance) => {
+                ArrivalKind::FlowData { prev_of_flow: previous(global, distance) }
+            }
         };
         let arrival = received.arrival(global, kind);
         self.run(drops, sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));

@@ -14,6 +14,7 @@ mod links;
 mod marks;
 mod mtu;
 mod nat;
+mod order;
 mod partial;
 mod parts;
 mod rekey;

@@ -1,0 +1,235 @@
+//! Packets that wait, one behind the other, for a number that is missing.
+//!
+//! A *chain* is what waits for one missing number: its successor, that one's successor, and so on. Each packet has at most one,
+//! so a packet joins a chain only at its ends, and both are found by number: nothing is ever looked through.
+//!
+//! A packet could wait for a deadline of its own. A chain has only the earliest of these, for all of it waits for the same
+//! number.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::pool::Early;
+use crate::time::{Duration, Instant};
+
+/// A packet that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) global: u64,
+    pub(super) early: Early,
+}
+
+/// What decides how long a chain waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// When the packet came that is the first to run out of patience, and its one-way delay in µs.
+    pub(super) arrived: Instant,
+    pub(super) delay_us: i64,
+    /// Until when it is patient.
+    pub(super) deadline: Instant,
+    /// When the first packet of the chain came.
+    pub(super) since: Instant,
+}
+
+impl Wait {
+    /// The wait of two chains that became one.
+    fn join(self, other: Self) -> Self {
+        let first = if other.deadline < self.deadline { other } else { self };
+        Self { since: self.since.min(other.since), ..first }
+    }
+
+    /// Until when nothing in the chain has waited longer than `most`.
+    pub(super) fn until(&self, most: Duration) -> Instant {
+        self.since + most
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    wait: Wait,
+    /// Its last packet.
+    tail: u64,
+}
+
+/// All packets that wait.
+#[derive(Debug, Default)]
+pub(super) struct Chains {
+    /// By the number that each waits for.
+    held: BTreeMap<u64, Held>,
+    /// By the missing number.
+    chains: BTreeMap<u64, Chain>,
+    /// The missing number, by the last packet that waits for it.
+    tails: BTreeMap<u64, u64>,
+    /// Missing numbers, by when they are given up.
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// Bytes of the packets.
+    bytes: usize,
+}
+
+impl Chains {
+    /// Packets that wait.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Their bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether a packet waits for this number.
+    pub(super) fn is_awaited(&self, number: u64) -> bool {
+        self.held.contains_key(&number)
+    }
+
+    /// Whether this packet waits.
+    pub(super) fn holds(&self, global: u64) -> bool {
+        // The last of a chain, or one that others wait for and that is not missing.
+        self.tails.contains_key(&global)
+            || (self.held.contains_key(&global) && !self.chains.contains_key(&global))
+    }
+
+    /// A packet has to wait for a number that no other waits for.
+    pub(super) fn push(&mut self, previous: u64, held: Held, wait: Wait) {
+        let global = held.global;
+        self.bytes += held.early.packet().bytes.len();
+        self.held.insert(previous, held);
+        // What waits for this packet waits with it from now on.
+        let (mut wait, mut tail) = (wait, global);
+        if let Some(behind) = self.take_chain(global) {
+            (wait, tail) = (behind.wait.join(wait), behind.tail);
+        }
+        // What this packet waits for may wait itself.
+        let mut missing = previous;
+        if let Some(&first) = self.tails.get(&previous) {
+            missing = first;
+            if let Some(before) = self.take_chain(first) {
+                wait = before.wait.join(wait);
+            }
+        }
+        self.put_chain(missing, Chain { wait, tail });
+    }
+
+    /// The missing number that is given up next, and when.
+    pub(super) fn next_due(&self) -> Option<(Instant, u64)> {
+        self.deadlines.first().copied()
+    }
+
+    /// The lowest number that is waited for.
+    pub(super) fn lowest(&self) -> Option<u64> {
+        self.held.first_key_value().map(|(previous, _)| *previous)
+    }
+
+    /// How long the chain behind a missing number waits.
+    pub(super) fn wait(&self, missing: u64) -> Option<Wait> {
+        self.chains.get(&missing).map(|chain| chain.wait)
+    }
+
+    /// The chain behind a missing number waits until then.
+    pub(super) fn postpone(&mut self, missing: u64, deadline: Instant) {
+        if let Some(mut chain) = self.take_chain(missing) {
+            chain.wait.deadline = deadline;
+            self.put_chain(missing, chain);
+        }
+    }
+
+    /// The wait for a missing number is over: what waited for it is taken out one by one ([`take`](Self::take)). Returns
+    /// since when it was waited for.
+    pub(super) fn release(&mut self, missing: u64) -> Option<Instant> {
+        self.take_chain(missing).map(|chain| chain.wait.since)
+    }
+
+    /// Takes out the packet that waits for this number.
+    pub(super) fn take(&mut self, number: u64) -> Option<Held> {
+        let held = self.held.remove(&number)?;
+        self.bytes -= held.early.packet().bytes.len();
+        Some(held)
+    }
+
+    /// Takes out all that wait.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
+        std::mem::take(self).held.into_values()
+    }
+
+    fn put_chain(&mut self, missing: u64, chain: Chain) {
+        self.tails.insert(chain.tail, missing);
+        self.deadlines.insert((chain.wait.deadline, missing));
+        self.chains.insert(missing, chain);
+    }
+
+    fn take_chain(&mut self, missing: u64) -> Option<Chain> {
+        let chain = self.chains.remove(&missing)?;
+        self.tails.remove(&chain.tail);
+        self.deadlines.remove(&(chain.wait.deadline, missing));
+        Some(chain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::pool::Pool;
+    use super::*;
+    use crate::packet::Packet;
+
+    fn push(chains: &mut Chains, previous: u64, global: u64, came: u64, deadline: u64) {
+        let arrived = Instant::from_millis(came);
+        let early = Pool::default().copy(&Packet::whole(&[7; 10]), arrived);
+        let deadline = Instant::from_millis(deadline);
+        let wait = Wait { arrived, delay_us: 0, deadline, since: arrived };
+        chains.push(previous, Held { global, early }, wait);
+    }
+
+    /// Numbers that are waited for, with the end of each chain and its deadline.
+    fn shown(chains: &Chains) -> Vec<(u64, u64, Instant)> {
+        let shown = chains.chains.iter();
+        let shown = shown.map(|(missing, chain)| (*missing, chain.tail, chain.wait.deadline));
+        let shown: Vec<_> = shown.collect();
+        assert_eq!((chains.tails.len(), chains.deadlines.len()), (shown.len(), shown.len()));
+        shown
+    }
+
+    #[test]
+    fn however_a_chain_comes_together_it_has_one_end_and_the_earliest_deadline() {
+        let links = [(1, 3), (3, 4), (4, 8), (8, 9)];
+        let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [1, 3, 0, 2], [0, 3, 2, 1]];
+        for order in orders {
+            for first in 0..links.len() {
+                let mut chains = Chains::default();
+                for (came, place) in order.into_iter().enumerate() {
+                    let (previous, global) = links[place];
+                    let deadline = if place == first { 50 } else { 60 + place as u64 };
+                    assert!(!chains.holds(global));
+                    push(&mut chains, previous, global, came as u64, deadline);
+                    assert!(chains.holds(global) && chains.is_awaited(previous));
+                }
+                assert_eq!(shown(&chains), [(1, 9, Instant::from_millis(50))], "{order:?}");
+                assert_eq!((chains.held(), chains.bytes()), (4, 40));
+                assert!([3, 4, 8, 9].iter().all(|global| chains.holds(*global)));
+                assert!(!chains.holds(1), "it is missing");
+                assert_eq!(chains.release(1), Some(Instant::ZERO), "the first of all came then");
+                let (mut next, mut taken) = (1, Vec::new());
+                while let Some(held) = chains.take(next) {
+                    next = held.global;
+                    taken.push(next);
+                }
+                assert_eq!(taken, [3, 4, 8, 9]);
+                assert!(chains.is_empty() && shown(&chains).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn chains_of_different_flows_do_not_touch() {
+        let mut chains = Chains::default();
+        push(&mut chains, 1, 3, 0, 70);
+        push(&mut chains, 2, 4, 0, 60);
+        let [early, late] = [60, 70].map(Instant::from_millis);
+        assert_eq!(shown(&chains), [(1, 3, late), (2, 4, early)]);
+        assert_eq!((chains.next_due(), chains.lowest()), (Some((early, 2)), Some(1)));
+        chains.postpone(2, Instant::from_millis(80));
+        assert_eq!(chains.next_due(), Some((late, 1)));
+    }
+}

@@ -1,0 +1,276 @@
+//! The order of flows, through the resequencer. Two links of steady delay: a packet from the fast one has patience for 35 ms.
+
+use ropewalk_settings::Resequencer as Settings;
+
+use super::super::{Arrival, ArrivalKind, Config, GRANULARITY, Resequencer, State, deadline};
+use super::*;
+
+const FAST: LinkId = LinkId(0);
+const SLOW: LinkId = LinkId(1);
+
+/// Delivered packets by their numbers (each packet is its number).
+#[derive(Default)]
+struct Out(Vec<u64>);
+
+impl PacketSink for Out {
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.push(u64::from_be_bytes(packet.bytes.try_into().expect("packets here are numbers")));
+    }
+}
+
+struct Bench {
+    reseq: Resequencer,
+    out: Out,
+    now: Instant,
+    locals: [u64; 2],
+}
+
+impl Bench {
+    fn new(config: Config) -> Self {
+        let mut reseq = Resequencer::new(config, 0);
+        [FAST, SLOW].into_iter().for_each(|link| reseq.link_added(link, 0));
+        let now = Instant::from_millis(1_000);
+        let mut bench = Self { reseq, out: Out::default(), now, locals: [0; 2] };
+        for _ in 0..60 {
+            [FAST, SLOW].into_iter().for_each(|link| bench.offer(link, 0, ArrivalKind::Mark));
+        }
+        bench
+    }
+
+    fn offer(&mut self, link: LinkId, global: u64, kind: ArrivalKind) {
+        let local = &mut self.locals[usize::from(link.0)];
+        *local += 1;
+        let delay_us = if link == FAST { 10_000 } else { 40_000 };
+        let sent_us = deadline::delay_us(self.now, delay_us);
+        let arrival = Arrival { link, local: *local - 1, sent_us, global, kind };
+        self.reseq.offer(self.now, &arrival, Packet::whole(&global.to_be_bytes()), &mut self.out);
+    }
+
+    /// A packet by the fast link, behind another of its flow. Returns what is delivered.
+    fn flow(&mut self, global: u64, before: Option<u64>) -> Vec<u64> {
+        self.offer(FAST, global, ArrivalKind::FlowData { prev_of_flow: before });
+        self.take()
+    }
+
+    /// One in the order of all packets.
+    fn data(&mut self, global: u64) -> Vec<u64> {
+        self.offer(FAST, global, ArrivalKind::Data { prev_on_link: None });
+        self.take()
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+        self.reseq.handle_timeout(self.now, &mut self.out);
+    }
+
+    /// Jumps to the next timeout; returns how long that took, and what was delivered.
+    fn time_out(&mut self) -> (Duration, Vec<u64>) {
+        let at = self.reseq.poll_timeout().expect("something waits");
+        let waited = at.since(self.now);
+        self.now = at;
+        self.reseq.handle_timeout(at, &mut self.out);
+        (waited, self.take())
+    }
+
+    fn take(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.out.0)
+    }
+}
+
+#[test]
+fn a_packet_waits_for_the_one_before_it_of_its_flow_and_for_no_other() {
+    let mut bench = Bench::new(Config::default());
+    // What comes, the one before it, and what is delivered then.
+    let table: [(u64, Option<u64>, &[u64]); 9] = [
+        (0, None, &[0]),
+        // The download: 1, 3, 5, 6. The call: 2, 4.
+        (3, Some(1), &[]),
+        (2, None, &[2]),
+        (4, Some(2), &[4]),
+        (6, Some(5), &[]),
+        (5, Some(3), &[]),
+        (6, Some(5), &[]),
+        (1, None, &[1, 3, 5, 6]),
+        (5, Some(3), &[]),
+    ];
+    for (global, before, expected) in table {
+        assert_eq!(bench.flow(global, before), expected, "{global}");
+    }
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.in_order, stats.resequenced, stats.duplicates), (4, 3, 2));
+    assert_eq!((stats.held, stats.held_bytes, stats.held_peak), (0, 0, 3));
+    assert_eq!((bench.reseq.poll_timeout(), bench.reseq.state()), (None, State::InOrder));
+}
+
+#[test]
+fn only_time_gives_a_packet_up_and_then_all_behind_it_goes() {
+    let mut bench = Bench::new(Config::default());
+    bench.flow(0, None);
+    assert_eq!(bench.flow(3, Some(2)), [0; 0]);
+    assert_eq!(bench.flow(4, Some(3)), [0; 0]);
+    // Neither what links say nor that they are gone.
+    for link in [FAST, SLOW] {
+        bench.offer(link, 50, ArrivalKind::Mark);
+        bench.reseq.link_down(bench.now, link, &mut bench.out);
+        bench.reseq.link_up(link);
+    }
+    assert_eq!(bench.take(), [0; 0]);
+    assert_eq!(bench.reseq.state(), State::Holding { expiries: 0 });
+    let (waited, delivered) = bench.time_out();
+    let spread = Duration::from_millis(30) + GRANULARITY;
+    assert!(waited >= spread && waited < spread + Duration::from_millis(1), "{waited:?}");
+    assert_eq!(delivered, [3, 4]);
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.skipped_by_deadline, stats.expiries, stats.skipped_by_proof), (1, 1, 0));
+    assert_eq!(bench.flow(2, Some(0)), [2], "late, once");
+    assert_eq!(bench.flow(2, Some(0)), [0; 0]);
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.late, stats.duplicates), (1, 1));
+}
+
+#[test]
+fn the_time_of_a_repair_is_added_and_a_second_is_the_most() {
+    for (repair, expected) in [(0, 35), (200, 235), (2_000, 1_000)] {
+        let mut bench = Bench::new(Config::default());
+        bench.reseq.set_repair_time(Duration::from_millis(repair));
+        bench.flow(1, Some(0));
+        let (waited, delivered) = bench.time_out();
+        assert_eq!((waited.as_millis(), delivered), (expected, vec![1]));
+    }
+}
+
+#[test]
+fn a_chain_has_the_earliest_deadline_of_its_packets() {
+    let mut bench = Bench::new(Config::default());
+    // A packet from the slow link has less patience, since it was sent earlier.
+    bench.flow(8, Some(7));
+    bench.pass(10);
+    bench.offer(SLOW, 7, ArrivalKind::FlowData { prev_of_flow: Some(6) });
+    let (waited, delivered) = bench.time_out();
+    assert_eq!((waited.as_millis(), delivered), (5, vec![7, 8]));
+}
+
+#[test]
+fn while_links_become_slower_nothing_is_given_up_that_they_may_still_bring() {
+    let mut bench = Bench::new(Config::default());
+    bench.flow(1, Some(0));
+    bench.now += Duration::from_millis(30);
+    let sent_us = deadline::delay_us(bench.now, 140_000);
+    let arrival = Arrival { link: SLOW, local: 60, sent_us, global: 1, kind: ArrivalKind::Mark };
+    bench.reseq.offer(bench.now, &arrival, Packet::whole(&[]), &mut bench.out);
+    let (_, delivered) = bench.time_out();
+    assert_eq!(delivered, [0; 0], "the slow link takes longer by now");
+    let (waited, delivered) = bench.time_out();
+    assert!(waited >= Duration::from_millis(100) && delivered == [1], "{waited:?}");
+}
+
+#[test]
+fn what_leaves_the_window_is_settled() {
+    let config = Config { max_packets: 128, ..Config::default() };
+    let mut bench = Bench::new(config);
+    bench.flow(0, None);
+    assert_eq!(bench.flow(3, Some(1)), [0; 0]);
+    assert_eq!(bench.flow(4, Some(2)), [0; 0]);
+    assert_eq!(bench.flow(129, None), [3, 129], "the window begins with 2");
+    assert_eq!(bench.flow(1, None), [0; 0], "too old");
+    assert_eq!(bench.flow(500, Some(1)), [4, 500], "the one before it is below the window");
+    assert_eq!(bench.flow(1 << 40, Some(500)), [1 << 40]);
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.too_old, stats.skipped_by_full, stats.held), (1, 2, 0));
+}
+
+#[test]
+fn a_full_buffer_gives_up_what_is_due_first() {
+    let settings = Settings { buffer: 24, ..Settings::default() };
+    for config in
+        [Config { settings, ..Config::default() }, Config { max_packets: 3, ..Config::default() }]
+    {
+        let mut bench = Bench::new(config);
+        bench.flow(0, None);
+        assert_eq!(bench.flow(9, Some(7)), [0; 0]);
+        bench.pass(1);
+        assert_eq!(bench.flow(4, Some(2)), [0; 0]);
+        assert_eq!(bench.flow(5, Some(4)), [0; 0]);
+        assert_eq!(bench.flow(6, Some(5)), [9], "this one waits longest");
+        assert_eq!(
+            bench.flow(11, Some(6)),
+            [4, 5, 6, 11],
+            "what it waited for was delivered for it"
+        );
+        assert_eq!(bench.flow(7, None), [7]);
+        let stats = bench.reseq.stats();
+        assert_eq!((stats.skipped_by_full, stats.late, stats.held), (2, 1, 0));
+    }
+}
+
+#[test]
+fn a_sender_out_of_its_mind_has_nothing_delivered_twice() {
+    let mut bench = Bench::new(Config::default());
+    bench.flow(0, None);
+    assert_eq!(bench.flow(5, Some(3)), [0; 0]);
+    assert_eq!(bench.flow(7, Some(5)), [0; 0]);
+    assert_eq!(bench.flow(5, Some(2)), [0; 0], "it waits already");
+    assert_eq!(bench.flow(5, None), [0; 0]);
+    assert_eq!(bench.flow(6, Some(3)), [6], "a second one behind the same");
+    assert_eq!(bench.flow(8, Some(8)), [8], "behind itself");
+    assert_eq!(bench.flow(9, Some(20)), [9], "behind one to come");
+    assert_eq!(bench.flow(3, None), [3, 5, 7]);
+    assert_eq!(bench.reseq.stats().duplicates, 2);
+}
+
+#[test]
+fn when_the_sender_changes_the_order_what_waits_goes_and_what_is_late_comes_once() {
+    let mut bench = Bench::new(Config::default());
+    assert_eq!(bench.data(0), [0]);
+    assert_eq!(bench.data(2), [0; 0]);
+    assert_eq!(bench.data(4), [0; 0]);
+    // From 5 on the order of flows; 6 comes first.
+    assert_eq!(bench.flow(6, Some(5)), [2, 4]);
+    assert_eq!(bench.data(3), [3], "late");
+    assert_eq!(bench.data(3), [0; 0]);
+    assert_eq!(bench.flow(5, Some(4)), [5, 6]);
+    assert_eq!(bench.flow(9, Some(8)), [0; 0]);
+    assert_eq!(bench.flow(11, Some(7)), [0; 0]);
+    // From 12 on the order of all again; 13 comes first.
+    assert_eq!(bench.data(13), [9, 11]);
+    assert_eq!(bench.flow(8, Some(6)), [8], "late");
+    assert_eq!(bench.flow(8, Some(6)), [0; 0]);
+    assert_eq!(bench.flow(9, Some(8)), [0; 0]);
+    assert_eq!(bench.data(12), [12, 13]);
+    assert_eq!(bench.flow(1, Some(0)), [1], "late of the first order, in the kind of the second");
+    // And back.
+    assert_eq!(bench.flow(14, Some(11)), [14]);
+    assert_eq!(bench.data(12), [0; 0]);
+    assert_eq!(bench.flow(7, Some(6)), [7]);
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.held, stats.duplicates, stats.skipped_by_full), (0, 4, 2 + 3));
+}
+
+#[test]
+fn without_order_each_packet_is_delivered_as_it_comes_and_once() {
+    let settings = Settings { enabled: false, ..Settings::default() };
+    let mut bench = Bench::new(Config { settings, ..Config::default() });
+    for (global, before, expected) in
+        [(3, Some(2), vec![3]), (2, None, vec![2]), (3, Some(2), vec![]), (9, Some(7), vec![9])]
+    {
+        assert_eq!(bench.flow(global, before), expected, "{global}");
+    }
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.as_they_came, stats.duplicates, stats.held), (3, 1, 0));
+    assert_eq!(bench.reseq.poll_timeout(), None);
+}
+
+#[test]
+fn a_link_is_waited_for_while_others_wait_for_its_packet() {
+    let mut bench = Bench::new(Config::default());
+    bench.flow(1, Some(0));
+    bench.pass(20);
+    bench.offer(SLOW, 0, ArrivalKind::FlowData { prev_of_flow: None });
+    assert_eq!(bench.take(), [0, 1]);
+    assert_eq!(bench.reseq.waited_for(SLOW), Duration::from_millis(20));
+    let stats = bench.reseq.stats();
+    assert!((20_000..=23_000).contains(&stats.wait_p50_us), "{stats:?}");
+    assert!(bench.reseq.has_spare());
+    bench.reseq.release_memory();
+    assert_eq!((bench.reseq.has_spare(), bench.reseq.spare_bytes()), (false, 0));
+}

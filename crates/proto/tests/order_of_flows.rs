@@ -1,0 +1,275 @@
+//! The order within flows against a small virtual network, seed after seed.
+//!
+//! A sender numbers the packets of two to five flows and stripes them over two to four links with random delays and jitter.
+//! Some are lost, and some of these sent again, under their old numbers, on any link; some come twice. Checked:
+//!
+//! - nothing is delivered twice, nothing altered, and everything that arrived is delivered;
+//! - within a flow the order holds, unless a deadline passed;
+//! - a packet whose own flow lost nothing and was not overtaken is delivered when it arrives, whatever the others wait for;
+//! - without loss, and with less jitter than patience, nothing is given up;
+//! - what waits is released within a second, and no timer spins.
+//!
+//! `NETLAB_SEED=n` reruns one seed, which a failure prints.
+
+#![expect(clippy::print_stdout, reason = "a failing seed is printed to be run again")]
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use ropewalk_proto::packet::Packet;
+use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
+use ropewalk_proto::sink::PacketSink;
+use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_proto::units::LinkId;
+use std::collections::{BTreeMap, BTreeSet};
+
+const SEEDS: u64 = 10_000;
+
+/// Packets sent per seed: enough for every kind of event, little enough for 10,000 seeds.
+const PACKETS: u64 = 200;
+
+/// The longest that anything waits.
+const MOST: Duration = Duration::from_secs(1);
+
+#[test]
+fn every_flow_is_in_order_and_waits_for_no_other() {
+    let wanted: Option<u64> = std::env::var("NETLAB_SEED").ok().and_then(|s| s.parse().ok());
+    let seeds = wanted.map_or(0..SEEDS, |seed| seed..seed + 1);
+    let mut sum = Stats::default();
+    for seed in seeds {
+        match std::panic::catch_unwind(|| World::new(seed).run()) {
+            Ok(stats) => {
+                sum.in_order += stats.in_order;
+                sum.resequenced += stats.resequenced;
+                sum.late += stats.late;
+                sum.duplicates += stats.duplicates;
+                sum.skipped_by_deadline += stats.skipped_by_deadline;
+            }
+            Err(panic) => {
+                println!("failed with NETLAB_SEED={seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{sum:?}");
+    if wanted.is_none() {
+        // The test would be empty if these did not happen.
+        for (what, count) in [
+            ("in order", sum.in_order),
+            ("resequenced", sum.resequenced),
+            ("late", sum.late),
+            ("duplicates", sum.duplicates),
+            ("by deadline", sum.skipped_by_deadline),
+        ] {
+            assert!(count > 1_000, "{what}: only {count}");
+        }
+    }
+}
+
+struct Link {
+    delay: Duration,
+    jitter_us: u64,
+    next_local: u64,
+}
+
+/// A packet that was sent.
+struct Sent {
+    flow: usize,
+    before: Option<u64>,
+    /// When it came first, if it did.
+    came: Option<Instant>,
+    /// When it was delivered, and as which of all.
+    delivered: Option<(Instant, usize)>,
+}
+
+/// What is on its way: when it was sent, the link and the number there, the packet.
+struct UnderWay {
+    sent: Instant,
+    link: usize,
+    local: u64,
+    global: u64,
+}
+
+struct World {
+    rng: SmallRng,
+    now: Instant,
+    links: Vec<Link>,
+    /// Whether packets are lost, sent again, or come twice.
+    disturbed: bool,
+    /// The newest packet of each flow.
+    flows: Vec<Option<u64>>,
+    packets: Vec<Sent>,
+    under_way: BTreeMap<(Instant, u64), UnderWay>,
+    planned: u64,
+    delivered: usize,
+    reseq: Resequencer,
+}
+
+/// What was delivered in one step.
+#[derive(Default)]
+struct Out(Vec<u64>);
+
+impl PacketSink for Out {
+    fn deliver(&mut self, packet: Packet<'_>) {
+        let global =
+            u64::from_be_bytes(packet.bytes[..8].try_into().expect("a number stands in front"));
+        assert_eq!(packet.bytes, contents(global), "altered");
+        self.0.push(global);
+    }
+}
+
+/// A packet whose length and bytes follow from its number.
+fn contents(global: u64) -> Vec<u8> {
+    let mut bytes = global.to_be_bytes().to_vec();
+    let length = 8 + usize::try_from(global % 37).expect("small");
+    bytes.resize(length, u8::try_from(global % 251).expect("small"));
+    bytes
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut reseq = Resequencer::new(Config::default(), 0);
+        let links = (0..rng.random_range(2..=4_u8)).map(|id| {
+            reseq.link_added(LinkId(id), 0);
+            Link {
+                delay: Duration::from_micros(rng.random_range(500..80_000)),
+                // Less than what is granted before anything is known of a link, and added to every deadline.
+                jitter_us: rng.random_range(1..5_000),
+                next_local: 0,
+            }
+        });
+        let links = links.collect();
+        reseq.set_repair_time(Duration::from_millis([0, 30, 2_000][rng.random_range(0..3)]));
+        let (disturbed, flows) = (rng.random_bool(0.7), vec![None; rng.random_range(2..=5)]);
+        Self {
+            rng,
+            now: Instant::from_millis(1),
+            links,
+            disturbed,
+            flows,
+            packets: Vec::new(),
+            under_way: BTreeMap::new(),
+            planned: 0,
+            delivered: 0,
+            reseq,
+        }
+    }
+
+    fn run(mut self) -> Stats {
+        for _ in 0..PACKETS {
+            self.now += Duration::from_micros(self.rng.random_range(0..4_000));
+            self.receive_until(self.now);
+            self.send();
+        }
+        self.receive_until(Instant::from_nanos(u64::MAX));
+        let stats = self.reseq.stats();
+        self.check(&stats);
+        stats
+    }
+
+    fn send(&mut self) {
+        let flow = self.rng.random_range(0..self.flows.len());
+        let global = self.packets.len() as u64;
+        let before = self.flows[flow].replace(global);
+        self.packets.push(Sent { flow, before, came: None, delivered: None });
+        let lost = self.disturbed && self.rng.random_bool(0.05);
+        if !lost {
+            self.put(global, self.now);
+        }
+        // Sent again: what was lost, or taken for lost.
+        if self.disturbed && self.rng.random_bool(if lost { 0.6 } else { 0.03 }) {
+            let later = Duration::from_micros(self.rng.random_range(1_000..200_000));
+            self.put(global, self.now + later);
+        }
+    }
+
+    fn put(&mut self, global: u64, sent: Instant) {
+        let place = self.rng.random_range(0..self.links.len());
+        let link = &mut self.links[place];
+        let jitter = Duration::from_micros(self.rng.random_range(0..link.jitter_us));
+        let (at, local) = (sent + link.delay + jitter, link.next_local);
+        link.next_local += 1;
+        self.under_way.insert((at, self.planned), UnderWay { sent, link: place, local, global });
+        self.planned += 1;
+    }
+
+    fn receive_until(&mut self, end: Instant) {
+        loop {
+            let next = self.under_way.keys().next().copied().filter(|(at, _)| *at <= end);
+            let due = self.reseq.poll_timeout().filter(|due| *due <= end);
+            let mut out = Out::default();
+            match (next, due) {
+                (None, None) => return,
+                (Some(key), due) if due.is_none_or(|due| key.0 <= due) => {
+                    self.arrive(key, &mut out);
+                    self.note(key.0, &out);
+                }
+                (_, Some(due)) => {
+                    self.reseq.handle_timeout(due, &mut out);
+                    let spins = self.reseq.poll_timeout().is_some_and(|next| next <= due);
+                    assert!(!spins, "a timer that spins");
+                    self.note(due, &out);
+                }
+                (Some(_), None) => unreachable!("taken by the guard above"),
+            }
+        }
+    }
+
+    fn arrive(&mut self, key: (Instant, u64), out: &mut Out) {
+        let UnderWay { sent, link, local, global } =
+            self.under_way.remove(&key).expect("the caller has seen it");
+        let packet = &mut self.packets[usize::try_from(global).expect("few")];
+        packet.came.get_or_insert(key.0);
+        let arrival = Arrival {
+            link: LinkId(u8::try_from(link).expect("few")),
+            local,
+            sent_us: i64::try_from(sent.as_micros()).expect("short") - 77_000_000,
+            global,
+            kind: ArrivalKind::FlowData { prev_of_flow: packet.before },
+        };
+        self.reseq.offer(key.0, &arrival, Packet::whole(&contents(global)), out);
+    }
+
+    fn note(&mut self, now: Instant, out: &Out) {
+        for global in &out.0 {
+            let packet = &mut self.packets[usize::try_from(*global).expect("few")];
+            assert!(packet.came.is_some(), "{global} from nowhere");
+            let place = (now, self.delivered);
+            assert!(packet.delivered.replace(place).is_none(), "{global} twice");
+            self.delivered += 1;
+        }
+    }
+
+    fn check(&self, stats: &Stats) {
+        assert_eq!((stats.held, stats.held_bytes, stats.too_old), (0, 0, 0));
+        let lossless = self.packets.iter().all(|packet| packet.came.is_some());
+        if !self.disturbed {
+            assert!(lossless);
+            assert_eq!((stats.skipped_by_deadline, stats.late), (0, 0), "nothing was late");
+        }
+        // By flow: what came of it so far, and when the last of that was to be delivered.
+        let mut complete = vec![Some(Instant::ZERO); self.flows.len()];
+        let mut disordered = BTreeSet::new();
+        let mut last = vec![0; self.flows.len()];
+        for (global, packet) in self.packets.iter().enumerate() {
+            assert_eq!(packet.came.is_some(), packet.delivered.is_some(), "{global}");
+            let Some((came, (delivered, place))) = packet.came.zip(packet.delivered) else {
+                complete[packet.flow] = None;
+                continue;
+            };
+            assert!(delivered >= came && delivered.since(came) <= MOST, "{global} waited too long");
+            if place < last[packet.flow] {
+                disordered.insert(global);
+            }
+            last[packet.flow] = last[packet.flow].max(place);
+            // While the flow is complete a packet goes when it and all before it have come; it may go sooner, if a
+            // deadline passed.
+            complete[packet.flow] = complete[packet.flow].map(|before| before.max(came));
+            if let Some(at) = complete[packet.flow] {
+                assert!(delivered <= at, "{global} waited for another flow");
+            }
+        }
+        let late = usize::try_from(stats.late).expect("few");
+        assert!(disordered.len() <= late, "disorder without a deadline: {disordered:?}");
+    }
+}
