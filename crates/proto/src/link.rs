@@ -18,7 +18,7 @@ pub(crate) mod pacer;
 pub mod received;
 pub mod receiver;
 pub mod reordering;
-mod rtt;
+pub mod rtt;
 pub mod sender;
 pub mod sensing;
 pub mod sent;

@@ -5,7 +5,7 @@
 
 mod sparse_first;
 
-pub use sparse_first::SparseFirst;
+pub use sparse_first::{MOST_AHEAD, SparseFirst};
 
 use std::collections::VecDeque;
 
@@ -56,6 +56,12 @@ impl Waiting {
     #[must_use]
     pub fn packet(&self) -> &[u8] {
         &self.packet
+    }
+
+    /// Its bytes, for whoever keeps it.
+    #[must_use]
+    pub fn into_packet(self) -> Vec<u8> {
+        self.packet
     }
 
     /// What was read of it.
@@ -180,13 +186,20 @@ impl EgressQueue {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Gone> {
         let (waiting, gone) = self.take_head()?;
-        if self.spare.len() < MAX_SPARE {
-            self.spare.push(waiting.packet);
-        }
+        self.recycle(waiting.packet);
         Some(gone)
     }
 
-    fn take_head(&mut self) -> Option<(Waiting, Gone)> {
+    /// Takes a buffer back that is not needed any more.
+    #[inline]
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Takes the head out.
+    pub(crate) fn take_head(&mut self) -> Option<(Waiting, Gone)> {
         let waiting = self.waiting.pop_front()?;
         let gone = Gone { flow: waiting.label.meta.flow, len: waiting.packet.len() };
         self.begun = false;

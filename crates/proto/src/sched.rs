@@ -18,7 +18,7 @@ mod round_robin;
 pub mod safire;
 mod weighted;
 
-pub use arrival::Arrival;
+pub use arrival::{Arrival, soonest};
 pub use batcp::Batcp;
 pub use facts::LinkFacts;
 pub use free_window::FreeWindow;

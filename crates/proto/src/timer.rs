@@ -20,6 +20,8 @@ pub enum Timer {
     QueueAge,
     /// When a paced link has room for what waits.
     Pacing,
+    /// When an answer is overdue on a link, and what is under way there goes over the others.
+    Suspicion,
     /// When the wait for a missing packet ends.
     Resequencing,
     /// When fresh keys are asked for, or asked for again.

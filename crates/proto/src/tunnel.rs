@@ -44,7 +44,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use ropewalk_settings::Order;
 
-pub use egress::{Bundled, MAX_PACKETS};
+pub use egress::{Bundled, MAX_PACKETS, Repairs};
 pub use ingress::InnerFilter;
 pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
@@ -196,6 +196,7 @@ impl Tunnel {
     pub fn remove_link(&mut self, now: Instant, id: LinkId, sink: &mut impl PacketSink) {
         let Some(halt) = self.links.remove(now, id) else { return };
         self.links.announce_leave(halt);
+        self.egress.reinject(now, id, true);
         self.ingress.link_left(now, id, None, &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(id, DownReason::Removed));
         self.update_inner_mtu(now);

@@ -10,7 +10,7 @@ use crate::time::Duration;
 
 /// How long the receiver may keep what it has to report (PROTOCOL §7.1). The timeout waits for
 /// the report, the samples leave it out: so it is added.
-pub(super) const MAX_REPORT_DELAY: Duration = Duration::from_millis(25);
+pub const MAX_REPORT_DELAY: Duration = Duration::from_millis(25);
 
 /// Before the first sample (RFC 6298 §2.1).
 const INITIAL_RTO: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ const QUANTUM: usize = 1514;
 
 /// Bytes of new flows that go one after the other while others wait; then one packet of those has its turn. So at least a
 /// ninth of full packets is theirs, whoever floods the tunnel with new flows.
-const MOST_AHEAD: usize = 8 * QUANTUM;
+pub const MOST_AHEAD: usize = 8 * QUANTUM;
 
 /// Flows told apart. Two that meet in a place wait as if they were one: no harm is done, only no favour.
 const PLACES: usize = 256;
@@ -78,6 +78,12 @@ impl SparseFirst {
         self.of(self.turn()).head()
     }
 
+    /// Whether it is of a sparse flow.
+    #[must_use]
+    pub fn is_next_sparse(&self) -> bool {
+        !self.sparse.is_empty() && self.turn() == Turn::Sparse
+    }
+
     /// Completes its checksum, if that is partial.
     pub fn complete_head(&mut self) {
         let turn = self.turn();
@@ -114,6 +120,19 @@ impl SparseFirst {
         let turn = self.turn();
         let gone = self.of_mut(turn).pop();
         self.note_gone(turn, gone);
+    }
+
+    /// Takes the head out.
+    pub fn take_head(&mut self) -> Option<Waiting> {
+        let turn = self.turn();
+        let (waiting, gone) = self.of_mut(turn).take_head()?;
+        self.note_gone(turn, Some(gone));
+        Some(waiting)
+    }
+
+    /// Takes a buffer back that is not needed any more.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.backlogged.recycle(buffer);
     }
 
     /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.

@@ -35,6 +35,18 @@ pub struct Arrival {
     spread: Duration,
 }
 
+/// The link that has a packet there soonest, of all.
+#[must_use]
+pub fn soonest(links: &[LinkView]) -> Pick {
+    let arrival = |link: &LinkView| link.arrives_us.unwrap_or(i64::MIN);
+    // Of those alike, one with room.
+    let least = links.iter().enumerate().min_by_key(|(_, link)| (arrival(link), link.room == 0));
+    match least {
+        Some((index, link)) if link.room > 0 => Pick::Send(index),
+        _ => Pick::Blocked,
+    }
+}
+
 impl Scheduler for Arrival {
     fn pick(&mut self, _now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
         // A link of which nothing is known yet is tried as if it were as soon as any.

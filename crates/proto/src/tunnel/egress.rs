@@ -2,7 +2,8 @@
 //!
 //! 1. [`Egress::take`]: from the TUN, into the queue (bounded in time and bytes), where flows of which nothing waits go
 //!    first. A packet that fits nowhere is answered ([`TooBig`]) or may go in two parts ([`parts`](super::parts)).
-//! 2. [`Egress::send`]: what waits for one link and no other goes first, when that link has room ([`waiting`]).
+//! 2. [`Egress::send`]: what waits for one link and no other goes first, when that link has room ([`waiting`]), then what was
+//!    lost goes again ([`resend`], [`repair`]).
 //! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it ([`views`]).
 //! 4. The scheduler picks a link, or none has room: a backup takes it, it waits, or is dropped. Where only one link will do
 //!    and it has no room, the packet waits for that one and the next has its turn. One that has become too big for every
@@ -13,6 +14,8 @@
 mod bundle;
 mod flows;
 mod numbering;
+mod repair;
+mod resend;
 mod too_big;
 mod views;
 mod waiting;
@@ -24,6 +27,8 @@ use ropewalk_settings::{Order, WhenClosed};
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
 use numbering::Numbering;
+pub use repair::Repairs;
+use repair::{Attempt, Repair};
 use too_big::TooBig;
 use views::Views;
 use waiting::LinkQueues;
@@ -41,7 +46,7 @@ use crate::link::mtu;
 use crate::packet::checksum::Checksum;
 use crate::packet::{Packet, PacketView};
 use crate::path::Path;
-use crate::queue::{Label, SparseFirst};
+use crate::queue::{Label, SparseFirst, Waiting};
 use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
@@ -65,6 +70,10 @@ pub(super) struct Egress {
     /// When a packet was last dropped because no link had room.
     refused_at: Option<Instant>,
     numbering: Numbering,
+    /// The packets that are not confirmed; `None`: what is lost stays lost.
+    repair: Option<Repair>,
+    /// Bytes of sparse flows that went since a lost packet did, while any was to go.
+    ahead: usize,
     too_big: TooBig,
     /// Packets taken from the TUN.
     accepted: Traffic,
@@ -133,6 +142,8 @@ impl Egress {
             waiting: LinkQueues::new(config.queue),
             refused_at: None,
             numbering: Numbering::new(order),
+            repair: (order == Order::Flow).then(Repair::default),
+            ahead: 0,
             too_big: TooBig::new(now, gateways),
             accepted: Traffic::default(),
             bundled: Bundled::default(),
@@ -193,7 +204,7 @@ impl Egress {
 
     /// Whether any packet waits for a link.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.queue.is_empty() || self.waiting.held().0 > 0
+        !self.queue.is_empty() || self.waiting.held().0 > 0 || self.has_lost()
     }
 
     /// Whether packets want links: some wait, or one was lately refused because none had room.
@@ -237,13 +248,15 @@ impl Egress {
 
     /// Whether memory is kept for packets to come.
     pub(super) fn has_spare(&self) -> bool {
-        self.queue.has_spare() || self.waiting.spare_bytes() > 0
+        let keeps = self.repair.as_ref().is_some_and(Repair::has_spare);
+        keeps || self.queue.has_spare() || self.waiting.spare_bytes() > 0
     }
 
     /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
         self.queue.release_memory();
         self.waiting.release_memory();
+        self.repair.iter_mut().for_each(Repair::release_memory);
     }
 
     /// Steps 2 to 5: sends what may be sent now. `false`: the batch is full.
@@ -253,9 +266,17 @@ impl Egress {
             return false;
         }
         let mut views = Views::new(self.scheduler.looks_at_arrivals());
+        let mut lost_waits = false;
         loop {
-            match self.send_next(now, &mut views, to) {
+            let resends = !lost_waits && self.lost_goes_first();
+            let step = match resends {
+                true => self.send_lost(now, &mut views, to),
+                false => self.send_next(now, &mut views, to),
+            };
+            match step {
                 Step::Next => {}
+                // What is closed for a moment does not keep new packets from the other links.
+                Step::Waits if resends => lost_waits = true,
                 Step::Waits => return true,
                 Step::Full => return false,
             }
@@ -408,13 +429,29 @@ impl Egress {
             // The mark of one half could not be given to the whole.
             mark: mark_of(label, self.policy.ecn && part.is_none()),
         };
+        let sent = Attempt {
+            checksum: label.checksum,
+            mark: outgoing.mark,
+            previous_of_flow: outgoing.previous_of_flow,
+            is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
+            link: link.id,
+            number: link.sender.next_number(),
+        };
         let made = to.session.packet(now, link, &outgoing, part, to.out);
         if made == Made::Sent {
             self.numbering.on_sent(flow, part);
-            match (part, source) {
-                (Some(Part { half: Half::First, .. }), _) => self.queue.begin_head(),
-                (_, Source::Queue) => self.queue.pop(),
-                (_, Source::LinkQueue) => self.waiting.pop_of(link.id),
+            let kept = part.map(|part| part.body(outgoing.packet.bytes));
+            let whole = match (part, source) {
+                (Some(Part { half: Half::First, .. }), _) => {
+                    self.queue.begin_head();
+                    None
+                }
+                (_, Source::Queue) => self.queue.take_head(),
+                (_, Source::LinkQueue) => self.waiting.take_head_of(sent.link),
+            };
+            let whole = whole.map(Waiting::into_packet);
+            for packet in [kept, whole].into_iter().flatten().take(1) {
+                self.keep(now, packet, global, sent);
             }
         }
         made

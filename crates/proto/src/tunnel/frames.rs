@@ -120,8 +120,13 @@ impl Tunnel {
     ) {
         let via = if self.links[at].id == frame.link { Via::Own } else { Via::Other };
         let Ok(about) = self.links.position(frame.link) else { return };
-        match self.links[about].on_report(now, frame, via, received.sent_us) {
-            Ok(true) => self.on_confirmed(now, about, (via == Via::Own).then_some(*received.path)),
+        let egress = &mut self.egress;
+        let told = |settled: &Settled| egress.on_settled(now, frame.link, settled);
+        match self.links[about].on_report(now, frame, via, received.sent_us, told) {
+            Ok(true) => {
+                self.ingress.set_repair_time(self.links.repair_time());
+                self.on_confirmed(now, about, (via == Via::Own).then_some(*received.path));
+            }
             Ok(false) => {}
             Err(reason) => self.session.drops.count(reason),
         }
@@ -157,7 +162,8 @@ impl Tunnel {
         let before = link.path();
         let Some(moved) = link.paths.validation.on_response(now, path, token) else { return };
         if moved {
-            link.moved(now, before);
+            let (id, egress) = (link.id, &mut self.egress);
+            link.moved(now, before, |settled| egress.on_settled(now, id, settled));
             self.outbox.tell(Event::PathMoved(link.id, link.path()));
         }
         if link.life.state() == LinkState::Joining {
@@ -185,6 +191,7 @@ impl Tunnel {
             return;
         }
         self.links.remove_left(now, at);
+        self.egress.reinject(now, halt.link, true);
         self.ingress.link_left(now, halt.link, Some(end), &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(halt.link, DownReason::Left));
     }
@@ -203,7 +210,7 @@ impl Tunnel {
 
 impl Link {
     /// A report about the link came, which was sealed at this time of the peer's clock. Returns whether it confirmed
-    /// anything.
+    /// anything. The fates of datagrams that it decides are `told`.
     ///
     /// # Errors
     /// No honest peer says so.
@@ -213,6 +220,7 @@ impl Link {
         frame: &ReportFrame<'_>,
         via: Via,
         sealed_us: i64,
+        mut told: impl FnMut(&Settled),
     ) -> Result<bool, DropReason> {
         let report = frame.expand(self.sender.next_number()).ok_or(DropReason::ReportInvalid)?;
         let path_from = self.sender.path_from();
@@ -220,6 +228,7 @@ impl Link {
         let settle = |settled: Settled| {
             let mtu = (settled.number >= path_from).then_some(&mut *mtu);
             settle(now, &settled, mtu, receiver);
+            told(&settled);
         };
         let outcome = self.sender.on_report(now, &report, via, sealed_us, settle);
         let outcome = outcome.map_err(|_| DropReason::ReportInvalid)?;

@@ -29,7 +29,7 @@ use crate::packet::{Packet, PacketView};
 use crate::path::Path;
 use crate::reseq::{self, Arrival, ArrivalKind, Resequencer};
 use crate::sink::PacketSink;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 use crate::wire::expand;
 use crate::wire::header::NUMBER_BITS;
@@ -136,6 +136,11 @@ impl Ingress {
     /// How much a link reorders by itself.
     pub(super) fn set_tolerance(&mut self, link: LinkId, tolerance: Tolerance) {
         self.reseq.set_tolerance(link, tolerance);
+    }
+
+    /// How long it takes until a packet that was lost is sent again and here.
+    pub(super) fn set_repair_time(&mut self, time: Duration) {
+        self.reseq.set_repair_time(time);
     }
 
     /// A link sends no more; `end` is one above the last number it used, if the peer said so.

@@ -11,6 +11,7 @@
 //! | [`Agreed`] | what people said, and what follows for the packets that this end sends |
 //! | [`Opening`] | when there is room for the next datagram |
 //! | [`Activity`] | when it was last used |
+//! | [`Suspicion`] | that it is silent: what was done about it |
 //! | [`ControlQueue`] | what waits to be said without packets |
 
 mod activity;
@@ -23,6 +24,7 @@ mod mtu;
 mod opening;
 mod paths;
 mod pending;
+mod suspicion;
 mod validation;
 
 use arrayvec::{ArrayString, ArrayVec};
@@ -41,6 +43,7 @@ pub(super) use mtu::LinkMtu;
 pub(super) use opening::Opening;
 pub(super) use paths::Paths;
 pub(super) use pending::{ControlQueue, Pending};
+pub(super) use suspicion::Suspicion;
 pub(super) use validation::Validation;
 
 use super::usage::Usage;
@@ -101,6 +104,7 @@ pub(super) struct Link {
     pub(super) counters: Counters,
     /// The bound that the scheduler sets.
     pub(super) scheduled_pace: Option<Bitrate>,
+    pub(super) suspicion: Suspicion,
 }
 
 /// What a new link starts with.
@@ -155,6 +159,7 @@ impl Link {
             control: ControlQueue::with(pending),
             counters: Counters::new(now),
             scheduled_pace: None,
+            suspicion: Suspicion::default(),
         }
     }
 
@@ -287,15 +292,18 @@ impl Link {
 
     /// The path is another than `before`. Behind another port of the same NAT nothing else changed
     /// (RFC 9000 §9.4); another address may be another network. Over the other family it carries packets
-    /// again when its path MTU is known.
-    pub(super) fn moved(&mut self, now: Instant, before: Path) {
+    /// again when its path MTU is known. The fates of datagrams that this decides are `told`.
+    pub(super) fn moved(&mut self, now: Instant, before: Path, mut told: impl FnMut(&Settled)) {
         let path = self.path();
         if path.remote.ip() == before.remote.ip() {
             return self.mtu.search.revalidate(now);
         }
         self.sensing.reset();
         let receiver = &mut self.receiver;
-        self.sender.on_new_path(now, |settled| settle(now, &settled, None, receiver));
+        self.sender.on_new_path(now, |settled| {
+            settle(now, &settled, None, receiver);
+            told(&settled);
+        });
         if path.header_len() == before.header_len() {
             return self.mtu.search.on_new_address(now);
         }
@@ -325,6 +333,20 @@ impl Link {
     /// Whether nothing was confirmed for too long.
     pub(super) fn is_dead(&self, now: Instant) -> bool {
         self.life.is_dead(now, &self.sender)
+    }
+
+    /// When an answer is overdue, and when the link is asked again then.
+    pub(super) fn overdue_at(&self) -> Option<Instant> {
+        let since = self.sender.unanswered_since().filter(|_| self.life.is_up())?;
+        Some(self.suspicion.due(since, self.sender.rtt().patience()?))
+    }
+
+    /// If an answer is overdue: asks for one. Returns whether it was not known before.
+    pub(super) fn suspect(&mut self, now: Instant) -> bool {
+        let overdue = self.overdue_at().is_some_and(|at| at <= now);
+        let Some(since) = self.sender.unanswered_since().filter(|_| overdue) else { return false };
+        self.control.pending.ping = true;
+        self.suspicion.note(now, since)
     }
 
     /// Whether a path MTU probe may be sent: the link lives, and is proven to be the peer's.
@@ -433,20 +455,24 @@ impl Link {
     }
 
     /// Does what is due. Returns the event of a path that moved. Another link says after each `rhythm` of silence that it is
-    /// there, and does so now: this one joins in.
+    /// there, and does so now: this one joins in. The fates of datagrams that this decides are `told`.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
         usage: Usage,
         rhythm: Option<Duration>,
+        mut told: impl FnMut(&Settled),
     ) -> Option<Event> {
         let before = self.path();
         let moved = self.paths.validation.handle_timeout(now);
         if moved {
-            self.moved(now, before);
+            self.moved(now, before, &mut told);
         }
         let (mtu, receiver) = (&mut self.mtu.search, &mut self.receiver);
-        let settle = |settled: Settled| settle(now, &settled, Some(&mut *mtu), receiver);
+        let settle = |settled: Settled| {
+            settle(now, &settled, Some(&mut *mtu), receiver);
+            told(&settled);
+        };
         if self.sender.handle_timeout(now, settle) {
             self.sensing.on_fates(now, self.sender.fates());
         }

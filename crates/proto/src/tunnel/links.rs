@@ -22,6 +22,7 @@ use removed::RemovedLinks;
 use super::link::{Link, LinkState, Traffic};
 use super::usage::Usage;
 use crate::config::{MAX_LINKS, TunnelConfig};
+use crate::link::rtt::MAX_REPORT_DELAY;
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
 use crate::units::LinkId;
@@ -220,6 +221,17 @@ impl LinkSet {
         };
         places.sort_by(|one, other| reluctance(one).total_cmp(&reluctance(other)));
         places
+    }
+
+    /// How long it takes until a packet that was lost on any link is here again, from when it should have come: the sender hears
+    /// of the loss by a report over that link, and sends it over the fastest.
+    pub(super) fn repair_time(&self) -> Duration {
+        let up = self.links.iter().filter(|link| link.life.is_up());
+        let trips = up.filter_map(|link| link.sender.rtt().srtt());
+        let (least, most) = trips.fold((None, Duration::ZERO), |(least, most), trip| {
+            (Some(least.unwrap_or(trip).min(trip)), most.max(trip))
+        });
+        (most + least.unwrap_or_default()) * 5 / 4 + MAX_REPORT_DELAY * 2
     }
 
     /// Whether any link answers.

@@ -76,6 +76,14 @@ impl Part {
         writer.bytes(packet.get(self.half.range(packet.len())).unwrap_or_default())
     }
 
+    /// It, of this packet.
+    pub(super) fn body(self, packet: &[u8]) -> Vec<u8> {
+        let mut body = vec![0; self.len(packet.len())];
+        let written = self.emit(&mut Writer::new(&mut body), packet);
+        debug_assert!(written.is_ok(), "there is room for it");
+        body
+    }
+
     /// Its length in all, of a packet of `len` bytes.
     pub(super) const fn len(self, len: usize) -> usize {
         let range = self.half.range(len);

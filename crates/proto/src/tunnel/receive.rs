@@ -242,6 +242,7 @@ impl Tunnel {
     fn forget_dead_link(&mut self, now: Instant, sink: &mut impl PacketSink) -> bool {
         let Some(id) = self.links.longest_dead() else { return false };
         self.links.remove(now, id);
+        self.egress.reinject(now, id, true);
         self.ingress.link_left(now, id, None, &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(id, DownReason::Left));
         true

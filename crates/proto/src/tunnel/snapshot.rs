@@ -3,7 +3,7 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
-use super::egress::Bundled;
+use super::egress::{Bundled, Repairs};
 use super::link::{Duty, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
 use super::recent::Recent;
@@ -99,6 +99,8 @@ pub struct TunnelStats {
     pub leaves_checksums: bool,
     /// Packets sent that shared their datagram with others, and those datagrams.
     pub bundled: Bundled,
+    /// What was sent again of what was lost; `None`: nothing is.
+    pub repairs: Option<Repairs>,
     /// How full the table of flow routing is; `None`: another scheduler decides.
     pub flows: Option<FlowCounts>,
     /// What its links carried, those that left too.
@@ -141,6 +143,7 @@ impl Tunnel {
             joined: self.ingress.joined(),
             leaves_checksums: self.peer_completes,
             bundled: self.egress.bundled(),
+            repairs: self.egress.repairs(),
             flows: self.flow_counts(),
             ledger: self.links.ledger(),
             reseq: self.ingress.stats(),

@@ -6,6 +6,7 @@
 //! | a hole in the order has lasted too long | packets behind it are released |
 //! | a link's window saw no confirmation | it closes (RFC 6298); later the link is down |
 //! | a link is joining, down, or doubtful | it is asked again |
+//! | an answer is overdue on a link | what is under way there goes over the others |
 //! | a path on trial has answered, the one before has not | the link moves there |
 //! | a link was silent | it says that it is there; its NAT stays open |
 //! | others carried packets, in the global order | an idle link says that nothing is under way on it |
@@ -15,8 +16,10 @@
 //! | no packet came or went for a while | memory kept for packets is given back |
 
 use super::Tunnel;
+use super::link::Link;
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
+use crate::link::sent::Settled;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner, soonest};
@@ -37,6 +40,7 @@ impl Tunnel {
         let own = soonest([
             (self.late_at(), Timer::QueueAge),
             (self.opens_at(), Timer::Pacing),
+            (self.overdue_at(), Timer::Suspicion),
             (self.ingress.poll_timeout(), Timer::Resequencing),
             (self.poll_rekey(), Timer::Rekey),
             (self.session.keys.poll_timeout(), Timer::KeyExpiry),
@@ -55,9 +59,12 @@ impl Tunnel {
         self.ingress.handle_timeout(now, &mut self.session.drops, sink);
         let rhythm = self.links.keepalive_rhythm(now);
         for at in 0..self.links.len() {
-            if let Some(moved) = self.links[at].handle_timeout(now, self.usage, rhythm) {
+            let (id, egress) = (self.links[at].id, &mut self.egress);
+            let told = |settled: &Settled| egress.on_settled(now, id, settled);
+            if let Some(moved) = self.links[at].handle_timeout(now, self.usage, rhythm, told) {
                 self.outbox.tell(moved);
             }
+            self.suspect(now, at);
             self.links.announce_on_joining(at);
             if self.links[at].is_dead(now) {
                 self.give_up(now, at, sink);
@@ -76,6 +83,23 @@ impl Tunnel {
     /// comes behind them.
     fn late_at(&self) -> Option<Instant> {
         self.egress.late_at().filter(|_| !self.ending.drains())
+    }
+
+    /// When an answer is overdue on a link, or it is asked again.
+    fn overdue_at(&self) -> Option<Instant> {
+        let overdue = || self.links.iter().filter_map(Link::overdue_at).min();
+        self.egress.repairs().and_then(|_| overdue())
+    }
+
+    /// If an answer is overdue on link `at`: what is under way there goes over the others, and where there are none its first
+    /// packet once more, by which the link shows that it lives.
+    fn suspect(&mut self, now: Instant, at: usize) {
+        if self.egress.repairs().is_some() && self.links[at].suspect(now) {
+            let id = self.links[at].id;
+            let answers = |link: &Link| link.carries(now) && !link.sender.is_suspect(now);
+            let others = self.links.iter().any(|link| link.id != id && answers(link));
+            self.egress.reinject(now, id, others);
+        }
     }
 
     /// The machine stood still for a while: every link is asked at once whether it lives.
@@ -104,6 +128,7 @@ impl Tunnel {
     /// Link `at` does not answer.
     fn give_up(&mut self, now: Instant, at: usize, sink: &mut impl PacketSink) {
         let id = self.links.give_up(now, at);
+        self.egress.reinject(now, id, true);
         self.ingress.link_down(now, id, &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(id, DownReason::NoAnswer));
     }

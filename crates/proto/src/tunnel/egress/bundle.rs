@@ -14,8 +14,9 @@
 //! scheduler hears of a packet: no run is left half sent.
 
 use arrayvec::ArrayVec;
-use ropewalk_settings::{Bitrate, Order};
+use ropewalk_settings::{Bitrate, ControllerKind, Order};
 
+use super::repair::Attempt;
 use super::{Egress, Outgoing, Outlet, Source, Views, evidence_of};
 use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
@@ -24,6 +25,7 @@ use crate::link::carried::{Carried, Packets, SizeEvidence};
 use crate::link::pacer::Pacer;
 use crate::link::received::{MAX_REPORT_RANGES, Report};
 use crate::packet::Packet;
+use crate::packet::checksum::Checksum;
 use crate::path::Path;
 use crate::queue::{EgressQueue, Label, Waiting};
 use crate::sched::{Pick, Scheduler};
@@ -87,6 +89,8 @@ struct Bundle {
     mark: Ecn,
     /// Room of the link, without the packets.
     room: u32,
+    /// Whether a packet takes the place that it would take alone.
+    own_places: bool,
     outlook: Outlook,
 }
 
@@ -101,6 +105,7 @@ impl Bundle {
             most: usize::from(link.inner_mtu()),
             mark,
             room: outlook.room,
+            own_places: link.sender.controller_kind() != ControllerKind::Model,
             outlook,
         }
     }
@@ -112,8 +117,11 @@ impl Bundle {
     }
 
     /// Places that it takes in the window: one for each packet, as far as there was room. What waits for this link and no
-    /// other goes with the first that has room.
+    /// other goes with the first that has room. A model's window bounds datagrams on the path, and this is one.
     fn places(&self) -> u8 {
+        if !self.own_places {
+            return 1;
+        }
         let places = u32::try_from(self.items.len()).unwrap_or(u32::MAX).min(self.room);
         u8::try_from(places).unwrap_or(u8::MAX)
     }
@@ -146,8 +154,8 @@ impl Outlook {
     }
 
     /// Another went, in a datagram of so many bytes at IP level.
-    fn on_sent(&mut self, now: Instant, on_wire: usize) {
-        self.room = self.room.saturating_sub(1);
+    fn on_sent(&mut self, now: Instant, on_wire: usize, places: u32) {
+        self.room = self.room.saturating_sub(places);
         if let Some(rate) = self.pace {
             self.pacer.on_sent(now, on_wire, rate);
             if !self.pacer.is_open(now, rate) {
@@ -251,7 +259,8 @@ impl Egress {
                 }
             };
             let on_wire = meta.len + OVERHEAD + usize::from(bundle.path.header_len());
-            bundle.outlook.on_sent(now, on_wire);
+            let places = u32::from(bundle.own_places || bundle.items.is_empty());
+            bundle.outlook.on_sent(now, on_wire, places);
             views.links[index].room = bundle.outlook.room;
             self.scheduler.on_sent(now, &meta, link.id);
             bundle.add(place, self.numbering.number(place, meta.flow), meta.len);
@@ -308,6 +317,7 @@ impl Egress {
         to: &mut Outlet<'_, T>,
     ) {
         let first = self.numbering.next();
+        let mut attempts = ArrayVec::<Option<Attempt>, MAX_LINKS>::new();
         for bundle in &run.bundles {
             let link = &mut to.links[bundle.at];
             let line = match source {
@@ -316,7 +326,17 @@ impl Egress {
             };
             let Some(line) = line else { continue };
             let packets = bundle.items.len() as u64;
-            if to.session.bundle(now, link, line, first, bundle, to.out) != Made::Sent {
+            let attempt = Attempt {
+                checksum: Checksum::Whole,
+                mark: bundle.mark,
+                previous_of_flow: None,
+                is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
+                link: link.id,
+                number: link.sender.next_number(),
+            };
+            let sent = to.session.bundle(now, link, line, first, bundle, to.out) == Made::Sent;
+            attempts.push(sent.then_some(attempt));
+            if !sent {
                 // Room and key were there.
                 to.session.drops.add(DropReason::NotSealed, packets);
             } else if packets > 1 {
@@ -325,12 +345,25 @@ impl Egress {
             }
         }
         self.numbering.advance(run.packets);
-        for _ in 0..run.packets {
-            match (source, run.bundles.first()) {
+        let mut items: ArrayVec<_, MAX_LINKS> =
+            run.bundles.iter().map(|bundle| bundle.items.iter().peekable()).collect();
+        for place in 0..run.packets {
+            let waiting = match (source, run.bundles.first()) {
                 (Source::LinkQueue, Some(bundle)) => {
-                    self.waiting.pop_of(to.links[bundle.at].id);
+                    self.waiting.take_head_of(to.links[bundle.at].id)
                 }
-                _ => self.queue.pop(),
+                _ => self.queue.take_head(),
+            };
+            let Some(packet) = waiting.map(Waiting::into_packet) else { continue };
+            let is_it = |item: &&Item| usize::from(item.place) == place;
+            let mut own = items.iter_mut().zip(&attempts);
+            let own = own.find_map(|(items, attempt)| Some((items.next_if(is_it)?, *attempt)));
+            match own {
+                Some((item, Some(attempt))) => {
+                    let sent = Attempt { previous_of_flow: item.previous_of_flow, ..attempt };
+                    self.keep(now, packet, first + place as u64, sent);
+                }
+                _ => self.queue.recycle(packet),
             }
         }
     }

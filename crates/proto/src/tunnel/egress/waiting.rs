@@ -4,7 +4,7 @@
 //! link carries packets no more.
 
 use crate::config::MAX_LINKS;
-use crate::queue::{EgressQueue, QueueLimits, SparseFirst};
+use crate::queue::{EgressQueue, QueueLimits, SparseFirst, Waiting};
 use crate::time::{Instant, earliest};
 use crate::units::LinkId;
 use arrayvec::ArrayVec;
@@ -40,11 +40,9 @@ impl LinkQueues {
         self.queues.iter_mut().find(|(id, _)| *id == link).map(|(_, queue)| queue)
     }
 
-    /// Removes the head of the link's queue.
-    pub(super) fn pop_of(&mut self, link: LinkId) {
-        if let Some(queue) = self.of(link) {
-            queue.pop();
-        }
+    /// Takes the head of the link's queue out.
+    pub(super) fn take_head_of(&mut self, link: LinkId) -> Option<Waiting> {
+        self.of(link)?.take_head().map(|(waiting, _)| waiting)
     }
 
     /// The links that packets wait for.
@@ -84,7 +82,7 @@ impl LinkQueues {
 mod tests {
     use super::*;
     use crate::packet::FlowKey;
-    use crate::queue::{Waiting, label};
+    use crate::queue::label;
     use crate::time::Duration;
 
     #[test]

@@ -9,7 +9,7 @@ fn a_paced_link_opens_for_as_many_as_would_have_gone_one_by_one() {
         let mut outlook = Outlook { room: window, pace: Some(rate), pacer: Pacer::default() };
         let mut went = 0;
         while outlook.room > 0 {
-            outlook.on_sent(now, 220);
+            outlook.on_sent(now, 220, 1);
             went += 1;
         }
         // One by one, with 2 ms of the rate ahead.
@@ -22,6 +22,6 @@ fn a_paced_link_opens_for_as_many_as_would_have_gone_one_by_one() {
         assert_eq!((went, alone), (expected, expected), "{mbit} Mbit/s");
     }
     let mut open = Outlook { room: 3, pace: None, pacer: Pacer::default() };
-    open.on_sent(now + Duration::from_secs(1), 220);
+    open.on_sent(now + Duration::from_secs(1), 220, 1);
     assert_eq!(open.room, 2);
 }

@@ -1,0 +1,428 @@
+//! What was lost on a link is sent again, over whichever link has it there soonest.
+//!
+//! Packets are kept until the other end has confirmed them. One that was lost keeps its global number, and gets a new local
+//! one with each attempt: so the receiver knows it for what it is, and a link's numbers stay without gaps of our making. It goes
+//! before anything new, as often as it takes, until it is too old to be of use. One whose link does not answer is sent
+//! again over the others before anybody knows whether it was lost ([`reinject`](Repair::reinject)).
+//!
+//! A packet here is the one that waited in the queue: it is moved, not copied, and its buffer goes back there.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::ecn::Ecn;
+use crate::link::sent::{Fate, Settled};
+use crate::packet::checksum::Checksum;
+use crate::time::{Duration, Instant};
+use crate::units::LinkId;
+
+/// A packet that is older is not sent again: its sender has done so, and the receiver waits no longer.
+const MOST_AGE: Duration = Duration::from_secs(1);
+
+/// Packets kept: the receiver remembers as many numbers.
+const MOST_PACKETS: usize = 16_384;
+
+/// Beyond a gap of so many numbers all begins anew.
+const MOST_GAP: u64 = 1024;
+
+/// Bytes kept: 100 ms at 1.3 Gbit/s, or 1 s at 130 Mbit/s.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A packet that left.
+#[derive(Debug)]
+pub(super) struct Unconfirmed {
+    pub(super) packet: Vec<u8>,
+    /// When it first left.
+    pub(super) sent_at: Instant,
+    pub(super) sent: Attempt,
+}
+
+/// How a packet left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) checksum: Checksum,
+    /// The mark of its datagram.
+    pub(super) mark: Ecn,
+    /// The number of the packet before it of its flow.
+    pub(super) previous_of_flow: Option<u64>,
+    /// Nothing else of its flow waited.
+    pub(super) is_sparse: bool,
+    /// The link that it went on last, and its datagram's number there.
+    pub(super) link: LinkId,
+    pub(super) number: u64,
+}
+
+impl Unconfirmed {
+    /// Whether it is young enough to be of use.
+    pub(super) fn is_worth_sending(&self, now: Instant) -> bool {
+        now.since(self.sent_at) <= MOST_AGE
+    }
+
+    const fn lost(&self, global: u64) -> Lost {
+        Lost { is_backlogged: !self.sent.is_sparse, global }
+    }
+}
+
+/// How many packets were sent again, and what became of the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Repairs {
+    /// Packets sent again, each time counted.
+    pub sent: u64,
+    /// Packets that were lost, and too old to be sent again.
+    pub given_up: u64,
+    /// Packets kept until they are confirmed, and their bytes.
+    pub kept: usize,
+    /// Their bytes.
+    pub kept_bytes: usize,
+}
+
+/// A packet to be sent again, in the order in which they go: those of sparse flows first, for somebody waits for them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Lost {
+    is_backlogged: bool,
+    global: u64,
+}
+
+/// The packets that left and are not confirmed.
+#[derive(Debug, Default)]
+pub(super) struct Repair {
+    /// The number of the first place.
+    base: u64,
+    places: VecDeque<Option<Unconfirmed>>,
+    packets: usize,
+    bytes: usize,
+    /// The numbers of those to be sent again.
+    lost: BTreeSet<Lost>,
+    repairs: Repairs,
+}
+
+impl Repair {
+    /// The packet `global`, the highest yet, left. Buffers that are not needed any more go to `free`.
+    pub(super) fn keep(
+        &mut self,
+        now: Instant,
+        global: u64,
+        copy: Unconfirmed,
+        mut free: impl FnMut(Vec<u8>),
+    ) {
+        let next = self.base + self.places.len() as u64;
+        match global.checked_sub(next) {
+            Some(0) => {}
+            // Numbers between went without a packet.
+            Some(gap @ 1..MOST_GAP) if self.packets > 0 => {
+                (0..gap).for_each(|_| self.places.push_back(None));
+            }
+            _ => {
+                self.release_memory();
+                self.base = global;
+            }
+        }
+        self.packets += 1;
+        self.bytes += copy.packet.len();
+        self.places.push_back(Some(copy));
+        while self.is_over(now) {
+            let number = self.base;
+            let lost = self.lost.len();
+            if let Some(packet) = self.take(number) {
+                self.repairs.given_up += u64::from(self.lost.len() < lost);
+                free(packet);
+            }
+            self.trim();
+        }
+    }
+
+    /// Whether the first is to be forgotten: for want of room, or because nobody will ever say what became of it.
+    fn is_over(&self, now: Instant) -> bool {
+        let forgotten = |copy: &Unconfirmed| now.since(copy.sent_at) > MOST_AGE * 10;
+        self.places.len() > MOST_PACKETS
+            || self.bytes > MOST_BYTES
+            || self.places.front().and_then(Option::as_ref).is_some_and(forgotten)
+    }
+
+    /// The fate of a datagram on `link` is known.
+    pub(super) fn settle(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        settled: &Settled,
+        mut free: impl FnMut(Vec<u8>),
+    ) {
+        let packets = settled.sent.carried.packets;
+        if packets.count == 0 || self.places.is_empty() {
+            return;
+        }
+        for global in packets.first..=packets.last() {
+            let went =
+                |copy: &Unconfirmed| copy.sent.link == link && copy.sent.number == settled.number;
+            if !self.get(global).is_some_and(went) {
+                continue;
+            }
+            match settled.fate {
+                Fate::Confirmed | Fate::ConfirmedLate => {
+                    if let Some(packet) = self.take(global) {
+                        free(packet);
+                    }
+                }
+                Fate::Lost | Fate::TimedOut => self.lose(now, global, &mut free),
+            }
+        }
+        self.trim();
+    }
+
+    /// Nothing is heard of `link`: what is under way there goes over the others. `all`: else only the first, to find out whether
+    /// the link lives.
+    pub(super) fn reinject(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        all: bool,
+        mut free: impl FnMut(Vec<u8>),
+    ) {
+        let most = if all { usize::MAX } else { 1 };
+        let under_way = |(place, copy): (usize, &Option<Unconfirmed>)| {
+            copy.as_ref().filter(|copy| copy.sent.link == link).map(|_| self.base + place as u64)
+        };
+        let numbers: Vec<u64> =
+            self.places.iter().enumerate().filter_map(under_way).take(most).collect();
+        for global in numbers {
+            self.lose(now, global, &mut free);
+        }
+        self.trim();
+    }
+
+    fn lose(&mut self, now: Instant, global: u64, free: &mut impl FnMut(Vec<u8>)) {
+        let Some(copy) = self.get(global) else { return };
+        if copy.is_worth_sending(now) {
+            let lost = copy.lost(global);
+            self.lost.insert(lost);
+        } else if let Some(packet) = self.take(global) {
+            self.repairs.given_up += 1;
+            free(packet);
+        }
+    }
+
+    /// The next packet to be sent again, and its number.
+    pub(super) fn next(&self) -> Option<(u64, &Unconfirmed)> {
+        self.lost().next()
+    }
+
+    /// All packets to be sent again, in the order of their numbers.
+    pub(super) fn lost(&self) -> impl Iterator<Item = (u64, &Unconfirmed)> + Clone {
+        self.lost.iter().filter_map(|lost| Some((lost.global, self.get(lost.global)?)))
+    }
+
+    /// The first so many left again, on this link as this datagram.
+    pub(super) fn on_sent(&mut self, packets: usize, link: LinkId, number: u64) {
+        for _ in 0..packets {
+            let Some(Lost { global, .. }) = self.lost.pop_first() else { return };
+            self.repairs.sent += 1;
+            if let Some(copy) = self.place(global).and_then(|at| self.places[at].as_mut()) {
+                (copy.sent.link, copy.sent.number) = (link, number);
+            }
+        }
+    }
+
+    /// The packet will not be sent again.
+    pub(super) fn give_up(&mut self, global: u64) -> Option<Vec<u8>> {
+        let packet = self.take(global)?;
+        self.repairs.given_up += 1;
+        self.trim();
+        Some(packet)
+    }
+
+    /// Whether any packet is to be sent again.
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Counters and sizes.
+    pub(super) fn repairs(&self) -> Repairs {
+        Repairs { kept: self.packets, kept_bytes: self.bytes, ..self.repairs }
+    }
+
+    /// Forgets all, for nothing was sent or came for long, and gives the memory back.
+    pub(super) fn release_memory(&mut self) {
+        *self = Self { repairs: self.repairs, ..Self::default() };
+    }
+
+    /// Whether memory is kept.
+    pub(super) fn has_spare(&self) -> bool {
+        self.places.capacity() > 0
+    }
+
+    fn place(&self, global: u64) -> Option<usize> {
+        let place = usize::try_from(global.checked_sub(self.base)?).ok()?;
+        (place < self.places.len()).then_some(place)
+    }
+
+    fn get(&self, global: u64) -> Option<&Unconfirmed> {
+        self.places.get(self.place(global)?)?.as_ref()
+    }
+
+    fn take(&mut self, global: u64) -> Option<Vec<u8>> {
+        let place = self.place(global)?;
+        let copy = self.places[place].take()?;
+        self.lost.remove(&copy.lost(global));
+        self.packets -= 1;
+        self.bytes -= copy.packet.len();
+        Some(copy.packet)
+    }
+
+    /// Forgets the places before the first packet.
+    fn trim(&mut self) {
+        while let Some(None) = self.places.front() {
+            self.places.pop_front();
+            self.base += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::carried::{Carried, Packets};
+    use crate::link::sent::Sent;
+
+    const WLAN: LinkId = LinkId(0);
+    const LTE: LinkId = LinkId(1);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    fn unconfirmed(ms: u64, link: LinkId, number: u64) -> Unconfirmed {
+        let sent = Attempt {
+            checksum: Checksum::Whole,
+            mark: Ecn::NotEct,
+            previous_of_flow: None,
+            is_sparse: false,
+            link,
+            number,
+        };
+        Unconfirmed { packet: vec![7; 100], sent_at: at(ms), sent }
+    }
+
+    /// Packets 10 to 13, on two links in turn.
+    fn four() -> Repair {
+        let mut repair = Repair::default();
+        for (global, link, number) in [(10, WLAN, 5), (11, LTE, 9), (12, WLAN, 6), (13, LTE, 10)] {
+            repair.keep(at(0), global, unconfirmed(0, link, number), drop);
+        }
+        repair
+    }
+
+    fn fate(number: u64, packets: Packets, fate: Fate) -> Settled {
+        let carried = Carried { packets, ..Carried::default() };
+        let sent = Sent {
+            size: 100,
+            header: 28,
+            places: 1,
+            eliciting: true,
+            window_limited: false,
+            paced: false,
+            carried,
+        };
+        Settled { number, sent_at: at(0), sent, fate }
+    }
+
+    /// Settles the datagram with one packet; says how many buffers came back.
+    fn settle(
+        repair: &mut Repair,
+        ms: u64,
+        link: LinkId,
+        number: u64,
+        global: u64,
+        of: Fate,
+    ) -> usize {
+        let mut freed = 0;
+        repair.settle(at(ms), link, &fate(number, Packets::one(global), of), |_| freed += 1);
+        freed
+    }
+
+    fn lost(repair: &Repair) -> Vec<u64> {
+        repair.lost.iter().map(|lost| lost.global).collect()
+    }
+
+    #[test]
+    fn what_is_confirmed_is_forgotten_and_its_buffer_comes_back() {
+        let mut repair = four();
+        assert_eq!(settle(&mut repair, 40, LTE, 9, 11, Fate::Confirmed), 1);
+        assert_eq!(settle(&mut repair, 40, LTE, 9, 11, Fate::Confirmed), 0, "once");
+        assert_eq!((repair.repairs().kept, repair.repairs().kept_bytes), (3, 300));
+        for (link, number, global) in [(WLAN, 5, 10), (WLAN, 6, 12), (LTE, 10, 13)] {
+            assert_eq!(settle(&mut repair, 50, link, number, global, Fate::Confirmed), 1);
+        }
+        assert!(repair.places.is_empty() && repair.repairs().kept_bytes == 0);
+    }
+
+    #[test]
+    fn what_was_lost_goes_again_the_lowest_first_and_once_for_each_loss() {
+        let mut repair = four();
+        settle(&mut repair, 50, LTE, 10, 13, Fate::Lost);
+        settle(&mut repair, 60, WLAN, 5, 10, Fate::Lost);
+        assert_eq!(lost(&repair), [10, 13]);
+        assert_eq!(repair.next().map(|(global, _)| global), Some(10));
+        repair.on_sent(1, LTE, 11);
+        assert_eq!(lost(&repair), [13]);
+        // What is heard of the first attempt says nothing of the second.
+        settle(&mut repair, 70, WLAN, 5, 10, Fate::Lost);
+        assert_eq!(lost(&repair), [13]);
+        settle(&mut repair, 80, LTE, 11, 10, Fate::Lost);
+        assert_eq!((lost(&repair), repair.repairs().sent), (vec![10, 13], 1));
+    }
+
+    #[test]
+    fn what_seemed_lost_and_came_does_not_go_again() {
+        let mut repair = four();
+        settle(&mut repair, 50, WLAN, 5, 10, Fate::Lost);
+        assert_eq!(settle(&mut repair, 60, WLAN, 5, 10, Fate::ConfirmedLate), 1);
+        assert!(repair.next().is_none());
+    }
+
+    #[test]
+    fn nothing_goes_again_that_is_older_than_a_second() {
+        let mut repair = four();
+        assert_eq!(settle(&mut repair, 1001, WLAN, 5, 10, Fate::TimedOut), 1);
+        assert_eq!((lost(&repair), repair.repairs().given_up), (vec![], 1));
+    }
+
+    #[test]
+    fn all_that_is_under_way_on_a_silent_link_goes_over_the_others() {
+        let mut repair = four();
+        repair.reinject(at(60), WLAN, false, drop);
+        assert_eq!(lost(&repair), [10]);
+        repair.reinject(at(60), WLAN, true, drop);
+        assert_eq!(lost(&repair), [10, 12]);
+        repair.on_sent(2, LTE, 11);
+        repair.reinject(at(70), WLAN, true, drop);
+        assert_eq!(lost(&repair), [] as [u64; 0], "it is not there any more");
+    }
+
+    #[test]
+    fn of_packets_in_one_datagram_each_has_its_own_fate() {
+        let mut repair = Repair::default();
+        // Packets 1, 2 and 4 in a datagram, 3 in another of the same moment.
+        for (global, link, number) in [(1, WLAN, 5), (2, WLAN, 5), (3, LTE, 8), (4, WLAN, 5)] {
+            repair.keep(at(0), global, unconfirmed(0, link, number), drop);
+        }
+        repair.settle(at(30), WLAN, &fate(5, Packets::several(1, 4, 3), Fate::Lost), drop);
+        assert_eq!(lost(&repair), [1, 2, 4]);
+    }
+
+    #[test]
+    fn neither_packets_nor_bytes_grow_without_bound() {
+        let mut repair = Repair::default();
+        let mut freed = 0;
+        for global in 0..2 * MOST_PACKETS as u64 {
+            repair.keep(at(0), global, unconfirmed(0, WLAN, global), |_| freed += 1);
+        }
+        assert_eq!((repair.repairs().kept, freed), (MOST_PACKETS, MOST_PACKETS));
+        // A number was skipped; a far one begins anew.
+        repair.keep(at(0), 2 * MOST_PACKETS as u64 + 1, unconfirmed(0, WLAN, 1), drop);
+        assert_eq!(repair.base, MOST_PACKETS as u64 + 2);
+        repair.keep(at(0), 1 << 40, unconfirmed(0, WLAN, 2), drop);
+        assert_eq!((repair.repairs().kept, repair.base), (1, 1 << 40));
+        // What nobody reports is forgotten in the end.
+        repair.keep(at(60_000), (1 << 40) + 1, unconfirmed(60_000, WLAN, 3), drop);
+        assert_eq!((repair.repairs().kept, repair.base), (1, (1 << 40) + 1));
+    }
+}

@@ -1,0 +1,145 @@
+//! Sends what was lost again: before anything new, but for packets of sparse flows, as far as these go ahead of others.
+//!
+//! Each goes where it arrives soonest: a link that is closed for a moment is waited for, if it has the packet there sooner all
+//! the same. Small ones share a datagram, as new ones do ([`bundle`](super::bundle)), but take one place in the window: what a
+//! silent link leaves behind is often a hundred acknowledgements.
+
+use super::bundle::{Load, MAX_PACKETS, is_small};
+use super::repair::{Attempt, Repair, Repairs, Unconfirmed};
+use super::views::Views;
+use super::{Egress, Outgoing, Outlet, Step};
+use crate::link::carried::Packets;
+use crate::link::sent::Settled;
+use crate::packet::Packet;
+use crate::queue::MOST_AHEAD;
+use crate::sched::{Pick, soonest};
+use crate::sink::TransmitSink;
+use crate::time::Instant;
+use crate::units::LinkId;
+use crate::wire::frame::PACKET_FRAME_HEADER;
+
+impl Egress {
+    /// The fate of a datagram on `link` is known.
+    #[inline]
+    pub(in crate::tunnel) fn on_settled(&mut self, now: Instant, link: LinkId, settled: &Settled) {
+        if let Some(repair) = &mut self.repair {
+            let queue = &mut self.queue;
+            repair.settle(now, link, settled, |buffer| queue.recycle(buffer));
+        }
+    }
+
+    /// Nothing is heard of `link` any more: what is under way there goes over the others, or its first packet once more.
+    pub(in crate::tunnel) fn reinject(&mut self, now: Instant, link: LinkId, all: bool) {
+        if let Some(repair) = &mut self.repair {
+            let queue = &mut self.queue;
+            repair.reinject(now, link, all, |buffer| queue.recycle(buffer));
+        }
+    }
+
+    /// What was sent again; `None`: nothing is.
+    pub(in crate::tunnel) fn repairs(&self) -> Option<Repairs> {
+        self.repair.as_ref().map(Repair::repairs)
+    }
+
+    /// A packet left, of which so much is known: it is kept until it is confirmed.
+    #[inline]
+    pub(super) fn keep(&mut self, now: Instant, packet: Vec<u8>, global: u64, sent: Attempt) {
+        if self.has_lost() {
+            self.ahead += packet.len();
+        }
+        let queue = &mut self.queue;
+        match &mut self.repair {
+            None => queue.recycle(packet),
+            Some(repair) => {
+                let copy = Unconfirmed { packet, sent_at: now, sent };
+                repair.keep(now, global, copy, |buffer| queue.recycle(buffer));
+            }
+        }
+    }
+
+    /// Whether any packet is to be sent again.
+    pub(super) fn has_lost(&self) -> bool {
+        self.repair.as_ref().is_some_and(Repair::has_lost)
+    }
+
+    /// Whether what was lost has its turn before the next packet in the queue.
+    pub(super) fn lost_goes_first(&self) -> bool {
+        self.has_lost() && !(self.queue.is_next_sparse() && self.ahead < MOST_AHEAD)
+    }
+
+    /// Sends again what was lost first, in one datagram. [`Step::Waits`]: its link is closed for a moment.
+    pub(super) fn send_lost<T: TransmitSink>(
+        &mut self,
+        now: Instant,
+        views: &mut Views,
+        to: &mut Outlet<'_, T>,
+    ) -> Step {
+        let Some(repair) = &mut self.repair else { return Step::Waits };
+        let Some((global, lost)) = repair.next() else { return Step::Waits };
+        let len = lost.packet.len();
+        views.look_for(to.links, now, len);
+        let fits = !views.links.is_empty() || to.links.too_big_for(now, len).is_none();
+        if !fits || !lost.is_worth_sending(now) {
+            if let Some(buffer) = repair.give_up(global) {
+                self.queue.recycle(buffer);
+            }
+            return Step::Next;
+        }
+        let Pick::Send(index) = soonest(&views.links) else { return Step::Waits };
+        let link = &mut to.links[views.places[index]];
+        let run = run_of(now, repair, usize::from(link.inner_mtu()));
+        let number = link.sender.next_number();
+        let made = if run.count > 1 {
+            let packets = repair.lost().take(run.count).map(outgoing);
+            let last = packets.clone().last().map_or(global, |last| last.global);
+            let packed = Packets::several(global, last, run.count);
+            let load = Load { framed: run.framed, places: 1, ride: None, packets: packed };
+            to.session.framed(now, link, &load, packets, to.out)
+        } else {
+            to.session.packet(now, link, &outgoing((global, lost)), None, to.out)
+        };
+        match Step::from(made) {
+            Step::Next => {}
+            other => return other,
+        }
+        repair.on_sent(run.count.max(1), link.id, number);
+        self.ahead = 0;
+        views.refresh(index, to.links, now, len);
+        Step::Next
+    }
+}
+
+/// Small packets that are sent again in one datagram.
+#[derive(Default)]
+struct Run {
+    count: usize,
+    /// Their bytes with their frames.
+    framed: usize,
+}
+
+/// Those that come first, as far as they fit into `most` bytes.
+fn run_of(now: Instant, repair: &Repair, most: usize) -> Run {
+    let (mut run, mut first, mut before) = (Run::default(), None, None);
+    for (global, lost) in repair.lost().take(MAX_PACKETS) {
+        let framed = run.framed + PACKET_FRAME_HEADER + lost.packet.len();
+        let (first, mark) = *first.get_or_insert((global, lost.sent.mark));
+        let fits = is_small(lost.packet.len()) && framed <= most && lost.sent.mark == mark;
+        // In a datagram numbers rise.
+        let rises = before.replace(global).is_none_or(|before| before < global);
+        let near = rises && global - first <= u64::from(u16::MAX);
+        if !fits || !near || !lost.is_worth_sending(now) {
+            break;
+        }
+        run = Run { count: run.count + 1, framed };
+    }
+    run
+}
+
+fn outgoing((global, lost): (u64, &Unconfirmed)) -> Outgoing<'_> {
+    Outgoing {
+        packet: Packet { bytes: &lost.packet, checksum: lost.sent.checksum },
+        global,
+        previous_of_flow: lost.sent.previous_of_flow,
+        mark: lost.sent.mark,
+    }
+}
