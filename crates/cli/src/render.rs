@@ -421,6 +421,18 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
     if let (Some(median), Some(p99)) = (order.wait_p50_ms, order.wait_p99_ms) {
         page.line(2, &format!("wait of those held: median {median:.1} ms, p99 {p99:.1} ms"));
     }
+    if let Some(repairs) = tunnel.repairs {
+        page.line(
+            0,
+            &format!(
+                "Sent again from here: {} packets, {} given up; {} kept until they are confirmed ({})",
+                repairs.sent_again,
+                repairs.given_up,
+                repairs.kept,
+                bytes(repairs.kept_bytes)
+            ),
+        );
+    }
 }
 
 /// What is printed, line by line.

@@ -129,6 +129,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         down: status::packets(down_bps, down),
         queue: tunnel.map(status::queue).unwrap_or_default(),
         resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
+        repairs: tunnel.and_then(status::repairs),
         links: links(facts, local),
         flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
         spending: shown::spending(&config.tunnel.scheduling, &stats.ledger),

@@ -23,8 +23,8 @@ pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, ModelLimit, ModelStatus,
     OffloadState, OffloadStatus, PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus,
-    ResequencerStatus, Role, STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus,
-    SpendingStatus, StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
+    RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SensedStatus, SessionStatus,
+    ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.

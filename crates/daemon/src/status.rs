@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use ropewalk_control::api::{
     AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LimitTimes, LinkState, LinkStatus,
-    OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, ResequencerStatus, Role,
+    OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, RepairStatus, ResequencerStatus, Role,
     SessionStatus, ShareStatus,
 };
 use ropewalk_proto::link::sensing::as_f64;
@@ -71,6 +71,17 @@ pub fn session(
 #[must_use]
 pub fn queue(tunnel: &TunnelStats) -> QueueStatus {
     QueueStatus { packets: tunnel.queued.0 as u64, bytes: tunnel.queued.1 as u64 }
+}
+
+/// What was sent again of what was lost.
+#[must_use]
+pub fn repairs(tunnel: &TunnelStats) -> Option<RepairStatus> {
+    tunnel.repairs.map(|repairs| RepairStatus {
+        sent_again: repairs.sent,
+        given_up: repairs.given_up,
+        kept: repairs.kept as u64,
+        kept_bytes: repairs.kept_bytes as u64,
+    })
 }
 
 /// What waits for its order, and what became of it.

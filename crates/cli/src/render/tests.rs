@@ -1,7 +1,8 @@
 use ropewalk_control::api::{
     ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
     LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, PathStatus, PolicyStatus,
-    PoolStatus, QueueStatus, ResequencerStatus, STATUS_VERSION, SessionStatus, TurnedAwayStatus,
+    PoolStatus, QueueStatus, RepairStatus, ResequencerStatus, STATUS_VERSION, SessionStatus,
+    TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
 
@@ -65,6 +66,12 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     }
     assert!(!list.contains("Put in order"), "{list}");
     assert!(status(&report, true).contains("Put in order"));
+    assert!(!status(&report, true).contains("Sent again"));
+    let mut mended = client();
+    mended.tunnels[0].repairs =
+        Some(RepairStatus { sent_again: 12, given_up: 1, kept: 40, kept_bytes: 56_000 });
+    let mended = status(&mended, true);
+    assert!(mended.contains("Sent again from here: 12 packets, 1 given up"), "{mended}");
     let mut plain = client();
     plain.tunnels[0].resequencer = ResequencerStatus { as_they_came: 7, ..Default::default() };
     let plain = status(&plain, true);
@@ -513,6 +520,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             wait_p99_ms: Some(11.0),
             ..Default::default()
         },
+        repairs: None,
         links: vec![up, down],
         flows: None,
         spending: None,

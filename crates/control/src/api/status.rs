@@ -180,6 +180,9 @@ pub struct TunnelStatus {
     pub queue: QueueStatus,
     /// What this end receives, being put in order.
     pub resequencer: ResequencerStatus,
+    /// What this end sent again of what was lost, if it does so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repairs: Option<RepairStatus>,
     /// The links, in the order of their ids.
     pub links: Vec<LinkStatus>,
     /// The flow table of this end, where the scheduler is `safire`.
@@ -302,6 +305,19 @@ pub struct ResequencerStatus {
     /// 99th percentile of that wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_p99_ms: Option<f64>,
+}
+
+/// Packets that were lost on a link and sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairStatus {
+    /// Packets sent again; one that was lost twice counts twice.
+    pub sent_again: u64,
+    /// Packets that were lost and too old to be sent again.
+    pub given_up: u64,
+    /// Packets kept until they are confirmed.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
 }
 
 /// How full the flow table of an end is.
