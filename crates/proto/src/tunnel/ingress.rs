@@ -205,6 +205,7 @@ impl Ingress {
                 ArrivalKind::Data { prev_on_link: previous(global, distance.into()) }
             }
             Before::OfFlow(distance) => {
+                self.delivery.let_flows_alternate();
                 ArrivalKind::FlowData { prev_of_flow: previous(global, distance) }
             }
         };

@@ -8,7 +8,7 @@
 //! A part stands where a packet does and has a global number like one, so that order, loss and windows know nothing of
 //! it. Three bytes go before it: `0x10` for the first half or `0x20` for the second, which begins no IP
 //! packet, and which packet it is of (2). The receiver keeps one half until the other comes, in either order; a
-//! half whose other does not come next is dropped.
+//! half whose other does not come next is dropped. In the order of flows it keeps several.
 
 use std::ops::Range;
 
@@ -91,9 +91,20 @@ impl Part {
     }
 }
 
-/// The receiver's half of a packet, while it waits for the other.
+/// Packets in parts of which halves are kept at once in the order of flows, where those of different flows may alternate.
+const ALTERNATING: usize = 16;
+
+/// The receiver's halves of packets, while they wait for the others.
 #[derive(Debug, Default)]
 pub(super) struct Joiner {
+    alternate: bool,
+    /// By what tells the packets from each other.
+    places: Vec<Place>,
+}
+
+/// A place for one half.
+#[derive(Debug, Default)]
+struct Place {
     kept: Option<(Half, u16)>,
     bytes: Vec<u8>,
 }
@@ -112,15 +123,27 @@ pub(super) enum Came<'a> {
 }
 
 impl Joiner {
+    /// From now on halves of different packets may alternate.
+    pub(super) fn let_alternate(&mut self) {
+        self.alternate = true;
+    }
+
     #[inline]
     pub(super) fn take(&mut self, packet: &[u8]) -> Came<'_> {
         let Some((&[code, high, low], part)) = packet.split_first_chunk::<HEADER>() else {
             return Came::Packet;
         };
         let Some(half) = Half::from_code(code) else { return Came::Packet };
-        self.join(half, u16::from_be_bytes([high, low]), part)
+        let id = u16::from_be_bytes([high, low]);
+        let place = if self.alternate { usize::from(id) % ALTERNATING } else { 0 };
+        if self.places.len() <= place {
+            self.places.resize_with(place + 1, Place::default);
+        }
+        self.places.get_mut(place).map_or(Came::Malformed, |place| place.join(half, id, part))
     }
+}
 
+impl Place {
     fn join(&mut self, half: Half, id: u16, part: &[u8]) -> Came<'_> {
         if part.len() > Half::First.range(LONGEST).len() {
             return Came::Malformed;
@@ -147,6 +170,22 @@ impl Joiner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_the_order_of_flows_halves_of_different_packets_may_alternate() {
+        let packets = [[1; 100], [2; 100]];
+        let mut joiner = Joiner::default();
+        joiner.let_alternate();
+        for (id, packet) in (7..).zip(&packets) {
+            assert_eq!(joiner.take(&part(Half::First, id, packet)), KEPT);
+        }
+        for (id, packet) in (7..).zip(&packets) {
+            assert_eq!(joiner.take(&part(Half::Second, id, packet)), Came::Joined(packet));
+        }
+        assert_eq!(joiner.take(&part(Half::First, 7, &packets[0])), KEPT);
+        let next = 7 + ALTERNATING as u16;
+        assert_eq!(joiner.take(&part(Half::First, next, &packets[0])), ALONE);
+    }
 
     const KEPT: Came<'static> = Came::Kept { alone: false };
     const ALONE: Came<'static> = Came::Kept { alone: true };

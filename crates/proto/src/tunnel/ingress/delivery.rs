@@ -25,6 +25,11 @@ impl Delivery {
         Self { filter, joiner: Joiner::default(), joined: 0, delivered: Traffic::default() }
     }
 
+    /// Packets come in the order of their flows.
+    pub(super) fn let_flows_alternate(&mut self) {
+        self.joiner.let_alternate();
+    }
+
     pub(super) const fn delivered(&self) -> Traffic {
         self.delivered
     }
