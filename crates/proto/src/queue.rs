@@ -247,6 +247,11 @@ impl EgressQueue {
         self.spare.iter().map(Vec::capacity).sum()
     }
 
+    /// Buffers kept for packets to come.
+    pub(super) const fn spares(&self) -> usize {
+        self.spare.len()
+    }
+
     /// Whether memory is kept for packets to come.
     #[must_use]
     pub const fn has_spare(&self) -> bool {

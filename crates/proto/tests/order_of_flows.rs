@@ -11,7 +11,6 @@
 //!
 //! `NETLAB_SEED=n` reruns one seed, which a failure prints.
 
-#![expect(clippy::print_stdout, reason = "a failing seed is printed to be run again")]
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

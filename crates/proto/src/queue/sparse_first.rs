@@ -130,9 +130,12 @@ impl SparseFirst {
         Some(waiting)
     }
 
-    /// Takes a buffer back that is not needed any more.
+    /// The buffer of a packet that was handed over serves another: in the line that has fewer of them.
+    #[inline]
     pub fn recycle(&mut self, buffer: Vec<u8>) {
-        self.backlogged.recycle(buffer);
+        let fewer = self.sparse.spares() < self.backlogged.spares();
+        let queue = if fewer { &mut self.sparse } else { &mut self.backlogged };
+        queue.recycle(buffer);
     }
 
     /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
