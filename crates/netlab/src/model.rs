@@ -294,10 +294,15 @@ impl Model {
         })?;
         // Those that the links outgrew while they waited were accepted before.
         let outgrown = accepted + refused - direction.sent();
-        let dropped: u64 = [DropReason::QueueFull, DropReason::QueueTimeout, DropReason::NoRoom]
-            .iter()
-            .map(|reason| sender.drops.get(*reason))
-            .sum::<u64>()
+        let dropped: u64 = [
+            DropReason::QueueFull,
+            DropReason::QueueTimeout,
+            DropReason::QueueStanding,
+            DropReason::NoRoom,
+        ]
+        .iter()
+        .map(|reason| sender.drops.get(*reason))
+        .sum::<u64>()
             + receiver.drops.get(DropReason::CongestionMarkedNotCapable)
             + outgrown;
         let missing = accepted.saturating_sub(direction.delivered + dropped);

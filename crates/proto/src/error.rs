@@ -143,6 +143,8 @@ drop_reasons! {
     QueueFull = "queue_full",
     /// A packet that waited too long for a link.
     QueueTimeout = "queue_timeout",
+    /// A packet given up because more waited than the schedule needs, for longer than a round trip.
+    QueueStanding = "queue_standing",
     /// A packet that found all windows closed, under the policy `drop`.
     NoRoom = "no_room",
 }

@@ -3,8 +3,14 @@
 //! Packets have no global number yet; they get one when they are sealed, so that a packet dropped
 //! here leaves no hole for the receiver to wait for. Buffers are recycled.
 
+mod excess;
+mod fair;
+mod front;
 mod sparse_first;
 
+pub use excess::Demand;
+pub use fair::Fair;
+pub use front::FrontQueue;
 pub use sparse_first::{MOST_AHEAD, SparseFirst};
 
 use std::collections::VecDeque;
@@ -58,17 +64,51 @@ impl Waiting {
         &self.packet
     }
 
-    /// Its bytes, for whoever keeps it.
-    #[must_use]
-    pub fn into_packet(self) -> Vec<u8> {
-        self.packet
-    }
-
     /// What was read of it.
     #[must_use]
     pub const fn label(&self) -> &Label {
         &self.label
     }
+
+    /// Its buffer, to be kept or recycled.
+    #[must_use]
+    pub fn into_packet(self) -> Vec<u8> {
+        self.packet
+    }
+
+    /// Completes its checksum, if that is partial.
+    pub(crate) fn complete(&mut self) {
+        if self.label.checksum == Checksum::Partial {
+            self.label.checksum = Checksum::Whole;
+            let complete = transport::complete(&mut self.packet);
+            debug_assert!(complete, "what is marked was read before");
+        }
+    }
+
+    fn gone(&self) -> Gone {
+        Gone { flow: self.label.meta.flow, len: self.packet.len() }
+    }
+}
+
+/// Packets that leave one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a>(&'a VecDeque<Waiting>);
+
+impl<'a> Line<'a> {
+    /// The packet so many places behind the first; at 0 the first itself.
+    #[must_use]
+    pub fn nth(self, place: usize) -> Option<&'a Waiting> {
+        self.0.get(place)
+    }
+}
+
+/// What a queue dropped when a packet came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dropped {
+    /// Packets for which there was no room.
+    pub full: u64,
+    /// Packets given up because the queue stood.
+    pub standing: u64,
 }
 
 /// What has left a queue.
@@ -128,21 +168,15 @@ impl EgressQueue {
 
     /// Completes the checksum of the packet whose turn it is, if it is partial.
     pub fn complete_head(&mut self) {
-        if let Some(head) = self.waiting.front_mut()
-            && head.label.checksum == Checksum::Partial
-        {
-            head.label.checksum = Checksum::Whole;
-            let complete = transport::complete(&mut head.packet);
-            debug_assert!(complete, "what is marked was read before");
+        if let Some(head) = self.waiting.front_mut() {
+            head.complete();
         }
     }
 
-    /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
-    pub(crate) fn pass_head_to(&mut self, other: &mut Self) -> Option<Gone> {
-        let (waiting, gone) = self.take_head()?;
-        other.bytes += gone.len;
-        other.waiting.push_back(waiting);
-        Some(gone)
+    /// Puts a packet, with its age, to the tail, whatever waits.
+    pub(crate) fn put(&mut self, waiting: Waiting) {
+        self.bytes += waiting.packet.len();
+        self.waiting.push_back(waiting);
     }
 
     /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
@@ -165,10 +199,15 @@ impl EgressQueue {
         self.waiting.iter().map(|waiting| waiting.label.meta.flow)
     }
 
-    /// The packet so many places behind the head; at 0 the head itself.
+    /// The packets, from the head on.
     #[must_use]
-    pub fn nth(&self, place: usize) -> Option<&Waiting> {
-        self.waiting.get(place)
+    pub const fn line(&self) -> Line<'_> {
+        Line(&self.waiting)
+    }
+
+    /// The head, to be changed.
+    pub(super) fn head_mut(&mut self) -> Option<&mut Waiting> {
+        self.waiting.front_mut()
     }
 
     /// Notes that a first part of the head has gone.
@@ -185,26 +224,27 @@ impl EgressQueue {
     /// Removes the head.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Gone> {
-        let (waiting, gone) = self.take_head()?;
+        let waiting = self.pop_packet()?;
+        let gone = waiting.gone();
         self.recycle(waiting.packet);
         Some(gone)
     }
 
-    /// Takes a buffer back that is not needed any more.
+    /// Removes the head and hands it over.
     #[inline]
-    pub fn recycle(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn pop_packet(&mut self) -> Option<Waiting> {
+        let waiting = self.waiting.pop_front()?;
+        self.begun = false;
+        self.bytes -= waiting.packet.len();
+        Some(waiting)
+    }
+
+    /// Keeps a buffer for a packet to come.
+    #[inline]
+    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < MAX_SPARE {
             self.spare.push(buffer);
         }
-    }
-
-    /// Takes the head out.
-    pub(crate) fn take_head(&mut self) -> Option<(Waiting, Gone)> {
-        let waiting = self.waiting.pop_front()?;
-        let gone = Gone { flow: waiting.label.meta.flow, len: waiting.packet.len() };
-        self.begun = false;
-        self.bytes -= gone.len;
-        Some((waiting, gone))
     }
 
     /// Drops what has waited too long; returns how many.
@@ -335,7 +375,7 @@ mod tests {
         queue.push(Instant::ZERO, &partial, &udp);
         push(&mut queue, &[1]);
         assert_eq!(head_checksum(&queue), Some(Checksum::Partial));
-        queue.pass_head_to(&mut other);
+        other.put(queue.pop_packet().expect("two wait"));
         assert_eq!(head_checksum(&queue), Some(Checksum::Whole));
         queue.put_back(&mut other);
         assert_eq!(head_checksum(&queue), Some(Checksum::Partial));

@@ -30,6 +30,7 @@ pub use weighted::Weighted;
 use ropewalk_settings::{Bitrate, SchedulerKind, Scheduling};
 
 use crate::packet::{FiveTuple, FlowKey, PacketView};
+use crate::queue::Demand;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
@@ -66,8 +67,10 @@ pub struct PacketMeta {
     pub tuple: FiveTuple,
     /// What it says of its flow.
     pub life: Life,
-    /// Bytes that wait in the tunnel's queue, this packet included.
+    /// Bytes that wait in the tunnel's queue, this packet included: of its flow where flows take turns there, else of all.
     pub backlog: usize,
+    /// Flows that take turns in the tunnel's queue; at least 1.
+    pub backlogged_flows: usize,
 }
 
 impl PacketMeta {
@@ -81,13 +84,21 @@ impl PacketMeta {
             tuple,
             life: Life::of(packet),
             backlog: 0,
+            backlogged_flows: 1,
         }
     }
 
     /// A packet of which nothing but its length is known.
     #[must_use]
     pub const fn of_len(len: usize) -> Self {
-        Self { len, flow: FlowKey(0), tuple: FiveTuple::UNKNOWN, life: Life::Goes, backlog: 0 }
+        Self {
+            len,
+            flow: FlowKey(0),
+            tuple: FiveTuple::UNKNOWN,
+            life: Life::Goes,
+            backlog: 0,
+            backlogged_flows: 1,
+        }
     }
 }
 
@@ -128,6 +139,12 @@ pub trait Scheduler {
     /// For how much longer than is set packets may wait, by the last refresh: what the schedule needs.
     fn allowance(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// What it needs of the tunnel's queue, by the last refresh. `None`: it needs nothing of it, and flows take no turns
+    /// there.
+    fn demand(&self) -> Option<Demand> {
+        None
     }
 
     /// What it makes of `link`, for people.
@@ -201,6 +218,12 @@ macro_rules! schedulers {
             fn allowance(&self) -> Duration {
                 match self {
                     $(Self::$name(scheduler) => scheduler.allowance(),)*
+                }
+            }
+
+            fn demand(&self) -> Option<Demand> {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.demand(),)*
                 }
             }
 

@@ -11,7 +11,6 @@
 //!
 //! `NETLAB_SEED=n` reruns one seed, which a failure prints.
 
-
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::packet::Packet;

@@ -163,7 +163,7 @@ struct State {
 }
 
 /// Reasons that are about packets.
-const OF_PACKETS: [&str; 11] = [
+const OF_PACKETS: [&str; 12] = [
     "packet_malformed",
     "packet_too_big",
     "foreign_source",
@@ -173,6 +173,7 @@ const OF_PACKETS: [&str; 11] = [
     "congestion_marked_not_capable",
     "queue_full",
     "queue_timeout",
+    "queue_standing",
     "no_room",
     "handshake_stale",
 ];

@@ -5,12 +5,12 @@
 //! piled up. Within a flow the order stays. Who sends more than his link carries is in the queue all the time, and gains
 //! nothing; and however many flows are new, the others have a share of the turns.
 
-use super::{EgressQueue, Gone, Label, QueueLimits, Waiting};
+use super::{EgressQueue, Gone, Label, Line, QueueLimits, Waiting};
 use crate::packet::FlowKey;
 use crate::time::{Duration, Instant, earliest};
 
 /// Most bytes of one flow that go before others: a full packet, as the quantum of RFC 8290 §5.2.3.
-const QUANTUM: usize = 1514;
+pub(super) const QUANTUM: usize = 1514;
 
 /// Bytes of new flows that go one after the other while others wait; then one packet of those has its turn. So at least a
 /// ninth of full packets is theirs, whoever floods the tunnel with new flows.
@@ -55,16 +55,37 @@ impl SparseFirst {
 
     /// Copies a packet into the queue. `false`: full; the packet is to be counted as dropped.
     pub fn push(&mut self, now: Instant, label: &Label, packet: &[u8]) -> bool {
-        let place = &mut self.places[place_of(label.meta.flow)];
-        let is_sparse = place.backlogged == 0 && place.sparse as usize + packet.len() <= QUANTUM;
+        let is_sparse = self.is_sparse(label.meta.flow, packet.len());
         let queue = if is_sparse { &mut self.sparse } else { &mut self.backlogged };
         let pushed = queue.push(now, label, packet);
-        if pushed && is_sparse {
-            place.sparse += counted(packet.len());
-        } else if pushed {
-            place.backlogged += 1;
+        if pushed {
+            self.note_come(label.meta.flow, packet.len(), is_sparse);
         }
         pushed
+    }
+
+    /// Puts a packet, with its age, behind those of its flow, whatever waits.
+    pub(crate) fn put(&mut self, waiting: Waiting) {
+        let (flow, len) = (waiting.label.meta.flow, waiting.packet.len());
+        let is_sparse = self.is_sparse(flow, len);
+        let queue = if is_sparse { &mut self.sparse } else { &mut self.backlogged };
+        queue.put(waiting);
+        self.note_come(flow, len, is_sparse);
+    }
+
+    /// Whether another packet of this flow, of so many bytes, goes before what others have waiting.
+    fn is_sparse(&self, flow: FlowKey, len: usize) -> bool {
+        let place = &self.places[place_of(flow)];
+        place.backlogged == 0 && place.sparse as usize + len <= QUANTUM
+    }
+
+    fn note_come(&mut self, flow: FlowKey, len: usize, is_sparse: bool) {
+        let place = &mut self.places[place_of(flow)];
+        if is_sparse {
+            place.sparse += counted(len);
+        } else {
+            place.backlogged += 1;
+        }
     }
 
     /// Packets may wait for so much longer than the limit.
@@ -84,15 +105,15 @@ impl SparseFirst {
         !self.sparse.is_empty() && self.turn() == Turn::Sparse
     }
 
-    /// Completes its checksum, if that is partial.
-    pub fn complete_head(&mut self) {
+    /// The same, to be changed.
+    pub(super) fn head_mut(&mut self) -> Option<&mut Waiting> {
         let turn = self.turn();
-        self.of_mut(turn).complete_head();
+        self.of_mut(turn).head_mut()
     }
 
     /// The queue whose turn it is, and how many packets of it go at least before the other has its turn, if none has more
     /// than `longest` bytes.
-    pub(crate) fn line(&self, longest: usize) -> (&EgressQueue, usize) {
+    pub(crate) fn line(&self, longest: usize) -> (Line<'_>, usize) {
         let turn = self.turn();
         let most = match turn {
             Turn::Sparse if self.backlogged.is_empty() => usize::MAX,
@@ -100,7 +121,7 @@ impl SparseFirst {
             Turn::Backlogged if self.sparse.is_empty() => usize::MAX,
             Turn::Backlogged => 1,
         };
-        (self.of(turn), most)
+        (self.of(turn).line(), most)
     }
 
     /// Notes that a first part of the head has gone.
@@ -116,17 +137,20 @@ impl SparseFirst {
     }
 
     /// Removes the head.
+    #[inline]
     pub fn pop(&mut self) {
         let turn = self.turn();
-        let gone = self.of_mut(turn).pop();
-        self.note_gone(turn, gone);
+        if let Some(gone) = self.of_mut(turn).pop() {
+            self.note_gone(turn, gone);
+        }
     }
 
-    /// Takes the head out.
-    pub fn take_head(&mut self) -> Option<Waiting> {
+    /// Removes the head and hands it over.
+    #[inline]
+    pub fn pop_packet(&mut self) -> Option<Waiting> {
         let turn = self.turn();
-        let (waiting, gone) = self.of_mut(turn).take_head()?;
-        self.note_gone(turn, Some(gone));
+        let waiting = self.of_mut(turn).pop_packet()?;
+        self.note_gone(turn, waiting.gone());
         Some(waiting)
     }
 
@@ -136,13 +160,6 @@ impl SparseFirst {
         let fewer = self.sparse.spares() < self.backlogged.spares();
         let queue = if fewer { &mut self.sparse } else { &mut self.backlogged };
         queue.recycle(buffer);
-    }
-
-    /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
-    pub fn pass_head_to(&mut self, other: &mut EgressQueue) {
-        let turn = self.turn();
-        let gone = self.of_mut(turn).pass_head_to(other);
-        self.note_gone(turn, gone);
     }
 
     /// Puts all that waits in `other`, with its age, before all that waits here.
@@ -164,8 +181,9 @@ impl SparseFirst {
         let mut dropped = 0;
         for turn in [Turn::Sparse, Turn::Backlogged] {
             while self.of(turn).poll_timeout().is_some_and(|due| due <= now) {
-                let gone = self.of_mut(turn).pop();
-                self.note_gone(turn, gone);
+                if let Some(gone) = self.of_mut(turn).pop() {
+                    self.note_gone(turn, gone);
+                }
                 dropped += 1;
             }
         }
@@ -246,8 +264,7 @@ impl SparseFirst {
     }
 
     /// The head of one of the queues has gone.
-    fn note_gone(&mut self, turn: Turn, gone: Option<Gone>) {
-        let Some(Gone { flow, len }) = gone else { return };
+    fn note_gone(&mut self, turn: Turn, Gone { flow, len }: Gone) {
         let place = &mut self.places[place_of(flow)];
         match turn {
             Turn::Sparse => {
@@ -405,7 +422,7 @@ mod tests {
             for number in 0..3 {
                 queue.push(Instant::ZERO, &label(first), &packet(number, 1280));
             }
-            queue.pass_head_to(&mut other);
+            other.put(queue.pop_packet().expect("it waits"));
             if first == CALL {
                 queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(3, 1280));
             }
@@ -442,7 +459,7 @@ mod tests {
             queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400));
         }
         for _ in 0..3 {
-            queue.pass_head_to(&mut other);
+            other.put(queue.pop_packet().expect("it waits"));
         }
         for number in 3..6 {
             queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400));

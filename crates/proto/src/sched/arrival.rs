@@ -15,6 +15,7 @@ use arrayvec::ArrayVec;
 
 use super::{LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
 use crate::config::MAX_LINKS;
+use crate::queue::Demand;
 use crate::time::{Duration, Instant};
 
 /// By how much later a packet may come than those after it, µs: more than delays vary on steady links, and the
@@ -28,11 +29,16 @@ const MOST_SPREAD: Duration = Duration::from_millis(500);
 /// wait: what waits lengthens the round trip of all.
 const WORTH: u64 = 4;
 
+/// A link that takes no longer than this is worth the whole wait, whatever it carries: what that is shows only when it is
+/// used, and it is used only when so much waits.
+const ALWAYS_WORTH_US: u64 = 100_000;
+
 /// Soonest arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
     /// By how much longer than the fastest link the slowest one takes that is worth the wait.
     spread: Duration,
+    demand: Demand,
 }
 
 /// The link that has a packet there soonest, of all.
@@ -68,7 +74,9 @@ impl Scheduler for Arrival {
             let ahead = u64::try_from(ahead).unwrap_or(0);
             meanwhile = meanwhile.saturating_add(link.rate.saturating_mul(ahead) / 1_000_000);
         }
-        if packet.backlog as u64 > meanwhile { Pick::Send(open) } else { Pick::Blocked }
+        // The flows that take turns share it.
+        let own = meanwhile / packet.backlogged_flows.max(1) as u64;
+        if packet.backlog as u64 > own { Pick::Send(open) } else { Pick::Blocked }
     }
 
     fn refresh(&mut self, links: &[LinkFacts]) {
@@ -79,10 +87,23 @@ impl Scheduler for Arrival {
             let later = u64::try_from(delay.saturating_sub(least)).unwrap_or(0);
             let sooner = known().filter(|(other, _)| *other < delay).map(|(_, rate)| rate).sum();
             let share = WORTH.saturating_mul(rate).min(sooner).max(1);
-            u64::try_from(u128::from(later) * u128::from(share) / u128::from(sooner.max(1)))
+            let by_share = u128::from(later) * u128::from(share) / u128::from(sooner.max(1));
+            u64::try_from(by_share.max(u128::from(later.min(ALWAYS_WORTH_US))))
         };
         let most = known().filter_map(|link| worth(link).ok()).max().unwrap_or(0);
         self.spread = Duration::from_micros(most).min(MOST_SPREAD);
+        // What the others deliver before the latest that is waited for.
+        let latest = least.saturating_add(micros(self.spread));
+        let ahead = |(delay, rate): (i64, u64)| {
+            let ahead = u64::try_from(latest.saturating_sub(delay)).unwrap_or(0);
+            u64::try_from(u128::from(rate) * u128::from(ahead) / 1_000_000).unwrap_or(u64::MAX)
+        };
+        let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
+        self.demand = Demand {
+            rate: known().fold(0, |sum, (_, rate)| sum.saturating_add(rate)),
+            bytes: known().map(ahead).fold(0, u64::saturating_add),
+            round_trip: self.spread + shortest,
+        };
     }
 
     fn looks_at_arrivals(&self) -> bool {
@@ -92,6 +113,15 @@ impl Scheduler for Arrival {
     fn allowance(&self) -> Duration {
         self.spread
     }
+
+    fn demand(&self) -> Option<Demand> {
+        Some(self.demand)
+    }
+}
+
+/// A duration in µs.
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -138,6 +168,35 @@ mod tests {
     }
 
     #[test]
+    fn flows_that_take_turns_share_what_the_others_deliver() {
+        let links = links([(0, 10, 1000), (5, 60, 1000)]);
+        let pick = |backlog| {
+            let packet = PacketMeta { backlog, backlogged_flows: 4, ..PacketMeta::of_len(1400) };
+            Arrival::default().pick(Instant::ZERO, &packet, &links)
+        };
+        assert_eq!((pick(10_000), pick(10_001)), (Pick::Blocked, Pick::Send(1)));
+    }
+
+    #[test]
+    fn the_queue_holds_what_the_sooner_links_deliver_before_the_latest() {
+        let fact = |id, ms: i64, rate, srtt| LinkFacts {
+            one_way_us: Some(ms * 1000),
+            rate,
+            srtt: Some(Duration::from_millis(srtt)),
+            ..LinkFacts::unknown(LinkId(id))
+        };
+        let mut scheduler = Arrival::default();
+        assert_eq!(scheduler.demand(), Some(Demand::default()));
+        scheduler.refresh(&[fact(0, 10, 4000, 25), fact(1, 40, 2000, 80), fact(2, 90, 2000, 170)]);
+        let demand = Demand {
+            rate: 8000,
+            bytes: 4000 * 80 / 1000 + 2000 * 50 / 1000,
+            round_trip: Duration::from_millis(80 + 25),
+        };
+        assert_eq!(scheduler.demand(), Some(demand));
+    }
+
+    #[test]
     fn links_as_fast_as_each_other_are_both_used() {
         assert_eq!(pick(1400, &links([(0, 25, 6000), (3, 20, 6000)])), Pick::Send(1));
         assert_eq!(pick(1400, &links([(0, 20, 6000), (3, 25, 6000)])), Pick::Send(1));
@@ -165,14 +224,17 @@ mod tests {
             ..LinkFacts::unknown(LinkId(id))
         };
         let narrow = |id, us| LinkFacts { rate: 50_000, ..fact(id, Some(us), true) };
+        let wider = |id, us| LinkFacts { rate: 100_000, ..fact(id, Some(us), true) };
         for (facts, millis) in [
             (vec![], 0),
             (vec![fact(0, None, true)], 0),
             (vec![fact(0, Some(-7_000), true), fact(1, Some(93_000), true)], 100),
             (vec![fact(0, Some(5_000), true), fact(1, Some(905_000), false)], 0),
             (vec![fact(0, Some(5_000), true), fact(1, Some(905_000), true)], 500),
-            // A fifth of what would be worth it all.
-            (vec![fact(0, Some(5_000), true), narrow(1, 405_000)], 80),
+            // Two fifths of what would be worth it all; so little that the least counts; less than that.
+            (vec![fact(0, Some(5_000), true), wider(1, 405_000)], 160),
+            (vec![fact(0, Some(5_000), true), narrow(1, 405_000)], 100),
+            (vec![fact(0, Some(5_000), true), narrow(1, 55_000)], 50),
             (vec![narrow(0, 5_000), fact(1, Some(405_000), true)], 400),
         ] {
             scheduler.refresh(&facts);

@@ -46,7 +46,7 @@ use crate::link::mtu;
 use crate::packet::checksum::Checksum;
 use crate::packet::{Packet, PacketView};
 use crate::path::Path;
-use crate::queue::{Label, SparseFirst, Waiting};
+use crate::queue::{Dropped, FrontQueue, Label, QueueLimits, Waiting};
 use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
@@ -65,7 +65,7 @@ pub(super) struct Egress {
     pub(super) scheduler: AnyScheduler,
     /// When the scheduler is told of the links again.
     pub(super) facts_due: Instant,
-    queue: SparseFirst,
+    queue: FrontQueue,
     waiting: LinkQueues,
     /// When a packet was last dropped because no link had room.
     refused_at: Option<Instant>,
@@ -85,8 +85,8 @@ pub(super) struct Egress {
 #[derive(Clone, Copy, Debug)]
 struct Policy {
     when_closed: WhenClosed,
-    /// Most bytes that wait.
-    most_bytes: usize,
+    /// Bounds of what waits.
+    limits: QueueLimits,
     /// Whether a packet's congestion mark is copied to its datagram.
     ecn: bool,
     /// Whether small packets may share datagrams.
@@ -129,16 +129,17 @@ impl Egress {
         order: Order,
         gateways: Vec<IpAddr>,
     ) -> Self {
+        let scheduler = AnyScheduler::new(now, &config.scheduling);
         Self {
             policy: Policy {
                 when_closed: config.when_closed,
-                most_bytes: config.queue.bytes,
+                limits: config.queue,
                 ecn: config.ecn,
                 bundle: config.bundle,
             },
-            scheduler: AnyScheduler::new(now, &config.scheduling),
             facts_due: Instant::ZERO,
-            queue: SparseFirst::new(config.queue),
+            queue: FrontQueue::new(config.queue, scheduler.demand().is_some()),
+            scheduler,
             waiting: LinkQueues::new(config.queue),
             refused_at: None,
             numbering: Numbering::new(order),
@@ -173,9 +174,11 @@ impl Egress {
             return false;
         }
         self.accepted.count(packet.len());
-        let bytes = self.queue.bytes() + self.waiting.held().1 + packet.len();
-        if bytes > self.policy.most_bytes || !self.queue.push(now, label, packet) {
-            drops.count(DropReason::QueueFull);
+        let most = self.policy.limits.bytes.saturating_sub(self.waiting.held().1);
+        let dropped = self.queue.push(now, label, packet, most);
+        if dropped != Dropped::default() {
+            drops.add(DropReason::QueueFull, dropped.full);
+            drops.add(DropReason::QueueStanding, dropped.standing);
         }
         true
     }
@@ -214,7 +217,15 @@ impl Egress {
 
     /// Packets may wait for as long as the schedule needs.
     pub(super) fn allow_queue(&mut self) {
-        self.queue.allow(self.scheduler.allowance());
+        let demand = self.scheduler.demand().unwrap_or_default();
+        self.queue.allow(self.scheduler.allowance(), demand);
+    }
+
+    /// Schedules by other rules, or anew by the same. What waits goes on as those need it.
+    pub(super) fn set_scheduler(&mut self, scheduler: AnyScheduler) {
+        self.free_waiting();
+        self.queue.take_turns(self.policy.limits, scheduler.demand().is_some());
+        self.scheduler = scheduler;
     }
 
     /// Whether a packet is next in the tunnel's queue.
@@ -233,7 +244,7 @@ impl Egress {
     }
 
     /// What waited for one link and no other may take any.
-    pub(super) fn free_waiting(&mut self) {
+    fn free_waiting(&mut self) {
         for link in self.waiting.links() {
             if let Some(queue) = self.waiting.of(link) {
                 self.queue.put_back(queue);
@@ -299,7 +310,7 @@ impl Egress {
                 if to.links[at].room(now) == 0 {
                     break;
                 }
-                let shares = bundle::begins_run(queue) && self.may_bundle(to.session);
+                let shares = bundle::begins_run(queue.line()) && self.may_bundle(to.session);
                 let made = match shares {
                     true => self.send_waiting_run(now, at, to),
                     false => self.send_head(now, at, Source::LinkQueue, None, to),
@@ -323,8 +334,7 @@ impl Egress {
         to: &mut Outlet<'_, T>,
     ) -> Step {
         let Some(head) = self.queue.head() else { return Step::Waits };
-        let mut meta = head.label().meta;
-        meta.backlog = self.queue.bytes();
+        let mut meta = self.queue.question(head.label());
         if is_small(meta.len) && self.has_run() && self.may_bundle(to.session) {
             match self.send_run(now, views, to) {
                 Made::Refused => {}
@@ -446,7 +456,7 @@ impl Egress {
                     self.queue.begin_head();
                     None
                 }
-                (_, Source::Queue) => self.queue.take_head(),
+                (_, Source::Queue) => self.queue.pop_packet(),
                 (_, Source::LinkQueue) => self.waiting.take_head_of(sent.link),
             };
             let whole = whole.map(Waiting::into_packet);

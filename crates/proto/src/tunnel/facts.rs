@@ -22,8 +22,7 @@ impl Tunnel {
     /// that waited for one link are scheduled again. The same settings again change nothing: flows stay on their links.
     pub fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
         if !self.config.scheduling.schedules_like(&scheduling) {
-            self.egress.free_waiting();
-            self.egress.scheduler = AnyScheduler::new(now, &scheduling);
+            self.egress.set_scheduler(AnyScheduler::new(now, &scheduling));
             self.links.iter_mut().for_each(|link| link.scheduled_pace = None);
         }
         self.config.scheduling = scheduling;

@@ -27,7 +27,7 @@ use crate::link::received::{MAX_REPORT_RANGES, Report};
 use crate::packet::Packet;
 use crate::packet::checksum::Checksum;
 use crate::path::Path;
-use crate::queue::{EgressQueue, Label, Waiting};
+use crate::queue::{Label, Line, Waiting};
 use crate::sched::{Pick, Scheduler};
 use crate::sink::TransmitSink;
 use crate::time::Instant;
@@ -62,8 +62,8 @@ pub(in crate::tunnel) const fn is_small(len: usize) -> bool {
 }
 
 /// Whether more than one small packet stands at the head of a queue.
-pub(super) fn begins_run(queue: &EgressQueue) -> bool {
-    let stands = |place| queue.nth(place).is_some_and(|next| is_small(next.packet().len()));
+pub(super) fn begins_run(line: Line<'_>) -> bool {
+    let stands = |place| line.nth(place).is_some_and(|next| is_small(next.packet().len()));
     stands(0) && stands(1)
 }
 
@@ -239,8 +239,7 @@ impl Egress {
             let next = line.nth(place).map(Waiting::label);
             let next = next.filter(|next| is_small(next.meta.len) && place < most);
             let Some(label) = next else { break };
-            let (mut meta, mark) = (label.meta, mark_of(label, self.policy.ecn));
-            meta.backlog = self.queue.bytes();
+            let (meta, mark) = (self.queue.question(label), mark_of(label, self.policy.ecn));
             if !views.are_of(meta.len) {
                 if place > 0 {
                     break;
@@ -288,7 +287,7 @@ impl Egress {
             let link = &to.links[at];
             let Some(queue) = self.waiting.of(link.id) else { break };
             let place = run.packets;
-            let next = queue.nth(place).map(Waiting::label);
+            let next = queue.line().nth(place).map(Waiting::label);
             let Some(label) = next.filter(|next| is_small(next.meta.len)) else { break };
             let mark = mark_of(label, self.policy.ecn);
             let (len, flow) = (label.meta.len, label.meta.flow);
@@ -322,7 +321,7 @@ impl Egress {
             let link = &mut to.links[bundle.at];
             let line = match source {
                 Source::Queue => Some(self.queue.line(SMALL_PACKET).0),
-                Source::LinkQueue => self.waiting.of(link.id).map(|own| &*own),
+                Source::LinkQueue => self.waiting.of(link.id).map(|own| own.line()),
             };
             let Some(line) = line else { continue };
             let packets = bundle.items.len() as u64;
@@ -352,7 +351,7 @@ impl Egress {
                 (Source::LinkQueue, Some(bundle)) => {
                     self.waiting.take_head_of(to.links[bundle.at].id)
                 }
-                _ => self.queue.take_head(),
+                _ => self.queue.pop_packet(),
             };
             let Some(packet) = waiting.map(Waiting::into_packet) else { continue };
             let is_it = |item: &&Item| usize::from(item.place) == place;
@@ -387,7 +386,7 @@ impl Session {
         &mut self,
         now: Instant,
         link: &mut Link,
-        queue: &EgressQueue,
+        line: Line<'_>,
         first: u64,
         bundle: &Bundle,
         out: &mut impl TransmitSink,
@@ -395,7 +394,7 @@ impl Session {
         let mut packets = bundle.items.iter().filter_map(|item| {
             Some(Outgoing {
                 // A small packet's checksum is whole.
-                packet: Packet::whole(queue.nth(item.place.into())?.packet()),
+                packet: Packet::whole(line.nth(item.place.into())?.packet()),
                 global: first + u64::from(item.place),
                 previous_of_flow: item.previous_of_flow,
                 mark: bundle.mark,

@@ -4,7 +4,7 @@
 //! link carries packets no more.
 
 use crate::config::MAX_LINKS;
-use crate::queue::{EgressQueue, QueueLimits, SparseFirst, Waiting};
+use crate::queue::{EgressQueue, FrontQueue, QueueLimits, Waiting};
 use crate::time::{Instant, earliest};
 use crate::units::LinkId;
 use arrayvec::ArrayVec;
@@ -22,7 +22,7 @@ impl LinkQueues {
     }
 
     /// Moves the head of `from` to the tail of the link's queue. `false`: no room for another link's.
-    pub(super) fn take_head(&mut self, link: LinkId, from: &mut SparseFirst) -> bool {
+    pub(super) fn take_head(&mut self, link: LinkId, from: &mut FrontQueue) -> bool {
         if self.of(link).is_none() {
             self.queues.retain(|(_, queue)| !queue.is_empty());
             if self.queues.try_push((link, EgressQueue::new(self.limits))).is_err() {
@@ -42,7 +42,7 @@ impl LinkQueues {
 
     /// Takes the head of the link's queue out.
     pub(super) fn take_head_of(&mut self, link: LinkId) -> Option<Waiting> {
-        self.of(link)?.take_head().map(|(waiting, _)| waiting)
+        self.of(link)?.pop_packet()
     }
 
     /// The links that packets wait for.
@@ -88,11 +88,11 @@ mod tests {
     #[test]
     fn a_packet_keeps_its_age_on_the_way_to_a_links_queue_and_back() {
         let limits = QueueLimits { time: Duration::from_millis(100), bytes: 3000 };
-        let mut queue = SparseFirst::new(limits);
+        let mut queue = FrontQueue::new(limits, false);
         let mut links = LinkQueues::new(limits);
         let at = Instant::from_millis;
         for byte in 0..3 {
-            queue.push(at(u64::from(byte) * 10), &label(FlowKey(0)), &[byte; 100]);
+            queue.push(at(u64::from(byte) * 10), &label(FlowKey(0)), &[byte; 100], 3000);
         }
         assert!(links.take_head(LinkId(1), &mut queue));
         assert!(links.take_head(LinkId(2), &mut queue));

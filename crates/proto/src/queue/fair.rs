@@ -1,0 +1,493 @@
+//! The queue of a tunnel that sends by arrival: flows take turns (deficit round robin, RFC 8290 §4), those of which
+//! nothing waits go first, and what stands longer than the schedule needs is cut back ([`excess`](super::excess)).
+//!
+//! A flow that floods the tunnel waits behind itself, and what has to go is taken from the flow of which most waits: at its
+//! head, where it notices soonest. The order within a flow stays.
+//!
+//! A flow has a place by its hash. The places are there while anything waits, and so is a line of packets for each flow
+//! that does.
+
+use std::collections::VecDeque;
+
+use super::excess::{Demand, ExcessLaw};
+use super::sparse_first::{MOST_AHEAD, QUANTUM};
+use super::{Dropped, EgressQueue, Label, Line, MAX_SPARE, QueueLimits, Waiting};
+use crate::ecn::Ecn;
+use crate::packet::{FlowKey, set_ecn};
+use crate::time::{Duration, Instant, earliest};
+
+/// Flows told apart. Two that meet in a place share their turns.
+const PLACES: usize = 1024;
+
+/// What of the flows in one place waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// Bytes among the sparse.
+    sparse: u32,
+    /// The line in which more waits.
+    line: Option<u16>,
+}
+
+/// The packets of one place that have to take turns.
+#[derive(Debug, Default)]
+struct Backlog {
+    place: u16,
+    /// What it may send before the next has its turn: above zero for the one whose turn it is.
+    deficit: i64,
+    bytes: usize,
+    waiting: VecDeque<Waiting>,
+}
+
+/// Which packet is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// The first of the sparse.
+    Sparse,
+    /// The first of the line whose turn it is.
+    Backlogged,
+}
+
+/// Packets from the TUN that have no link yet, by flow.
+#[derive(Debug)]
+pub struct Fair {
+    limits: QueueLimits,
+    /// By how much longer packets may wait, as the schedule needs it.
+    longer: Duration,
+    law: ExcessLaw,
+    /// Empty while nothing waits, if memory was given back.
+    places: Vec<Place>,
+    sparse: VecDeque<Waiting>,
+    lines: Vec<Backlog>,
+    /// Lines in which nothing waits.
+    free: Vec<u16>,
+    /// Lines that wait for their turn, in its order: all but those of which something is still among the sparse.
+    turns: VecDeque<u16>,
+    /// Bytes of sparse flows that went since a packet of the others did, while those waited.
+    ahead: usize,
+    /// A first part of this head has gone.
+    begun: Option<Turn>,
+    bytes: usize,
+    packets: usize,
+    /// Nothing waits that came before.
+    oldest: Option<Instant>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Fair {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(limits: QueueLimits) -> Self {
+        Self {
+            limits,
+            longer: Duration::ZERO,
+            law: ExcessLaw::default(),
+            places: Vec::new(),
+            sparse: VecDeque::new(),
+            lines: Vec::new(),
+            free: Vec::new(),
+            turns: VecDeque::new(),
+            ahead: 0,
+            begun: None,
+            bytes: 0,
+            packets: 0,
+            oldest: None,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Copies a packet into the queue while at most `most_bytes` wait, and gives up others of the flow of which most waits
+    /// where too much does.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        label: &Label,
+        packet: &[u8],
+        most_bytes: usize,
+    ) -> Dropped {
+        let mut dropped = Dropped::default();
+        let most = most_bytes.min(self.limits.bytes);
+        while self.bytes + packet.len() > most {
+            if !self.drop_one_of_most() {
+                return Dropped { full: dropped.full + 1, ..dropped };
+            }
+            dropped.full += 1;
+        }
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(packet);
+        self.put(Waiting { since: now, label: *label, packet: buffer });
+        if self.law.on_more(now, self.bytes as u64) && self.cut_one_of_most() {
+            dropped.standing += 1;
+        }
+        while self.bytes as u64 > self.law.most() && self.drop_one_of_most() {
+            dropped.full += 1;
+        }
+        dropped
+    }
+
+    /// Puts a packet, with its age, behind those of its flow, whatever waits.
+    pub(crate) fn put(&mut self, waiting: Waiting) {
+        if self.places.is_empty() {
+            self.places.resize(PLACES, Place::default());
+        }
+        self.oldest = earliest(self.oldest, Some(waiting.since));
+        let len = waiting.packet.len();
+        self.bytes += len;
+        self.packets += 1;
+        let number = place_of(waiting.label.meta.flow);
+        let place = &mut self.places[usize::from(number)];
+        if let Some(line) = place.line {
+            let line = &mut self.lines[usize::from(line)];
+            line.bytes += len;
+            line.waiting.push_back(waiting);
+        } else if place.sparse as usize + len <= QUANTUM {
+            place.sparse += counted(len);
+            self.sparse.push_back(waiting);
+        } else {
+            let id = self.free.pop().unwrap_or_else(|| {
+                self.lines.push(Backlog::default());
+                u16::try_from(self.lines.len() - 1).unwrap_or(u16::MAX)
+            });
+            place.line = Some(id);
+            if place.sparse == 0 {
+                self.turns.push_back(id);
+            }
+            let line = &mut self.lines[usize::from(id)];
+            (line.place, line.deficit, line.bytes) = (number, quantum(), len);
+            line.waiting.push_back(waiting);
+        }
+    }
+
+    /// Packets may wait for so much longer than the limit, and the schedule needs this.
+    pub fn allow(&mut self, longer: Duration, demand: Demand) {
+        self.longer = longer;
+        self.law.set_demand(demand);
+    }
+
+    /// The packet whose turn it is.
+    #[must_use]
+    pub fn head(&self) -> Option<&Waiting> {
+        match self.turn() {
+            Turn::Sparse => self.sparse.front(),
+            Turn::Backlogged => self.next_line()?.waiting.front(),
+        }
+    }
+
+    /// Whether it is of a flow of which nothing else waits.
+    #[must_use]
+    pub fn is_next_sparse(&self) -> bool {
+        !self.sparse.is_empty() && self.turn() == Turn::Sparse
+    }
+
+    /// The same, to be changed.
+    pub(super) fn head_mut(&mut self) -> Option<&mut Waiting> {
+        match self.turn() {
+            Turn::Sparse => self.sparse.front_mut(),
+            Turn::Backlogged => {
+                let line = *self.turns.front()?;
+                self.lines[usize::from(line)].waiting.front_mut()
+            }
+        }
+    }
+
+    /// Bytes of this flow that wait.
+    #[must_use]
+    pub fn backlog_of(&self, flow: FlowKey) -> usize {
+        let Some(place) = self.places.get(usize::from(place_of(flow))) else { return 0 };
+        let line = place.line.map_or(0, |line| self.lines[usize::from(line)].bytes);
+        line + place.sparse as usize
+    }
+
+    /// Flows that have to take turns.
+    #[must_use]
+    pub fn flows(&self) -> usize {
+        self.lines.len() - self.free.len()
+    }
+
+    /// The packets whose turn it is, and how many of them go at least before others have theirs, if none has more than
+    /// `longest` bytes.
+    pub(crate) fn line(&self, longest: usize) -> (Line<'_>, usize) {
+        let longest = longest.max(1);
+        match (self.turn(), self.next_line()) {
+            (Turn::Backlogged, Some(line)) => {
+                let one = self.sparse.is_empty() && self.turns.len() == 1;
+                let deficit = usize::try_from(line.deficit).unwrap_or(0);
+                let most = match self.sparse.is_empty() {
+                    _ if one => usize::MAX,
+                    true => deficit.div_ceil(longest).max(1),
+                    false => 1,
+                };
+                (Line(&line.waiting), most)
+            }
+            _ => {
+                let most = match self.flows() {
+                    0 => usize::MAX,
+                    _ => MOST_AHEAD.saturating_sub(self.ahead).div_ceil(longest).max(1),
+                };
+                (Line(&self.sparse), most)
+            }
+        }
+    }
+
+    /// Notes that a first part of the head has gone.
+    pub fn begin_head(&mut self) {
+        self.begun = Some(self.turn());
+    }
+
+    /// Whether a first part of the head has gone.
+    #[must_use]
+    pub const fn is_head_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Removes the head.
+    pub fn pop_packet(&mut self) -> Option<Waiting> {
+        let waiting = match self.turn() {
+            Turn::Sparse => {
+                let waiting = self.sparse.pop_front()?;
+                let len = waiting.packet.len();
+                self.ahead = if self.flows() == 0 { 0 } else { self.ahead + len };
+                self.note_sparse_gone(&waiting);
+                waiting
+            }
+            Turn::Backlogged => {
+                let id = *self.turns.front()?;
+                let line = &mut self.lines[usize::from(id)];
+                let waiting = line.waiting.pop_front()?;
+                line.bytes -= waiting.packet.len();
+                line.deficit -= i64::from(counted(waiting.packet.len()));
+                self.ahead = 0;
+                self.note_line_shorter(id);
+                waiting
+            }
+        };
+        self.begun = None;
+        self.note_gone(&waiting);
+        Some(waiting)
+    }
+
+    /// A packet that left needs its buffer no more.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
+    pub fn put_back(&mut self, other: &mut EgressQueue) {
+        let mut own = Vec::with_capacity(self.packets);
+        while let Some(waiting) = self.pop_packet() {
+            own.push(waiting);
+        }
+        while let Some(waiting) = other.pop_packet() {
+            self.put(waiting);
+        }
+        own.into_iter().for_each(|waiting| self.put(waiting));
+    }
+
+    /// Drops what has waited too long; returns how many.
+    pub fn handle_timeout(&mut self, now: Instant) -> u64 {
+        if self.poll_timeout().is_none_or(|due| due > now) {
+            return 0;
+        }
+        let longest = self.limits.time + self.longer;
+        let is_late = |waiting: &Waiting| waiting.since + longest <= now;
+        let mut dropped = 0;
+        while self.sparse.front().is_some_and(is_late) {
+            if self.begun == Some(Turn::Sparse) {
+                self.begun = None;
+            }
+            if let Some(waiting) = self.sparse.pop_front() {
+                self.note_sparse_gone(&waiting);
+                self.discard(waiting);
+                dropped += 1;
+            }
+        }
+        for id in 0..counted_lines(&self.lines) {
+            while self.lines[usize::from(id)].waiting.front().is_some_and(is_late) {
+                self.drop_head_of(id, 0);
+                dropped += 1;
+            }
+        }
+        let lines = self.lines.iter().filter_map(|line| line.waiting.front());
+        let heads = lines.chain(self.sparse.front()).map(|waiting| waiting.since);
+        self.oldest = heads.min();
+        dropped
+    }
+
+    /// When the first may have waited too long.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.oldest.map(|since| since + self.limits.time + self.longer)
+    }
+
+    /// Packets waiting.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.packets
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Bytes waiting.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes kept for packets to come.
+    #[must_use]
+    pub fn spare_bytes(&self) -> usize {
+        self.spare.iter().map(Vec::capacity).sum()
+    }
+
+    /// Whether memory is kept for packets to come.
+    #[must_use]
+    pub const fn has_spare(&self) -> bool {
+        !self.spare.is_empty() || (self.is_empty() && !self.places.is_empty())
+    }
+
+    /// Gives that memory back.
+    pub fn release_memory(&mut self) {
+        self.spare = Vec::new();
+        self.sparse.shrink_to_fit();
+        if self.is_empty() {
+            (self.places, self.lines) = (Vec::new(), Vec::new());
+            (self.free, self.turns) = (Vec::new(), VecDeque::new());
+        }
+    }
+
+    /// Which packet is next.
+    fn turn(&self) -> Turn {
+        // The second part of a packet follows its first.
+        if let Some(turn) = self.begun {
+            return turn;
+        }
+        let waits_too_long = self.ahead >= MOST_AHEAD && !self.turns.is_empty();
+        if self.sparse.is_empty() || waits_too_long { Turn::Backlogged } else { Turn::Sparse }
+    }
+
+    fn next_line(&self) -> Option<&Backlog> {
+        self.turns.front().map(|line| &self.lines[usize::from(*line)])
+    }
+
+    /// The turn goes on until it comes to a line that may send.
+    fn pass_turn(&mut self) {
+        while let Some(&id) = self.turns.front()
+            && let line = &mut self.lines[usize::from(id)]
+            && line.deficit <= 0
+        {
+            line.deficit += quantum();
+            self.turns.rotate_left(1);
+        }
+    }
+
+    /// Nothing of a flow is among the sparse any more: what else of it waits takes turns.
+    fn note_sparse_gone(&mut self, waiting: &Waiting) {
+        let place = &mut self.places[usize::from(place_of(waiting.label.meta.flow))];
+        place.sparse = place.sparse.saturating_sub(counted(waiting.packet.len()));
+        if place.sparse == 0
+            && let Some(line) = place.line
+        {
+            self.turns.push_back(line);
+        }
+    }
+
+    /// A packet of this line has gone: perhaps the last.
+    fn note_line_shorter(&mut self, id: u16) {
+        let line = &self.lines[usize::from(id)];
+        if line.waiting.is_empty() {
+            self.places[usize::from(line.place)].line = None;
+            self.free.push(id);
+            if self.turns.front() == Some(&id) {
+                self.turns.pop_front();
+            } else {
+                self.turns.retain(|other| *other != id);
+            }
+        }
+        self.pass_turn();
+    }
+
+    fn note_gone(&mut self, waiting: &Waiting) {
+        self.bytes -= waiting.packet.len();
+        self.packets -= 1;
+        if self.packets == 0 {
+            self.oldest = None;
+        }
+        self.law.on_fewer(self.bytes as u64);
+    }
+
+    fn discard(&mut self, waiting: Waiting) {
+        self.note_gone(&waiting);
+        self.recycle(waiting.packet);
+    }
+
+    /// The line in which most bytes wait.
+    fn fattest(&self) -> Option<u16> {
+        let lines = (0..).zip(&self.lines).filter(|(_, line)| !line.waiting.is_empty());
+        lines.max_by_key(|(_, line)| line.bytes).map(|(id, _)| id)
+    }
+
+    /// The first of a line that was not begun: its place in the line, and whether it is the one whose turn it is.
+    fn first_whole(&self, id: u16) -> usize {
+        let begun = self.begun == Some(Turn::Backlogged) && self.turns.front() == Some(&id);
+        usize::from(begun && self.lines[usize::from(id)].waiting.len() > 1)
+    }
+
+    /// Drops a packet of the flow of which most waits. `false`: no flow has more than its first packets here.
+    fn drop_one_of_most(&mut self) -> bool {
+        let Some(id) = self.fattest() else { return false };
+        self.drop_head_of(id, self.first_whole(id));
+        true
+    }
+
+    /// Marks the first packet of the flow of which most waits if it can be, or drops it. Whether it was dropped.
+    fn cut_one_of_most(&mut self) -> bool {
+        let Some(id) = self.fattest() else { return false };
+        let at = self.first_whole(id);
+        let Some(first) = self.lines[usize::from(id)].waiting.get_mut(at) else { return false };
+        if first.label.ecn == Ecn::NotEct {
+            self.drop_head_of(id, at);
+            return true;
+        }
+        // Its datagram goes unmarked: that would be a mark of the link.
+        set_ecn(&mut first.packet, Ecn::Ce);
+        false
+    }
+
+    /// Drops the packet at this place of a line.
+    fn drop_head_of(&mut self, id: u16, at: usize) {
+        if at == 0 && self.begun == Some(Turn::Backlogged) && self.turns.front() == Some(&id) {
+            self.begun = None;
+        }
+        let line = &mut self.lines[usize::from(id)];
+        let Some(waiting) = line.waiting.remove(at) else { return };
+        line.bytes -= waiting.packet.len();
+        self.note_line_shorter(id);
+        self.discard(waiting);
+    }
+}
+
+/// What a place counts a packet of `len` bytes as.
+fn counted(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+fn counted_lines(lines: &[Backlog]) -> u16 {
+    u16::try_from(lines.len()).unwrap_or(u16::MAX)
+}
+
+const fn quantum() -> i64 {
+    QUANTUM as i64
+}
+
+fn place_of(flow: FlowKey) -> u16 {
+    u16::try_from(flow.0 % PLACES as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

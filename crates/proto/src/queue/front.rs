@@ -1,0 +1,244 @@
+//! The queue in front of the links: by flow where the schedule says how much has to wait, else [`SparseFirst`].
+
+use super::excess::Demand;
+use super::{Dropped, EgressQueue, Fair, Label, Line, QueueLimits, SparseFirst, Waiting};
+use crate::sched::PacketMeta;
+use crate::time::{Duration, Instant};
+
+/// Packets from the TUN that have no link yet.
+#[derive(Debug)]
+pub enum FrontQueue {
+    /// Sparse flows first, the others as they came, bounded by age.
+    SparseFirst(SparseFirst),
+    /// Flows take turns, bounded by delay.
+    Fair(Box<Fair>),
+}
+
+/// The same of either.
+macro_rules! either {
+    ($of:expr, $queue:ident => $do:expr) => {
+        match $of {
+            FrontQueue::SparseFirst($queue) => $do,
+            FrontQueue::Fair($queue) => $do,
+        }
+    };
+}
+
+impl FrontQueue {
+    /// An empty queue, in which flows take turns or do not.
+    #[must_use]
+    pub fn new(limits: QueueLimits, turns: bool) -> Self {
+        match turns {
+            true => Self::Fair(Box::new(Fair::new(limits))),
+            false => Self::SparseFirst(SparseFirst::new(limits)),
+        }
+    }
+
+    /// Flows take turns from now on, or do not any more. What waits keeps its age and, by flow, its order. A packet that
+    /// was begun begins anew.
+    pub fn take_turns(&mut self, limits: QueueLimits, turns: bool) {
+        if turns == matches!(self, Self::Fair(_)) {
+            return;
+        }
+        let mut before = std::mem::replace(self, Self::new(limits, turns));
+        while let Some(waiting) = before.pop_packet() {
+            either!(self, queue => queue.put(waiting));
+        }
+    }
+
+    /// Copies a packet into the queue while at most `most_bytes` wait. What it dropped for that may be this packet or, where
+    /// flows take turns, another.
+    #[inline]
+    pub fn push(
+        &mut self,
+        now: Instant,
+        label: &Label,
+        packet: &[u8],
+        most_bytes: usize,
+    ) -> Dropped {
+        match self {
+            Self::SparseFirst(queue) => {
+                let fits = queue.bytes() + packet.len() <= most_bytes;
+                let pushed = fits && queue.push(now, label, packet);
+                Dropped { full: u64::from(!pushed), standing: 0 }
+            }
+            Self::Fair(queue) => queue.push(now, label, packet, most_bytes),
+        }
+    }
+
+    /// What a scheduler is asked about a packet that waits here.
+    #[inline]
+    #[must_use]
+    pub fn question(&self, label: &Label) -> PacketMeta {
+        let (backlog, backlogged_flows) = match self {
+            Self::SparseFirst(queue) => (queue.bytes(), 1),
+            Self::Fair(queue) => (queue.backlog_of(label.meta.flow), queue.flows().max(1)),
+        };
+        PacketMeta { backlog, backlogged_flows, ..label.meta }
+    }
+
+    /// Packets may wait for so much longer than the limit, and where flows take turns the schedule needs this.
+    pub fn allow(&mut self, longer: Duration, demand: Demand) {
+        match self {
+            Self::SparseFirst(queue) => queue.allow(longer),
+            Self::Fair(queue) => queue.allow(longer, demand),
+        }
+    }
+
+    /// The packet whose turn it is.
+    #[inline]
+    #[must_use]
+    pub fn head(&self) -> Option<&Waiting> {
+        either!(self, queue => queue.head())
+    }
+
+    /// Whether it is of a flow of which nothing else waits.
+    #[must_use]
+    pub fn is_next_sparse(&self) -> bool {
+        either!(self, queue => queue.is_next_sparse())
+    }
+
+    /// Completes its checksum, if that is partial.
+    pub fn complete_head(&mut self) {
+        if let Some(head) = either!(self, queue => queue.head_mut()) {
+            head.complete();
+        }
+    }
+
+    /// The packets whose turn it is, and how many of them go at least before others have theirs, if none has more than
+    /// `longest` bytes.
+    pub(crate) fn line(&self, longest: usize) -> (Line<'_>, usize) {
+        either!(self, queue => queue.line(longest))
+    }
+
+    /// Notes that a first part of the head has gone.
+    pub fn begin_head(&mut self) {
+        either!(self, queue => queue.begin_head());
+    }
+
+    /// Whether a first part of the head has gone.
+    #[must_use]
+    pub const fn is_head_begun(&self) -> bool {
+        either!(self, queue => queue.is_head_begun())
+    }
+
+    /// Removes the head, whose buffer goes back with [`recycle`](Self::recycle) when nobody needs it any more.
+    #[inline]
+    pub fn pop_packet(&mut self) -> Option<Waiting> {
+        either!(self, queue => queue.pop_packet())
+    }
+
+    /// Removes the head.
+    #[inline]
+    pub fn pop(&mut self) {
+        match self {
+            Self::SparseFirst(queue) => queue.pop(),
+            Self::Fair(queue) => {
+                if let Some(waiting) = queue.pop_packet() {
+                    queue.recycle(waiting.into_packet());
+                }
+            }
+        }
+    }
+
+    /// The buffer of a packet that has left serves another.
+    #[inline]
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        either!(self, queue => queue.recycle(buffer));
+    }
+
+    /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
+    pub fn pass_head_to(&mut self, other: &mut EgressQueue) {
+        if let Some(waiting) = self.pop_packet() {
+            other.put(waiting);
+        }
+    }
+
+    /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
+    pub fn put_back(&mut self, other: &mut EgressQueue) {
+        either!(self, queue => queue.put_back(other));
+    }
+
+    /// Drops what has waited too long; returns how many.
+    pub fn handle_timeout(&mut self, now: Instant) -> u64 {
+        either!(self, queue => queue.handle_timeout(now))
+    }
+
+    /// When the first may have waited too long.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        either!(self, queue => queue.poll_timeout())
+    }
+
+    /// Packets waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        either!(self, queue => queue.len())
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        either!(self, queue => queue.is_empty())
+    }
+
+    /// Bytes waiting.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        either!(self, queue => queue.bytes())
+    }
+
+    /// Bytes kept for packets to come.
+    #[must_use]
+    pub fn spare_bytes(&self) -> usize {
+        either!(self, queue => queue.spare_bytes())
+    }
+
+    /// Whether memory is kept for packets to come.
+    #[must_use]
+    pub const fn has_spare(&self) -> bool {
+        either!(self, queue => queue.has_spare())
+    }
+
+    /// Gives that memory back.
+    pub fn release_memory(&mut self) {
+        either!(self, queue => queue.release_memory());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::label;
+    use super::*;
+    use crate::packet::FlowKey;
+
+    #[test]
+    fn what_waits_outlives_a_change_of_the_queue_with_its_order_and_its_age() {
+        let limits = QueueLimits { time: Duration::from_millis(100), bytes: 1 << 20 };
+        for turns in [false, true] {
+            let mut queue = FrontQueue::new(limits, turns);
+            for number in 0..60_u8 {
+                let flow = label(FlowKey(u64::from(number % 3)));
+                let at = Instant::from_millis(number.into());
+                let dropped = queue.push(at, &flow, &[number; 900], limits.bytes);
+                assert_eq!(dropped, Dropped::default());
+            }
+            queue.begin_head();
+            queue.take_turns(limits, turns);
+            assert!(queue.is_head_begun(), "that is no change");
+            queue.take_turns(limits, !turns);
+            assert_eq!((queue.len(), queue.bytes()), (60, 60 * 900));
+            assert!(!queue.is_head_begun());
+            assert_eq!(queue.poll_timeout(), Some(Instant::from_millis(100)));
+            let mut left = Vec::new();
+            while let Some(waiting) = queue.pop_packet() {
+                left.push(waiting.packet()[0]);
+            }
+            assert_eq!(left.len(), 60);
+            for flow in 0..3 {
+                let own: Vec<_> = left.iter().filter(|number| *number % 3 == flow).collect();
+                assert!(own.is_sorted(), "{own:?}");
+            }
+        }
+    }
+}
