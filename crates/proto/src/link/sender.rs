@@ -181,6 +181,12 @@ impl LinkSender {
         self.controller.path_model()
     }
 
+    /// Whether nobody knows yet how much the path carries.
+    #[must_use]
+    pub fn is_opening(&self) -> bool {
+        self.controller.is_opening()
+    }
+
     /// The number of the next datagram.
     #[must_use]
     pub fn next_number(&self) -> u64 {

@@ -31,7 +31,7 @@ const LEAST_STANDING: u64 = 4 * 1514;
 const RECENT_INTERVALS: u32 = 16;
 
 /// What a schedule needs of the queue in front of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Demand {
     /// What all links carry, bytes a second; 0: unknown.
     pub rate: u64,
@@ -39,6 +39,22 @@ pub struct Demand {
     pub bytes: u64,
     /// From a packet's leaving over the longest link to an answer over the shortest.
     pub round_trip: Duration,
+    /// How many packets are being sent again at any time: each holds its flow up for about a round trip.
+    pub repairs: f64,
+}
+
+impl Demand {
+    /// Excess that is no standing queue.
+    fn standing(&self) -> Duration {
+        let usual = self.round_trip.mul_f64(TARGET_OF_ROUND_TRIP).max(LEAST_TARGET);
+        usual + self.round_trip.mul_f64(self.repairs.clamp(0.0, 1.0))
+    }
+
+    /// For how much longer a packet may wait than in a queue that bounds its age alone.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        if self.rate == 0 { Duration::ZERO } else { self.standing() }
+    }
 }
 
 /// Says when to give up a packet of a queue that stands.
@@ -83,7 +99,7 @@ impl ExcessLaw {
             (self.target, self.most) = (u64::MAX, u64::MAX);
             return;
         }
-        let target = demand.round_trip.mul_f64(TARGET_OF_ROUND_TRIP).max(LEAST_TARGET);
+        let target = demand.standing();
         let beyond = |time| demand.bytes.saturating_add(bytes_in(demand.rate, time));
         self.target = beyond(target).max(LEAST_STANDING);
         self.most = beyond(MOST_EXCESS.max(target)).max(LEAST_MOST);
@@ -152,7 +168,11 @@ mod tests {
 
     /// 1 MB/s; 50 kB must wait; so 70 kB are the most that may stand.
     const DEMAND: Demand =
-        Demand { rate: 1_000_000, bytes: 50_000, round_trip: Duration::from_millis(40) };
+        Demand { rate: 1_000_000, bytes: 50_000, round_trip: ms(40), repairs: 0.0 };
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
 
     fn law(demand: Demand) -> ExcessLaw {
         let mut law = ExcessLaw::default();
@@ -194,11 +214,12 @@ mod tests {
 
     #[test]
     fn what_the_schedule_needs_and_a_part_of_the_round_trip_may_stand() {
-        let ms = Duration::from_millis;
         for (demand, most) in [
             (DEMAND, 70_000),
             (Demand { bytes: 0, ..DEMAND }, 20_000),
             (Demand { round_trip: ms(1000), ..DEMAND }, 50_000 + 430_000),
+            (Demand { repairs: 0.5, ..DEMAND }, 90_000),
+            (Demand { repairs: 7.0, ..DEMAND }, 110_000),
             (Demand { rate: 10_000, bytes: 0, ..DEMAND }, LEAST_STANDING),
             (Demand { rate: 0, ..DEMAND }, u64::MAX - 1),
         ] {

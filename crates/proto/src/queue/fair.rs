@@ -160,7 +160,7 @@ impl Fair {
 
     /// Packets may wait for so much longer than the limit, and the schedule needs this.
     pub fn allow(&mut self, longer: Duration, demand: Demand) {
-        self.longer = longer;
+        self.longer = longer + demand.patience();
         self.law.set_demand(demand);
     }
 

@@ -13,8 +13,11 @@
 
 use arrayvec::ArrayVec;
 
+use ropewalk_settings::Bitrate;
+
 use super::{LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
 use crate::config::MAX_LINKS;
+use crate::link::sensing::as_f64;
 use crate::queue::Demand;
 use crate::time::{Duration, Instant};
 
@@ -29,9 +32,12 @@ const MOST_SPREAD: Duration = Duration::from_millis(500);
 /// wait: what waits lengthens the round trip of all.
 const WORTH: u64 = 4;
 
-/// A link that takes no longer than this is worth the whole wait, whatever it carries: what that is shows only when it is
-/// used, and it is used only when so much waits.
-const ALWAYS_WORTH_US: u64 = 100_000;
+/// A link of which nobody knows what it carries is worth a wait of so long, µs: that shows only when it is used, and it is used
+/// only when so much waits.
+const MOST_TRIED_US: u64 = 100_000;
+
+/// Bytes of a full packet on the wire.
+const FULL_PACKET: f64 = 1500.0;
 
 /// Soonest arrival.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,14 +89,16 @@ impl Scheduler for Arrival {
         let carrying = || links.iter().filter(|link| link.carries);
         let known = || carrying().filter_map(|link| Some((link.one_way_us?, link.rate)));
         let Some(least) = known().map(|(delay, _)| delay).min() else { return };
-        let worth = |(delay, rate): (i64, u64)| {
+        let worth = |link: &LinkFacts| {
+            let (delay, rate) = (link.one_way_us?, link.rate);
             let later = u64::try_from(delay.saturating_sub(least)).unwrap_or(0);
             let sooner = known().filter(|(other, _)| *other < delay).map(|(_, rate)| rate).sum();
             let share = WORTH.saturating_mul(rate).min(sooner).max(1);
             let by_share = u128::from(later) * u128::from(share) / u128::from(sooner.max(1));
-            u64::try_from(by_share.max(u128::from(later.min(ALWAYS_WORTH_US))))
+            let at_least = if link.opening { later.min(MOST_TRIED_US) } else { 0 };
+            u64::try_from(by_share.max(u128::from(at_least))).ok()
         };
-        let most = known().filter_map(|link| worth(link).ok()).max().unwrap_or(0);
+        let most = carrying().filter_map(worth).max().unwrap_or(0);
         self.spread = Duration::from_micros(most).min(MOST_SPREAD);
         // What the others deliver before the latest that is waited for.
         let latest = least.saturating_add(micros(self.spread));
@@ -98,11 +106,16 @@ impl Scheduler for Arrival {
             let ahead = u64::try_from(latest.saturating_sub(delay)).unwrap_or(0);
             u64::try_from(u128::from(rate) * u128::from(ahead) / 1_000_000).unwrap_or(u64::MAX)
         };
+        let open = |link: &LinkFacts| {
+            let trip = link.srtt.unwrap_or_default().as_secs_f64();
+            link.loss * trip * as_f64(Bitrate::from_bps(link.rate)) / FULL_PACKET
+        };
         let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
         self.demand = Demand {
             rate: known().fold(0, |sum, (_, rate)| sum.saturating_add(rate)),
             bytes: known().map(ahead).fold(0, u64::saturating_add),
             round_trip: self.spread + shortest,
+            repairs: carrying().map(open).sum(),
         };
     }
 

@@ -44,6 +44,8 @@ pub struct LinkFacts {
     pub one_way_us: Option<i64>,
     /// What it carries by its pace or its window, bytes a second.
     pub rate: u64,
+    /// Whether nobody knows yet how much that is: it is still being found.
+    pub opening: bool,
     /// Its smoothed round-trip time.
     pub srtt: Option<Duration>,
     /// Share of recent datagrams lost, 0 to 1.
@@ -60,6 +62,7 @@ impl LinkFacts {
         Self {
             one_way_us: None,
             rate: 0,
+            opening: false,
             id,
             name: ArrayString::new(),
             carries: true,

@@ -97,6 +97,7 @@ fn facts(now: Instant, link: &Link) -> LinkFacts {
         yielding_rate: link.sensing.yielding_rate(),
         one_way_us: link.sender.one_way_us(),
         rate: link.carried_rate().as_bps() / 8,
+        opening: link.sender.is_opening(),
         srtt: link.sender.rtt().srtt(),
         loss: link.sender.loss_ratio(),
         lasting_loss: link.sensing.lasting_loss(),
