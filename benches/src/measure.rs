@@ -503,9 +503,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn transfers_are_compared_with_the_single_links_of_the_same_run() {
-        let planned = |series: &str, alone| PlannedCase {
+    fn planned(series: &str, alone: bool) -> PlannedCase {
+        PlannedCase {
             id: series.to_owned(),
             point: Point { axis: "x".into(), label: "1".into(), value: 1.0, group: None },
             series: series.to_owned(),
@@ -523,7 +522,11 @@ mod tests {
             runs: 2,
             candidates: Vec::new(),
             checks: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn transfers_are_compared_with_the_single_links_of_the_same_run() {
         let of = |goodputs: &[f64]| -> Vec<Run> {
             let mut runs = case("", goodputs).runs;
             for (run, goodput) in runs.iter_mut().zip(goodputs) {
@@ -601,5 +604,26 @@ mod tests {
         let dip = |seconds: &[f64]| longest_dip(seconds, &limits);
         assert_eq!(dip(&[0.0, 0.0, 9.5, 9.1, 4.6, 5.2, 9.0, 9.9, 9.9]), 0.0, "windows open first");
         assert_eq!(dip(&[9.5, 9.5, 8.9, 9.5, 4.4, 4.4, 9.5, 3.0, 9.5]), 2.0);
+    }
+
+    #[test]
+    fn fetches_are_compared_with_the_better_link_without_a_tunnel() {
+        let planned = |bare| PlannedCase { traffic: Traffic::Fetches, bare, ..planned("x", bare) };
+        let of = |times: &[f64]| -> Vec<Run> {
+            let mut runs = case("", times).runs;
+            for (run, time) in runs.iter_mut().zip(times) {
+                run.values = FETCH.map(|name| (name.to_owned(), *time)).into();
+            }
+            runs
+        };
+        let told = |run: &Run| FETCH_OF_DIRECT.map(|name| run.values.get(name).copied());
+        // The second link has the lower median, and it is the one of all runs.
+        let direct = vec![of(&[100.0, 500.0]), of(&[200.0, 200.0])];
+        assert_eq!(best(Traffic::Fetches, &direct), Some(1));
+        let mut runs = [vec![of(&[300.0, 100.0])], direct];
+        note_direct(&[planned(false), planned(true)], &mut runs);
+        assert_eq!(told(&runs[0][0][0]), [Some(1.5); 2]);
+        assert_eq!(told(&runs[0][0][1]), [Some(0.5); 2]);
+        assert!(runs[1].iter().flatten().all(|run| told(run) == [None; 2]));
     }
 }

@@ -613,4 +613,46 @@ mod tests {
         let ids: Vec<_> = real[6..].iter().map(|told| told.0.as_str()).collect();
         assert_eq!(ids, ["bbr/direct/tcp-cubic", "bbr/ours/udp", "bbr/ours/tcp-cubic"]);
     }
+
+    #[test]
+    fn fetches_and_calls_are_planned_as_their_points_say() {
+        let text = r#"
+            title = "t"
+            source = "s"
+            shows = "w"
+            axis = "x"
+            traffic = ["fetches", "call"]
+            ping = false
+            simulated = { runs = 1, seconds = 20 }
+            real = { runs = 1, seconds = 20 }
+            links = [{ name = "a", both = { rate_mbit = 5 } }]
+            points = [
+                { label = "six", value = 1, bytes = 600_000, at_once = 6, times = 9, downloads = 4 },
+                { label = "one", value = 2, bytes = 20_000 },
+            ]
+            series = [{ name = "ours" }]
+        "#;
+        let asked = Asked { mode: Mode::Simulated, quick: false, seed: 1 };
+        let plan = Plan::new(open(text).unwrap(), asked);
+        let planned: Vec<_> = plan
+            .jobs()
+            .into_iter()
+            .map(|job| {
+                let scenario = plan.scenario(job, std::path::Path::new(".").into()).unwrap();
+                let told = |t: &TrafficSection| (t.kind, t.flows, t.bytes, t.times);
+                scenario.traffic.iter().map(told).collect::<Vec<_>>()
+            })
+            .collect();
+        let call = (TrafficKind::Call, 1, None, 1);
+        let expected = [
+            vec![(TrafficKind::Tcp, 6, Some(600_000), 9)],
+            vec![call, (TrafficKind::Tcp, 4, None, 1)],
+            vec![(TrafficKind::Tcp, 1, Some(20_000), 1)],
+            vec![call],
+        ];
+        assert_eq!(planned, expected);
+        let without = text.replace("bytes = 20_000", "seconds = 3");
+        let problem = open(&without).unwrap_err().to_string();
+        assert!(problem.contains("point `one`: fetches need bytes"), "{problem}");
+    }
 }

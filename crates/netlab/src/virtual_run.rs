@@ -446,4 +446,78 @@ mod tests {
             assert!(report.share_percent["a"] > report.share_percent["b"], "{report:?}");
         }
     }
+
+    #[test]
+    fn fetches_follow_each_other_and_take_the_round_trips_of_slow_start() {
+        for (bytes, flows, trips) in [(10_000, 1, 2.0), (20_000, 1, 3.0), (60_000, 6, 2.0)] {
+            let scenario = scenario(&format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 100, both = {{ rate_mbit = 50 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', bytes = {bytes}, flows = {flows}, times = 5, duration_s = 9 }}]\n\
+                 tunnel = {{ absent = true }}"
+            ));
+            let report = run(&scenario).unwrap();
+            assert_eq!(report.value("sha256_ok"), 1.0, "{report:?}");
+            let (middle, most) = (report.value("fetch_p50_ms"), report.value("fetch_p95_ms"));
+            let least = 100.0 * trips;
+            assert!((least..least + 20.0).contains(&middle), "{bytes}: {middle} ms");
+            assert!(most < least + 20.0, "{bytes}: {most} ms");
+            assert!(report.value("tcp_mbit").is_nan(), "times tell, not rates: {report:?}");
+        }
+    }
+
+    #[test]
+    fn a_fetch_that_does_not_end_counts_with_its_limit() {
+        let scenario = scenario(
+            "name = 'x'\nlinks = [{ name = 'a', rtt_ms = 20, both = { rate_mbit = 1 } }]\n\
+             traffic = [{ kind = 'tcp', bytes = 1_000_000, times = 3, duration_s = 2 }]\n\
+             tunnel = { absent = true }",
+        );
+        let report = run(&scenario).unwrap();
+        let told = [report.value("sha256_ok"), report.value("fetch_p50_ms")];
+        assert_eq!(told, [0.0, 2000.0], "{report:?}");
+    }
+
+    #[test]
+    fn a_call_is_told_beyond_the_delay_of_the_fastest_link_and_waits_behind_a_download() {
+        let file = |downloads: &str| {
+            format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 40, both = {{ rate_mbit = 10, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'call', duration_s = 10 }}{downloads}]\ntunnel = {{ absent = true }}"
+            )
+        };
+        let values = |file: &str| {
+            let report = run(&scenario(file)).unwrap();
+            let names = ["call_down_added_p50_ms", "call_up_added_p95_ms", "call_lost_packets"];
+            names.map(|name| report.value(name))
+        };
+        // Its own transmission: 200 bytes at 10 Mbit/s.
+        let alone = values(&file(""));
+        assert!((0.1..0.3).contains(&alone[0]) && alone[1] < 0.3, "{alone:?}");
+        assert_eq!(alone[2], 0.0);
+        let beside = values(&file(", { kind = 'tcp', duration_s = 10 }"));
+        assert!((40.0..100.0).contains(&beside[0]), "behind a full queue: {beside:?}");
+    }
+
+    #[test]
+    fn a_link_that_goes_down_with_notice_stalls_less_than_one_cut_in_silence_and_both_return() {
+        let run_with = |down: bool| {
+            let scenario = scenario(&format!(
+                "name = 'x'\nlinks = [\
+                 {{ name = 'a', rtt_ms = 40, both = {{ rate_mbit = 20, queue_ms = 100 }},\
+                    outages = [{{ at_s = 3, for_s = 3, interface_down = {down} }}] }},\
+                 {{ name = 'b', rtt_ms = 40, both = {{ rate_mbit = 20, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', duration_s = 14 }}]"
+            ));
+            run(&scenario).unwrap()
+        };
+        let (told, silent) = (run_with(true), run_with(false));
+        for report in [&told, &silent] {
+            assert!(report.value("half_rate_after_s") < 8.0, "{report:?}");
+            assert!(report.value("seconds_to_reuse") < 2.0, "{report:?}");
+            assert!(report.value("outage_stall_ms") <= report.value("longest_stall_ms"));
+        }
+        let stall = |report: &ScenarioReport| report.value("outage_stall_ms");
+        println!("stall: told {} ms, silent {} ms", stall(&told), stall(&silent));
+        assert!(stall(&told) <= stall(&silent), "{} {}", stall(&told), stall(&silent));
+    }
 }
