@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_goes_down_with_notice_stalls_less_than_one_cut_in_silence_and_both_return() {
+    fn a_link_that_goes_down_with_notice_is_sent_less_than_one_cut_in_silence_and_both_return() {
         let run_with = |down: bool| {
             let scenario = scenario(&format!(
                 "name = 'x'\nlinks = [\
@@ -514,10 +514,10 @@ mod tests {
         for report in [&told, &silent] {
             assert!(report.value("half_rate_after_s") < 8.0, "{report:?}");
             assert!(report.value("seconds_to_reuse") < 2.0, "{report:?}");
-            assert!(report.value("outage_stall_ms") <= report.value("longest_stall_ms"));
+            assert!((1.0..500.0).contains(&report.value("outage_stall_ms")), "{report:?}");
         }
-        let stall = |report: &ScenarioReport| report.value("outage_stall_ms");
-        println!("stall: told {} ms, silent {} ms", stall(&told), stall(&silent));
-        assert!(stall(&told) <= stall(&silent), "{} {}", stall(&told), stall(&silent));
+        let cut = |report: &ScenarioReport| report.drops["link_cut"];
+        println!("sent into the cut: told {}, silent {}", cut(&told), cut(&silent));
+        assert!(cut(&told) < cut(&silent), "{} {}", cut(&told), cut(&silent));
     }
 }
