@@ -11,7 +11,7 @@ use crate::error::BadInput;
 use crate::file::{
     CheckSection, Company, Effort, ExperimentFile, GroupSection, PointSection, Uses,
 };
-use crate::results::{LinkSummary, Mode, rounded};
+use crate::results::{LinkSummary, Mode, Traffic, rounded};
 
 /// An experiment.
 #[derive(Clone, Debug)]
@@ -35,6 +35,12 @@ pub struct Point {
     pub group: Option<String>,
     /// What TCP carries, where it ends with that.
     pub bytes: Option<u64>,
+    /// How often fetches follow each other.
+    pub times: u16,
+    /// Over how many connections at once, where the series does not say.
+    pub at_once: Option<u16>,
+    /// Downloads beside a call.
+    pub downloads: u16,
     /// How long a run is, where it is not as long as others.
     pub seconds: Option<f64>,
     /// What UDP sends, where that is not what it sends elsewhere.
@@ -93,6 +99,8 @@ fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Faul
     let point = |group: Option<&GroupSection>, section: &toml::Spanned<PointSection>| {
         let PointSection { label, value, bytes, links, .. } = section.get_ref();
         let &PointSection { seconds, offered_mbit, company, .. } = section.get_ref();
+        let &PointSection { times, at_once, downloads, .. } = section.get_ref();
+        let (times, downloads) = (times.unwrap_or(1), downloads.unwrap_or_default());
         let label = group.map_or_else(|| label.clone(), |group| grouped(group, label));
         let common = together(&file.links, group.map_or(&[], |group| &group.links));
         let links = together(&common, links);
@@ -103,7 +111,21 @@ fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Faul
         let (down, up) = (of(Direction::Down)?, of(Direction::Up)?);
         let group = group.map(|group| group.label.clone());
         let (value, bytes) = (*value, *bytes);
-        Ok(Point { label, value, group, bytes, seconds, offered_mbit, company, links, down, up })
+        Ok(Point {
+            label,
+            value,
+            group,
+            bytes,
+            times,
+            at_once,
+            downloads,
+            seconds,
+            offered_mbit,
+            company,
+            links,
+            down,
+            up,
+        })
     };
     let of = |group| file.points.iter().map(move |section| point(group, section));
     match file.groups.is_empty() {
@@ -184,6 +206,12 @@ fn check_names(file: &ExperimentFile) -> Result<(), Fault> {
         if points[..place].contains(label) {
             let at = file.points[place % file.points.len()].span().start;
             return Err((at, format!("label: `{label}` is there twice")));
+        }
+    }
+    for point in &file.points {
+        let PointSection { label, bytes, times, .. } = point.get_ref();
+        if bytes.is_none() && (times.is_some() || file.traffic.contains(&Traffic::Fetches)) {
+            return Err((point.span().start, format!("point `{label}`: fetches need bytes")));
         }
     }
     if let Some(series) = file.series.iter().find(|s| !s.weights.is_empty() && s.uses != Uses::All)

@@ -86,6 +86,12 @@ pub struct PointSection {
     pub value: f64,
     /// TCP carries so many bytes of payload and ends; for `seconds` if absent.
     pub bytes: Option<u64>,
+    /// So often one after the other, where the traffic is fetches; once if absent.
+    pub times: Option<u16>,
+    /// Over so many connections at once, which share the bytes; as many as the series has if absent.
+    pub at_once: Option<u16>,
+    /// So many downloads with cubic beside a call; none if absent.
+    pub downloads: Option<u16>,
     /// How long a run is here; as everywhere if absent. A quick one is as short as any.
     pub seconds: Option<f64>,
     /// What UDP sends here, payload in Mbit/s; as everywhere if absent.

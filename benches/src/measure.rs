@@ -15,7 +15,7 @@ use crate::plan::{Candidate, PlannedCase};
 use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, Tried, rounded};
 
 /// Names of a scenario's report that mean the same here; what stands for the traffic is left out.
-const COMMON: [&str; 7] = [
+const COMMON: [&str; 16] = [
     "late_percent",
     "wait_p99_ms",
     "ping_p50_ms",
@@ -23,7 +23,22 @@ const COMMON: [&str; 7] = [
     "ping_lost_percent",
     "inner_mtu",
     "completion_s",
+    "half_rate_after_s",
+    "outage_stall_ms",
+    FETCH[0],
+    FETCH[1],
+    "call_down_added_p50_ms",
+    CALL,
+    "call_up_added_p50_ms",
+    "call_up_added_p95_ms",
+    "call_lost_packets",
 ];
+/// How long a fetch takes: median, and 95th percentile.
+const FETCH: [&str; 2] = ["fetch_p50_ms", "fetch_p95_ms"];
+/// The same as a multiple of what it takes without a tunnel.
+const FETCH_OF_DIRECT: [&str; 2] = ["fetch_p50_of_direct", "fetch_p95_of_direct"];
+/// By what a link alone is chosen for a call.
+const CALL: &str = "call_down_added_p95_ms";
 /// Names of the traffic's own values, there behind `udp_` or `tcp_`, and here.
 const OWN: [(&str, &str); 7] = [
     ("lost_percent", "lost_percent"),
@@ -74,8 +89,8 @@ impl Packets {
 #[must_use]
 pub fn limit_mbit(links: &[LinkSummary], traffic: Traffic, packets: Packets) -> f64 {
     let headers = match traffic {
-        Traffic::Udp => UDP_HEADERS,
-        Traffic::TcpCubic | Traffic::TcpBbr | Traffic::TcpCubicUp => TCP_HEADERS,
+        Traffic::Udp | Traffic::Call => UDP_HEADERS,
+        Traffic::TcpCubic | Traffic::TcpBbr | Traffic::TcpCubicUp | Traffic::Fetches => TCP_HEADERS,
     };
     let carried: f64 = links.iter().map(|link| link.rate_mbit * (1.0 - link.loss)).sum();
     carried
@@ -110,6 +125,9 @@ pub fn run_of(
     };
     for name in COMMON {
         note(name, report.value(name));
+    }
+    if !case.traffic.is_bulk() {
+        return run_with(report, values, BTreeMap::new());
     }
     // A link that comes and goes may be away at the first or the last byte: then all of the time counts, but
     // for a transfer, which has its own time.
@@ -174,6 +192,15 @@ pub fn run_of(
             per_second.insert(format!("{CAPACITY}{link}"), seconds);
         }
     }
+    run_with(report, values, per_second)
+}
+
+/// The run with these values and series, and what every report has.
+fn run_with(
+    report: &ScenarioReport,
+    values: BTreeMap<String, f64>,
+    per_second: BTreeMap<String, Vec<f64>>,
+) -> Run {
     let shares = report.share_percent.iter();
     Run {
         seed: report.seed,
@@ -239,6 +266,48 @@ pub fn note_singles(planned: &[PlannedCase], runs: &mut [Vec<Vec<Run>>]) {
     }
 }
 
+/// Of fetches: how long they took, as a multiple of what they took in the run of the same number without a tunnel, over
+/// the link that was the better one.
+pub fn note_direct(planned: &[PlannedCase], runs: &mut [Vec<Vec<Run>>]) {
+    let fetches = |case: &PlannedCase| case.traffic == Traffic::Fetches;
+    let direct: Vec<(String, Vec<Run>)> = planned
+        .iter()
+        .zip(runs.iter())
+        .filter(|(case, _)| fetches(case) && case.bare)
+        .filter_map(|(case, runs)| {
+            let best = best(case.traffic, runs)?;
+            Some((case.point.label.clone(), runs.get(best)?.clone()))
+        })
+        .collect();
+    for (case, runs) in planned.iter().zip(runs).filter(|(case, _)| fetches(case) && !case.bare) {
+        let Some((_, direct)) = direct.iter().find(|(label, _)| *label == case.point.label) else {
+            continue;
+        };
+        for (run, direct) in runs.iter_mut().flat_map(|runs| runs.iter_mut().zip(direct)) {
+            for (time, ratio) in FETCH.into_iter().zip(FETCH_OF_DIRECT) {
+                if let (Some(ours), Some(theirs)) = (run.values.get(time), direct.values.get(time))
+                {
+                    let ratio_of = rounded(ours / theirs);
+                    run.values.insert(ratio.to_owned(), ratio_of);
+                }
+            }
+        }
+    }
+}
+
+/// Which of several candidates counts: that with the highest median of goodput; of traffic that is judged by times, that
+/// with the lowest.
+fn best(traffic: Traffic, candidates: &[Vec<Run>]) -> Option<usize> {
+    let median = |runs: &[Run], name| spread(runs, name).map(|spread| spread.median);
+    let merit = |runs: &[Run]| match traffic {
+        Traffic::Fetches => -median(runs, FETCH[0]).unwrap_or(f64::INFINITY),
+        Traffic::Call => -median(runs, CALL).unwrap_or(f64::INFINITY),
+        _ => median(runs, "goodput_mbit").unwrap_or(0.0),
+    };
+    (0..candidates.len())
+        .max_by(|one, other| merit(&candidates[*one]).total_cmp(&merit(&candidates[*other])))
+}
+
 /// Run by run, the goodput of all candidates together.
 fn sums(candidates: &[Vec<Run>]) -> Vec<f64> {
     let runs = candidates.iter().map(Vec::len).min().unwrap_or_default();
@@ -246,13 +315,11 @@ fn sums(candidates: &[Vec<Run>]) -> Vec<f64> {
     (0..runs).map(|run| candidates.iter().map(|runs| goodput(&runs[run])).sum()).collect()
 }
 
-/// A case from the runs of its candidates (those of one after the other); the candidate with the highest
-/// median of goodput counts. Its checks come later.
+/// A case from the runs of its candidates (those of one after the other); the [`best`] candidate counts. Its checks come
+/// later.
 #[must_use]
 pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
-    let goodput = |runs: &[Run]| spread(runs, "goodput_mbit").map_or(0.0, |spread| spread.median);
-    let best = (0..runs.len())
-        .max_by(|one, other| goodput(&runs[*one]).total_cmp(&goodput(&runs[*other])));
+    let best = best(case.traffic, &runs);
     let tried = case.candidates.iter().zip(&runs).enumerate();
     let tried = tried.filter_map(|(place, (candidate, runs))| {
         let (name, best) = (candidate.name.clone()?, best == Some(place));
@@ -436,9 +503,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn transfers_are_compared_with_the_single_links_of_the_same_run() {
-        let planned = |series: &str, alone| PlannedCase {
+    fn planned(series: &str, alone: bool) -> PlannedCase {
+        PlannedCase {
             id: series.to_owned(),
             point: Point { axis: "x".into(), label: "1".into(), value: 1.0, group: None },
             series: series.to_owned(),
@@ -448,13 +514,19 @@ mod tests {
             company: None,
             one_by_one: false,
             flows: 1,
+            times: 1,
+            downloads: 0,
             bytes: Some(5_000_000),
             sum_mbit: 10.0,
             seconds: 1.0,
             runs: 2,
             candidates: Vec::new(),
             checks: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn transfers_are_compared_with_the_single_links_of_the_same_run() {
         let of = |goodputs: &[f64]| -> Vec<Run> {
             let mut runs = case("", goodputs).runs;
             for (run, goodput) in runs.iter_mut().zip(goodputs) {
@@ -532,5 +604,26 @@ mod tests {
         let dip = |seconds: &[f64]| longest_dip(seconds, &limits);
         assert_eq!(dip(&[0.0, 0.0, 9.5, 9.1, 4.6, 5.2, 9.0, 9.9, 9.9]), 0.0, "windows open first");
         assert_eq!(dip(&[9.5, 9.5, 8.9, 9.5, 4.4, 4.4, 9.5, 3.0, 9.5]), 2.0);
+    }
+
+    #[test]
+    fn fetches_are_compared_with_the_better_link_without_a_tunnel() {
+        let planned = |bare| PlannedCase { traffic: Traffic::Fetches, bare, ..planned("x", bare) };
+        let of = |times: &[f64]| -> Vec<Run> {
+            let mut runs = case("", times).runs;
+            for (run, time) in runs.iter_mut().zip(times) {
+                run.values = FETCH.map(|name| (name.to_owned(), *time)).into();
+            }
+            runs
+        };
+        let told = |run: &Run| FETCH_OF_DIRECT.map(|name| run.values.get(name).copied());
+        // The second link has the lower median, and it is the one of all runs.
+        let direct = vec![of(&[100.0, 500.0]), of(&[200.0, 200.0])];
+        assert_eq!(best(Traffic::Fetches, &direct), Some(1));
+        let mut runs = [vec![of(&[300.0, 100.0])], direct];
+        note_direct(&[planned(false), planned(true)], &mut runs);
+        assert_eq!(told(&runs[0][0][0]), [Some(1.5); 2]);
+        assert_eq!(told(&runs[0][0][1]), [Some(0.5); 2]);
+        assert!(runs[1].iter().flatten().all(|run| told(run) == [None; 2]));
     }
 }

@@ -65,6 +65,10 @@ pub struct PlannedCase {
     pub one_by_one: bool,
     /// Over how many connections, where it is TCP.
     pub flows: u16,
+    /// How often fetches follow each other.
+    pub times: u16,
+    /// Downloads beside a call.
+    pub downloads: u16,
     /// After how many bytes of payload it ends, where it does.
     pub bytes: Option<u64>,
     /// What all links of the point carry in the direction of the traffic, Mbit/s at IP level.
@@ -206,6 +210,7 @@ impl Plan {
             rate_mbit: None,
             flows: case.flows,
             bytes: case.bytes,
+            times: 1,
             duration_s: Some(case.seconds),
             congestion: None,
             start_s: moment(),
@@ -225,11 +230,17 @@ impl Plan {
             }
             Traffic::TcpCubic => main.congestion = Some("cubic".to_owned()),
             Traffic::TcpBbr => main.congestion = Some("bbr".to_owned()),
+            Traffic::Fetches => {
+                main.congestion = Some("cubic".to_owned());
+                main.times = case.times;
+            }
+            Traffic::Call => main.kind = TrafficKind::Call,
             // The client's connections use cubic, or what its namespace was told.
             Traffic::TcpCubicUp => {}
         }
         let mut traffic = vec![main];
         traffic.extend(self.experiment.file.ping.then_some(ping));
+        traffic.extend(downloads(case, &traffic[0]));
         traffic.extend(case.company.map(|company| others(company, &traffic[0], case.seconds)));
         let file = ScenarioFile {
             name: self.key(job),
@@ -273,7 +284,7 @@ fn case(
             && check.mode.is_none_or(|only| only == asked.mode)
             && check.points.as_ref().is_none_or(|only| only.contains(&point.label))
     };
-    let bytes = point.bytes.filter(|_| traffic != Traffic::Udp);
+    let bytes = point.bytes.filter(|_| !matches!(traffic, Traffic::Udp | Traffic::Call));
     PlannedCase {
         id: format!("{}/{}/{}", point.label, series.name, traffic.as_str()),
         point: results::Point {
@@ -288,7 +299,12 @@ fn case(
         bare: series.tunnel.absent,
         company: point.company,
         one_by_one: file.one_by_one,
-        flows: if traffic == Traffic::Udp { 1 } else { series.flows },
+        flows: match traffic {
+            Traffic::Udp | Traffic::Call => 1,
+            _ => point.at_once.unwrap_or(series.flows),
+        },
+        times: if traffic == Traffic::Fetches { point.times } else { 1 },
+        downloads: if traffic == Traffic::Call { point.downloads } else { 0 },
         bytes,
         sum_mbit: sum_mbit(point.summaries(traffic.direction())),
         // A transfer that is cut says nothing.
@@ -369,11 +385,24 @@ fn others(company: Company, main: &TrafficSection, seconds: f64) -> TrafficSecti
         rate_mbit: None,
         flows: 1,
         bytes: None,
+        times: 1,
         duration_s: Some(seconds - later),
         congestion: Some(if company == Company::TcpBbr { "bbr" } else { "cubic" }.to_owned()),
         start_s: main.start_s + later,
         beside: Some(if company == Company::Tunnel { Beside::Tunnel } else { Beside::Bare }),
     }
+}
+
+/// The downloads beside a call: as long as it, and through the tunnel like it.
+fn downloads(case: &PlannedCase, call: &TrafficSection) -> Option<TrafficSection> {
+    let wanted = case.traffic == Traffic::Call && case.downloads > 0;
+    wanted.then(|| TrafficSection {
+        kind: TrafficKind::Tcp,
+        direction: Direction::Down,
+        flows: case.downloads,
+        congestion: Some("cubic".to_owned()),
+        ..call.clone()
+    })
 }
 
 /// Weights, for people.
@@ -583,5 +612,47 @@ mod tests {
         assert_eq!(real[..6], of_both);
         let ids: Vec<_> = real[6..].iter().map(|told| told.0.as_str()).collect();
         assert_eq!(ids, ["bbr/direct/tcp-cubic", "bbr/ours/udp", "bbr/ours/tcp-cubic"]);
+    }
+
+    #[test]
+    fn fetches_and_calls_are_planned_as_their_points_say() {
+        let text = r#"
+            title = "t"
+            source = "s"
+            shows = "w"
+            axis = "x"
+            traffic = ["fetches", "call"]
+            ping = false
+            simulated = { runs = 1, seconds = 20 }
+            real = { runs = 1, seconds = 20 }
+            links = [{ name = "a", both = { rate_mbit = 5 } }]
+            points = [
+                { label = "six", value = 1, bytes = 600_000, at_once = 6, times = 9, downloads = 4 },
+                { label = "one", value = 2, bytes = 20_000 },
+            ]
+            series = [{ name = "ours" }]
+        "#;
+        let asked = Asked { mode: Mode::Simulated, quick: false, seed: 1 };
+        let plan = Plan::new(open(text).unwrap(), asked);
+        let planned: Vec<_> = plan
+            .jobs()
+            .into_iter()
+            .map(|job| {
+                let scenario = plan.scenario(job, std::path::Path::new(".").into()).unwrap();
+                let told = |t: &TrafficSection| (t.kind, t.flows, t.bytes, t.times);
+                scenario.traffic.iter().map(told).collect::<Vec<_>>()
+            })
+            .collect();
+        let call = (TrafficKind::Call, 1, None, 1);
+        let expected = [
+            vec![(TrafficKind::Tcp, 6, Some(600_000), 9)],
+            vec![call, (TrafficKind::Tcp, 4, None, 1)],
+            vec![(TrafficKind::Tcp, 1, Some(20_000), 1)],
+            vec![call],
+        ];
+        assert_eq!(planned, expected);
+        let without = text.replace("bytes = 20_000", "seconds = 3");
+        let problem = open(&without).unwrap_err().to_string();
+        assert!(problem.contains("point `one`: fetches need bytes"), "{problem}");
     }
 }

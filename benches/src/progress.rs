@@ -23,7 +23,7 @@ pub fn cost(plan: &Plan, job: Job) -> f64 {
     let mbit: f64 =
         case.candidates[job.candidate].summaries.iter().map(|link| link.rate_mbit).sum();
     #[expect(clippy::cast_precision_loss, reason = "transfers are far below 2^52 bytes")]
-    let transfer = case.bytes.map(|bytes| bytes as f64 * 8e-6 / mbit);
+    let transfer = case.bytes.map(|bytes| f64::from(case.times) * bytes as f64 * 8e-6 / mbit);
     let seconds = transfer.map_or(case.seconds, |seconds| seconds.min(case.seconds));
     match plan.asked.mode {
         Mode::Real => seconds + REAL_SETUP_SECONDS,

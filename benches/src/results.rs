@@ -49,6 +49,10 @@ pub enum Traffic {
     TcpBbr,
     /// One upload with cubic.
     TcpCubicUp,
+    /// Downloads with cubic, one after the other.
+    Fetches,
+    /// A call, both ways.
+    Call,
 }
 
 impl Traffic {
@@ -59,15 +63,24 @@ impl Traffic {
             Self::TcpCubic => "tcp-cubic",
             Self::TcpBbr => "tcp-bbr",
             Self::TcpCubicUp => "tcp-cubic-up",
+            Self::Fetches => "fetches",
+            Self::Call => "call",
         }
     }
 
     /// Which way its data go.
     pub const fn direction(self) -> Direction {
         match self {
-            Self::Udp | Self::TcpCubic | Self::TcpBbr => Direction::Down,
+            Self::Udp | Self::TcpCubic | Self::TcpBbr | Self::Fetches | Self::Call => {
+                Direction::Down
+            }
             Self::TcpCubicUp => Direction::Up,
         }
+    }
+
+    /// Whether it is judged by what it carries, and not by times.
+    pub const fn is_bulk(self) -> bool {
+        !matches!(self, Self::Fetches | Self::Call)
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ropewalk_netlab::scenario::Folders;
 use ropewalk_netlab::scenario_report::ScenarioReport;
 
-use crate::measure::{case_of, check, completion, note_singles, run_of};
+use crate::measure::{case_of, check, completion, note_direct, note_singles, run_of};
 use crate::plan::{Job, Plan};
 use crate::progress::Progress;
 use crate::provenance::{Sources, machine, today};
@@ -60,6 +60,7 @@ fn results(plan: &Plan, store: &Store, sources: &Sources) -> Result<Results> {
         runs[job.case][job.candidate].extend(store.get(&plan.key(job)).cloned());
     }
     note_singles(&plan.cases, &mut runs);
+    note_direct(&plan.cases, &mut runs);
     let mut cases: Vec<_> =
         plan.cases.iter().zip(runs).map(|(case, runs)| case_of(case, runs)).collect();
     check(&plan.cases, &mut cases);

@@ -9,13 +9,17 @@ use crate::progress::{expected, human};
 use crate::results::{Case, Results};
 
 /// Values shown, with the heads of their columns.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("goodput_mbit", "Mbit/s"),
     ("percent_of_limit", "% of limit"),
     ("coefficient_of_variation", "variation"),
     ("delay_p99_ms", "delay p99"),
     ("ping_p50_ms", "ping"),
     ("lost_percent", "lost %"),
+    ("fetch_p50_ms", "fetch p50"),
+    ("call_down_added_p95_ms", "call p95"),
+    ("half_rate_after_s", "half rate"),
+    ("outage_stall_ms", "stall"),
 ];
 
 /// The experiments, each with its plan in both modes.

@@ -22,6 +22,15 @@ pub const END: &str = "<!-- /results -->";
 /// The settings that stand for Ropewalk as it is shipped.
 const OURS: &str = "default";
 
+/// Values that tell of an experiment whether it checks them or not.
+const TOLD: [&str; 5] = [
+    "half_rate_after_s",
+    "outage_stall_ms",
+    "fetch_p50_of_direct",
+    "fetch_p95_of_direct",
+    "call_down_added_p95_ms",
+];
+
 /// One line for each experiment.
 #[must_use]
 pub fn index(experiments: &[Both]) -> String {
@@ -66,7 +75,8 @@ fn telling(experiment: &Both) -> String {
             });
             ours.flat_map(|(_, case)| &case.checks).any(|check| check.value == value.name)
         };
-        for value in [LIMIT].into_iter().chain(MORE.into_iter().filter(checked)) {
+        let told = |value: &Value| TOLD.contains(&value.name) || checked(value);
+        for value in [LIMIT].into_iter().chain(MORE.into_iter().filter(told)) {
             let modes: Vec<_> = Mode::ALL
                 .into_iter()
                 .filter_map(|mode| {

@@ -35,7 +35,9 @@ pub fn page(experiment: &Both, peers: &Peers, pictures: &[Picture]) -> String {
         for picture in pictures.iter().filter(|picture| picture.traffic == traffic) {
             page += &format!("\n![{}]({})\n", picture.title, picture.file);
         }
-        page += &format!("\n{}", goodput(experiment, traffic));
+        if traffic.is_bulk() {
+            page += &format!("\n{}", goodput(experiment, traffic));
+        }
         if let Some(figures) = peers.of(&experiment.name, traffic) {
             page += &format!("\n{}", beside_peers(experiment, traffic, figures));
         }

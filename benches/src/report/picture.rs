@@ -2,6 +2,7 @@
 //!
 //! | what there is | picture |
 //! | --- | --- |
+//! | traffic judged by times | none |
 //! | links judged one by one | none: their tables are read link by link |
 //! | figures of peers, with some traffic | [bars], grouped by point |
 //! | one point only, links whose capacity varies, or an experiment that asks for it | [seconds]: what came in each second, by mode and point |
@@ -69,7 +70,7 @@ pub fn all(experiment: &Both, peers: &Peers) -> Result<Vec<Picture>> {
     if experiment.results.iter().any(|results| results.one_by_one) {
         return Ok(pictures);
     }
-    for traffic in experiment.traffics() {
+    for traffic in experiment.traffics().into_iter().filter(|traffic| traffic.is_bulk()) {
         if peers.figures.iter().any(|figures| figures.experiment == experiment.name) {
             let figures = peers.of(&experiment.name, traffic);
             pictures.push(bars::picture(experiment, traffic, figures)?);

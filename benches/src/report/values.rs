@@ -25,7 +25,7 @@ pub const SINGLES: Value =
     Value { name: "percent_of_singles", heading: "% of the single links", decimals: 1 };
 
 /// All others, in the order of tables.
-pub const MORE: [Value; 24] = [
+pub const MORE: [Value; 35] = [
     SINGLES,
     Value { name: "second_half_percent_of_limit", heading: "second half, % of limit", decimals: 1 },
     Value { name: "reached_after_s", heading: "90 % of limit after, s", decimals: 1 },
@@ -35,6 +35,17 @@ pub const MORE: [Value; 24] = [
     Value { name: "others_share_percent", heading: "others' share, %", decimals: 1 },
     Value { name: "link_back_percent", heading: "used of the way back, %", decimals: 2 },
     Value { name: "completion_s", heading: "completed after, s", decimals: 1 },
+    Value { name: "half_rate_after_s", heading: "half rate after return, s", decimals: 2 },
+    Value { name: "outage_stall_ms", heading: "stall from the outage on, ms", decimals: 0 },
+    Value { name: "fetch_p50_ms", heading: "fetch p50, ms", decimals: 0 },
+    Value { name: "fetch_p95_ms", heading: "fetch p95, ms", decimals: 0 },
+    Value { name: "fetch_p50_of_direct", heading: "p50, of direct", decimals: 2 },
+    Value { name: "fetch_p95_of_direct", heading: "p95, of direct", decimals: 2 },
+    Value { name: "call_down_added_p50_ms", heading: "added down p50, ms", decimals: 1 },
+    Value { name: "call_down_added_p95_ms", heading: "added down p95, ms", decimals: 1 },
+    Value { name: "call_up_added_p50_ms", heading: "added up p50, ms", decimals: 1 },
+    Value { name: "call_up_added_p95_ms", heading: "added up p95, ms", decimals: 1 },
+    Value { name: "call_lost_packets", heading: "packets lost", decimals: 0 },
     Value { name: "in_order_percent", heading: "in order, %", decimals: 2 },
     Value { name: "coefficient_of_variation", heading: "variation of seconds", decimals: 3 },
     Value {
@@ -91,7 +102,7 @@ pub fn number(figure: f64, decimals: usize) -> String {
 pub const fn tolerance(traffic: Traffic) -> f64 {
     match traffic {
         Traffic::Udp => 5.0,
-        Traffic::TcpCubic | Traffic::TcpBbr | Traffic::TcpCubicUp => 10.0,
+        _ => 10.0,
     }
 }
 
@@ -103,6 +114,8 @@ pub const fn title(traffic: Traffic) -> &'static str {
         Traffic::TcpCubic => "TCP cubic",
         Traffic::TcpBbr => "TCP BBR",
         Traffic::TcpCubicUp => "TCP cubic, upload",
+        Traffic::Fetches => "Fetches",
+        Traffic::Call => "Call",
     }
 }
 

@@ -24,6 +24,9 @@ const CHUNK: usize = 64 * 1024;
 /// The distance of the samples that are kept of the progress.
 const SAMPLE: Duration = Duration::from_millis(100);
 
+/// Shorter times without a byte are not kept one by one.
+const STALL: Duration = Duration::from_millis(20);
+
 /// What curl shall do.
 #[derive(Clone, Debug, Default)]
 pub struct Curl {
@@ -46,6 +49,8 @@ pub struct Download {
     pub first_byte_ms: f64,
     /// The longest time without a byte between first and last, in milliseconds.
     pub longest_stall_ms: f64,
+    /// Times without a byte of at least 20 ms: seconds since curl's start to the end of each, and its length in ms.
+    pub stalls: Vec<(f64, f64)>,
     /// SHA-256 of the body, in hexadecimal.
     pub sha256: String,
     /// Whether curl ended well (a download cut by its limit did not).
@@ -73,6 +78,16 @@ impl Download {
     }
 }
 
+impl Download {
+    /// The longest time without a byte, in milliseconds, that ended so many seconds after curl's start or later; zero
+    /// where none took 20 ms.
+    #[must_use]
+    pub fn longest_stall_from(&self, seconds: f64) -> f64 {
+        let late = self.stalls.iter().filter(|(end, _)| *end > seconds);
+        late.map(|(_, ms)| *ms).fold(0.0, f64::max)
+    }
+}
+
 impl Curl {
     /// Downloads `url` in `namespace` and waits for the end; `progress` is told the bytes so far,
     /// about every 100 ms while some come.
@@ -95,6 +110,7 @@ impl Curl {
         let mut output = child.stdout.take().into_iter();
         let (mut hash, mut buffer) = (Context::new(&SHA256), vec![0; CHUNK]);
         let (mut bytes, mut samples) = (0, vec![(0.0, 0)]);
+        let mut stalls = Vec::new();
         let (mut first, mut last, mut longest) = (None, started, Duration::ZERO);
         let mut per_second = PerSecond::default();
         if let Some(mut output) = output.next() {
@@ -109,6 +125,10 @@ impl Curl {
                 let now = Instant::now();
                 if first.replace(first.unwrap_or(now)).is_some() {
                     longest = longest.max(now - last);
+                    if now - last >= STALL {
+                        let length = (now - last).as_secs_f64() * 1e3;
+                        stalls.push(((now - started).as_secs_f64(), length));
+                    }
                 }
                 last = now;
                 per_second.note(now - first.unwrap_or(now), read as u64);
@@ -132,6 +152,7 @@ impl Curl {
             mbit: mbit(bytes, last - first),
             first_byte_ms: (first - started).as_secs_f64() * 1e3,
             longest_stall_ms: longest.as_secs_f64() * 1e3,
+            stalls,
             sha256: hex(hash.finish().as_ref()),
             complete: end.status.success(),
             message: said.lines().filter(|line| line.starts_with("curl: ")).collect(),

@@ -18,14 +18,15 @@ use crate::demo::late_percent;
 use crate::download::{Curl, Download};
 use crate::emulator::Bound;
 use crate::error::LabError;
+use crate::half_rate::half_rate_after;
 use crate::http::{Upload, body_sha256};
 use crate::per_second::PerSecond;
 use crate::ping::{Ping, Pinged};
-use crate::scenario::file::{TrafficKind, TrafficSection};
+use crate::scenario::file::{PAUSE, TrafficKind, TrafficSection};
 use crate::scenario::{Link, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
 use crate::stage::{CONGESTION, Progress, Stage};
-use crate::stats::mbit;
+use crate::stats::{Percentiles, mbit};
 use crate::tally::UdpReceived;
 use crate::topology::{TopologyConfig, WanConfig};
 use link::{Readings, others_share};
@@ -62,6 +63,10 @@ enum Outcome {
     Completion {
         seconds: f64,
     },
+    /// How long fetches took that followed each other.
+    Fetches(Percentiles),
+    /// A call's streams, down and up.
+    Call([UdpReceived; 2]),
     Ping(Pinged),
     /// What others downloaded beside the tunnel.
     Others {
@@ -74,10 +79,13 @@ enum Outcome {
     Body(bool),
     Stall {
         ms: f64,
+        /// The longest from the first outage on.
+        outage_ms: Option<f64>,
     },
-    /// Until a link that returned carried data again.
+    /// Until a link that returned carried data again, and until it carried half its rate.
     Reuse {
         seconds: f64,
+        half_rate: f64,
     },
 }
 
@@ -187,6 +195,7 @@ impl Play<'_> {
     fn everything(&self) -> Result<Vec<Outcome>, LabError> {
         thread::scope(|scope| {
             let returns = scope.spawn(|| self.reuse());
+            let interfaces = scope.spawn(|| self.interfaces().map(|()| Vec::new()));
             let readings = scope.spawn(|| {
                 Ok(self
                     .readings()?
@@ -199,7 +208,7 @@ impl Play<'_> {
                 .map(|(number, traffic)| scope.spawn(move || self.traffic(number, traffic)))
                 .collect();
             let mut outcomes = Vec::new();
-            for running in traffic.into_iter().chain([returns, readings]) {
+            for running in traffic.into_iter().chain([returns, interfaces, readings]) {
                 match running.join() {
                     Ok(outcome) => outcomes.extend(outcome?),
                     Err(panic) => std::panic::resume_unwind(panic),
@@ -223,9 +232,13 @@ impl Play<'_> {
         let seed = number + 1;
         match (traffic.kind, traffic.direction) {
             (TrafficKind::Ping, _) => self.ping(duration),
+            (TrafficKind::Call, _) => self.call(duration),
             (TrafficKind::Udp, direction) => self.udp(traffic, direction, duration),
             (TrafficKind::Tcp | TrafficKind::Http, Direction::Up) => {
                 self.upload(traffic, seed, duration)
+            }
+            (TrafficKind::Tcp | TrafficKind::Http, _) if traffic.times > 1 => {
+                self.fetches(traffic, seed, duration)
             }
             (TrafficKind::Tcp | TrafficKind::Http, _) => self.download(traffic, seed, duration),
         }
@@ -237,25 +250,19 @@ impl Play<'_> {
         seed: u64,
         duration: Duration,
     ) -> Result<Vec<Outcome>, LabError> {
-        let congestion = traffic.congestion.as_deref().unwrap_or(CONGESTION);
-        let bare = self.scenario.tunnel.absent || traffic.beside.is_some();
-        let interface = bare.then(|| client_interface(0));
-        let curl = Curl { interface, limit: Some(duration) };
-        let done = at_once(traffic.shares(), |bytes| {
-            let url = self.stage.url_using(congestion, bytes.unwrap_or(u64::MAX), seed);
-            curl.download(self.stage.topology().client(), &url, |_| {})
-        })?;
+        let done = self.connections(traffic, seed, duration)?;
         let mut series = PerSecond::default();
         done.iter().for_each(|one| series.add(&one.per_second));
         if traffic.beside.is_some() {
             return Ok(vec![Outcome::Others { section: traffic.clone(), series }]);
         }
         let stall = done.iter().map(|one| one.longest_stall_ms).fold(0.0, f64::max);
-        let mut outcomes = vec![Outcome::Stall { ms: stall }];
-        let as_sent = |(one, bytes): (&Download, &Option<u64>)| {
-            bytes.is_none_or(|bytes| one.complete && one.sha256 == body_sha256(bytes, seed))
-        };
-        let all_as_sent = done.iter().zip(&traffic.shares()).all(as_sent);
+        let outage_ms = self.scenario.first_outage().map(|outage| {
+            let from = outage.as_secs_f64() - traffic.start_s;
+            done.iter().map(|one| one.longest_stall_from(from)).fold(0.0, f64::max)
+        });
+        let mut outcomes = vec![Outcome::Stall { ms: stall, outage_ms }];
+        let all_as_sent = all_as_sent(&done, traffic, seed);
         let seconds = done.iter().map(|one| one.seconds).fold(0.0, f64::max);
         if traffic.bytes.is_some() {
             outcomes.push(Outcome::Body(all_as_sent));
@@ -277,6 +284,65 @@ impl Play<'_> {
             congestion: done.into_iter().find_map(|one| one.congestion_control),
         });
         Ok(outcomes)
+    }
+
+    /// One download over each of its connections.
+    fn connections(
+        &self,
+        traffic: &TrafficSection,
+        seed: u64,
+        limit: Duration,
+    ) -> Result<Vec<Download>, LabError> {
+        let congestion = traffic.congestion.as_deref().unwrap_or(CONGESTION);
+        let bare = self.scenario.tunnel.absent || traffic.beside.is_some();
+        let interface = bare.then(|| client_interface(0));
+        let curl = Curl { interface, limit: Some(limit) };
+        at_once(traffic.shares(), |bytes| {
+            let url = self.stage.url_using(congestion, bytes.unwrap_or(u64::MAX), seed);
+            curl.download(self.stage.topology().client(), &url, |_| {})
+        })
+    }
+
+    /// Downloads one after the other, each of which may take so long.
+    fn fetches(
+        &self,
+        traffic: &TrafficSection,
+        seed: u64,
+        limit: Duration,
+    ) -> Result<Vec<Outcome>, LabError> {
+        let (mut times, mut whole) = (Vec::new(), true);
+        for number in 0..traffic.times {
+            if number > 0 {
+                thread::sleep(PAUSE);
+            }
+            let done = self.connections(traffic, seed, limit)?;
+            let came = all_as_sent(&done, traffic, seed);
+            let seconds = done.iter().map(|one| one.seconds).fold(0.0, f64::max);
+            times.push(if came { Duration::from_secs_f64(seconds) } else { limit });
+            whole &= came;
+        }
+        Ok(vec![Outcome::Body(whole), Outcome::Fetches(Percentiles::of(times))])
+    }
+
+    fn call(&self, duration: Duration) -> Result<Vec<Outcome>, LabError> {
+        let interface = self.scenario.tunnel.absent.then(|| client_interface(0));
+        Ok(vec![Outcome::Call(self.stage.call(interface.as_deref(), duration)?)])
+    }
+
+    /// Takes the client's interfaces down and up again.
+    fn interfaces(&self) -> Result<(), LabError> {
+        let mut moments = Vec::new();
+        for (wan, link) in (0u8..).zip(&self.scenario.links) {
+            let each = link.down.iter();
+            moments
+                .extend(each.flat_map(|down| [(down.from, wan, false), (down.until, wan, true)]));
+        }
+        moments.sort_unstable();
+        for (at, wan, up) in moments {
+            self.sleep_until(at);
+            self.stage.topology().set_interface(0, wan, up)?;
+        }
+        Ok(())
     }
 
     /// One without a length is given what the links carry in its time, since the server answers only
@@ -347,33 +413,43 @@ impl Play<'_> {
         if self.scenario.tunnel.absent {
             return Ok(Vec::new());
         }
-        let mut ends: Vec<(Duration, String)> = Vec::new();
-        for (wan, link) in (0u8..).zip(&self.scenario.links) {
-            let changes = &link.downstream.changes;
-            let cuts = changes.windows(2).filter(|pair| pair[0].1.cut.is_some());
-            let returns = cuts.filter(|pair| pair[1].1.cut.is_none());
-            ends.extend(returns.map(|pair| (pair[1].0, client_interface(wan))));
-        }
-        ends.sort();
         let mut outcomes = Vec::new();
-        for (end, link) in ends {
+        for (end, place) in self.scenario.returns() {
             self.sleep_until(end);
-            outcomes.push(Outcome::Reuse { seconds: self.time_until_reuse(&link)? });
+            outcomes.push(self.watch_return(place)?);
         }
         Ok(outcomes)
     }
 
-    fn time_until_reuse(&self, link: &str) -> Result<f64, LabError> {
+    /// Watches the link from now on, until it carries data and half of its rate.
+    fn watch_return(&self, place: usize) -> Result<Outcome, LabError> {
+        let interface = client_interface(u8::try_from(place).unwrap_or(u8::MAX));
+        let rate = self.scenario.links[place].downstream.initial.mean_rate();
         let returned = Instant::now();
-        let before = self.stage.client_status()?.bytes(link, "down");
-        while returned.elapsed() < PATIENCE {
+        let (before, mut carried) =
+            (self.stage.client_status()?.bytes(&interface, "down"), Vec::new());
+        let (mut seconds, mut half) = (None, None);
+        while returned.elapsed() < PATIENCE
+            && (seconds.is_none() || (half.is_none() && rate.is_some()))
+        {
             let status = self.stage.client_status()?;
-            if status.is_up(link) && status.bytes(link, "down") >= before + CARRIED {
-                return Ok(returned.elapsed().as_secs_f64());
+            let since = returned.elapsed();
+            // A link that was given up and taken again counts from nothing.
+            let bytes = status.bytes(&interface, "down");
+            let came = bytes.checked_sub(before).unwrap_or(bytes);
+            if seconds.is_none() && status.is_up(&interface) && came >= CARRIED {
+                seconds = Some(since);
             }
+            if let Some(emulator) = self.stage.topology().emulator() {
+                let links = emulator.report()?.links;
+                let bytes = links.get(place).map_or(0, |link| link.downstream.delivered_bytes);
+                carried.push((returned.elapsed(), bytes));
+            }
+            half = half.or_else(|| half_rate_after(&carried, rate?));
             thread::sleep(POLL);
         }
-        Ok(f64::INFINITY)
+        let told = |time: Option<Duration>| time.map_or(f64::INFINITY, |time| time.as_secs_f64());
+        Ok(Outcome::Reuse { seconds: told(seconds), half_rate: told(half) })
     }
 
     /// The links' initial rates in a direction.
@@ -385,6 +461,13 @@ impl Play<'_> {
     fn sum_mbit(&self, direction: Direction) -> f64 {
         self.sum(direction).as_bps() as f64 / 1e6
     }
+}
+
+/// Whether each connection brought its part as it was sent; what has no length is never wrong.
+fn all_as_sent(done: &[Download], traffic: &TrafficSection, seed: u64) -> bool {
+    done.iter().zip(traffic.shares()).all(|(one, bytes)| {
+        bytes.is_none_or(|bytes| one.complete && one.sha256 == body_sha256(bytes, seed))
+    })
 }
 
 /// Does the same with each of these at once.
@@ -419,9 +502,16 @@ fn note(report: &mut ScenarioReport, scenario: &Scenario, mtu: u16, outcomes: Ve
                 report.note_ping(&pinged.rtt, pinged.lost as u64, pinged.sent as u64);
             }
             Outcome::Completion { seconds } => report.note("completion_s", seconds),
-            Outcome::Stall { ms } => report.note("longest_stall_ms", ms),
+            Outcome::Fetches(times) => report.note_fetches(&times),
+            Outcome::Call([down, up]) => report.note_call(scenario, &down, &up),
+            Outcome::Stall { ms, outage_ms } => {
+                report.note("longest_stall_ms", ms);
+                if let Some(ms) = outage_ms {
+                    report.note("outage_stall_ms", ms);
+                }
+            }
             Outcome::Body(as_sent) => bodies.push(as_sent),
-            Outcome::Reuse { seconds } => returns.push(seconds),
+            Outcome::Reuse { seconds, half_rate } => returns.push((seconds, half_rate)),
             Outcome::Others { section, series } => others.push((section, series)),
             Outcome::Link(readings) => readings.note(report, scenario),
         }
@@ -434,8 +524,10 @@ fn note(report: &mut ScenarioReport, scenario: &Scenario, mtu: u16, outcomes: Ve
     if !bodies.is_empty() {
         report.note("sha256_ok", f64::from(u8::from(bodies.into_iter().all(|as_sent| as_sent))));
     }
-    if let Some(slowest) = returns.into_iter().reduce(f64::max) {
-        report.note("seconds_to_reuse", slowest);
+    if !returns.is_empty() {
+        let slowest = |times: &mut dyn Iterator<Item = f64>| times.fold(0.0, f64::max);
+        report.note("seconds_to_reuse", slowest(&mut returns.iter().map(|times| times.0)));
+        report.note("half_rate_after_s", slowest(&mut returns.iter().map(|times| times.1)));
     }
 }
 
@@ -461,12 +553,13 @@ mod tests {
             Outcome::Body(true),
             tcp(1.0, "bbr"),
             Outcome::Body(false),
-            Outcome::Reuse { seconds: 1.5 },
-            Outcome::Reuse { seconds: 0.5 },
+            Outcome::Reuse { seconds: 1.5, half_rate: 2.0 },
+            Outcome::Reuse { seconds: 0.5, half_rate: 3.0 },
         ];
         note(&mut report, &scenario, 1440, outcomes);
         assert_eq!(report.value("sha256_ok"), 0.0);
         assert_eq!(report.value("seconds_to_reuse"), 1.5);
+        assert_eq!(report.value("half_rate_after_s"), 3.0);
         assert_eq!((report.value("tcp_mbit"), report.value("tcp_percent_of_sum")), (3.0, 30.0));
         assert_eq!(report.congestion_control.as_deref(), Some("cubic"));
     }

@@ -14,6 +14,7 @@ pub mod emulator;
 pub mod error;
 pub mod flood;
 pub mod generate;
+pub mod half_rate;
 pub mod http;
 pub mod inject;
 pub mod inner;

@@ -7,6 +7,7 @@
 
 mod capacity;
 pub mod file;
+mod outages;
 mod rate;
 mod tunnel;
 mod value;
@@ -22,6 +23,7 @@ use ropewalk_settings::Direction;
 use self::file::{
     Check, LinkSection, ScenarioFile, SettingsSection, TrafficSection, TunnelSection,
 };
+pub use self::outages::Down;
 pub use self::rate::{Folders, TraceSource};
 use self::rate::{Rates, Way, delayed};
 use self::value::{background, milliseconds, positive_rate, seconds, share};
@@ -65,6 +67,8 @@ pub struct Link {
     pub nat_udp_timeout: Option<Duration>,
     /// Whether others that send on it are on no counter of the client's interface.
     pub others_unseen: bool,
+    /// When the client's interface is down, ascending.
+    pub down: Vec<Down>,
 }
 
 /// What one direction of a link is like, from the beginning of the scenario to its end.
@@ -246,6 +250,7 @@ impl Reader<'_> {
             downstream: self.course(&place, link, Direction::Down)?,
             nat_udp_timeout: timeout.transpose()?,
             others_unseen: link.others_unseen.unwrap_or_default(),
+            down: down_times(&place, link)?,
         })
     }
 
@@ -340,6 +345,24 @@ fn apply(
     Ok(())
 }
 
+/// When the interface of a link is down; outages do not overlap.
+fn down_times(place: &str, link: &LinkSection) -> Result<Vec<Down>, ScenarioError> {
+    let told = link.outages.iter().filter(|outage| outage.interface_down);
+    let time = |outage: &file::OutageSection| {
+        if outage.direction != Direction::Both {
+            return Err(invalid(
+                place,
+                "an interface that is down carries nothing in any direction",
+            ));
+        }
+        let from = seconds(place, "at_s of an outage", outage.at_s)?;
+        Ok(Down { from, until: from + seconds(place, "for_s of an outage", outage.for_s)? })
+    };
+    let mut times = told.map(time).collect::<Result<Vec<_>, _>>()?;
+    times.sort_unstable();
+    Ok(times)
+}
+
 /// Changes and outages of one direction, in the order in which they happen.
 fn events<'a>(
     place: &str,
@@ -425,6 +448,14 @@ fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioEr
     let down = traffic.direction != Direction::Up;
     if traffic.beside.is_some() && (traffic.kind != file::TrafficKind::Tcp || !down) {
         return Err(invalid(place, "beside the tunnel there is tcp downstream only"));
+    }
+    let fetched = is_tcp && down && traffic.bytes.is_some() && traffic.beside.is_none();
+    if traffic.times == 0 || traffic.times > file::MAX_TIMES || (traffic.times > 1 && !fetched) {
+        let problem = format!(
+            "times must be 1 to {}, and 1 but for tcp and http downstream with bytes",
+            file::MAX_TIMES
+        );
+        return Err(invalid(place, &problem));
     }
     if traffic.duration_s.is_none() && traffic.bytes.is_none() {
         return Err(invalid(place, "needs bytes or duration_s, else it never ends"));

@@ -16,6 +16,11 @@
 //! | `udp_first_second_percent`, `tcp_...` | the first second, of the same mean |
 //! | `ping_p50_ms`, `ping_p99_ms`, `ping_lost_percent` | the first series of echoes |
 //! | `seconds_to_reuse` | from an outage's end until the link carries data again, the longest |
+//! | `half_rate_after_s` | from an outage's end until the link carried half of its rate for 200 ms, the longest |
+//! | `outage_stall_ms` | longest time without a byte of the first stream from the first outage on |
+//! | `fetch_p50_ms`, `fetch_p95_ms` | from asking to the last byte of fetches one after the other; one that did not end counts with its limit |
+//! | `call_down_added_p50_ms`, `_p95_ms`, `call_up_...` | one-way delay of a call's packets beyond the delay of the fastest link when idle |
+//! | `call_lost_packets` | those that did not come, both ways |
 //! | `late_percent` | packets the receiver's resequencer delivered late or dropped as doubles |
 //! | `wait_p99_ms` | 99th percentile of its waits |
 //! | `link_wait_p50_ms`, `link_wait_p95_ms` | how long the tunnel's datagrams waited for their turn on its only link |
@@ -152,6 +157,23 @@ impl ScenarioReport {
         self.note("ping_p50_ms", rtt.p50_ms);
         self.note("ping_p99_ms", rtt.p99_ms);
         self.note("ping_lost_percent", percent(lost, sent));
+    }
+
+    /// Notes fetches one after the other.
+    pub fn note_fetches(&mut self, times: &Percentiles) {
+        self.note("fetch_p50_ms", times.p50_ms);
+        self.note("fetch_p95_ms", times.p95_ms);
+    }
+
+    /// Notes a call's two streams.
+    pub fn note_call(&mut self, scenario: &Scenario, down: &UdpReceived, up: &UdpReceived) {
+        let [idle_down, idle_up] = scenario.idle_delays().map(|delay| delay.as_secs_f64() * 1e3);
+        self.note("call_down_added_p50_ms", down.delay.p50_ms - idle_down);
+        self.note("call_down_added_p95_ms", down.delay.p95_ms - idle_down);
+        self.note("call_up_added_p50_ms", up.delay.p50_ms - idle_up);
+        self.note("call_up_added_p95_ms", up.delay.p95_ms - idle_up);
+        #[expect(clippy::cast_precision_loss, reason = "a call has few packets")]
+        self.note("call_lost_packets", (down.lost + up.lost) as f64);
     }
 
     /// Notes what a link dropped.

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
+
 use crate::address::{SERVER_V4, SERVER_V6};
 use crate::deployment::{CLIENT_TUN, Deployment};
 use crate::download::{Curl, Download};
@@ -14,6 +16,7 @@ use crate::error::LabError;
 use crate::http::HttpServer;
 use crate::limit::UDP_HEADERS;
 use crate::namespace::Namespace;
+use crate::scenario::file::{CALL_LEN, CALL_MBIT};
 use crate::status::Status;
 use crate::tally::UdpReceived;
 use crate::topology::{Ipv6, Topology, TopologyConfig};
@@ -270,6 +273,40 @@ impl Stage {
         let size = usize::from(inner_mtu.saturating_sub(UDP_HEADERS));
         let sender = UdpSender { to: Some(at), bits_per_second, size, duration };
         stream((&sender, &near), (&receiver(None, duration), &far))
+    }
+
+    /// A call between client and server, as the routes say or out of one of the client's interfaces; what came down,
+    /// and up.
+    ///
+    /// # Errors
+    /// When a socket fails.
+    pub fn call(
+        &self,
+        interface: Option<&str>,
+        duration: Duration,
+    ) -> Result<[UdpReceived; 2], LabError> {
+        let (down, up) = (self.stream_sockets()?, self.stream_sockets()?);
+        if let Some(interface) = interface {
+            for near in [&down.0, &up.0] {
+                let bound = SockRef::from(near).bind_device(Some(interface.as_bytes()));
+                bound.map_err(LabError::io("binding a call to an interface"))?;
+            }
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "80 kbit/s")]
+        let whole = (CALL_MBIT * 1e6) as u64;
+        let size = CALL_LEN - usize::from(UDP_HEADERS);
+        // Of payload, so that packets keep their distance.
+        let bits_per_second = whole * size as u64 / CALL_LEN as u64;
+        let sender = |to| UdpSender { to, bits_per_second, size, duration };
+        thread::scope(|scope| {
+            let (near, far, at) = &up;
+            let up = scope
+                .spawn(|| stream((&sender(Some(*at)), near), (&receiver(None, duration), far)));
+            let (near, far, at) = &down;
+            let down = stream((&sender(None), far), (&receiver(Some(*at), duration), near))?;
+            let up = up.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok([down, up])
+        })
     }
 
     /// A socket at the client, one at the server, and where that one is.

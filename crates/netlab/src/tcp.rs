@@ -58,5 +58,11 @@ fn clock(now: Instant) -> u32 {
     u32::try_from(now.as_micros() / 1000).unwrap_or(u32::MAX - 1) + 1
 }
 
+/// The number of the connection that a packet belongs to; `None` if it is none's.
+#[must_use]
+pub fn flow_of(packet: &[u8]) -> Option<u16> {
+    read(packet).map(|(flow, _)| flow)
+}
+
 #[cfg(test)]
 mod tests;

@@ -222,6 +222,26 @@ impl Topology {
         self.change_both(client, wan, |conditions| conditions.cut = None)
     }
 
+    /// Takes a client's interface to a WAN down, or up again as it was configured.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn set_interface(&self, client: u8, wan: u8, up: bool) -> Result<(), LabError> {
+        let namespace = &self.clients[usize::from(client)];
+        let interface = client_interface(wan);
+        if !up {
+            return namespace.ip(&format!("link set {interface} down"));
+        }
+        // Its addresses stay; routes and neighbours went with it.
+        namespace.ip(&format!(
+            "link set {interface} up\nroute replace default via {} dev {interface} metric {}",
+            gateway_v4(client, wan),
+            metric(wan),
+        ))?;
+        let router = self.routers[usize::from(wan)].namespace();
+        acquaint(namespace, router, client, wan, Ipv6::Off)
+    }
+
     /// Changes the conditions of one direction of an access link, at once.
     ///
     /// # Errors
@@ -458,6 +478,11 @@ fn join_router(
 
 /// Gives a client's interface its address and its default route, as a laptop's network service
 /// would: in the main table, with a metric of its own.
+/// The metric of a client's default route over a WAN.
+const fn metric(wan: u8) -> u32 {
+    100 * (wan as u32 + 1)
+}
+
 fn configure_client(
     client_namespace: &Namespace,
     client: u8,
@@ -465,7 +490,7 @@ fn configure_client(
     ipv6: Ipv6,
 ) -> Result<(), LabError> {
     let interface = client_interface(wan);
-    let metric = 100 * (u32::from(wan) + 1);
+    let metric = metric(wan);
     client_namespace.ip(&format!(
         "addr add {}/24 dev {interface}\nlink set {interface} up\n\
          route add default via {} dev {interface} metric {metric}",

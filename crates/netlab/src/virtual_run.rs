@@ -9,6 +9,7 @@ mod bare;
 mod meter;
 mod others;
 mod traffic;
+mod turns;
 
 use std::time::Duration;
 
@@ -20,20 +21,21 @@ use ropewalk_settings::Bitrate;
 
 use crate::company::Company;
 use crate::lab::Towards;
-use crate::netem::{Conditions, Netem};
+use crate::netem::Netem;
 use crate::network::Network;
 use crate::pair::{TunnelLab, link_config, tunnels};
 use crate::scenario::file::{Beside, TrafficKind};
 use crate::scenario::{Course, Scenario};
 use crate::scenario_report::{Runner, ScenarioReport};
-use crate::stats::percent;
+use crate::stats::{Percentiles, percent};
 use crate::stream::run_all;
 use crate::tcp::Together;
 use ropewalk_settings::{Direction, SettingError};
 use traffic::{LONGEST, Traffic, towards};
+use turns::{Turn, What, bring_up, take_down, turns};
 
 /// Values that only a kernel can give where a stream uses another congestion control.
-pub const KERNEL_ONLY: [&str; 7] = [
+pub const KERNEL_ONLY: [&str; 9] = [
     "tcp_mbit",
     "tcp_percent_of_sum",
     "tcp_variation",
@@ -41,6 +43,8 @@ pub const KERNEL_ONLY: [&str; 7] = [
     "sha256_ok",
     "longest_stall_ms",
     "seconds_to_reuse",
+    "half_rate_after_s",
+    "outage_stall_ms",
 ];
 
 /// Until the links are up and their path MTUs are known.
@@ -112,35 +116,26 @@ fn play(site: &mut Company, scenario: &Scenario) -> ScenarioReport {
     let mut traffic = Traffic::of(scenario, [mtu, site.others_mtu(bare::MTU)], start);
     site.others_from = traffic.others_from;
     let end = scenario.duration.map(|duration| start + duration);
-    let mut returns = if traffic.fills_downstream() { returns(scenario) } else { Vec::new() };
+    let mut turns = turns(scenario, traffic.fills_downstream());
     let mut reuse = Vec::new();
-    while let Some((at, link)) = returns.pop() {
+    while let Some(Turn { at, link, what }) = turns.pop() {
         // Of two at the same moment, the later one looked at may only seem slower.
         let at = (start + at).max(site.now());
         traffic.run(site, end.map_or(at, |end| end.min(at)));
         if site.now() < at {
             break;
         }
-        reuse.push(traffic.time_until_reuse(site, link));
+        let name = &scenario.links[link].name;
+        match what {
+            What::Down => take_down(&mut site.lab, name),
+            What::Up => bring_up(&mut site.lab, link, scenario),
+            What::Returns => reuse.push(traffic.time_until_reuse(site, link, name)),
+        }
     }
     traffic.run(site, end.unwrap_or(start + LONGEST));
     let rest = site.now() + REST;
     run_all(site, &mut traffic.streams, &mut traffic.flows, rest);
     report(&site.lab, scenario, &traffic, &reuse)
-}
-
-/// The ends of outages downstream, with the link; the last one first.
-fn returns(scenario: &Scenario) -> Vec<(Duration, usize)> {
-    let mut ends = Vec::new();
-    for (place, link) in scenario.links.iter().enumerate() {
-        let is_cut = |conditions: &Conditions| conditions.cut.is_some();
-        let pairs = link.downstream.changes.windows(2);
-        let ended = pairs.filter(|pair| is_cut(&pair[0].1) && !is_cut(&pair[1].1));
-        ends.extend(ended.map(|pair| (pair[1].0, place)));
-    }
-    ends.sort_unstable();
-    ends.reverse();
-    ends
 }
 
 fn report(
@@ -160,6 +155,9 @@ fn report(
     }
     if let Some(slowest) = reuse.iter().copied().reduce(f64::max) {
         report.note("seconds_to_reuse", slowest);
+    }
+    if let Some(slowest) = traffic.half_rate_after(scenario) {
+        report.note("half_rate_after_s", slowest);
     }
     let (client, proxy) = (lab.client.stats(), lab.proxy.stats());
     for (reason, count) in client.drops.iter().chain(proxy.drops.iter()) {
@@ -187,13 +185,21 @@ fn report(
 /// What came of the traffic, and what its only link did meanwhile.
 fn note_traffic(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<'_>) {
     note_tcp(report, scenario, traffic);
+    let mut call = Vec::new();
     for (section, stream) in traffic.sections.iter().zip(&traffic.streams) {
-        if section.kind == TrafficKind::Ping {
-            report.note_ping(&stream.delays(), stream.missing(), stream.sent());
-        } else {
-            let length = stream.end().since(stream.start());
-            report.note_udp(&stream.received(), length, sum(scenario, section.direction));
+        match section.kind {
+            TrafficKind::Ping => {
+                report.note_ping(&stream.delays(), stream.missing(), stream.sent());
+            }
+            TrafficKind::Call => call.extend([stream.received()]),
+            _ => {
+                let length = stream.end().since(stream.start());
+                report.note_udp(&stream.received(), length, sum(scenario, section.direction));
+            }
         }
+    }
+    if let [down, up] = &call[..] {
+        report.note_call(scenario, down, up);
     }
     report.per_tenth = traffic.per_tenth();
     traffic.meter.note(report);
@@ -204,10 +210,24 @@ fn note_tcp(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<
     let ours = traffic.tcp_sections.iter().filter(|(section, _)| section.beside.is_none());
     for (section, flows) in ours {
         let flows = &traffic.flows[flows.clone()];
+        if section.times > 1 {
+            let fetches = flows.chunks(usize::from(section.flows)).map(Together::of);
+            let fetches: Vec<_> =
+                fetches.map(|one| one.is_complete().then(|| one.length())).collect();
+            bodies.push(fetches.iter().all(Option::is_some));
+            let limit = Duration::from_secs_f64(section.duration_s.unwrap_or_default());
+            let times = fetches.into_iter().map(|one| one.unwrap_or(limit)).collect();
+            report.note_fetches(&Percentiles::of(times));
+            continue;
+        }
         let came = Together::of(flows);
         let sum = sum(scenario, section.direction);
         report.note_tcp(came.mbit(), &came.per_second(), came.length(), sum);
         report.note("longest_stall_ms", came.longest_stall().as_secs_f64() * 1e3);
+        if let Some(outage) = scenario.first_outage() {
+            let stall = came.longest_stall_from(traffic.start + outage);
+            report.note("outage_stall_ms", stall.as_secs_f64() * 1e3);
+        }
         report.note_flows(came.flows());
         report.congestion_control.get_or_insert_with(|| CONGESTION.to_owned());
         if section.bytes.is_some() || towards(section.direction) == Towards::Proxy {
@@ -425,5 +445,79 @@ mod tests {
             // The larger link brings the more, whichever end receives.
             assert!(report.share_percent["a"] > report.share_percent["b"], "{report:?}");
         }
+    }
+
+    #[test]
+    fn fetches_follow_each_other_and_take_the_round_trips_of_slow_start() {
+        for (bytes, flows, trips) in [(10_000, 1, 2.0), (20_000, 1, 3.0), (60_000, 6, 2.0)] {
+            let scenario = scenario(&format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 100, both = {{ rate_mbit = 50 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', bytes = {bytes}, flows = {flows}, times = 5, duration_s = 9 }}]\n\
+                 tunnel = {{ absent = true }}"
+            ));
+            let report = run(&scenario).unwrap();
+            assert_eq!(report.value("sha256_ok"), 1.0, "{report:?}");
+            let (middle, most) = (report.value("fetch_p50_ms"), report.value("fetch_p95_ms"));
+            let least = 100.0 * trips;
+            assert!((least..least + 20.0).contains(&middle), "{bytes}: {middle} ms");
+            assert!(most < least + 20.0, "{bytes}: {most} ms");
+            assert!(report.value("tcp_mbit").is_nan(), "times tell, not rates: {report:?}");
+        }
+    }
+
+    #[test]
+    fn a_fetch_that_does_not_end_counts_with_its_limit() {
+        let scenario = scenario(
+            "name = 'x'\nlinks = [{ name = 'a', rtt_ms = 20, both = { rate_mbit = 1 } }]\n\
+             traffic = [{ kind = 'tcp', bytes = 1_000_000, times = 3, duration_s = 2 }]\n\
+             tunnel = { absent = true }",
+        );
+        let report = run(&scenario).unwrap();
+        let told = [report.value("sha256_ok"), report.value("fetch_p50_ms")];
+        assert_eq!(told, [0.0, 2000.0], "{report:?}");
+    }
+
+    #[test]
+    fn a_call_is_told_beyond_the_delay_of_the_fastest_link_and_waits_behind_a_download() {
+        let file = |downloads: &str| {
+            format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 40, both = {{ rate_mbit = 10, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'call', duration_s = 10 }}{downloads}]\ntunnel = {{ absent = true }}"
+            )
+        };
+        let values = |file: &str| {
+            let report = run(&scenario(file)).unwrap();
+            let names = ["call_down_added_p50_ms", "call_up_added_p95_ms", "call_lost_packets"];
+            names.map(|name| report.value(name))
+        };
+        // Its own transmission: 200 bytes at 10 Mbit/s.
+        let alone = values(&file(""));
+        assert!((0.1..0.3).contains(&alone[0]) && alone[1] < 0.3, "{alone:?}");
+        assert_eq!(alone[2], 0.0);
+        let beside = values(&file(", { kind = 'tcp', duration_s = 10 }"));
+        assert!((40.0..100.0).contains(&beside[0]), "behind a full queue: {beside:?}");
+    }
+
+    #[test]
+    fn a_link_that_goes_down_with_notice_is_sent_less_than_one_cut_in_silence_and_both_return() {
+        let run_with = |down: bool| {
+            let scenario = scenario(&format!(
+                "name = 'x'\nlinks = [\
+                 {{ name = 'a', rtt_ms = 40, both = {{ rate_mbit = 20, queue_ms = 100 }},\
+                    outages = [{{ at_s = 3, for_s = 3, interface_down = {down} }}] }},\
+                 {{ name = 'b', rtt_ms = 40, both = {{ rate_mbit = 20, queue_ms = 100 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', duration_s = 14 }}]"
+            ));
+            run(&scenario).unwrap()
+        };
+        let (told, silent) = (run_with(true), run_with(false));
+        for report in [&told, &silent] {
+            assert!(report.value("half_rate_after_s") < 8.0, "{report:?}");
+            assert!(report.value("seconds_to_reuse") < 2.0, "{report:?}");
+            assert!((1.0..500.0).contains(&report.value("outage_stall_ms")), "{report:?}");
+        }
+        let cut = |report: &ScenarioReport| report.drops["link_cut"];
+        println!("sent into the cut: told {}, silent {}", cut(&told), cut(&silent));
+        assert!(cut(&told) < cut(&silent), "{} {}", cut(&told), cut(&silent));
     }
 }

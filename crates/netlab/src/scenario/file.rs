@@ -2,6 +2,7 @@
 //! there is an error with line and column.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ropewalk_settings::{Direction, Keepalive};
 use serde::Deserialize;
@@ -217,6 +218,9 @@ pub struct OutageSection {
     /// What is lost; everything if absent.
     #[serde(default)]
     pub lose: Lose,
+    /// Whether the client's interface is down meanwhile, so that the client is told; nobody is if absent.
+    #[serde(default)]
+    pub interface_down: bool,
 }
 
 /// What an outage takes.
@@ -260,7 +264,11 @@ pub struct TrafficSection {
     pub flows: u16,
     /// Ends after so many bytes of payload, of all connections together.
     pub bytes: Option<u64>,
-    /// Or after this time.
+    /// So often one after the other, each on new connections half a second after the one before has ended; 1 if
+    /// absent. Downloads with `bytes` only.
+    #[serde(default = "once")]
+    pub times: u16,
+    /// Or after this time; each of several by itself.
     pub duration_s: Option<f64>,
     /// What the sending end of TCP or HTTP uses, downstream; `cubic` if absent.
     pub congestion: Option<String>,
@@ -285,7 +293,21 @@ pub enum Beside {
 /// As many connections as a download manager may be told to open.
 pub const MAX_FLOWS: u16 = 64;
 
+/// A packet of a call with its IP header, bytes.
+pub const CALL_LEN: usize = 200;
+/// What a call sends each way at IP level: 50 packets a second, Mbit/s.
+pub const CALL_MBIT: f64 = 0.08;
+/// From the end of a fetch to the beginning of the next.
+pub const PAUSE: Duration = Duration::from_millis(500);
+
+/// As many times as a transfer may be repeated.
+pub const MAX_TIMES: u16 = 1000;
+
 fn one_flow() -> u16 {
+    1
+}
+
+fn once() -> u16 {
     1
 }
 
@@ -313,6 +335,8 @@ pub enum TrafficKind {
     Udp,
     /// Echo requests.
     Ping,
+    /// Voice: 50 packets of 200 bytes (with their IP header) a second, each way at once.
+    Call,
     /// A download or upload of a file over HTTP.
     Http,
 }

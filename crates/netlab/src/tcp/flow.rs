@@ -107,6 +107,14 @@ impl TcpFlow {
         }
     }
 
+    /// Begins at another time, and gives up as long after that; before it starts.
+    pub(crate) fn begin_at(&mut self, start: Instant) {
+        if self.phase == Phase::Waiting {
+            self.end = self.end.map(|end| start + end.since(self.start));
+            self.start = start;
+        }
+    }
+
     /// When it begins.
     #[must_use]
     pub const fn start(&self) -> Instant {

@@ -83,7 +83,13 @@ impl Together {
     /// The longest time without a byte of any of them, between the first and the last.
     #[must_use]
     pub fn longest_stall(&self) -> Duration {
-        let pairs = self.came.windows(2);
+        self.longest_stall_from(Instant::ZERO)
+    }
+
+    /// The same of times that end after `from`.
+    #[must_use]
+    pub fn longest_stall_from(&self, from: Instant) -> Duration {
+        let pairs = self.came.windows(2).filter(|pair| pair[1].at > from);
         pairs.map(|pair| pair[1].at.since(pair[0].at)).max().unwrap_or_default()
     }
 }

@@ -21,6 +21,10 @@ impl Site for Wire {
     }
 
     fn count(&mut self, _others: &mut Others) {}
+
+    fn carried(&self) -> Vec<u64> {
+        vec![self.down.counters().delivered_bytes]
+    }
 }
 
 pub(super) fn run(scenario: &Scenario) -> ScenarioReport {

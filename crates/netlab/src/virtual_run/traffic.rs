@@ -9,8 +9,10 @@ use ropewalk_settings::Bitrate;
 
 use super::meter::{Meter, per_tenth};
 use super::others::Others;
+use super::turns::link_named;
 use super::{CONGESTION, sum};
 use crate::company::Company;
+use crate::half_rate::half_rate_after;
 use crate::lab::Towards;
 use crate::limit::UDP_HEADERS;
 use crate::network::Network;
@@ -18,7 +20,7 @@ use crate::pair::TunnelLab;
 use crate::profile::bitrate;
 use crate::reading::Reading;
 use crate::scenario::Scenario;
-use crate::scenario::file::{TrafficKind, TrafficSection};
+use crate::scenario::file::{CALL_LEN, CALL_MBIT, PAUSE, TrafficKind, TrafficSection};
 use crate::stream::{Stream, run_all};
 use crate::tcp::{Load, TcpFlow, Together};
 use ropewalk_settings::Direction;
@@ -32,6 +34,8 @@ const UPLOAD_PATIENCE: u32 = 4;
 /// How often a link that returns is looked at, and for how long; and whether all traffic has ended.
 const POLL: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(15);
+/// When a fetch begins that waits for another: later than any run lasts.
+const LATER: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Echoes of a ping by the second, and their length: that of `ping`.
 const ECHOES: u32 = 10;
 const ECHO_LEN: usize = 84;
@@ -42,6 +46,8 @@ pub(super) trait Site: Network {
     fn reading(&self, way: Towards) -> Option<Reading>;
     /// Counts what others send on its links.
     fn count(&mut self, others: &mut Others);
+    /// What each link has carried downstream, bytes.
+    fn carried(&self) -> Vec<u64>;
 }
 
 impl Site for Company {
@@ -52,6 +58,10 @@ impl Site for Company {
 
     fn count(&mut self, others: &mut Others) {
         others.count(&mut self.lab);
+    }
+
+    fn carried(&self) -> Vec<u64> {
+        self.lab.links.iter().map(|link| link.down.counters().delivered_bytes).collect()
     }
 }
 
@@ -66,6 +76,10 @@ pub(super) struct Traffic<'a> {
     pub(super) others_from: u16,
     pub(super) meter: Meter,
     others: Others,
+    /// When the scenario began.
+    pub(super) start: Instant,
+    /// What each link had carried downstream, every [`POLL`]; where one returns.
+    carried: Option<Vec<(Instant, Vec<u64>)>>,
 }
 
 impl<'a> Traffic<'a> {
@@ -74,8 +88,18 @@ impl<'a> Traffic<'a> {
         let (sections, streams, tcp_sections, flows) = Default::default();
         let others = Others::on(&scenario.links);
         let meter = Meter::new(scenario, start);
-        let mut traffic =
-            Self { sections, streams, tcp_sections, flows, others_from: 0, meter, others };
+        let carried = (!scenario.returns().is_empty()).then(Vec::new);
+        let mut traffic = Self {
+            sections,
+            streams,
+            tcp_sections,
+            flows,
+            others_from: 0,
+            meter,
+            others,
+            start,
+            carried,
+        };
         let (theirs, ours): (Vec<_>, Vec<_>) =
             scenario.traffic.iter().partition(|section| section.beside.is_some());
         for section in ours {
@@ -99,10 +123,22 @@ impl<'a> Traffic<'a> {
                 let limit = own.unwrap_or(rest).min(rest);
                 let first = self.flows.len();
                 let sum = sum(scenario, traffic.direction) / f64::from(traffic.flows);
-                for bytes in traffic.shares() {
-                    self.flows.push(flow(traffic.direction, bytes, limit, sum, mtu, start));
+                // All but the first wait until the one before has ended.
+                let later = start + LATER;
+                for start in std::iter::once(start).chain((1..traffic.times).map(|_| later)) {
+                    for bytes in traffic.shares() {
+                        self.flows.push(flow(traffic.direction, bytes, limit, sum, mtu, start));
+                    }
                 }
                 self.tcp_sections.push((traffic, first..self.flows.len()));
+            }
+            return;
+        }
+        if traffic.kind == TrafficKind::Call {
+            let length = own.unwrap_or(rest).min(rest);
+            for towards in [Towards::Client, Towards::Proxy] {
+                self.sections.push(traffic);
+                self.streams.push(Stream::at_rate(towards, CALL_MBIT, CALL_LEN, start, length));
             }
             return;
         }
@@ -135,6 +171,36 @@ impl<'a> Traffic<'a> {
         self.meter.look(site.now(), |way| site.reading(way));
         run_all(site, &mut self.streams, &mut self.flows, until);
         site.count(&mut self.others);
+        self.fetch_next(site.now());
+        if let Some(carried) = &mut self.carried {
+            carried.push((site.now(), site.carried()));
+        }
+    }
+
+    /// Of fetches one after the other, lets those begin of which the one before has ended.
+    fn fetch_next(&mut self, now: Instant) {
+        let later = self.start + LATER;
+        for (section, flows) in self.tcp_sections.iter().filter(|(section, _)| section.times > 1) {
+            let mut fetches = self.flows[flows.clone()].chunks_mut(usize::from(section.flows));
+            let next = fetches.find(|fetch| !fetch.iter().all(TcpFlow::is_over)).into_iter();
+            for flow in next.flatten().filter(|flow| flow.start() >= later) {
+                flow.begin_at(now + PAUSE);
+            }
+        }
+    }
+
+    /// From a link's return until it carried half of its rate, seconds, the longest; `None` where none returned.
+    pub(super) fn half_rate_after(&self, scenario: &Scenario) -> Option<f64> {
+        let carried = self.carried.as_ref().filter(|_| self.fills_downstream())?;
+        let after = |(at, link): (Duration, usize)| {
+            let returned = self.start + at;
+            let since = carried.iter().filter(|(now, _)| *now >= returned);
+            let since: Vec<_> =
+                since.map(|(now, bytes)| (now.since(returned), bytes[link])).collect();
+            let rate = scenario.links[link].downstream.initial.mean_rate()?;
+            Some(half_rate_after(&since, rate).map_or(f64::INFINITY, |after| after.as_secs_f64()))
+        };
+        scenario.returns().into_iter().filter_map(after).reduce(f64::max)
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -143,15 +209,12 @@ impl<'a> Traffic<'a> {
     }
 
     /// From now on, until the link carries data again.
-    pub(super) fn time_until_reuse(&mut self, site: &mut Company, link: usize) -> f64 {
+    pub(super) fn time_until_reuse(&mut self, site: &mut Company, link: usize, name: &str) -> f64 {
         let returned = site.now();
         let carried = |lab: &TunnelLab| lab.links[link].down.counters().delivered_bytes;
         let before = carried(&site.lab);
-        let name = site.lab.client.stats().links.get(link).map(|link| link.id);
         while site.now() < returned + PATIENCE {
-            let links = site.lab.client.stats().links;
-            let mut this = links.iter().filter(|link| Some(link.id) == name);
-            let up = this.any(|link| link.state == LinkState::Up);
+            let up = link_named(&site.lab, name).is_some_and(|link| link.state == LinkState::Up);
             if up && carried(&site.lab) >= before + CARRIED {
                 return site.now().since(returned).as_secs_f64();
             }
