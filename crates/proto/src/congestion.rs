@@ -136,8 +136,17 @@ pub trait Controller {
         None
     }
 
+    /// How much it believes that the path carries, if it models it: at times more or less than that leaves.
+    fn believed_rate(&self) -> Option<Bitrate> {
+        None
+    }
+
     /// A person said what the link carries, at IP level; `None`: nobody knows.
     fn on_rate_told(&mut self, _rate: Option<Bitrate>) {}
+
+    /// What is lost here is sent again over the tunnel's links: the senders of its packets do not hear of it, and do not slow
+    /// down.
+    fn on_repaired(&mut self) {}
 
     /// A datagram in the window was sent; `in_flight` counts it.
     fn on_sent(&mut self, _now: Instant, _number: u64, _in_flight: u32) {}
@@ -219,6 +228,14 @@ impl Controller for AnyController {
 
     fn path_model(&self) -> Option<PathModel> {
         dispatch!(self, path_model())
+    }
+
+    fn believed_rate(&self) -> Option<Bitrate> {
+        dispatch!(self, believed_rate())
+    }
+
+    fn on_repaired(&mut self) {
+        dispatch!(self, on_repaired());
     }
 
     fn on_rate_told(&mut self, rate: Option<Bitrate>) {

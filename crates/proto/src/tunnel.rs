@@ -209,7 +209,10 @@ impl Tunnel {
         validation: Validation,
         max_mtu: u16,
     ) -> NewLink<'a> {
-        let sender = LinkSender::new(self.config.controller, 0);
+        let mut sender = LinkSender::new(self.config.controller, 0);
+        if self.egress.repairs().is_some() {
+            sender = sender.repaired();
+        }
         NewLink { id, name, validation, sender, max_mtu }
     }
 

@@ -65,6 +65,9 @@ const NOISE: (f64, f64) = (3.0, 0.06);
 /// A datagram's transmission that is allowed for at most, seconds.
 const MOST_TRANSMISSION: f64 = 0.05;
 
+/// So many lossy rounds are left to a sender that is not held back: a TCP answers within two.
+const PATIENT_ROUNDS: u32 = 6;
+
 /// How long a path that is asked whether a rival left is left alone, at first and at most, seconds.
 const RIVAL_PATIENCE: (f64, f64) = (15.0, 45.0);
 /// For so long after a rival left, another one is believed at once, seconds.
@@ -120,8 +123,9 @@ pub struct Model {
     /// The rate that a startup reached, and since how many rounds.
     full_rate: f64,
     full_rounds: u32,
-    /// Rounds in a row that lost too much.
+    /// Rounds in a row that lost too much, and how many are left to a sender that is not held back.
     lossy_rounds: u32,
+    patient_rounds: u32,
     /// Rounds in a row that were held back and saw no queue.
     free_rounds: u32,
     gain: f64,
@@ -177,6 +181,7 @@ impl Model {
             full_rate: 0.0,
             full_rounds: 0,
             lossy_rounds: 0,
+            patient_rounds: PATIENT_ROUNDS,
             free_rounds: 0,
             gain: 1.0,
             pace: 0.0,
@@ -320,6 +325,14 @@ impl Controller for Model {
     fn pacing_rate(&self) -> Option<Bitrate> {
         (self.pace > 0.0 && self.pace.is_finite())
             .then(|| Bitrate::from_bps(count(self.pace * 8.0).max(1)))
+    }
+
+    fn believed_rate(&self) -> Option<Bitrate> {
+        (self.rate > 0.0).then(|| Bitrate::from_bps(count(self.rate * 8.0).max(1)))
+    }
+
+    fn on_repaired(&mut self) {
+        self.patient_rounds = 0;
     }
 
     fn is_opening(&self) -> bool {

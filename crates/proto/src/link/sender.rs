@@ -119,6 +119,7 @@ pub struct LinkSender {
     extra: u64,
     /// What the link carries, if that was told.
     rate: Option<Bitrate>,
+    is_repaired: bool,
     totals: SenderStats,
 }
 
@@ -141,8 +142,17 @@ impl LinkSender {
             ce_count: 0,
             extra: 0,
             rate: None,
+            is_repaired: false,
             totals: SenderStats::default(),
         }
+    }
+
+    /// What is lost here is sent again.
+    #[must_use]
+    pub fn repaired(mut self) -> Self {
+        self.is_repaired = true;
+        self.controller.on_repaired();
+        self
     }
 
     /// Somebody said what the link carries, at IP level, or takes it back.
@@ -173,6 +183,12 @@ impl LinkSender {
     #[must_use]
     pub fn pacing_rate(&self) -> Option<Bitrate> {
         self.controller.pacing_rate()
+    }
+
+    /// How much the controller believes that the path carries, if it models it.
+    #[must_use]
+    pub fn believed_rate(&self) -> Option<Bitrate> {
+        self.controller.believed_rate()
     }
 
     /// What the controller believes of the path, if it models it.
@@ -419,6 +435,9 @@ impl LinkSender {
         self.one_way = OneWay::default();
         self.controller = AnyController::new(self.kind, self.path_from);
         self.controller.on_rate_told(self.rate);
+        if self.is_repaired {
+            self.controller.on_repaired();
+        }
         self.deadline = None;
     }
 

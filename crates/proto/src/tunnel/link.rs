@@ -246,13 +246,15 @@ impl Link {
         }
     }
 
-    /// What it carries: its pace, or what its window makes of a round trip.
+    /// What it carries: what its controller believes, its pace, or what its window makes of a round trip.
     pub(super) fn carried_rate(&self) -> Bitrate {
         let of_window = || {
             let trip = self.sender.rtt().srtt().unwrap_or_default();
             Bitrate::from_bytes_in(u64::from(self.sender.window()) * FULL, trip)
         };
-        self.pace().unwrap_or_else(of_window)
+        let known =
+            self.sender.believed_rate().map(|rate| self.agreed.capped(Some(rate)).unwrap_or(rate));
+        known.or_else(|| self.pace()).unwrap_or_else(of_window)
     }
 
     /// All that could be sent now was: notes whether there is more room.

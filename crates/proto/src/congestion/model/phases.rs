@@ -4,9 +4,6 @@ use super::rate::Rates;
 use super::rival::Rival;
 use super::{Model, Phase, RIVAL_MEMORY, RIVAL_PATIENCE, TARGET};
 
-/// So many lossy rounds are left to a sender that is not held back: a TCP answers within two.
-const PATIENT_ROUNDS: u32 = 6;
-
 /// A rate of this much less than trains show is no sign that the path is full.
 const TRAIN_DOUBT: f64 = 0.8;
 
@@ -90,9 +87,9 @@ impl Model {
         }
     }
 
-    /// A sender that is not held back answers losses itself, if it ever does.
+    /// A sender that is not held back answers losses itself, if it hears of them and ever does.
     pub(super) fn must_answer(&self) -> bool {
-        self.rates.held_back || self.lossy_rounds >= PATIENT_ROUNDS
+        self.rates.held_back || self.lossy_rounds >= self.patient_rounds
     }
 
     /// A round of cruising ended.

@@ -15,7 +15,8 @@ fn queue() -> Fair {
 fn bounded() -> Fair {
     let mut queue = queue();
     let round_trip = Duration::from_millis(40);
-    queue.allow(Duration::from_secs(10), Demand { rate: 1_000_000, bytes: 0, round_trip });
+    let demand = Demand { rate: 1_000_000, bytes: 0, round_trip, repairs: 0.0 };
+    queue.allow(Duration::from_secs(10), demand);
     queue
 }
 
@@ -282,7 +283,8 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..400),
     ) {
         let mut queue = Fair::new(QueueLimits { time: Duration::from_millis(100), bytes: 40_000 });
-        let demand = Demand { rate: 100_000, bytes: 2000, round_trip: Duration::from_millis(10) };
+        let round_trip = Duration::from_millis(10);
+        let demand = Demand { rate: 100_000, bytes: 2000, round_trip, repairs: 0.0 };
         queue.allow(Duration::from_millis(20), demand);
         let (mut now, mut came, mut gone) = (Instant::ZERO, 0_u64, 0_u64);
         let mut newest = std::collections::HashMap::new();
