@@ -44,6 +44,8 @@ pub struct LinkView {
     /// When a packet that leaves as soon as it may would arrive, µs, from an epoch that all links share; `None`: unknown,
     /// the greatest: perhaps never.
     pub arrives_us: Option<i64>,
+    /// By how much longer packets of a flow that keeps the link busy wait for those that it lost, µs.
+    pub held_up_us: i64,
     /// What the link carries, bytes a second; 0: unknown.
     pub rate: u64,
 }
@@ -52,7 +54,7 @@ impl LinkView {
     /// A link of which only the room is known.
     #[must_use]
     pub const fn of_room(id: LinkId, room: u32) -> Self {
-        Self { id, room, arrives_us: None, rate: 0 }
+        Self { id, room, arrives_us: None, held_up_us: 0, rate: 0 }
     }
 }
 

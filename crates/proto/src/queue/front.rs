@@ -11,7 +11,7 @@ pub enum FrontQueue {
     /// Sparse flows first, the others as they came, bounded by age.
     SparseFirst(SparseFirst),
     /// Flows take turns, bounded by delay.
-    Fair(Box<Fair>),
+    Fair(Fair),
 }
 
 /// The same of either.
@@ -29,7 +29,7 @@ impl FrontQueue {
     #[must_use]
     pub fn new(limits: QueueLimits, turns: bool) -> Self {
         match turns {
-            true => Self::Fair(Box::new(Fair::new(limits))),
+            true => Self::Fair(Fair::new(limits)),
             false => Self::SparseFirst(SparseFirst::new(limits)),
         }
     }

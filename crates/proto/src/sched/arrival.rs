@@ -63,7 +63,12 @@ impl Scheduler for Arrival {
     fn pick(&mut self, _now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
         // A link of which nothing is known yet is tried as if it were as soon as any.
         let soonest = links.iter().filter_map(|link| link.arrives_us).min().unwrap_or(0);
-        let arrival = |link: &LinkView| link.arrives_us.unwrap_or(soonest);
+        // Of a flow of which more waits, what comes behind a lost packet waits for it.
+        let follows = packet.backlog > packet.len;
+        let held_up = |link: &LinkView| if follows { link.held_up_us } else { 0 };
+        let arrival = |link: &LinkView| {
+            link.arrives_us.map_or(soonest, |arrives| arrives.saturating_add(held_up(link)))
+        };
         let mut by_arrival: ArrayVec<usize, MAX_LINKS> = (0..links.len()).collect();
         by_arrival.sort_by_key(|index| arrival(&links[*index]));
         let Some(&open) = by_arrival.iter().find(|index| links[**index].room > 0) else {
@@ -87,10 +92,11 @@ impl Scheduler for Arrival {
 
     fn refresh(&mut self, links: &[LinkFacts]) {
         let carrying = || links.iter().filter(|link| link.carries);
-        let known = || carrying().filter_map(|link| Some((link.one_way_us?, link.rate)));
+        let delay = |link: &LinkFacts| Some(link.one_way_us?.saturating_add(link.held_up_us));
+        let known = || carrying().filter_map(|link| Some((delay(link)?, link.rate)));
         let Some(least) = known().map(|(delay, _)| delay).min() else { return };
         let worth = |link: &LinkFacts| {
-            let (delay, rate) = (link.one_way_us?, link.rate);
+            let (delay, rate) = (delay(link)?, link.rate);
             let later = u64::try_from(delay.saturating_sub(least)).unwrap_or(0);
             let sooner = known().filter(|(other, _)| *other < delay).map(|(_, rate)| rate).sum();
             let share = WORTH.saturating_mul(rate).min(sooner).max(1);

@@ -42,6 +42,8 @@ pub struct LinkFacts {
     pub yielding_rate: Option<Bitrate>,
     /// One-way delay without a queue, µs, from an epoch that all links share.
     pub one_way_us: Option<i64>,
+    /// By how much longer packets of a flow that keeps it busy wait for those that it lost, µs.
+    pub held_up_us: i64,
     /// What it carries by its pace or its window, bytes a second.
     pub rate: u64,
     /// Whether nobody knows yet how much that is: it is still being found.
@@ -61,6 +63,7 @@ impl LinkFacts {
         let terms = Terms::default();
         Self {
             one_way_us: None,
+            held_up_us: 0,
             rate: 0,
             opening: false,
             id,

@@ -75,7 +75,13 @@ impl Egress {
         let facts: ArrayVec<_, MAX_LINKS> = links.iter().map(|link| facts(now, link)).collect();
         self.scheduler.refresh(&facts);
         self.allow_queue();
+        let repairs = self.repairs().is_some();
         for link in links.iter_mut() {
+            if repairs {
+                let trip = link.sender.rtt().srtt().unwrap_or_default();
+                let (fates, rate) = (link.sender.fates(), link.carried_rate());
+                link.held_up.look(now, fates, rate, trip);
+            }
             link.scheduled_pace = self.scheduler.pace(link.id);
         }
     }
@@ -96,6 +102,7 @@ fn facts(now: Instant, link: &Link) -> LinkFacts {
         throughput: link.sensing.throughput(),
         yielding_rate: link.sensing.yielding_rate(),
         one_way_us: link.sender.one_way_us(),
+        held_up_us: link.held_up.us(),
         rate: link.carried_rate().as_bps() / 8,
         opening: link.sender.is_opening(),
         srtt: link.sender.rtt().srtt(),

@@ -11,12 +11,14 @@
 //! | [`Agreed`] | what people said, and what follows for the packets that this end sends |
 //! | [`Opening`] | when there is room for the next datagram |
 //! | [`Activity`] | when it was last used |
+//! | [`HeldUp`] | what its losses cost a flow |
 //! | [`Suspicion`] | that it is silent: what was done about it |
 //! | [`ControlQueue`] | what waits to be said without packets |
 
 mod activity;
 mod agreed;
 mod counters;
+mod held_up;
 mod keepalive;
 mod life;
 mod limits;
@@ -35,6 +37,7 @@ pub(super) use agreed::Agreed;
 pub use agreed::Duty;
 pub(super) use counters::Counters;
 pub use counters::Traffic;
+pub(super) use held_up::HeldUp;
 pub(super) use keepalive::{Due, KeepaliveTimer};
 pub(super) use life::Life;
 pub use life::LinkState;
@@ -102,6 +105,7 @@ pub(super) struct Link {
     pub(super) numbering: Numbering,
     pub(super) control: ControlQueue,
     pub(super) counters: Counters,
+    pub(super) held_up: HeldUp,
     /// The bound that the scheduler sets.
     pub(super) scheduled_pace: Option<Bitrate>,
     pub(super) suspicion: Suspicion,
@@ -158,6 +162,7 @@ impl Link {
             numbering: Numbering::default(),
             control: ControlQueue::with(pending),
             counters: Counters::new(now),
+            held_up: HeldUp::new(now),
             scheduled_pace: None,
             suspicion: Suspicion::default(),
         }
@@ -241,6 +246,7 @@ impl Link {
         let wait = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
         LinkView {
             arrives_us: self.sender.one_way_us().map(|delay| delay.saturating_add(wait)),
+            held_up_us: self.held_up.us(),
             rate: rate.as_bps() / 8,
             ..self.view(now)
         }

@@ -11,7 +11,7 @@ fn queue() -> Fair {
     Fair::new(QueueLimits { time: Duration::from_millis(100), bytes: LIMIT })
 }
 
-/// One that knows that 1 MB/s leave and that nothing need wait, so 20 kB may stand.
+/// One that knows that 1 MB/s leave and that nothing need wait, so 50 kB may stand.
 fn bounded() -> Fair {
     let mut queue = queue();
     let round_trip = Duration::from_millis(40);
@@ -184,7 +184,7 @@ fn a_standing_queue_loses_the_first_packet_of_the_flow_of_which_most_waits_or_ma
             crate::packet::checksum::finished(crate::packet::checksum::sum(0, &udp[..20]));
         udp[10..12].copy_from_slice(&checksum.to_be_bytes());
         let fat = Label { ecn, ..label(DOWNLOAD) };
-        for number in 0..1000_u16 {
+        for number in 0..1600_u16 {
             udp[28..30].copy_from_slice(&number.to_be_bytes());
             assert_eq!(queue.push(at(0), &fat, &udp, LIMIT), Dropped::default());
         }
@@ -212,7 +212,7 @@ fn a_standing_queue_loses_the_first_packet_of_the_flow_of_which_most_waits_or_ma
             numbers.push(number);
         }
         let gone = |number: &usize| drops == 1 && *number == first;
-        assert_eq!(numbers, (0..1000).filter(|number| !gone(number)).collect::<Vec<_>>());
+        assert_eq!(numbers, (0..1600).filter(|number| !gone(number)).collect::<Vec<_>>());
     }
 }
 
@@ -287,7 +287,7 @@ proptest! {
         let demand = Demand { rate: 100_000, bytes: 2000, round_trip, repairs: 0.0 };
         queue.allow(Duration::from_millis(20), demand);
         let (mut now, mut came, mut gone) = (Instant::ZERO, 0_u64, 0_u64);
-        let mut newest = std::collections::HashMap::new();
+        let mut newest = std::collections::BTreeMap::new();
         let mut leaves = |waiting: &Waiting| {
             let number = u64::from_be_bytes(waiting.packet()[..8].try_into().unwrap());
             let flow = waiting.label().meta.flow;

@@ -1,0 +1,103 @@
+//! For how long the packets of a flow are held up by those that a link loses.
+//!
+//! What was lost is sent again, and what came behind it waits for it. A flow that keeps a link of 20 Mbit/s and 640 ms busy has a
+//! thousand packets under way there: where one in two hundred is lost it always waits for one, a round trip long, and would
+//! often be better off without the link. For who has one packet to send this is nothing.
+
+use crate::link::loss::Fates;
+use crate::link::rtt::MAX_REPORT_DELAY;
+use crate::link::sensing::as_f64;
+use crate::time::{Duration, Instant};
+use ropewalk_settings::Bitrate;
+
+/// Losses are forgotten with this time constant: a burst as when a window opens too far is no property of the link, and a link
+/// that is used no more must be tried again.
+const MEMORY: Duration = Duration::from_secs(3);
+
+/// Datagrams that arrived are added to those that were seen: with few the share says nothing.
+const PRIOR: f64 = 200.0;
+
+/// Bytes of a full packet on the wire.
+const FULL_PACKET: f64 = 1500.0;
+
+/// The losses of a link, and what follows.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tunnel) struct HeldUp {
+    at: Instant,
+    before: Fates,
+    lost: f64,
+    all: f64,
+    us: i64,
+}
+
+impl HeldUp {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { at: now, before: Fates { confirmed: 0, lost: 0 }, lost: 0.0, all: 0.0, us: 0 }
+    }
+
+    /// So much was sent until now on a link that carries `rate`, and has this round-trip time.
+    pub(in crate::tunnel) fn look(
+        &mut self,
+        now: Instant,
+        fates: Fates,
+        rate: Bitrate,
+        trip: Duration,
+    ) {
+        let keep = (-now.since(self.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        let new = |now: u64, before: u64| {
+            f64::from(u32::try_from(now.saturating_sub(before)).unwrap_or(0))
+        };
+        let (lost, confirmed) =
+            (new(fates.lost, self.before.lost), new(fates.confirmed, self.before.confirmed));
+        self.lost = self.lost * keep + lost;
+        self.all = self.all * keep + lost + confirmed;
+        (self.at, self.before) = (now, fates);
+        let under_way = as_f64(rate) / 8.0 * trip.as_secs_f64() / FULL_PACKET;
+        let any = 1.0 - (-self.lost / (self.all + PRIOR) * under_way).exp();
+        let repair = (trip * 5 / 4 + MAX_REPORT_DELAY).mul_f64(any.clamp(0.0, 1.0));
+        self.us = i64::try_from(repair.as_micros()).unwrap_or(i64::MAX);
+    }
+
+    /// By how much later a packet is of use that goes among many, µs.
+    pub(in crate::tunnel) const fn us(&self) -> i64 {
+        self.us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_packets_under_way_on_a_link_that_loses_some_always_wait_for_one_and_few_hardly_ever() {
+        let ms = Duration::from_millis;
+        for (mbit, trip, sent, lost, expected) in [
+            (20, 640, 10_000, 50, 815..825),
+            (20, 640, 0, 0, 0..1),
+            // One in 40 ms is lost, and a round trip takes as long: the half and a little more.
+            (50, 40, 10_000, 50, 40..44),
+            (10, 25, 10_000, 100, 9..11),
+            // Two lost of ten may be chance.
+            (10, 25, 10, 2, 8..12),
+        ] {
+            let mut held_up = HeldUp::new(Instant::ZERO);
+            let fates = Fates { confirmed: sent - lost, lost };
+            held_up.look(Instant::from_millis(100), fates, Bitrate::from_mbps(mbit), ms(trip));
+            let found = held_up.us() / 1000;
+            assert!(expected.contains(&found), "{mbit} Mbit/s, {trip} ms: {found} ms");
+        }
+    }
+
+    #[test]
+    fn a_burst_of_losses_is_forgotten_also_on_a_link_that_is_not_used() {
+        let mut held_up = HeldUp::new(Instant::ZERO);
+        let fates = Fates { confirmed: 900, lost: 100 };
+        let (rate, trip) = (Bitrate::from_mbps(50), Duration::from_millis(140));
+        held_up.look(Instant::from_millis(100), fates, rate, trip);
+        assert!(held_up.us() > 190_000, "{}", held_up.us());
+        for second in 1..30 {
+            held_up.look(Instant::from_millis(1000 * second), fates, rate, trip);
+        }
+        assert!(held_up.us() < 10_000, "{}", held_up.us());
+    }
+}
