@@ -315,7 +315,7 @@ fn sums(candidates: &[Vec<Run>]) -> Vec<f64> {
     (0..runs).map(|run| candidates.iter().map(|runs| goodput(&runs[run])).sum()).collect()
 }
 
-/// A case from the runs of its candidates (those of one after the other); the [`best`] candidate counts. Its checks come
+/// A case from the runs of its candidates (those of one after the other); the best candidate counts. Its checks come
 /// later.
 #[must_use]
 pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
