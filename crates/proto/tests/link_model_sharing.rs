@@ -217,26 +217,23 @@ fn beside_a_plain_one(
 
 #[test]
 fn two_links_over_one_bottleneck_leave_a_plain_connection_its_share() {
-    let arrival = TunnelConfig { scheduling: SchedulerKind::Arrival.into(), ..model() };
-    // Over whichever link has room, one run of the 18 with two links has 1.93; all other runs have at most 1.3.
-    for (name, config, at_most) in [("free window", model(), 2.0), ("arrival", arrival, 1.5)] {
-        for rtt_ms in [10, 40, 100] {
-            for queue_ms in [30, 200] {
-                for links in [1, 2] {
-                    let link = conditions(MBIT, rtt_ms, queue_ms);
-                    let times = SEEDS.map(|seed| {
-                        let [ours, plain] = beside_a_plain_one(&link, links, &config, seed);
-                        assert!(ours + plain > 0.5 * MBIT, "{ours:.1} and {plain:.1} Mbit/s");
-                        ours / plain
-                    });
-                    println!(
-                        "{name}, RTT {rtt_ms} ms, queue {queue_ms} ms, {links} links: {times:.2?} times the plain \
-                         one with seeds {SEEDS:?}"
-                    );
-                    for times in times {
-                        assert!(times <= at_most, "{times:.2} times the plain one");
-                    }
-                }
+    let config = TunnelConfig { scheduling: SchedulerKind::Arrival.into(), ..model() };
+    for rtt_ms in [10, 40, 100] {
+        for queue_ms in [30, 200] {
+            for links in [1, 2] {
+                let link = conditions(MBIT, rtt_ms, queue_ms);
+                let mut times = SEEDS.map(|seed| {
+                    let [ours, plain] = beside_a_plain_one(&link, links, &config, seed);
+                    assert!(ours + plain > 0.5 * MBIT, "{ours:.1} and {plain:.1} Mbit/s");
+                    ours / plain
+                });
+                times.sort_by(f64::total_cmp);
+                println!(
+                    "RTT {rtt_ms} ms, queue {queue_ms} ms, {links} links: {times:.2?} times the plain one with seeds \
+                     {SEEDS:?}"
+                );
+                let [_, median, most] = times;
+                assert!(median <= 1.5 && most <= 2.0, "{times:.2?} times the plain one");
             }
         }
     }
