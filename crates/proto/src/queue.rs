@@ -179,7 +179,7 @@ impl EgressQueue {
         self.waiting.push_back(waiting);
     }
 
-    /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
+    /// Puts all that waits in `other`, with its age, before all that waits here. A packet of which one part has gone starts again with the first.
     pub fn put_back(&mut self, other: &mut Self) {
         (self.begun, other.begun) = (false, false);
         self.bytes += std::mem::take(&mut other.bytes);

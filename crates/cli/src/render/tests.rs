@@ -67,11 +67,11 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     assert!(!list.contains("Put in order"), "{list}");
     assert!(status(&report, true).contains("Put in order"));
     assert!(!status(&report, true).contains("Sent again"));
-    let mut mended = client();
-    mended.tunnels[0].repairs =
+    let mut repairing = client();
+    repairing.tunnels[0].repairs =
         Some(RepairStatus { sent_again: 12, given_up: 1, kept: 40, kept_bytes: 56_000 });
-    let mended = status(&mended, true);
-    assert!(mended.contains("Sent again from here: 12 packets, 1 given up"), "{mended}");
+    let repairing = status(&repairing, true);
+    assert!(repairing.contains("Sent again from here: 12 packets, 1 given up"), "{repairing}");
     let mut plain = client();
     plain.tunnels[0].resequencer = ResequencerStatus { as_they_came: 7, ..Default::default() };
     let plain = status(&plain, true);

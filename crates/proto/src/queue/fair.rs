@@ -273,7 +273,7 @@ impl Fair {
         }
     }
 
-    /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
+    /// Puts all that waits in `other`, with its age, before all that waits here. A packet of which one part has gone starts again with the first.
     pub fn put_back(&mut self, other: &mut EgressQueue) {
         let mut own = Vec::with_capacity(self.packets);
         while let Some(waiting) = self.pop_packet() {

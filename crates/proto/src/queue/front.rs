@@ -34,8 +34,8 @@ impl FrontQueue {
         }
     }
 
-    /// Flows take turns from now on, or do not any more. What waits keeps its age and, by flow, its order. A packet that
-    /// was begun begins anew.
+    /// Flows take turns from now on, or do not any more. What waits keeps its age and, by flow, its order. A packet of which
+    /// one part has gone starts again with the first.
     pub fn take_turns(&mut self, limits: QueueLimits, turns: bool) {
         if turns == matches!(self, Self::Fair(_)) {
             return;
@@ -154,7 +154,7 @@ impl FrontQueue {
         }
     }
 
-    /// Puts all that waits in `other`, with its age, before all that waits here. A packet that was begun begins anew.
+    /// Puts all that waits in `other`, with its age, before all that waits here. A packet of which one part has gone starts again with the first.
     pub fn put_back(&mut self, other: &mut EgressQueue) {
         either!(self, queue => queue.put_back(other));
     }
