@@ -217,8 +217,8 @@ pub struct Resequencer {
     closed_at: Instant,
     buffer: Buffer,
     skipped: Skipped,
-    /// The order in force.
-    order: Order,
+    /// The order in force; `None` before the first packet.
+    order: Option<Order>,
     /// One above the highest number that a packet had.
     next_packet: u64,
     by_flow: ByFlow,
@@ -240,7 +240,7 @@ impl Resequencer {
             closed_at: Instant::ZERO,
             buffer: Buffer::default(),
             skipped: Skipped::default(),
-            order: Order::Global,
+            order: None,
             next_packet: first,
             by_flow: ByFlow::new(&config, first),
             links: Links::default(),
@@ -332,7 +332,7 @@ impl Resequencer {
         self.choose_order(now, arrival, out);
         match arrival.kind {
             ArrivalKind::Mark => self.settle(now, u64::MAX, out),
-            _ if self.order == Order::Flow => {
+            _ if self.order == Some(Order::Flow) => {
                 self.offer_by_flow(now, arrival, delay_us, &packet, out);
             }
             _ if self.is_next(global) => {
@@ -452,12 +452,10 @@ impl Resequencer {
         if arrival.global < self.next_packet {
             return;
         }
-        if order != self.order {
-            match order {
-                Order::Flow => self.begin_flows(now, out),
-                Order::Global => self.end_flows(now, out),
-            }
-            self.order = order;
+        match (self.order.replace(order), order) {
+            (None | Some(Order::Global), Order::Flow) => self.begin_flows(now, out),
+            (Some(Order::Flow), Order::Global) => self.end_flows(now, out),
+            (Some(Order::Flow), Order::Flow) | (None | Some(Order::Global), Order::Global) => {}
         }
         self.next_packet = arrival.global + 1;
     }
@@ -638,10 +636,13 @@ impl Resequencer {
     /// Applies what is proven, but does not expect more than `limit`.
     fn settle(&mut self, now: Instant, limit: u64, out: &mut impl PacketSink) {
         self.links.mature(now);
-        if self.order == Order::Flow {
-            // What is proven lost may be sent again.
-            while self.links.take_proven().is_some() {}
-            return;
+        match self.order {
+            // What is proven lost may be sent again; before the first packet nobody knows.
+            None | Some(Order::Flow) => {
+                while self.links.take_proven().is_some() {}
+                return;
+            }
+            Some(Order::Global) => {}
         }
         while let Some(lost) = self.links.take_proven() {
             // The packet in hand closed the gap that hid it: nothing is missing.
