@@ -36,6 +36,11 @@ const WORTH: u64 = 4;
 /// only when so much waits.
 const MOST_TRIED_US: u64 = 100_000;
 
+/// A link that still opens carries so many times as much a round trip later, and so does a TCP connection that starts. A queue that is
+/// judged by what the link carries now ends the start of both: one connection over 50 Mbit/s and 200 ms then has 28 % for minutes
+/// instead of 94.
+const OPENS: u64 = 3;
+
 /// Bytes of a full packet on the wire.
 const FULL_PACKET: f64 = 1500.0;
 
@@ -117,8 +122,13 @@ impl Scheduler for Arrival {
             link.loss * trip * as_f64(Bitrate::from_bps(link.rate)) / FULL_PACKET
         };
         let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
+        let soon =
+            |link: &LinkFacts| link.rate.saturating_mul(if link.opening { OPENS } else { 1 });
         self.demand = Demand {
-            rate: known().fold(0, |sum, (_, rate)| sum.saturating_add(rate)),
+            rate: carrying()
+                .filter(|link| delay(link).is_some())
+                .map(soon)
+                .fold(0, u64::saturating_add),
             bytes: known().map(ahead).fold(0, u64::saturating_add),
             round_trip: self.spread + shortest,
             repairs: carrying().map(open).sum(),
