@@ -141,6 +141,9 @@ pub trait Controller {
         None
     }
 
+    /// Nothing was sent for long: gives back memory that only matters while something is.
+    fn release_memory(&mut self) {}
+
     /// A person said what the link carries, at IP level; `None`: nobody knows.
     fn on_rate_told(&mut self, _rate: Option<Bitrate>) {}
 
@@ -232,6 +235,10 @@ impl Controller for AnyController {
 
     fn believed_rate(&self) -> Option<Bitrate> {
         dispatch!(self, believed_rate())
+    }
+
+    fn release_memory(&mut self) {
+        dispatch!(self, release_memory());
     }
 
     fn on_repaired(&mut self) {

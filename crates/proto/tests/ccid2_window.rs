@@ -125,6 +125,7 @@ impl Scripted {
                 places: 1,
                 eliciting: true,
                 window_limited,
+                window_full: window_limited,
                 paced: false,
                 carried: Carried::default(),
             };

@@ -274,6 +274,7 @@ impl End {
             places: u8::from(data),
             eliciting,
             window_limited: data,
+            window_full: data,
             paced: false,
             carried: Carried { report: token, ..Carried::default() },
         };

@@ -89,6 +89,7 @@ fn saturate(link: &Bottleneck) -> Result {
                 places: 1,
                 eliciting: true,
                 window_limited: true,
+                window_full: true,
                 paced: false,
                 carried: Carried::default(),
             };

@@ -35,8 +35,8 @@ fn in_the_steady_state_no_packet_costs_an_allocation() {
             ends.connect().unwrap();
             let up = Inner::plain(Towards::Proxy, 1, len).packet();
             let down = Inner::plain(Towards::Client, 1, len).packet();
-            // 2 ms each: until windows, buffers and queues have their sizes.
-            (0..2000).for_each(|_| batch(&mut ends, &up, &down));
+            // 2 ms each: until windows, buffers and queues have their sizes, and the ten seconds that a model remembers are over.
+            (0..6000).for_each(|_| batch(&mut ends, &up, &down));
             let before = (ends.at_proxy.packets, ends.at_clients.packets);
             let asked = measure(|| (0..1000).for_each(|_| batch(&mut ends, &up, &down)));
             let came = (ends.at_proxy.packets - before.0, ends.at_clients.packets - before.1);

@@ -296,6 +296,7 @@ impl Body for Reporting {
                 places: 1,
                 eliciting: true,
                 window_limited: true,
+                window_full: true,
                 paced: false,
                 carried: Carried::default(),
             };

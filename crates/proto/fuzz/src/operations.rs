@@ -150,6 +150,7 @@ fn sender(input: &mut Input<'_>) {
                     places: if in_window { 1 + (choice >> 6) } else { 0 },
                     eliciting,
                     window_limited: choice & 16 == 0,
+                    window_full: choice & 48 == 0,
                     paced: choice & 32 == 0,
                     carried: Carried::default(),
                 };

@@ -335,6 +335,11 @@ impl Controller for Model {
         self.patient_rounds = 0;
     }
 
+    fn release_memory(&mut self) {
+        self.rates.release_memory();
+        self.delays.release_memory();
+    }
+
     fn is_opening(&self) -> bool {
         self.phase == Phase::Startup
     }

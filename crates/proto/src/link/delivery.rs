@@ -40,7 +40,16 @@ struct Newest {
     number: u64,
     stamp: Stamp,
     sent_at: Instant,
-    held_back: bool,
+    held_back: HeldBack,
+}
+
+/// Whether the window or the pacing, not a lack of packets, bounded what went before a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldBack {
+    /// Within the last window of datagrams (RFC 7661 §4.1), however long ago that is, or by the pacing.
+    pub(super) in_window: bool,
+    /// In the round trip before it.
+    pub(super) in_trip: bool,
 }
 
 impl Delivery {
@@ -69,7 +78,7 @@ impl Delivery {
         sent_at: Instant,
         size: u32,
         stamp: Stamp,
-        held_back: bool,
+        held_back: HeldBack,
     ) {
         self.delivered += u64::from(size);
         self.arrived += u64::from(size);
@@ -104,7 +113,7 @@ impl Delivery {
             bytes: self.arrived - stamp.arrived,
             interval: sending.max(receiving),
             total: self.arrived,
-            held_back: newest.held_back,
+            held_back: newest.held_back.in_trip,
         })
     }
 
@@ -119,13 +128,15 @@ impl Delivery {
             return None;
         }
         let bytes = self.delivered - newest.stamp.delivered;
-        Some(DeliverySample { bytes, interval, held_back: newest.held_back })
+        Some(DeliverySample { bytes, interval, held_back: newest.held_back.in_window })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HELD_BACK: HeldBack = HeldBack { in_window: true, in_trip: true };
 
     const fn at(millis: u64) -> Instant {
         Instant::from_millis(millis)
@@ -142,7 +153,7 @@ mod tests {
             if let Some(number) = tick.checked_sub(5) {
                 let sent_at = at(100 + number * 10);
                 let stamp = stamps[usize::try_from(number).unwrap()];
-                delivery.on_confirmed(now, number, sent_at, 1000, stamp, true);
+                delivery.on_confirmed(now, number, sent_at, 1000, stamp, HELD_BACK);
                 rates.extend(delivery.take_sample(Some(Duration::from_millis(50))));
             }
             stamps.push(delivery.on_sent(now, if tick == 0 { 0 } else { 5 }));
@@ -158,7 +169,7 @@ mod tests {
         let stamps: Vec<_> =
             (0..10).map(|n| delivery.on_sent(at(n * 10), u32::from(n > 0))).collect();
         for (number, stamp) in (0..).zip(&stamps) {
-            delivery.on_confirmed(at(200), number, at(number * 10), 1000, *stamp, true);
+            delivery.on_confirmed(at(200), number, at(number * 10), 1000, *stamp, HELD_BACK);
         }
         let sample = delivery.take_sample(None).unwrap();
         assert_eq!((sample.bytes, sample.interval), (10_000, Duration::from_millis(200)));
@@ -168,7 +179,7 @@ mod tests {
     fn an_interval_below_the_round_trip_is_no_sample() {
         let mut delivery = Delivery::default();
         let stamp = delivery.on_sent(at(0), 0);
-        delivery.on_confirmed(at(5), 0, at(0), 1000, stamp, true);
+        delivery.on_confirmed(at(5), 0, at(0), 1000, stamp, HELD_BACK);
         assert_eq!(delivery.take_sample(Some(Duration::from_millis(6))), None);
         assert_eq!(delivery.take_sample(None), None, "a sample is taken once");
     }

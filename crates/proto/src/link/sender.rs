@@ -11,7 +11,7 @@
 
 use ropewalk_settings::{Bitrate, ControllerKind};
 
-use super::delivery::Delivery;
+use super::delivery::{Delivery, HeldBack};
 use super::loss::{Fates, LossThreshold, RecentLoss};
 use super::one_way::OneWay;
 use super::received::Report;
@@ -441,6 +441,11 @@ impl LinkSender {
         self.deadline = None;
     }
 
+    /// Nothing was sent for long: gives back memory that only matters while something is.
+    pub fn release_memory(&mut self) {
+        self.controller.release_memory();
+    }
+
     /// Takes all that is open for lost.
     fn give_up(&mut self, now: Instant, mut settle: impl FnMut(Settled)) {
         let Self { sent, totals, recent, .. } = self;
@@ -520,7 +525,10 @@ impl LinkSender {
             if let Some(stamp) = stamp.filter(|_| settled.sent.in_window()) {
                 let Settled { number, sent_at, sent, .. } = settled;
                 let size = sent.size + u32::from(sent.header);
-                let held_back = sent.window_limited || sent.paced;
+                let held_back = HeldBack {
+                    in_window: sent.window_limited || sent.paced,
+                    in_trip: sent.window_full || sent.paced,
+                };
                 delivery.on_confirmed(now, number, sent_at, size, stamp, held_back);
                 news.places += u32::from(sent.places);
                 news.bytes += u64::from(sent.size);

@@ -47,6 +47,8 @@ pub struct Sent {
     pub eliciting: bool,
     /// Whether more packets were waiting than the window let out.
     pub window_limited: bool,
+    /// Whether the window had been full within the round trip before it.
+    pub window_full: bool,
     /// Whether its link had been kept as busy as its pacing lets it be.
     pub paced: bool,
     /// What it carried.

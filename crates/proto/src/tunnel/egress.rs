@@ -260,13 +260,17 @@ impl Egress {
     /// Whether memory is kept for packets to come.
     pub(super) fn has_spare(&self) -> bool {
         let keeps = self.repair.as_ref().is_some_and(Repair::has_spare);
-        keeps || self.queue.has_spare() || self.waiting.spare_bytes() > 0
+        keeps
+            || self.numbering.has_spare()
+            || self.queue.has_spare()
+            || self.waiting.spare_bytes() > 0
     }
 
     /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
         self.queue.release_memory();
         self.waiting.release_memory();
+        self.numbering.release_memory();
         self.repair.iter_mut().for_each(Repair::release_memory);
     }
 
@@ -442,6 +446,7 @@ impl Egress {
         let sent = Attempt {
             checksum: label.checksum,
             mark: outgoing.mark,
+            flow,
             previous_of_flow: outgoing.previous_of_flow,
             is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
             link: link.id,

@@ -274,8 +274,13 @@ impl Link {
     }
 
     /// Whether the window limits this sender, for a datagram of so many places about to be sent.
-    pub(super) fn is_window_limited(&mut self, places: u8) -> bool {
-        self.opening.is_window_limited(places, &self.sender)
+    pub(super) fn is_window_limited(&mut self, now: Instant, places: u8) -> bool {
+        self.opening.is_window_limited(now, places, &self.sender)
+    }
+
+    /// Whether it was full within the last round trip.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        self.opening.is_full(now, self.sender.rtt().srtt())
     }
 
     /// Whether the pacing limits it.

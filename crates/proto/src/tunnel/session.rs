@@ -140,7 +140,8 @@ impl Link {
             header: u8::try_from(header).unwrap_or(u8::MAX),
             places,
             eliciting,
-            window_limited: in_window && self.is_window_limited(places),
+            window_limited: in_window && self.is_window_limited(now, places),
+            window_full: in_window && self.is_full(now),
             paced: in_window && self.is_paced(now),
             carried,
         };

@@ -122,6 +122,7 @@ impl Tunnel {
         if self.release_at().is_some_and(|at| at <= now) {
             self.egress.release_memory();
             self.ingress.release_memory();
+            self.links.iter_mut().for_each(|link| link.sender.release_memory());
         }
     }
 

@@ -29,6 +29,8 @@ const NOISE_PAUSE: f64 = 0.1;
 const MOST_SLOTS: usize = 1024;
 /// Delays of the last half round trip kept.
 const MOST_DELAYS: usize = 512;
+/// So many are kept however old they are: fewer say nothing.
+const LEAST_DELAYS: usize = 3;
 /// Delays before which the noise is not known.
 const LEAST_NOISE_SAMPLES: usize = 8;
 /// On a noisy path, a slot counts for the base if the rate was at least this share of now: with little to send, the least of few delays is no mean.
@@ -121,7 +123,7 @@ impl Delays {
 
     /// Enough delays came for the queue to mean something.
     pub(super) fn is_known(&self) -> bool {
-        self.recent.len() >= 3 && self.differences.len() >= LEAST_NOISE_SAMPLES
+        self.recent.len() >= LEAST_DELAYS && self.differences.len() >= LEAST_NOISE_SAMPLES
     }
 
     /// A round trip was measured.
@@ -136,7 +138,7 @@ impl Delays {
         let span = (srtt / 2.0).clamp(0.03, 0.1);
         self.recent.push_back((at, delay));
         while self.recent.len() > MOST_DELAYS
-            || self.recent.len() > 3
+            || self.recent.len() > LEAST_DELAYS
                 && self.recent.front().is_some_and(|(then, _)| *then < at - span)
         {
             self.recent.pop_front();
@@ -148,7 +150,7 @@ impl Delays {
             self.end_slot(at, rate, srtt, keep_from);
         }
         let present = self.value_of_recent();
-        if self.recent.len() >= 3 || !self.base.is_finite() {
+        if self.recent.len() >= LEAST_DELAYS || !self.base.is_finite() {
             self.base = self.base.min(present);
         }
         self.queue = (present - self.base).max(0.0);
@@ -177,12 +179,21 @@ impl Delays {
                 self.differences.pop_front();
             }
             self.differences.push_back(difference);
-            let mut sorted: Vec<f64> = self.differences.iter().copied().collect();
-            sorted.sort_by(f64::total_cmp);
-            self.noise = NOISE_SCALE * sorted[sorted.len() / 2];
+            let mut differences = [0.0; NOISE_SAMPLES];
+            let known = &mut differences[..self.differences.len()];
+            known.iter_mut().zip(&self.differences).for_each(|(to, from)| *to = *from);
+            let middle = known.len() / 2;
+            self.noise = NOISE_SCALE * *known.select_nth_unstable_by(middle, f64::total_cmp).1;
         }
         self.before = [self.before[1], Some(delay)];
         self.noise_at = at;
+    }
+
+    /// Gives back memory that is not in use.
+    pub(super) fn release_memory(&mut self) {
+        self.recent.drain(..self.recent.len().saturating_sub(LEAST_DELAYS));
+        self.recent.shrink_to_fit();
+        self.slots.shrink_to_fit();
     }
 
     fn end_slot(&mut self, at: f64, rate: f64, srtt: f64, keep_from: f64) {

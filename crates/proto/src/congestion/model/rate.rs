@@ -26,6 +26,11 @@ pub(super) struct Rates {
 }
 
 impl Rates {
+    /// Nothing arrived for long: what did says nothing of a short time any more.
+    pub(super) fn release_memory(&mut self) {
+        self.arrivals = VecDeque::new();
+    }
+
     /// A datagram arrived; round trips take `srtt`, and delays vary by `noise`, seconds.
     pub(super) fn on_arrival(&mut self, arrival: &ArrivalSample, srtt: f64, noise: f64) {
         self.of_trip = real(arrival.bytes) / arrival.interval.as_secs_f64().max(1e-6);

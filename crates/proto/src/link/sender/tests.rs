@@ -18,6 +18,7 @@ const DATA: Sent = Sent {
     places: 1,
     eliciting: true,
     window_limited: true,
+    window_full: true,
     paced: false,
     carried: NOTHING,
 };
@@ -27,6 +28,7 @@ const REPORT_ONLY: Sent = Sent {
     places: 0,
     eliciting: false,
     window_limited: false,
+    window_full: false,
     paced: false,
     carried: NOTHING,
 };

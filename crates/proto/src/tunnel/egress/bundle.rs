@@ -24,8 +24,8 @@ use crate::error::DropReason;
 use crate::link::carried::{Carried, Packets, SizeEvidence};
 use crate::link::pacer::Pacer;
 use crate::link::received::{MAX_REPORT_RANGES, Report};
-use crate::packet::Packet;
 use crate::packet::checksum::Checksum;
+use crate::packet::{FlowKey, Packet};
 use crate::path::Path;
 use crate::queue::{Label, Line, Waiting};
 use crate::sched::{Pick, Scheduler};
@@ -328,6 +328,7 @@ impl Egress {
             let attempt = Attempt {
                 checksum: Checksum::Whole,
                 mark: bundle.mark,
+                flow: FlowKey(0),
                 previous_of_flow: None,
                 is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
                 link: link.id,
@@ -353,13 +354,15 @@ impl Egress {
                 }
                 _ => self.queue.pop_packet(),
             };
-            let Some(packet) = waiting.map(Waiting::into_packet) else { continue };
+            let Some(waiting) = waiting else { continue };
+            let (flow, packet) = (waiting.label().meta.flow, waiting.into_packet());
             let is_it = |item: &&Item| usize::from(item.place) == place;
             let mut own = items.iter_mut().zip(&attempts);
             let own = own.find_map(|(items, attempt)| Some((items.next_if(is_it)?, *attempt)));
             match own {
                 Some((item, Some(attempt))) => {
-                    let sent = Attempt { previous_of_flow: item.previous_of_flow, ..attempt };
+                    let previous_of_flow = item.previous_of_flow;
+                    let sent = Attempt { flow, previous_of_flow, ..attempt };
                     self.keep(now, packet, first + place as u64, sent);
                 }
                 _ => self.queue.recycle(packet),

@@ -17,6 +17,7 @@ const WAYS: usize = 8;
 /// Last global number by flow.
 #[derive(Debug)]
 pub(super) struct FlowTable {
+    /// None before the first flow.
     entries: Box<[Option<Entry>]>,
     ways: usize,
 }
@@ -34,18 +35,31 @@ impl FlowTable {
             Order::Global => 1,
             Order::Flow => WAYS,
         };
-        Self { entries: vec![None; SETS * ways].into_boxed_slice(), ways }
+        Self { entries: Box::default(), ways }
     }
 
     /// The last packet of `flow`, if it is known.
     pub(super) fn previous(&self, flow: FlowKey) -> Option<u64> {
         let first = self.first(flow);
-        let set = &self.entries[first..first + self.ways];
+        let set = self.entries.get(first..first + self.ways)?;
         set.iter().flatten().find(|entry| entry.flow == flow).map(|entry| entry.global)
+    }
+
+    /// The last packet of `flow` is not known any more if it is `global`.
+    pub(super) fn forget(&mut self, flow: FlowKey, global: u64) {
+        let first = self.first(flow);
+        let set = self.entries.get_mut(first..first + self.ways).unwrap_or_default();
+        let is_it = |entry: &Entry| entry.flow == flow && entry.global == global;
+        set.iter_mut()
+            .filter(|entry| entry.is_some_and(|entry| is_it(&entry)))
+            .for_each(|entry| *entry = None);
     }
 
     /// Notes that packet `global` belongs to `flow`.
     pub(super) fn note(&mut self, flow: FlowKey, global: u64) {
+        if self.entries.is_empty() {
+            self.entries = vec![None; SETS * self.ways].into_boxed_slice();
+        }
         let first = self.first(flow);
         let set = &mut self.entries[first..first + self.ways];
         // Its own place, else one that is free, else that of the flow that was silent longest.
@@ -57,6 +71,18 @@ impl FlowTable {
         if let Some(place) = set.iter_mut().min_by_key(|entry| age(entry)) {
             *place = Some(Entry { flow, global });
         }
+    }
+
+    /// Forgets the flows that the receiver orders by, for whatever was sent came or was given up, and gives the memory back.
+    pub(super) fn release_memory(&mut self) {
+        if self.has_spare() {
+            self.entries = Box::default();
+        }
+    }
+
+    /// Whether memory is kept that can be given back.
+    pub(super) fn has_spare(&self) -> bool {
+        self.ways > 1 && !self.entries.is_empty()
     }
 
     fn first(&self, flow: FlowKey) -> usize {
@@ -94,5 +120,12 @@ mod tests {
         table.note(rival(99), 101);
         let known = [0, 1, 2, 99].map(|nth| table.previous(rival(nth)));
         assert_eq!(known, [Some(100), None, Some(2), Some(101)]);
+        table.forget(rival(2), 1);
+        table.forget(rival(99), 101);
+        assert_eq!([2, 99].map(|nth| table.previous(rival(nth))), [Some(2), None]);
+        table.release_memory();
+        assert_eq!((table.has_spare(), table.previous(rival(0))), (false, None));
+        table.note(rival(0), 102);
+        assert_eq!((table.has_spare(), table.previous(rival(0))), (true, Some(102)));
     }
 }

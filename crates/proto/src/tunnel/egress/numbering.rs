@@ -34,6 +34,21 @@ impl Numbering {
         self.flows.previous(flow)
     }
 
+    /// The packet `global` of this flow was given up.
+    pub(super) fn forget(&mut self, flow: FlowKey, global: u64) {
+        self.flows.forget(flow, global);
+    }
+
+    /// Gives back memory that only matters while packets go.
+    pub(super) fn release_memory(&mut self) {
+        self.flows.release_memory();
+    }
+
+    /// Whether there is such memory.
+    pub(super) fn has_spare(&self) -> bool {
+        self.flows.has_spare()
+    }
+
     /// The part of a packet that goes next; `begun`: its first has gone.
     pub(super) const fn part(&self, begun: bool) -> Part {
         match begun {

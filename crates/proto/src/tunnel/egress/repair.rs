@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::ecn::Ecn;
 use crate::link::sent::{Fate, Settled};
+use crate::packet::FlowKey;
 use crate::packet::checksum::Checksum;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
@@ -42,7 +43,8 @@ pub(super) struct Attempt {
     pub(super) checksum: Checksum,
     /// The mark of its datagram.
     pub(super) mark: Ecn,
-    /// The number of the packet before it of its flow.
+    /// Its flow, and the number of the packet before it of that.
+    pub(super) flow: FlowKey,
     pub(super) previous_of_flow: Option<u64>,
     /// Nothing else of its flow waited.
     pub(super) is_sparse: bool,
@@ -92,6 +94,8 @@ pub(super) struct Repair {
     bytes: usize,
     /// The numbers of those to be sent again.
     lost: BTreeSet<Lost>,
+    /// The packets that were given up since somebody asked, and their flows.
+    given_up: Vec<(FlowKey, u64)>,
     repairs: Repairs,
 }
 
@@ -122,9 +126,11 @@ impl Repair {
         while self.is_over(now) {
             let number = self.base;
             let lost = self.lost.len();
-            if let Some(packet) = self.take(number) {
-                self.repairs.given_up += u64::from(self.lost.len() < lost);
-                free(packet);
+            if let Some(copy) = self.take(number) {
+                if self.lost.len() < lost {
+                    self.note_given_up(number, &copy);
+                }
+                free(copy.packet);
             }
             self.trim();
         }
@@ -158,8 +164,8 @@ impl Repair {
             }
             match settled.fate {
                 Fate::Confirmed | Fate::ConfirmedLate => {
-                    if let Some(packet) = self.take(global) {
-                        free(packet);
+                    if let Some(copy) = self.take(global) {
+                        free(copy.packet);
                     }
                 }
                 Fate::Lost | Fate::TimedOut => self.lose(now, global, &mut free),
@@ -194,9 +200,9 @@ impl Repair {
         if copy.is_worth_sending(now) {
             let lost = copy.lost(global);
             self.lost.insert(lost);
-        } else if let Some(packet) = self.take(global) {
-            self.repairs.given_up += 1;
-            free(packet);
+        } else if let Some(copy) = self.take(global) {
+            self.note_given_up(global, &copy);
+            free(copy.packet);
         }
     }
 
@@ -223,10 +229,20 @@ impl Repair {
 
     /// The packet will not be sent again.
     pub(super) fn give_up(&mut self, global: u64) -> Option<Vec<u8>> {
-        let packet = self.take(global)?;
-        self.repairs.given_up += 1;
+        let copy = self.take(global)?;
+        self.note_given_up(global, &copy);
         self.trim();
-        Some(packet)
+        Some(copy.packet)
+    }
+
+    fn note_given_up(&mut self, global: u64, copy: &Unconfirmed) {
+        self.repairs.given_up += 1;
+        self.given_up.push((copy.sent.flow, global));
+    }
+
+    /// The next packet that was given up, and its flow.
+    pub(super) fn poll_given_up(&mut self) -> Option<(FlowKey, u64)> {
+        self.given_up.pop()
     }
 
     /// Whether any packet is to be sent again.
@@ -258,13 +274,13 @@ impl Repair {
         self.places.get(self.place(global)?)?.as_ref()
     }
 
-    fn take(&mut self, global: u64) -> Option<Vec<u8>> {
+    fn take(&mut self, global: u64) -> Option<Unconfirmed> {
         let place = self.place(global)?;
         let copy = self.places[place].take()?;
         self.lost.remove(&copy.lost(global));
         self.packets -= 1;
         self.bytes -= copy.packet.len();
-        Some(copy.packet)
+        Some(copy)
     }
 
     /// Forgets the places before the first packet.
@@ -293,6 +309,7 @@ mod tests {
         let sent = Attempt {
             checksum: Checksum::Whole,
             mark: Ecn::NotEct,
+            flow: FlowKey(1),
             previous_of_flow: None,
             is_sparse: false,
             link,
@@ -318,6 +335,7 @@ mod tests {
             places: 1,
             eliciting: true,
             window_limited: false,
+            window_full: false,
             paced: false,
             carried,
         };

@@ -25,6 +25,7 @@ impl Egress {
         if let Some(repair) = &mut self.repair {
             let queue = &mut self.queue;
             repair.settle(now, link, settled, |buffer| queue.recycle(buffer));
+            self.forget_given_up();
         }
     }
 
@@ -33,6 +34,15 @@ impl Egress {
         if let Some(repair) = &mut self.repair {
             let queue = &mut self.queue;
             repair.reinject(now, link, all, |buffer| queue.recycle(buffer));
+            self.forget_given_up();
+        }
+    }
+
+    /// No packet waits for one that was given up: the next of its flow does not name it.
+    fn forget_given_up(&mut self) {
+        let Some(repair) = &mut self.repair else { return };
+        while let Some((flow, global)) = repair.poll_given_up() {
+            self.numbering.forget(flow, global);
         }
     }
 
@@ -53,6 +63,7 @@ impl Egress {
             Some(repair) => {
                 let copy = Unconfirmed { packet, sent_at: now, sent };
                 repair.keep(now, global, copy, |buffer| queue.recycle(buffer));
+                self.forget_given_up();
             }
         }
     }
@@ -83,6 +94,7 @@ impl Egress {
             if let Some(buffer) = repair.give_up(global) {
                 self.queue.recycle(buffer);
             }
+            self.forget_given_up();
             return Step::Next;
         }
         let Pick::Send(index) = soonest(&views.links) else { return Step::Waits };

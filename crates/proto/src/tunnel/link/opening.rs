@@ -17,6 +17,8 @@ pub(in crate::tunnel) struct Opening {
     shut: bool,
     /// How much had been sent when the window was last full, and how large it was.
     limited_at: Option<(u64, u32)>,
+    /// When it was full last.
+    full_at: Option<Instant>,
 }
 
 impl Opening {
@@ -60,13 +62,26 @@ impl Opening {
     /// Whether the window limits this sender, for a datagram of so many places about to be sent: it was full within the
     /// last window of datagrams (RFC 7661 §4.1).
     #[inline]
-    pub(super) fn is_window_limited(&mut self, places: u8, sender: &LinkSender) -> bool {
+    pub(super) fn is_window_limited(
+        &mut self,
+        now: Instant,
+        places: u8,
+        sender: &LinkSender,
+    ) -> bool {
         let last = sender.position() + u64::from(places.saturating_sub(1));
         if sender.room() <= u32::from(places) {
             self.limited_at = Some((last, sender.window()));
+            self.full_at = Some(now);
         }
         self.limited_at
             .is_some_and(|(at, window)| last <= at + u64::from(sender.limited_for(window)))
+    }
+
+    /// Whether the window was full within the last round trip, which is `trip`. A sender with little to send stays limited by
+    /// its window for many round trips, but what arrives of it shows nothing of the path.
+    #[inline]
+    pub(super) fn is_full(&self, now: Instant, trip: Option<Duration>) -> bool {
+        self.full_at.is_some_and(|at| trip.is_none_or(|trip| now.since(at) <= trip.max(LEAST_BUSY)))
     }
 
     /// Whether the pacing limits it: the link has been busy without a pause for a round trip, which is `trip`.
