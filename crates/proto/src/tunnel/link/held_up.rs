@@ -49,6 +49,8 @@ impl HeldUp {
         };
         let (lost, confirmed) =
             (new(fates.lost, self.before.lost), new(fates.confirmed, self.before.confirmed));
+        // While nothing comes through the link is away, and what it loses then says nothing of when it is back.
+        let lost = if confirmed > 0.0 { lost } else { 0.0 };
         self.lost = self.lost * keep + lost;
         self.all = self.all * keep + lost + confirmed;
         (self.at, self.before) = (now, fates);
@@ -86,6 +88,18 @@ mod tests {
             let found = held_up.us() / 1000;
             assert!(expected.contains(&found), "{mbit} Mbit/s, {trip} ms: {found} ms");
         }
+    }
+
+    #[test]
+    fn what_is_lost_while_nothing_comes_through_does_not_count() {
+        let (rate, trip) = (Bitrate::from_mbps(20), Duration::from_millis(40));
+        let mut held_up = HeldUp::new(Instant::ZERO);
+        let at = |ms| Instant::from_millis(ms);
+        held_up.look(at(100), Fates { confirmed: 5000, lost: 0 }, rate, trip);
+        held_up.look(at(200), Fates { confirmed: 5000, lost: 117 }, rate, trip);
+        assert_eq!(held_up.us(), 0);
+        held_up.look(at(300), Fates { confirmed: 5100, lost: 134 }, rate, trip);
+        assert!(held_up.us() > 0);
     }
 
     #[test]
