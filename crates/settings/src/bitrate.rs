@@ -54,13 +54,21 @@ impl Bitrate {
     }
 
     /// How long `bytes` take at this rate; `Duration::MAX` at a rate of zero.
+    #[inline]
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        let nanos = u128::from(bytes) * 8_000_000_000 / u128::from(self.0);
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        // What a datagram has is asked for each of them: the wide division is for gigabytes.
+        let nanos = match bytes.checked_mul(8_000_000_000) {
+            Some(bits) => bits / self.0,
+            None => {
+                let nanos = u128::from(bytes) * 8_000_000_000 / u128::from(self.0);
+                u64::try_from(nanos).unwrap_or(u64::MAX)
+            }
+        };
+        Duration::from_nanos(nanos)
     }
 }
 

@@ -37,12 +37,13 @@ use ropewalk_settings::Bitrate;
 use self::delay::Delays;
 use self::least::Least;
 use self::loss::Losses;
-use self::number::{count, real, seconds};
+use self::number::{real, seconds};
+use self::output::Output;
 use self::rate::Rates;
 use self::rival::Rival;
 use self::round::Round;
 use self::train::Trains;
-use super::{AckSample, ArrivalSample, Controller, LossSample, MAX_WINDOW, PathModel};
+use super::{AckSample, ArrivalSample, Controller, LossSample, PathModel};
 use crate::time::Instant;
 
 /// Places that a path of which nothing is known is given: what QUIC implementations send first, so that an inner TCP's first
@@ -148,6 +149,7 @@ pub struct Model {
     arrived_us: Option<i64>,
     /// When so much had waited last that the queue told something of the rate.
     queued_at: f64,
+    output: Output,
 }
 
 impl Model {
@@ -196,6 +198,7 @@ impl Model {
             told_lost: None,
             arrived_us: None,
             queued_at: f64::NEG_INFINITY,
+            output: Output::default(),
         }
     }
 
@@ -318,17 +321,15 @@ impl Model {
 
 impl Controller for Model {
     fn window(&self) -> u32 {
-        let places = if self.timed_out { LEAST_WINDOW } else { self.window / self.place };
-        u32::try_from(count(places.ceil())).unwrap_or(MAX_WINDOW).min(MAX_WINDOW)
+        self.output.window
     }
 
     fn pacing_rate(&self) -> Option<Bitrate> {
-        (self.pace > 0.0 && self.pace.is_finite())
-            .then(|| Bitrate::from_bps(count(self.pace * 8.0).max(1)))
+        self.output.pace
     }
 
     fn believed_rate(&self) -> Option<Bitrate> {
-        (self.rate > 0.0).then(|| Bitrate::from_bps(count(self.rate * 8.0).max(1)))
+        self.output.rate
     }
 
     fn on_repaired(&mut self) {
@@ -400,6 +401,7 @@ impl Controller for Model {
         self.set_gain(t);
         self.set_pace(t);
         self.set_window(confirmed);
+        self.set_output();
     }
 
     fn on_loss(&mut self, _now: Instant, sample: &LossSample) {
@@ -430,6 +432,7 @@ impl Controller for Model {
     fn on_timeout(&mut self, _now: Instant, sample: &LossSample) {
         self.timed_out = true;
         self.round.restart(sample.next);
+        self.set_output();
     }
 
     fn on_return(&mut self, _now: Instant) {
@@ -437,6 +440,7 @@ impl Controller for Model {
         self.rate *= 0.5;
         self.window = (self.window * 0.5).max(INITIAL_WINDOW * self.place);
         self.pace *= 0.5;
+        self.set_output();
     }
 }
 

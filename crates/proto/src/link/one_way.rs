@@ -18,6 +18,8 @@ pub(crate) struct OneWay {
     smoothed: Option<i64>,
     /// The smallest of each part, the newest last.
     least: [Option<i64>; PARTS],
+    /// The smallest of all: asked for with each packet.
+    delay_us: Option<i64>,
     began: Instant,
 }
 
@@ -34,11 +36,12 @@ impl OneWay {
         }
         let newest = &mut self.least[PARTS - 1];
         *newest = Some(newest.map_or(smoothed, |least| least.min(smoothed)));
+        self.delay_us = self.least.iter().flatten().min().copied();
     }
 
     /// The delay; `None`: nothing was measured.
     pub(crate) fn delay_us(&self) -> Option<i64> {
-        self.least.iter().flatten().min().copied()
+        self.delay_us
     }
 }
 

@@ -44,20 +44,18 @@ pub struct Rtt {
 struct Smoothed {
     srtt: Duration,
     var: Duration,
-    /// The timeout that follows, without back-off: asked for more often than samples come.
+    /// What follows is asked for more often than samples come: how long an answer takes at most, and the timeout without
+    /// back-off.
+    patience: Duration,
     rto: Duration,
 }
 
 impl Smoothed {
     fn new(srtt: Duration, var: Duration) -> Self {
-        let rto = patience(srtt, var).clamp(MIN_RTO, MAX_RTO);
-        Self { srtt, var, rto }
+        // RFC 6298 §2.3, and the time that a report may wait.
+        let patience = srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY;
+        Self { srtt, var, patience, rto: patience.clamp(MIN_RTO, MAX_RTO) }
     }
-}
-
-/// RFC 6298 §2.3, and the time that a report may wait.
-fn patience(srtt: Duration, var: Duration) -> Duration {
-    srtt + (var * 4).max(GRANULARITY) + MAX_REPORT_DELAY
 }
 
 impl Rtt {
@@ -78,7 +76,7 @@ impl Rtt {
     /// How long an answer takes at most, in all likelihood: the timeout without its lower bound.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
-        self.smoothed.map(|Smoothed { srtt, var, .. }| patience(srtt, var))
+        self.smoothed.map(|smoothed| smoothed.patience)
     }
 
     /// Smoothed round-trip time; `None` before the first sample.

@@ -362,10 +362,11 @@ impl LinkSender {
     }
 
     /// Whether an answer is overdue: the link may be silent.
+    #[inline]
     #[must_use]
     pub fn is_suspect(&self, now: Instant) -> bool {
-        let waits = self.unanswered_since().map(|since| now.since(since));
-        waits.zip(self.rtt.patience()).is_some_and(|(waits, patience)| waits > patience)
+        let Some(since) = self.unanswered_since() else { return false };
+        self.rtt.patience().is_some_and(|patience| now.since(since) > patience)
     }
 
     /// How long a datagram takes one way without a queue, µs, from an epoch that all links of the tunnel share.

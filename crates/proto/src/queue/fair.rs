@@ -97,6 +97,7 @@ impl Fair {
 
     /// Copies a packet into the queue while at most `most_bytes` wait, and gives up others of the flow of which most waits
     /// where too much does.
+    #[inline]
     pub fn push(
         &mut self,
         now: Instant,
@@ -126,6 +127,7 @@ impl Fair {
     }
 
     /// Puts a packet, with its age, behind those of its flow, whatever waits.
+    #[inline]
     pub(crate) fn put(&mut self, waiting: Waiting) {
         if self.places.is_empty() {
             self.places.resize(PLACES, Place::default());
@@ -165,6 +167,7 @@ impl Fair {
     }
 
     /// The packet whose turn it is.
+    #[inline]
     #[must_use]
     pub fn head(&self) -> Option<&Waiting> {
         match self.turn() {
@@ -174,6 +177,7 @@ impl Fair {
     }
 
     /// Whether it is of a flow of which nothing else waits.
+    #[inline]
     #[must_use]
     pub fn is_next_sparse(&self) -> bool {
         !self.sparse.is_empty() && self.turn() == Turn::Sparse
@@ -191,6 +195,7 @@ impl Fair {
     }
 
     /// Bytes of this flow that wait.
+    #[inline]
     #[must_use]
     pub fn backlog_of(&self, flow: FlowKey) -> usize {
         let Some(place) = self.places.get(usize::from(place_of(flow))) else { return 0 };
@@ -199,6 +204,7 @@ impl Fair {
     }
 
     /// Flows that have to take turns.
+    #[inline]
     #[must_use]
     pub fn flows(&self) -> usize {
         self.lines.len() - self.free.len()
@@ -241,6 +247,7 @@ impl Fair {
     }
 
     /// Removes the head.
+    #[inline]
     pub fn pop_packet(&mut self) -> Option<Waiting> {
         let waiting = match self.turn() {
             Turn::Sparse => {
@@ -267,6 +274,7 @@ impl Fair {
     }
 
     /// A packet that left needs its buffer no more.
+    #[inline]
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < MAX_SPARE {
             self.spare.push(buffer);
@@ -362,6 +370,7 @@ impl Fair {
     }
 
     /// Which packet is next.
+    #[inline]
     fn turn(&self) -> Turn {
         // The second part of a packet follows its first.
         if let Some(turn) = self.begun {
@@ -371,22 +380,27 @@ impl Fair {
         if self.sparse.is_empty() || waits_too_long { Turn::Backlogged } else { Turn::Sparse }
     }
 
+    #[inline]
     fn next_line(&self) -> Option<&Backlog> {
         self.turns.front().map(|line| &self.lines[usize::from(*line)])
     }
 
     /// The turn goes on until it comes to a line that may send.
+    #[inline]
     fn pass_turn(&mut self) {
         while let Some(&id) = self.turns.front()
             && let line = &mut self.lines[usize::from(id)]
             && line.deficit <= 0
         {
             line.deficit += quantum();
-            self.turns.rotate_left(1);
+            if self.turns.len() > 1 {
+                self.turns.rotate_left(1);
+            }
         }
     }
 
     /// Nothing of a flow is among the sparse any more: what else of it waits takes turns.
+    #[inline]
     fn note_sparse_gone(&mut self, waiting: &Waiting) {
         let place = &mut self.places[usize::from(place_of(waiting.label.meta.flow))];
         place.sparse = place.sparse.saturating_sub(counted(waiting.packet.len()));
@@ -398,6 +412,7 @@ impl Fair {
     }
 
     /// A packet of this line has gone: perhaps the last.
+    #[inline]
     fn note_line_shorter(&mut self, id: u16) {
         let line = &self.lines[usize::from(id)];
         if line.waiting.is_empty() {
@@ -412,6 +427,7 @@ impl Fair {
         self.pass_turn();
     }
 
+    #[inline]
     fn note_gone(&mut self, waiting: &Waiting) {
         self.bytes -= waiting.packet.len();
         self.packets -= 1;
@@ -473,6 +489,7 @@ impl Fair {
 }
 
 /// What a place counts a packet of `len` bytes as.
+#[inline]
 fn counted(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
@@ -481,10 +498,12 @@ fn counted_lines(lines: &[Backlog]) -> u16 {
     u16::try_from(lines.len()).unwrap_or(u16::MAX)
 }
 
+#[inline]
 const fn quantum() -> i64 {
     QUANTUM as i64
 }
 
+#[inline]
 fn place_of(flow: FlowKey) -> u16 {
     u16::try_from(flow.0 % PLACES as u64).unwrap_or(0)
 }

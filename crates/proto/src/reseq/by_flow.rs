@@ -16,6 +16,7 @@
 //!
 //! A packet is in [`chains`] only while its number is missing in the [`window`].
 
+mod by_number;
 mod chains;
 mod window;
 
@@ -126,6 +127,7 @@ impl ByFlow {
     /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
         self.pool = Pool::default();
+        self.chains.release_memory();
     }
 
     /// A packet is to be delivered as it comes, but only once. Returns whether it is.
@@ -286,7 +288,7 @@ impl ByFlow {
         if !self.chains.is_empty() {
             let base = self.window.base(end);
             // A packet that waits has a higher number than the one it waits for, so the lowest is missing, not waiting.
-            while let Some(lowest) = self.chains.lowest().filter(|lowest| *lowest < base) {
+            while let Some(lowest) = self.chains.lowest_below(base) {
                 self.give_up(now, lowest, Cause::Full, shared, out);
             }
         }

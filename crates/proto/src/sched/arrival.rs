@@ -11,12 +11,9 @@
 //! What the schedule needs must be allowed to wait: with links whose delays differ by 100 ms the slow one is worth a
 //! packet when the fast one delivers 100 ms' worth before it.
 
-use arrayvec::ArrayVec;
-
 use ropewalk_settings::Bitrate;
 
 use super::{LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
-use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
 use crate::queue::Demand;
 use crate::time::{Duration, Instant};
@@ -74,15 +71,15 @@ impl Scheduler for Arrival {
         let arrival = |link: &LinkView| {
             link.arrives_us.map_or(soonest, |arrives| arrives.saturating_add(held_up(link)))
         };
-        let mut by_arrival: ArrayVec<usize, MAX_LINKS> = (0..links.len()).collect();
-        by_arrival.sort_by_key(|index| arrival(&links[*index]));
-        let Some(&open) = by_arrival.iter().find(|index| links[**index].room > 0) else {
+        let by_arrival = || links.iter().map(arrival).enumerate();
+        let is_open = |(index, _): &(usize, i64)| links[*index].room > 0;
+        let first = by_arrival().min_by_key(|(_, arrives)| *arrives);
+        if let Some((first, _)) = first.filter(is_open) {
+            return Pick::Send(first);
+        }
+        let Some((open, arrives)) = by_arrival().filter(is_open).min_by_key(|(_, at)| *at) else {
             return Pick::Blocked;
         };
-        if by_arrival[0] == open {
-            return Pick::Send(open);
-        }
-        let arrives = arrival(&links[open]);
         // What the others deliver before this one would.
         let mut meanwhile = 0_u64;
         for link in links.iter().filter(|link| link.id != links[open].id) {

@@ -465,7 +465,7 @@ impl Egress {
                 (_, Source::LinkQueue) => self.waiting.take_head_of(sent.link),
             };
             let whole = whole.map(Waiting::into_packet);
-            for packet in [kept, whole].into_iter().flatten().take(1) {
+            if let Some(packet) = kept.or(whole) {
                 self.keep(now, packet, global, sent);
             }
         }

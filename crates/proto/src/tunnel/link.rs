@@ -230,12 +230,14 @@ impl Link {
 
     /// The same, and when a packet of `len` bytes would arrive on it.
     pub(super) fn view_with_arrival(&self, now: Instant, len: usize) -> LinkView {
+        let pace = self.pace();
+        let view = LinkView::of_room(self.id, self.opening.room(now, pace, &self.sender));
         if self.sender.is_suspect(now) {
             // Nobody knows whether it arrives at all.
-            return LinkView { arrives_us: Some(i64::MAX), ..self.view(now) };
+            return LinkView { arrives_us: Some(i64::MAX), ..view };
         }
         let rate = self.carried_rate();
-        let wait = if self.pace().is_some() {
+        let wait = if pace.is_some() {
             let on_wire = len + OVERHEAD + usize::from(self.path().header_len());
             self.opening.pacer().free_at().since(now) + rate.time_for(on_wire as u64)
         } else if self.sender.room() == 0 {
@@ -248,7 +250,7 @@ impl Link {
             arrives_us: self.sender.one_way_us().map(|delay| delay.saturating_add(wait)),
             held_up_us: self.held_up.us(),
             rate: rate.as_bps() / 8,
-            ..self.view(now)
+            ..view
         }
     }
 

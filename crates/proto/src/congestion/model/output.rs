@@ -1,6 +1,9 @@
 //! What follows from the model: a gain on the rate, the pace, and the window.
 
-use super::{FULL, LEAST_WINDOW, Model, Phase};
+use ropewalk_settings::Bitrate;
+
+use super::number::count;
+use super::{FULL, INITIAL_WINDOW, LEAST_WINDOW, Model, Phase};
 use crate::congestion::MAX_WINDOW;
 
 /// Full datagrams that may leave within a round trip while nothing waits.
@@ -27,7 +30,40 @@ const UNLIMITED_GAIN: f64 = 2.0;
 /// By how much pace differs from the rate: for each second of queue below or above the target, a round trip, seconds.
 const SLOPE: f64 = 0.4;
 
+/// What the link asks for each datagram: worked out when the model changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Output {
+    /// The window in places.
+    pub(super) window: u32,
+    /// `None`: as fast as the window lets.
+    pub(super) pace: Option<Bitrate>,
+    /// The rate that is believed, if any is.
+    pub(super) rate: Option<Bitrate>,
+}
+
+impl Default for Output {
+    /// That of a path of which nothing is known.
+    fn default() -> Self {
+        Self { window: whole(INITIAL_WINDOW), pace: None, rate: None }
+    }
+}
+
+/// So many places, the last of which may be a part.
+fn whole(places: f64) -> u32 {
+    u32::try_from(count(places.ceil())).unwrap_or(MAX_WINDOW).min(MAX_WINDOW)
+}
+
 impl Model {
+    pub(super) fn set_output(&mut self) {
+        let rate = |bytes: f64| Bitrate::from_bps(count(bytes * 8.0).max(1));
+        let places = if self.timed_out { LEAST_WINDOW } else { self.window / self.place };
+        self.output = Output {
+            window: whole(places),
+            pace: (self.pace > 0.0 && self.pace.is_finite()).then(|| rate(self.pace)),
+            rate: (self.rate > 0.0).then(|| rate(self.rate)),
+        };
+    }
+
     pub(super) fn set_gain(&mut self, t: f64) {
         self.gain = match (self.phase, self.rival.is_some()) {
             (Phase::Startup, _) => STARTUP_GAIN,

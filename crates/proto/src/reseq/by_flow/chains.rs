@@ -6,10 +6,15 @@
 //! A packet could wait for a deadline of its own. A chain has only the earliest of these, for all of it waits for the same
 //! number.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::super::pool::Early;
+use super::by_number::ByNumber;
 use crate::time::{Duration, Instant};
+
+/// Deadlines of chains that are no more are forgotten when there are so many beside as many as there are chains.
+const SPARE_DEADLINES: usize = 64;
 
 /// A packet that waits.
 #[derive(Debug)]
@@ -54,13 +59,15 @@ struct Chain {
 #[derive(Debug, Default)]
 pub(super) struct Chains {
     /// By the number that each waits for.
-    held: BTreeMap<u64, Held>,
+    held: ByNumber<Held>,
     /// By the missing number.
-    chains: BTreeMap<u64, Chain>,
+    chains: ByNumber<Chain>,
     /// The missing number, by the last packet that waits for it.
-    tails: BTreeMap<u64, u64>,
-    /// Missing numbers, by when they are given up.
-    deadlines: BTreeSet<(Instant, u64)>,
+    tails: ByNumber<u64>,
+    /// Missing numbers, by when they are given up; also some that came or have another time, but never in front.
+    deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// No missing number is lower.
+    low: u64,
     /// Bytes of the packets.
     bytes: usize,
 }
@@ -76,20 +83,20 @@ impl Chains {
         self.bytes
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.held.len() == 0
     }
 
     /// Whether a packet waits for this number.
     pub(super) fn is_awaited(&self, number: u64) -> bool {
-        self.held.contains_key(&number)
+        self.held.contains(number)
     }
 
     /// Whether this packet waits.
     pub(super) fn holds(&self, global: u64) -> bool {
         // The last of a chain, or one that others wait for and that is not missing.
-        self.tails.contains_key(&global)
-            || (self.held.contains_key(&global) && !self.chains.contains_key(&global))
+        self.tails.contains(global) || (self.held.contains(global) && !self.chains.contains(global))
     }
 
     /// A packet has to wait for a number that no other waits for.
@@ -103,48 +110,59 @@ impl Chains {
             (wait, tail) = (behind.wait.join(wait), behind.tail);
         }
         // What this packet waits for may wait itself.
-        let mut missing = previous;
-        if let Some(&first) = self.tails.get(&previous) {
-            missing = first;
-            if let Some(before) = self.take_chain(first) {
-                wait = before.wait.join(wait);
-            }
+        let missing = self.tails.remove(previous).unwrap_or(previous);
+        let before = self.chains.get(missing).map(|before| before.wait);
+        if let Some(before) = before {
+            wait = before.join(wait);
         }
         self.put_chain(missing, Chain { wait, tail });
+        if before.is_none_or(|before| before.deadline != wait.deadline) {
+            self.note_deadline(wait.deadline, missing);
+        }
     }
 
     /// The missing number that is given up next, and when.
     pub(super) fn next_due(&self) -> Option<(Instant, u64)> {
-        self.deadlines.first().copied()
+        self.deadlines.peek().map(|Reverse(first)| *first)
     }
 
-    /// The lowest number that is waited for.
-    pub(super) fn lowest(&self) -> Option<u64> {
-        self.held.first_key_value().map(|(previous, _)| *previous)
+    /// The lowest number that is waited for, if it is below this one. To be asked with numbers that rise.
+    #[inline]
+    pub(super) fn lowest_below(&mut self, number: u64) -> Option<u64> {
+        while self.low < number && !self.is_empty() {
+            if self.chains.contains(self.low) {
+                return Some(self.low);
+            }
+            self.low += 1;
+        }
+        None
     }
 
     /// How long the chain behind a missing number waits.
     pub(super) fn wait(&self, missing: u64) -> Option<Wait> {
-        self.chains.get(&missing).map(|chain| chain.wait)
+        self.chains.get(missing).map(|chain| chain.wait)
     }
 
     /// The chain behind a missing number waits until then.
     pub(super) fn postpone(&mut self, missing: u64, deadline: Instant) {
-        if let Some(mut chain) = self.take_chain(missing) {
+        if let Some(chain) = self.chains.get_mut(missing) {
             chain.wait.deadline = deadline;
-            self.put_chain(missing, chain);
+            self.note_deadline(deadline, missing);
         }
     }
 
     /// The wait for a missing number is over: what waited for it is taken out one by one ([`take`](Self::take)). Returns
     /// since when it was waited for.
     pub(super) fn release(&mut self, missing: u64) -> Option<Instant> {
-        self.take_chain(missing).map(|chain| chain.wait.since)
+        let since = self.take_chain(missing)?.wait.since;
+        self.forget_old_deadlines();
+        Some(since)
     }
 
     /// Takes out the packet that waits for this number.
+    #[inline]
     pub(super) fn take(&mut self, number: u64) -> Option<Held> {
-        let held = self.held.remove(&number)?;
+        let held = self.held.remove(number)?;
         self.bytes -= held.early.packet().bytes.len();
         Some(held)
     }
@@ -154,17 +172,43 @@ impl Chains {
         std::mem::take(self).held.into_values()
     }
 
+    /// Gives the memory back, if nothing waits.
+    pub(super) fn release_memory(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+
     fn put_chain(&mut self, missing: u64, chain: Chain) {
+        self.low = if self.chains.len() == 0 { missing } else { self.low.min(missing) };
         self.tails.insert(chain.tail, missing);
-        self.deadlines.insert((chain.wait.deadline, missing));
         self.chains.insert(missing, chain);
     }
 
     fn take_chain(&mut self, missing: u64) -> Option<Chain> {
-        let chain = self.chains.remove(&missing)?;
-        self.tails.remove(&chain.tail);
-        self.deadlines.remove(&(chain.wait.deadline, missing));
+        let chain = self.chains.remove(missing)?;
+        self.tails.remove(chain.tail);
         Some(chain)
+    }
+
+    /// A chain has this deadline from now on.
+    fn note_deadline(&mut self, deadline: Instant, missing: u64) {
+        self.deadlines.push(Reverse((deadline, missing)));
+        if self.deadlines.len() > 2 * self.chains.len() + SPARE_DEADLINES {
+            let chains = self.chains.iter();
+            self.deadlines =
+                chains.map(|(missing, chain)| Reverse((chain.wait.deadline, missing))).collect();
+        }
+        self.forget_old_deadlines();
+    }
+
+    /// What is in front is the deadline of a chain.
+    fn forget_old_deadlines(&mut self) {
+        while let Some(&Reverse((deadline, missing))) = self.deadlines.peek()
+            && self.chains.get(missing).is_none_or(|chain| chain.wait.deadline != deadline)
+        {
+            self.deadlines.pop();
+        }
     }
 }
 
@@ -185,9 +229,12 @@ mod tests {
     /// Numbers that are waited for, with the end of each chain and its deadline.
     fn shown(chains: &Chains) -> Vec<(u64, u64, Instant)> {
         let shown = chains.chains.iter();
-        let shown = shown.map(|(missing, chain)| (*missing, chain.tail, chain.wait.deadline));
-        let shown: Vec<_> = shown.collect();
-        assert_eq!((chains.tails.len(), chains.deadlines.len()), (shown.len(), shown.len()));
+        let shown = shown.map(|(missing, chain)| (missing, chain.tail, chain.wait.deadline));
+        let mut shown: Vec<_> = shown.collect();
+        shown.sort_unstable();
+        assert_eq!(chains.tails.len(), shown.len());
+        let first = shown.iter().map(|(missing, _, deadline)| (*deadline, *missing)).min();
+        assert_eq!(chains.next_due(), first);
         shown
     }
 
@@ -228,8 +275,23 @@ mod tests {
         push(&mut chains, 2, 4, 0, 60);
         let [early, late] = [60, 70].map(Instant::from_millis);
         assert_eq!(shown(&chains), [(1, 3, late), (2, 4, early)]);
-        assert_eq!((chains.next_due(), chains.lowest()), (Some((early, 2)), Some(1)));
+        assert_eq!(chains.next_due(), Some((early, 2)));
+        assert_eq!([1, 2].map(|number| chains.lowest_below(number)), [None, Some(1)]);
         chains.postpone(2, Instant::from_millis(80));
         assert_eq!(chains.next_due(), Some((late, 1)));
+        assert!(chains.release(1).is_some());
+        assert_eq!([2, 3].map(|number| chains.lowest_below(number)), [None, Some(2)]);
+    }
+
+    #[test]
+    fn deadlines_of_chains_that_are_no_more_are_forgotten_also_behind_one_that_stays() {
+        let mut chains = Chains::default();
+        push(&mut chains, 1, 2, 0, 10);
+        for number in 2..2_000 {
+            push(&mut chains, 2 * number, 2 * number + 1, number, 100 + number);
+            assert!(chains.release(2 * number).is_some() && chains.take(2 * number).is_some());
+            assert_eq!(chains.next_due(), Some((Instant::from_millis(10), 1)));
+            assert!(chains.deadlines.len() <= 2 * 2 + SPARE_DEADLINES);
+        }
     }
 }

@@ -24,7 +24,9 @@ pub(super) struct Window {
     /// The first number that ever was in it.
     begin: u64,
     end: u64,
-    /// A bit for each number modulo the span.
+    /// What a number has in common with its place: one less than a power of two, and not less than the span.
+    mask: u64,
+    /// A bit for each place.
     delivered: Vec<u64>,
     given_up: Vec<u64>,
 }
@@ -33,7 +35,8 @@ impl Window {
     /// One that spans at least so many numbers, the first of which is `begin`.
     pub(super) fn new(span: usize, begin: u64) -> Self {
         let span = (span as u64).max(1).next_multiple_of(WORD);
-        Self { span, begin, end: begin, delivered: Vec::new(), given_up: Vec::new() }
+        let mask = span.next_power_of_two() - 1;
+        Self { span, begin, end: begin, mask, delivered: Vec::new(), given_up: Vec::new() }
     }
 
     /// Forgets everything: `begin` is the next number.
@@ -63,7 +66,7 @@ impl Window {
             return;
         }
         if self.delivered.is_empty() {
-            let words = usize::try_from(self.span / WORD).unwrap_or(0);
+            let words = usize::try_from((self.mask + 1) / WORD).unwrap_or(0);
             (self.delivered, self.given_up) = (vec![0; words], vec![0; words]);
         }
         let mut number = self.end.max(end.saturating_sub(self.span));
@@ -135,13 +138,15 @@ impl Window {
         })
     }
 
+    #[inline]
     fn spans(&self, number: u64) -> bool {
         (self.base(self.end)..self.end).contains(&number)
     }
 
     /// The word of a number, and its bit there.
+    #[inline]
     fn place(&self, number: u64) -> (usize, u64) {
-        let index = number % self.span;
+        let index = number & self.mask;
         (usize::try_from(index / WORD).unwrap_or(usize::MAX), index % WORD)
     }
 }

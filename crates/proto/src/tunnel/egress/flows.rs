@@ -62,12 +62,12 @@ impl FlowTable {
         }
         let first = self.first(flow);
         let set = &mut self.entries[first..first + self.ways];
-        // Its own place, else one that is free, else that of the flow that was silent longest.
-        let age = |entry: &Option<Entry>| match entry {
-            Some(entry) if entry.flow == flow => (0, 0),
-            None => (1, 0),
-            Some(entry) => (2, entry.global),
-        };
+        if let Some(own) = set.iter_mut().flatten().find(|entry| entry.flow == flow) {
+            own.global = global;
+            return;
+        }
+        // One that is free, else that of the flow that was silent longest.
+        let age = |entry: &Option<Entry>| entry.map(|entry| entry.global);
         if let Some(place) = set.iter_mut().min_by_key(|entry| age(entry)) {
             *place = Some(Entry { flow, global });
         }

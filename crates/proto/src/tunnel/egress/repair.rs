@@ -101,6 +101,7 @@ pub(super) struct Repair {
 
 impl Repair {
     /// The packet `global`, the highest yet, left. Buffers that are not needed any more go to `free`.
+    #[inline]
     pub(super) fn keep(
         &mut self,
         now: Instant,
@@ -137,6 +138,7 @@ impl Repair {
     }
 
     /// Whether the first is to be forgotten: for want of room, or because nobody will ever say what became of it.
+    #[inline]
     fn is_over(&self, now: Instant) -> bool {
         let forgotten = |copy: &Unconfirmed| now.since(copy.sent_at) > MOST_AGE * 10;
         self.places.len() > MOST_PACKETS
@@ -145,6 +147,7 @@ impl Repair {
     }
 
     /// The fate of a datagram on `link` is known.
+    #[inline]
     pub(super) fn settle(
         &mut self,
         now: Instant,
@@ -159,12 +162,11 @@ impl Repair {
         for global in packets.first..=packets.last() {
             let went =
                 |copy: &Unconfirmed| copy.sent.link == link && copy.sent.number == settled.number;
-            if !self.get(global).is_some_and(went) {
-                continue;
-            }
+            let went_so = |place: &usize| self.places[*place].as_ref().is_some_and(went);
+            let Some(place) = self.place(global).filter(went_so) else { continue };
             match settled.fate {
                 Fate::Confirmed | Fate::ConfirmedLate => {
-                    if let Some(copy) = self.take(global) {
+                    if let Some(copy) = self.take_from(place, global) {
                         free(copy.packet);
                     }
                 }
@@ -265,25 +267,34 @@ impl Repair {
         self.places.capacity() > 0
     }
 
+    #[inline]
     fn place(&self, global: u64) -> Option<usize> {
         let place = usize::try_from(global.checked_sub(self.base)?).ok()?;
         (place < self.places.len()).then_some(place)
     }
 
+    #[inline]
     fn get(&self, global: u64) -> Option<&Unconfirmed> {
         self.places.get(self.place(global)?)?.as_ref()
     }
 
     fn take(&mut self, global: u64) -> Option<Unconfirmed> {
-        let place = self.place(global)?;
-        let copy = self.places[place].take()?;
-        self.lost.remove(&copy.lost(global));
+        self.take_from(self.place(global)?, global)
+    }
+
+    #[inline]
+    fn take_from(&mut self, place: usize, global: u64) -> Option<Unconfirmed> {
+        let copy = self.places.get_mut(place)?.take()?;
+        if !self.lost.is_empty() {
+            self.lost.remove(&copy.lost(global));
+        }
         self.packets -= 1;
         self.bytes -= copy.packet.len();
         Some(copy)
     }
 
     /// Forgets the places before the first packet.
+    #[inline]
     fn trim(&mut self) {
         while let Some(None) = self.places.front() {
             self.places.pop_front();
