@@ -1,7 +1,8 @@
 //! What waits for a link: a first-in first-out queue, bounded in time and in bytes.
 //!
 //! Packets have no global number yet; they get one when they are sealed, so that a packet dropped
-//! here leaves no hole for the receiver to wait for. Buffers are recycled.
+//! here leaves no hole for the receiver to wait for. Those that one behind them overtook over another link have theirs
+//! ([`Numbers`]). Buffers are recycled.
 
 mod excess;
 mod fair;
@@ -49,12 +50,24 @@ impl Label {
     }
 }
 
+/// The place of a packet in the order that the receiver restores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbers {
+    /// Its global number.
+    pub global: u64,
+    /// That of the packet before it of its flow, if it is known.
+    pub previous_of_flow: Option<u64>,
+}
+
 /// A packet that waits.
 #[derive(Debug)]
 pub struct Waiting {
     since: Instant,
     label: Label,
+    /// Without bytes it is but the place of one that has overtaken those before it.
     packet: Vec<u8>,
+    /// Its numbers, if one behind it has left before it.
+    numbers: Option<Numbers>,
 }
 
 impl Waiting {
@@ -68,6 +81,12 @@ impl Waiting {
     #[must_use]
     pub const fn label(&self) -> &Label {
         &self.label
+    }
+
+    /// Its numbers, if it has any before it leaves.
+    #[must_use]
+    pub const fn numbers(&self) -> Option<Numbers> {
+        self.numbers
     }
 
     /// Its buffer, to be kept or recycled.
@@ -157,7 +176,12 @@ impl EgressQueue {
         buffer.clear();
         buffer.extend_from_slice(packet);
         self.bytes += packet.len();
-        self.waiting.push_back(Waiting { since: now, label: *label, packet: buffer });
+        self.waiting.push_back(Waiting {
+            since: now,
+            label: *label,
+            packet: buffer,
+            numbers: None,
+        });
         true
     }
 

@@ -109,6 +109,9 @@ impl PacketMeta {
 pub enum Pick {
     /// Send on the link with this index in the views.
     Send(usize),
+    /// Send on the link with this index the packet behind so many bytes of its flow's: there it arrives in its turn. Where none
+    /// may overtake others, the next one.
+    SendBehind(usize, usize),
     /// Nothing but the link with this index will do, and it has no room: the packet waits for it.
     Wait(usize),
     /// No link has room.

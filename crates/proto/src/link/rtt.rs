@@ -28,6 +28,9 @@ const MAX_RTO: Duration = Duration::from_secs(60);
 /// Clock granularity G of RFC 6298: the driver's timer wheel has milliseconds.
 const GRANULARITY: Duration = Duration::from_millis(1);
 
+/// A round trip longer than the shortest by a quarter and this much waited in a queue: jitter is mostly less.
+const QUEUED: Duration = Duration::from_millis(10);
+
 /// Doublings after which [`MAX_RTO`] is certainly reached: 200 ms * 2^9 > 60 s.
 const MAX_BACKOFF: u32 = 9;
 
@@ -101,6 +104,12 @@ impl Rtt {
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
         self.min
+    }
+
+    /// Whether the newest sample waited in a queue.
+    #[must_use]
+    pub fn shows_queue(&self) -> bool {
+        self.newest.zip(self.min).is_some_and(|(newest, min)| newest > min * 5 / 4 + QUEUED)
     }
 
     /// The timeout, backed off.

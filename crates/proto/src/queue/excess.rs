@@ -42,6 +42,9 @@ pub struct Demand {
     pub round_trip: Duration,
     /// How many packets are being sent again at any time: each holds its flow up for about a round trip.
     pub repairs: f64,
+    /// Most of `rate` is of links that are still finding out theirs: a flow that doubles has more under way than they are known
+    /// to carry.
+    pub opening: bool,
 }
 
 impl Demand {
@@ -96,7 +99,7 @@ impl Default for ExcessLaw {
 impl ExcessLaw {
     /// The schedule needs this from now on.
     pub(super) fn set_demand(&mut self, demand: Demand) {
-        if demand.rate == 0 {
+        if demand.rate == 0 || demand.opening {
             (self.target, self.most) = (u64::MAX, u64::MAX);
             return;
         }
@@ -169,7 +172,7 @@ mod tests {
 
     /// 1 MB/s; 50 kB must wait; so 100 kB are the most that may stand.
     const DEMAND: Demand =
-        Demand { rate: 1_000_000, bytes: 50_000, round_trip: ms(40), repairs: 0.0 };
+        Demand { rate: 1_000_000, bytes: 50_000, round_trip: ms(40), repairs: 0.0, opening: false };
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -223,10 +226,12 @@ mod tests {
             (Demand { repairs: 7.0, ..DEMAND }, 180_000),
             (Demand { rate: 10_000, bytes: 0, ..DEMAND }, LEAST_STANDING),
             (Demand { rate: 0, ..DEMAND }, u64::MAX - 1),
+            (Demand { opening: true, ..DEMAND }, u64::MAX - 1),
         ] {
             assert!(given_up(&mut law(demand), |_| most, 3000).is_empty(), "{demand:?}");
             let more = given_up(&mut law(demand), |_| most + 1, 3000);
-            assert_eq!(more.is_empty(), demand.rate == 0, "{demand:?}");
+            let unbounded = demand.rate == 0 || demand.opening;
+            assert_eq!(more.is_empty(), unbounded, "{demand:?}");
         }
     }
 

@@ -7,6 +7,8 @@
 //! A flow has a place by its hash. The places are there while anything waits, and so is a line of packets for each flow
 //! that does.
 
+mod overtaking;
+
 use std::collections::VecDeque;
 
 use super::excess::{Demand, ExcessLaw};
@@ -36,6 +38,9 @@ struct Backlog {
     deficit: i64,
     bytes: usize,
     waiting: VecDeque<Waiting>,
+    /// Places at the front whose packets have their numbers, and the bytes that wait there.
+    numbered: usize,
+    numbered_bytes: usize,
 }
 
 /// Which packet is next.
@@ -116,7 +121,7 @@ impl Fair {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(packet);
-        self.put(Waiting { since: now, label: *label, packet: buffer });
+        self.put(Waiting { since: now, label: *label, packet: buffer, numbers: None });
         if self.law.on_more(now, self.bytes as u64) && self.cut_one_of_most() {
             dropped.standing += 1;
         }
@@ -139,9 +144,7 @@ impl Fair {
         let number = place_of(waiting.label.meta.flow);
         let place = &mut self.places[usize::from(number)];
         if let Some(line) = place.line {
-            let line = &mut self.lines[usize::from(line)];
-            line.bytes += len;
-            line.waiting.push_back(waiting);
+            self.lines[usize::from(line)].put(waiting);
         } else if place.sparse as usize + len <= QUANTUM {
             place.sparse += counted(len);
             self.sparse.push_back(waiting);
@@ -155,8 +158,8 @@ impl Fair {
                 self.turns.push_back(id);
             }
             let line = &mut self.lines[usize::from(id)];
-            (line.place, line.deficit, line.bytes) = (number, quantum(), len);
-            line.waiting.push_back(waiting);
+            (line.place, line.deficit) = (number, quantum());
+            line.put(waiting);
         }
     }
 
@@ -259,15 +262,21 @@ impl Fair {
             }
             Turn::Backlogged => {
                 let id = *self.turns.front()?;
-                let line = &mut self.lines[usize::from(id)];
-                let waiting = line.waiting.pop_front()?;
-                line.bytes -= waiting.packet.len();
-                line.deficit -= i64::from(counted(waiting.packet.len()));
-                self.ahead = 0;
-                self.note_line_shorter(id);
-                waiting
+                return self.take_of(id, 0);
             }
         };
+        self.begun = None;
+        self.note_gone(&waiting);
+        Some(waiting)
+    }
+
+    /// Takes the packet at this place of the line whose turn it is.
+    fn take_of(&mut self, id: u16, place: usize) -> Option<Waiting> {
+        let line = &mut self.lines[usize::from(id)];
+        let waiting = line.take(place)?;
+        line.deficit -= i64::from(counted(waiting.packet.len()));
+        self.ahead = 0;
+        self.note_line_shorter(id);
         self.begun = None;
         self.note_gone(&waiting);
         Some(waiting)
@@ -313,7 +322,7 @@ impl Fair {
         }
         for id in 0..counted_lines(&self.lines) {
             while self.lines[usize::from(id)].waiting.front().is_some_and(is_late) {
-                self.drop_head_of(id, 0);
+                self.drop_one_of(id, 0);
                 dropped += 1;
             }
         }
@@ -448,7 +457,7 @@ impl Fair {
         lines.max_by_key(|(_, line)| line.bytes).map(|(id, _)| id)
     }
 
-    /// The first of a line that was not begun: its place in the line, and whether it is the one whose turn it is.
+    /// The first of a line that was not begun: its place in the line.
     fn first_whole(&self, id: u16) -> usize {
         let begun = self.begun == Some(Turn::Backlogged) && self.turns.front() == Some(&id);
         usize::from(begun && self.lines[usize::from(id)].waiting.len() > 1)
@@ -457,34 +466,32 @@ impl Fair {
     /// Drops a packet of the flow of which most waits. `false`: no flow has more than its first packets here.
     fn drop_one_of_most(&mut self) -> bool {
         let Some(id) = self.fattest() else { return false };
-        self.drop_head_of(id, self.first_whole(id));
-        true
+        self.drop_one_of(id, self.first_unnumbered(id))
     }
 
     /// Marks the first packet of the flow of which most waits if it can be, or drops it. Whether it was dropped.
     fn cut_one_of_most(&mut self) -> bool {
         let Some(id) = self.fattest() else { return false };
         let at = self.first_whole(id);
+        let unnumbered = self.first_unnumbered(id);
         let Some(first) = self.lines[usize::from(id)].waiting.get_mut(at) else { return false };
         if first.label.ecn == Ecn::NotEct {
-            self.drop_head_of(id, at);
-            return true;
+            return self.drop_one_of(id, unnumbered);
         }
         // Its datagram goes unmarked: that would be a mark of the link.
         set_ecn(&mut first.packet, Ecn::Ce);
         false
     }
 
-    /// Drops the packet at this place of a line.
-    fn drop_head_of(&mut self, id: u16, at: usize) {
+    /// Drops the packet at this place of a line, if there is one.
+    fn drop_one_of(&mut self, id: u16, at: usize) -> bool {
         if at == 0 && self.begun == Some(Turn::Backlogged) && self.turns.front() == Some(&id) {
             self.begun = None;
         }
-        let line = &mut self.lines[usize::from(id)];
-        let Some(waiting) = line.waiting.remove(at) else { return };
-        line.bytes -= waiting.packet.len();
+        let Some(waiting) = self.lines[usize::from(id)].drop_at(at) else { return false };
         self.note_line_shorter(id);
         self.discard(waiting);
+        true
     }
 }
 

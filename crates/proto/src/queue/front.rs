@@ -1,7 +1,8 @@
 //! The queue in front of the links: by flow where the schedule says how much has to wait, else [`SparseFirst`].
 
 use super::excess::Demand;
-use super::{Dropped, EgressQueue, Fair, Label, Line, QueueLimits, SparseFirst, Waiting};
+use super::{Dropped, EgressQueue, Fair, Label, Line, Numbers, QueueLimits, SparseFirst, Waiting};
+use crate::packet::FlowKey;
 use crate::sched::PacketMeta;
 use crate::time::{Duration, Instant};
 
@@ -102,6 +103,49 @@ impl FrontQueue {
     pub fn complete_head(&mut self) {
         if let Some(head) = either!(self, queue => queue.head_mut()) {
             head.complete();
+        }
+    }
+
+    /// Whether a packet may leave before those in front of it.
+    #[must_use]
+    pub fn may_overtake(&self) -> bool {
+        match self {
+            Self::SparseFirst(_) => false,
+            Self::Fair(queue) => queue.may_overtake(),
+        }
+    }
+
+    /// The place of the packet with so many bytes in front of it among those whose turn it is; `None`: there is none, or it would
+    /// overtake too many.
+    #[must_use]
+    pub fn behind(&self, bytes: usize) -> Option<usize> {
+        match self {
+            Self::SparseFirst(_) => None,
+            Self::Fair(queue) => queue.behind(bytes),
+        }
+    }
+
+    /// The packet at that place.
+    #[must_use]
+    pub fn at(&self, place: usize) -> Option<&Waiting> {
+        match self {
+            Self::SparseFirst(_) => None,
+            Self::Fair(queue) => queue.at(place),
+        }
+    }
+
+    /// Gives all packets up to that place their numbers, which `next` says for one of a flow.
+    pub fn number(&mut self, place: usize, next: impl FnMut(FlowKey) -> Numbers) {
+        if let Self::Fair(queue) = self {
+            queue.number(place, next);
+        }
+    }
+
+    /// Takes the packet at that place.
+    pub fn take(&mut self, place: usize) -> Option<Waiting> {
+        match self {
+            Self::SparseFirst(_) => None,
+            Self::Fair(queue) => queue.take(place),
         }
     }
 
@@ -210,7 +254,6 @@ impl FrontQueue {
 mod tests {
     use super::super::label;
     use super::*;
-    use crate::packet::FlowKey;
 
     #[test]
     fn what_waits_outlives_a_change_of_the_queue_with_its_order_and_its_age() {

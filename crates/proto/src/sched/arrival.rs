@@ -33,11 +33,6 @@ const WORTH: u64 = 4;
 /// only when so much waits.
 const MOST_TRIED_US: u64 = 100_000;
 
-/// A link that still opens carries so many times as much a round trip later, and so does a TCP connection that starts. A queue that is
-/// judged by what the link carries now ends the start of both: one connection over 50 Mbit/s and 200 ms then has 28 % for minutes
-/// instead of 94.
-const OPENS: u64 = 3;
-
 /// Bytes of a full packet on the wire.
 const FULL_PACKET: f64 = 1500.0;
 
@@ -89,7 +84,11 @@ impl Scheduler for Arrival {
         }
         // The flows that take turns share it.
         let own = meanwhile / packet.backlogged_flows.max(1) as u64;
-        if packet.backlog as u64 > own { Pick::Send(open) } else { Pick::Blocked }
+        match usize::try_from(own) {
+            Ok(0) => Pick::Send(open),
+            Ok(own) if packet.backlog > own => Pick::SendBehind(open, own),
+            _ => Pick::Blocked,
+        }
     }
 
     fn refresh(&mut self, links: &[LinkFacts]) {
@@ -118,17 +117,16 @@ impl Scheduler for Arrival {
             let trip = link.srtt.unwrap_or_default().as_secs_f64();
             link.loss * trip * as_f64(Bitrate::from_bps(link.rate)) / FULL_PACKET
         };
+        let sum = |rates: &mut dyn Iterator<Item = u64>| rates.fold(0, u64::saturating_add);
+        let rate = sum(&mut known().map(|(_, rate)| rate));
+        let opening = sum(&mut carrying().filter(|link| link.opening).map(|link| link.rate));
         let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
-        let soon =
-            |link: &LinkFacts| link.rate.saturating_mul(if link.opening { OPENS } else { 1 });
         self.demand = Demand {
-            rate: carrying()
-                .filter(|link| delay(link).is_some())
-                .map(soon)
-                .fold(0, u64::saturating_add),
+            rate,
             bytes: known().map(ahead).fold(0, u64::saturating_add),
             round_trip: self.spread + shortest,
             repairs: carrying().map(open).sum(),
+            opening: opening > rate / 2,
         };
     }
 
@@ -183,14 +181,14 @@ mod tests {
         // 50 ms later, 10 of which do not count: the soonest delivers 40 kB until then.
         let links = links([(0, 10, 1000), (5, 60, 1000)]);
         assert_eq!(pick(40_000, &links), Pick::Blocked);
-        assert_eq!(pick(40_001, &links), Pick::Send(1));
+        assert_eq!(pick(40_001, &links), Pick::SendBehind(1, 40_000));
     }
 
     #[test]
     fn all_links_that_are_sooner_count_and_those_that_are_later_do_not() {
         let links = links([(0, 10, 1000), (0, 30, 2000), (5, 60, 500), (0, 200, 9000)]);
         assert_eq!(pick(40_000 + 40_000, &links), Pick::Blocked);
-        assert_eq!(pick(40_000 + 40_001, &links), Pick::Send(2));
+        assert_eq!(pick(40_000 + 40_001, &links), Pick::SendBehind(2, 80_000));
     }
 
     #[test]
@@ -200,7 +198,7 @@ mod tests {
             let packet = PacketMeta { backlog, backlogged_flows: 4, ..PacketMeta::of_len(1400) };
             Arrival::default().pick(Instant::ZERO, &packet, &links)
         };
-        assert_eq!((pick(10_000), pick(10_001)), (Pick::Blocked, Pick::Send(1)));
+        assert_eq!((pick(10_000), pick(10_001)), (Pick::Blocked, Pick::SendBehind(1, 10_000)));
     }
 
     #[test]
@@ -219,6 +217,7 @@ mod tests {
             bytes: 4000 * 80 / 1000 + 2000 * 50 / 1000,
             round_trip: Duration::from_millis(80 + 25),
             repairs: 0.0,
+            opening: false,
         };
         assert_eq!(scheduler.demand(), Some(demand));
         // 1 MB/s, of which 1.5 % are lost: one packet in 100 ms, for so long as a round trip takes.

@@ -195,7 +195,7 @@ mod tests {
                 safire.on_sent(Instant::ZERO, &packet(flow), links[index].id);
                 index
             }
-            Pick::Blocked => usize::MAX,
+            Pick::Blocked | Pick::SendBehind(..) => usize::MAX,
         };
         (0..count).map(&mut place).collect()
     }

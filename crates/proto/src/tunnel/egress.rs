@@ -46,7 +46,7 @@ use crate::link::mtu;
 use crate::packet::checksum::Checksum;
 use crate::packet::{Packet, PacketView};
 use crate::path::Path;
-use crate::queue::{Dropped, FrontQueue, Label, QueueLimits, Waiting};
+use crate::queue::{Dropped, FrontQueue, Label, Numbers, QueueLimits, Waiting};
 use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
@@ -349,7 +349,9 @@ impl Egress {
         let mut part = None;
         if views.links.is_empty() && to.links.too_big_for(now, meta.len).is_some() {
             part = self.next_part();
-            let Some(part) = part else {
+            let numbered = self.queue.head().is_some_and(|head| head.numbers().is_some());
+            // The receiver expects one packet of a number that was given.
+            let Some(part) = part.filter(|_| !numbered) else {
                 self.queue.pop();
                 to.session.drops.count(DropReason::PacketTooBig);
                 return Step::Next;
@@ -384,6 +386,23 @@ impl Egress {
             Pick::Send(index) => {
                 let Some(&at) = views.places.get(index) else { return Step::Waits };
                 let made = self.send_head(now, at, Source::Queue, part, to);
+                if made == Made::Sent {
+                    views.refresh(index, to.links, now, meta.len);
+                    self.scheduler.on_sent(now, meta, to.links[at].id);
+                    to.links.note_helped(false);
+                }
+                made.into()
+            }
+            Pick::SendBehind(index, bytes) => {
+                let Some(&at) = views.places.get(index) else { return Step::Waits };
+                let overtakes = part.is_none() && self.repair.is_some();
+                let made = match overtakes && self.queue.may_overtake() {
+                    true => match self.queue.behind(bytes) {
+                        Some(place) => self.send_behind(now, at, place, to),
+                        None => return Step::Waits,
+                    },
+                    false => self.send_head(now, at, Source::Queue, part, to),
+                };
                 if made == Made::Sent {
                     views.refresh(index, to.links, now, meta.len);
                     self.scheduler.on_sent(now, meta, to.links[at].id);
@@ -435,11 +454,14 @@ impl Egress {
         };
         let Some(head) = head else { return Made::Refused };
         let label = head.label();
-        let (flow, global) = (label.meta.flow, self.numbering.next());
+        let flow = label.meta.flow;
+        let given = head.numbers();
+        let Numbers { global, previous_of_flow } =
+            given.unwrap_or_else(|| self.numbering.upcoming(flow));
         let outgoing = Outgoing {
             packet: Packet { bytes: head.packet(), checksum: label.checksum },
             global,
-            previous_of_flow: self.numbering.previous_of_flow(flow),
+            previous_of_flow,
             // The mark of one half could not be given to the whole.
             mark: mark_of(label, self.policy.ecn && part.is_none()),
         };
@@ -454,7 +476,9 @@ impl Egress {
         };
         let made = to.session.packet(now, link, &outgoing, part, to.out);
         if made == Made::Sent {
-            self.numbering.on_sent(flow, part);
+            if given.is_none() {
+                self.numbering.on_sent(flow, part);
+            }
             let kept = part.map(|part| part.body(outgoing.packet.bytes));
             let whole = match (part, source) {
                 (Some(Part { half: Half::First, .. }), _) => {
@@ -468,6 +492,50 @@ impl Egress {
             if let Some(packet) = kept.or(whole) {
                 self.keep(now, packet, global, sent);
             }
+        }
+        made
+    }
+
+    /// Step 5 for the packet at this place behind the head of the queue, which it overtakes on link `at`.
+    fn send_behind<T: TransmitSink>(
+        &mut self,
+        now: Instant,
+        at: usize,
+        place: usize,
+        to: &mut Outlet<'_, T>,
+    ) -> Made {
+        let Some(link) = to.links.get_mut(at) else { return Made::Refused };
+        let fits = |waiting: &Waiting| waiting.packet().len() <= usize::from(link.inner_mtu());
+        if !self.queue.at(place).is_some_and(fits) {
+            return Made::Refused;
+        }
+        let numbering = &mut self.numbering;
+        self.queue.number(place, |flow| numbering.take(flow));
+        let Some(waiting) = self.queue.at(place) else { return Made::Refused };
+        let Some(Numbers { global, previous_of_flow }) = waiting.numbers() else {
+            return Made::Refused;
+        };
+        let label = waiting.label();
+        let outgoing = Outgoing {
+            packet: Packet { bytes: waiting.packet(), checksum: label.checksum },
+            global,
+            previous_of_flow,
+            mark: mark_of(label, self.policy.ecn),
+        };
+        let sent = Attempt {
+            checksum: label.checksum,
+            mark: outgoing.mark,
+            flow: label.meta.flow,
+            previous_of_flow,
+            is_sparse: false,
+            link: link.id,
+            number: link.sender.next_number(),
+        };
+        let made = to.session.packet(now, link, &outgoing, None, to.out);
+        if made == Made::Sent
+            && let Some(packet) = self.queue.take(place).map(Waiting::into_packet)
+        {
+            self.keep(now, packet, global, sent);
         }
         made
     }

@@ -80,6 +80,9 @@ impl Egress {
             if repairs {
                 let trip = link.sender.rtt().srtt().unwrap_or_default();
                 let (fates, rate) = (link.sender.fates(), link.carried_rate());
+                if link.sender.rtt().shows_queue() {
+                    link.held_up.note_queue(now, trip);
+                }
                 link.held_up.look(now, fates, rate, trip);
             }
             link.scheduled_pace = self.scheduler.pace(link.id);
@@ -102,7 +105,7 @@ fn facts(now: Instant, link: &Link) -> LinkFacts {
         throughput: link.sensing.throughput(),
         yielding_rate: link.sensing.yielding_rate(),
         one_way_us: link.sender.one_way_us(),
-        held_up_us: link.held_up.us(),
+        held_up_us: link.held_up_us(),
         rate: link.carried_rate().as_bps() / 8,
         opening: link.sender.is_opening(),
         srtt: link.sender.rtt().srtt(),

@@ -245,13 +245,29 @@ impl Link {
         } else {
             Duration::ZERO
         };
+        let wait = wait + self.opening_queue();
         let wait = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
         LinkView {
             arrives_us: self.sender.one_way_us().map(|delay| delay.saturating_add(wait)),
-            held_up_us: self.held_up.us(),
+            held_up_us: self.held_up_us(),
             rate: rate.as_bps() / 8,
             ..view
         }
+    }
+
+    /// By how much later than its delay says a packet among many is of use, µs: those behind it wait for what the link loses, and
+    /// for one that is late because delays vary.
+    pub(super) fn held_up_us(&self) -> i64 {
+        let varies = self.sender.rtt().rttvar().unwrap_or_default() * 2;
+        self.held_up.us().saturating_add(i64::try_from(varies.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// How long packets wait in front of a link that is still opening: nothing is paced there yet, so that the queue is of our making.
+    fn opening_queue(&self) -> Duration {
+        if !self.sender.is_opening() || !self.sender.rtt().shows_queue() {
+            return Duration::ZERO;
+        }
+        self.sender.path_model().map_or(Duration::ZERO, |model| model.queue)
     }
 
     /// What it carries: what its controller believes, its pace, or what its window makes of a round trip.

@@ -3,6 +3,7 @@
 use ropewalk_settings::Bitrate;
 
 use super::number::count;
+use super::phases::YIELDED;
 use super::{FULL, INITIAL_WINDOW, LEAST_WINDOW, Model, Phase};
 use crate::congestion::MAX_WINDOW;
 
@@ -26,6 +27,9 @@ const TRAIN_GAIN: f64 = 1.06;
 
 /// Pace over the rate while little is sent and nothing waits: an inner TCP that starts doubles.
 const UNLIMITED_GAIN: f64 = 2.0;
+
+/// The same while a queue told lately what the path carries: a longer burst would wait there.
+const KNOWN_GAIN: f64 = 1.25;
 
 /// By how much pace differs from the rate: for each second of queue below or above the target, a round trip, seconds.
 const SLOPE: f64 = 0.4;
@@ -89,7 +93,7 @@ impl Model {
             return 1.0;
         }
         if !self.rates.held_back {
-            return UNLIMITED_GAIN;
+            return if self.knows_rate(t) { KNOWN_GAIN } else { UNLIMITED_GAIN };
         }
         let most = match self.free_rounds {
             5.. => 1.0,
@@ -97,6 +101,13 @@ impl Model {
             _ => 0.25,
         };
         1.0 + (error * f64::from(1 << self.free_rounds.min(8))).min(most)
+    }
+
+    /// Whether a queue told lately what the path carries, and nothing since that it is less: a burst that leaves faster would only
+    /// wait there. Where delays vary by themselves a queue tells little.
+    fn knows_rate(&self, t: f64) -> bool {
+        let has_fallen = self.rate < YIELDED.2 * self.lately;
+        t - self.queued_at <= UNQUEUED && !self.delays.is_noisy() && !has_fallen
     }
 
     pub(super) fn set_pace(&mut self, t: f64) {

@@ -11,7 +11,7 @@ const TRAIN_DOUBT: f64 = 0.8;
 const REFRESH: f64 = 4.0;
 
 /// The queue stands for so long, seconds and round trips, while so much less is sent than lately: somebody else keeps it.
-const YIELDED: (f64, f64, f64) = (0.1, 4.0, 0.85);
+pub(super) const YIELDED: (f64, f64, f64) = (0.1, 4.0, 0.85);
 
 impl Model {
     pub(super) fn startup(&mut self, t: f64) {

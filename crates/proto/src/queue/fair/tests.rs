@@ -15,7 +15,7 @@ fn queue() -> Fair {
 fn bounded() -> Fair {
     let mut queue = queue();
     let round_trip = Duration::from_millis(40);
-    let demand = Demand { rate: 1_000_000, bytes: 0, round_trip, repairs: 0.0 };
+    let demand = Demand { rate: 1_000_000, bytes: 0, round_trip, repairs: 0.0, opening: false };
     queue.allow(Duration::from_secs(10), demand);
     queue
 }
@@ -284,7 +284,7 @@ proptest! {
     ) {
         let mut queue = Fair::new(QueueLimits { time: Duration::from_millis(100), bytes: 40_000 });
         let round_trip = Duration::from_millis(10);
-        let demand = Demand { rate: 100_000, bytes: 2000, round_trip, repairs: 0.0 };
+        let demand = Demand { rate: 100_000, bytes: 2000, round_trip, repairs: 0.0, opening: false };
         queue.allow(Duration::from_millis(20), demand);
         let (mut now, mut came, mut gone) = (Instant::ZERO, 0_u64, 0_u64);
         let mut newest = std::collections::BTreeMap::new();

@@ -61,9 +61,14 @@ pub(in crate::tunnel) const fn is_small(len: usize) -> bool {
     len <= SMALL_PACKET
 }
 
+/// Whether a packet may share its datagram. One that has its number already is not among those that get theirs in a row.
+fn may_share(waiting: &Waiting) -> bool {
+    is_small(waiting.packet().len()) && waiting.numbers().is_none()
+}
+
 /// Whether more than one small packet stands at the head of a queue.
 pub(super) fn begins_run(line: Line<'_>) -> bool {
-    let stands = |place| line.nth(place).is_some_and(|next| is_small(next.packet().len()));
+    let stands = |place| line.nth(place).is_some_and(may_share);
     stands(0) && stands(1)
 }
 
@@ -236,9 +241,8 @@ impl Egress {
         loop {
             let place = run.packets;
             let (line, most) = self.queue.line(SMALL_PACKET);
-            let next = line.nth(place).map(Waiting::label);
-            let next = next.filter(|next| is_small(next.meta.len) && place < most);
-            let Some(label) = next else { break };
+            let next = line.nth(place).filter(|next| may_share(next) && place < most);
+            let Some(label) = next.map(Waiting::label) else { break };
             let (meta, mark) = (self.queue.question(label), mark_of(label, self.policy.ecn));
             if !views.are_of(meta.len) {
                 if place > 0 {
@@ -287,8 +291,8 @@ impl Egress {
             let link = &to.links[at];
             let Some(queue) = self.waiting.of(link.id) else { break };
             let place = run.packets;
-            let next = queue.line().nth(place).map(Waiting::label);
-            let Some(label) = next.filter(|next| is_small(next.meta.len)) else { break };
+            let next = queue.line().nth(place).filter(|next| may_share(next));
+            let Some(label) = next.map(Waiting::label) else { break };
             let mark = mark_of(label, self.policy.ecn);
             let (len, flow) = (label.meta.len, label.meta.flow);
             match run.place(now, at, link, (len, mark), to.out) {

@@ -5,6 +5,7 @@ use ropewalk_settings::Order;
 
 use super::flows::FlowTable;
 use crate::packet::FlowKey;
+use crate::queue::Numbers;
 use crate::tunnel::parts::{Half, Part};
 
 /// What the next packet will be numbered.
@@ -65,6 +66,19 @@ impl Numbering {
         if let Some(Part { half: Half::First, id }) = part {
             self.split = id;
         }
+    }
+
+    /// The numbers of the next packet of this flow, which has them from now on.
+    pub(super) fn take(&mut self, flow: FlowKey) -> Numbers {
+        let numbers = self.upcoming(flow);
+        self.on_sent(flow, None);
+        numbers
+    }
+
+    /// The numbers that the next packet would have, if it is of this flow.
+    #[inline]
+    pub(super) fn upcoming(&self, flow: FlowKey) -> Numbers {
+        Numbers { global: self.next, previous_of_flow: self.previous_of_flow(flow) }
     }
 
     /// The packet so far behind the next one gets its number, as those before it did. Returns that of

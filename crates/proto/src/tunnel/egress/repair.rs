@@ -22,8 +22,8 @@ const MOST_AGE: Duration = Duration::from_secs(1);
 /// Packets kept: the receiver remembers as many numbers.
 const MOST_PACKETS: usize = 16_384;
 
-/// Beyond a gap of so many numbers all begins anew.
-const MOST_GAP: u64 = 1024;
+/// Beyond a gap of so many numbers all begins anew. One packet may overtake half as many.
+const MOST_GAP: u64 = 16_384;
 
 /// Bytes kept: 100 ms at 1.3 Gbit/s, or 1 s at 130 Mbit/s.
 const MOST_BYTES: usize = 16 << 20;
@@ -100,7 +100,8 @@ pub(super) struct Repair {
 }
 
 impl Repair {
-    /// The packet `global`, the highest yet, left. Buffers that are not needed any more go to `free`.
+    /// The packet `global` left: the highest yet, or one that others have overtaken. Buffers that are not needed any more go to
+    /// `free`.
     #[inline]
     pub(super) fn keep(
         &mut self,
@@ -110,6 +111,9 @@ impl Repair {
         mut free: impl FnMut(Vec<u8>),
     ) {
         let next = self.base + self.places.len() as u64;
+        if global < next && self.packets > 0 {
+            return self.keep_overtaken(global, copy, free);
+        }
         match global.checked_sub(next) {
             Some(0) => {}
             // Numbers between went without a packet.
@@ -134,6 +138,23 @@ impl Repair {
                 free(copy.packet);
             }
             self.trim();
+        }
+    }
+
+    /// A packet left that others have overtaken.
+    fn keep_overtaken(&mut self, global: u64, copy: Unconfirmed, mut free: impl FnMut(Vec<u8>)) {
+        let missing = self.base.saturating_sub(global);
+        if missing + self.places.len() as u64 > MOST_PACKETS as u64 {
+            return free(copy.packet);
+        }
+        (0..missing).for_each(|_| self.places.push_front(None));
+        self.base -= missing;
+        let Some(place) = self.place(global) else { return free(copy.packet) };
+        let (packets, bytes) = (self.packets + 1, self.bytes + copy.packet.len());
+        match self.places[place].replace(copy) {
+            // Numbers are given once.
+            Some(other) => free(other.packet),
+            None => (self.packets, self.bytes) = (packets, bytes),
         }
     }
 
@@ -397,6 +418,28 @@ mod tests {
         assert_eq!(lost(&repair), [13]);
         settle(&mut repair, 80, LTE, 11, 10, Fate::Lost);
         assert_eq!((lost(&repair), repair.repairs().sent), (vec![10, 13], 1));
+    }
+
+    #[test]
+    fn those_that_were_overtaken_are_kept_under_their_lower_numbers() {
+        let mut repair = Repair::default();
+        repair.keep(at(0), 13, unconfirmed(0, LTE, 9), drop);
+        for (global, number) in [(10, 5), (12, 6), (11, 7), (14, 8)] {
+            repair.keep(at(0), global, unconfirmed(0, WLAN, number), drop);
+        }
+        assert_eq!((repair.repairs().kept, repair.repairs().kept_bytes), (5, 500));
+        for (link, number, global) in [(WLAN, 5, 10), (LTE, 9, 13), (WLAN, 7, 11)] {
+            assert_eq!(settle(&mut repair, 40, link, number, global, Fate::Confirmed), 1);
+        }
+        settle(&mut repair, 50, WLAN, 6, 12, Fate::Lost);
+        assert_eq!(lost(&repair), [12]);
+        // One that comes far too late for its number is not kept.
+        let mut freed = 0;
+        let far = 12 + MOST_PACKETS as u64;
+        repair.keep(at(60), far, unconfirmed(60, WLAN, 9), |_| freed += 1);
+        repair.keep(at(60), 5, unconfirmed(60, WLAN, 10), |_| freed += 1);
+        assert!(repair.get(5).is_none());
+        assert!(freed > 0);
     }
 
     #[test]

@@ -28,11 +28,26 @@ pub(in crate::tunnel) struct HeldUp {
     lost: f64,
     all: f64,
     us: i64,
+    /// What is known to be lost until then may have been more than the link carries.
+    overfull_until: Instant,
 }
 
 impl HeldUp {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { at: now, before: Fates { confirmed: 0, lost: 0 }, lost: 0.0, all: 0.0, us: 0 }
+        Self {
+            at: now,
+            before: Fates { confirmed: 0, lost: 0 },
+            lost: 0.0,
+            all: 0.0,
+            us: 0,
+            overfull_until: now,
+        }
+    }
+
+    /// Datagrams wait in front of the link, which takes `trip` to tell what it loses: that is more than it carries, and no
+    /// property of it.
+    pub(in crate::tunnel) fn note_queue(&mut self, now: Instant, trip: Duration) {
+        self.overfull_until = now + trip * 2;
     }
 
     /// So much was sent until now on a link that carries `rate`, and has this round-trip time.
@@ -49,9 +64,9 @@ impl HeldUp {
         };
         let (lost, confirmed) =
             (new(fates.lost, self.before.lost), new(fates.confirmed, self.before.confirmed));
-        // While nothing comes through the link is away, and what it loses then says nothing of when it is back.
-        let lost = if confirmed > 0.0 { lost } else { 0.0 };
-        self.lost = self.lost * keep + lost;
+        // What is lost while more is sent than the link carries, or nothing comes through because it is away, is no property of it.
+        let counts = now >= self.overfull_until && confirmed > 0.0;
+        self.lost = self.lost * keep + if counts { lost } else { 0.0 };
         self.all = self.all * keep + lost + confirmed;
         (self.at, self.before) = (now, fates);
         let under_way = as_f64(rate) / 8.0 * trip.as_secs_f64() / FULL_PACKET;
@@ -100,6 +115,18 @@ mod tests {
         assert_eq!(held_up.us(), 0);
         held_up.look(at(300), Fates { confirmed: 5100, lost: 134 }, rate, trip);
         assert!(held_up.us() > 0);
+    }
+
+    #[test]
+    fn what_is_lost_behind_a_queue_is_no_property_of_the_link() {
+        let ms = Duration::from_millis;
+        let (rate, trip) = (Bitrate::from_mbps(50), ms(240));
+        let mut held_up = HeldUp::new(Instant::ZERO);
+        held_up.note_queue(Instant::from_millis(100), trip);
+        held_up.look(Instant::from_millis(400), Fates { confirmed: 900, lost: 100 }, rate, trip);
+        assert_eq!(held_up.us(), 0);
+        held_up.look(Instant::from_millis(700), Fates { confirmed: 1800, lost: 110 }, rate, trip);
+        assert!(held_up.us() > 200_000, "{}", held_up.us());
     }
 
     #[test]
