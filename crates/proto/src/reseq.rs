@@ -222,6 +222,8 @@ pub struct Resequencer {
     /// One above the highest number that a packet had.
     next_packet: u64,
     by_flow: ByFlow,
+    /// The peer has stopped: what comes all the same waits for nothing.
+    is_finished: bool,
     links: Links,
     stats: Stats,
     waits: Histogram,
@@ -243,6 +245,7 @@ impl Resequencer {
             order: None,
             next_packet: first,
             by_flow: ByFlow::new(&config, first),
+            is_finished: false,
             links: Links::default(),
             stats: Stats::default(),
             waits: Histogram::new(),
@@ -460,6 +463,15 @@ impl Resequencer {
         self.next_packet = arrival.global + 1;
     }
 
+    /// Nothing more comes: delivers what still waits for others of its flow. In the order of all packets nothing does once every
+    /// link has left.
+    pub fn finish(&mut self, now: Instant, out: &mut impl PacketSink) {
+        if self.order == Some(Order::Flow) {
+            self.end_flows(now, out);
+        }
+        self.is_finished = true;
+    }
+
     /// From the next number on a packet waits for those of its flow alone.
     fn begin_flows(&mut self, now: Instant, out: &mut impl PacketSink) {
         self.advance_to(now, self.next_packet, Cause::Full, out);
@@ -495,8 +507,8 @@ impl Resequencer {
             return self.place_behind(global, packet, out);
         }
         let before = match arrival.kind {
-            ArrivalKind::FlowData { prev_of_flow } => prev_of_flow,
-            ArrivalKind::Data { .. } | ArrivalKind::Mark => None,
+            ArrivalKind::FlowData { prev_of_flow } if !self.is_finished => prev_of_flow,
+            _ => None,
         };
         let placed = Placed { global, before, link, delay_us };
         let (by_flow, mut shared) = self.parts();

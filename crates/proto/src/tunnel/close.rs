@@ -237,5 +237,6 @@ impl Tunnel {
         for link in self.links.ids() {
             self.ingress.link_left(now, link, None, &mut self.session.drops, sink);
         }
+        self.ingress.finish(now, &mut self.session.drops, sink);
     }
 }

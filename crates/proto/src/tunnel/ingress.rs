@@ -155,6 +155,16 @@ impl Ingress {
         self.run(drops, sink, |reseq, gate| reseq.link_left(now, link, end, gate));
     }
 
+    /// Nothing more comes.
+    pub(super) fn finish(
+        &mut self,
+        now: Instant,
+        drops: &mut DropCounters,
+        sink: &mut impl PacketSink,
+    ) {
+        self.run(drops, sink, |reseq, gate| reseq.finish(now, gate));
+    }
+
     /// A link is down, or rests: its packets are not waited for.
     pub(super) fn link_down(
         &mut self,
