@@ -173,13 +173,15 @@ fn tunnel(page: &mut Page, role: Role, tunnel: &TunnelStatus) {
     }
     let policy = &tunnel.policy;
     let settings = policy.settings.as_ref().map(|settings| format!(" ({settings})"));
+    let restored = policy.order.as_ref().map(|order| format!(", order {order}"));
     page.fact(
         "sends by",
         &format!(
-            "{}{}, {}, {}{}",
+            "{}{}, {}{}, {}{}",
             policy.scheduler,
             settings.unwrap_or_default(),
             policy.controller,
+            restored.unwrap_or_default(),
             policy.when_closed,
             if policy.own { "; settings of its own" } else { "" }
         ),

@@ -222,7 +222,7 @@ fn a_config_is_checked_and_explained() {
         "links       every interface with a default route",
         "TUN         ropewalk0, MTU auto",
         "routes      0.0.0.0/0, ::/0",
-        "sends by    free-window, ccid2, queue 100ms",
+        "sends by    arrival, model, order flow, queue 100ms",
     ] {
         assert!(stdout(&client).contains(text), "{text} is missing in\n{}", stdout(&client));
     }
@@ -320,7 +320,7 @@ fn an_error_in_a_config_shows_the_line_and_the_nearest_name() {
         assert_eq!(code(&output), 2, "{}", stderr(&output));
         let expected = format!(
             "error: {path}:{line}:1: unknown key `shceduler`\n   |\n{line} | shceduler = \
-             \"free-window\"\n   | ^^^^^^^^^\n   = did you mean `scheduler`?\n"
+             \"arrival\"\n   | ^^^^^^^^^\n   = did you mean `scheduler`?\n"
         );
         assert_eq!(stderr(&output), expected);
     }

@@ -157,7 +157,7 @@ fn a_client_makes_of_a_reload_what_it_can_and_says_what_waits() {
         for line in [
             "  link.wan0.max_up: 3 Mbit/s -> off\n",
             "  link.wan1.priority: always -> backup\n",
-            "  tunnel.scheduler: free-window -> natalie (weights auto",
+            "  tunnel.scheduler: arrival -> natalie (weights auto",
             "Not in force until the daemon is restarted:\n",
             "  tun.name: stays ropewalk0 (other0 in the file)\n",
             "  tunnel.ecn: stays true (false in the file)\n",

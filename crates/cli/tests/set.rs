@@ -16,7 +16,7 @@ use ropewalk_settings::Bitrate;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
 
 /// Changes at the proxy, in turn, while it sends.
-const CHANGES: [&[&str]; 8] = [
+const CHANGES: [&[&str]; 9] = [
     &["scheduler", "natalie"],
     &["link", "wan0", "--weight", "3"],
     &["scheduler", "natalie", "--weights", "told", "--when-full", "wait"],
@@ -25,6 +25,7 @@ const CHANGES: [&[&str]; 8] = [
     &["link", "wan1", "--use", "when-needed"],
     &["scheduler", "safire", "--k", "1.2"],
     &["scheduler", "free-window"],
+    &["scheduler", "arrival"],
 ];
 
 #[test]
@@ -64,7 +65,7 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
             |status: &serde_json::Value| status["tunnels"][0]["policy"]["scheduler"].clone();
         let (deployment, _) = stage.split();
         assert_eq!(scheduler(&deployment.client_status(0).unwrap()), "safire");
-        assert_eq!(scheduler(&deployment.proxy_status().unwrap()), "free-window");
+        assert_eq!(scheduler(&deployment.proxy_status().unwrap()), "arrival");
         refuses(&client);
         sends_to_one_otherwise(&folder.join("proxy.sock"), &mut stage);
     });
@@ -83,7 +84,7 @@ fn sends_to_one_otherwise(socket: &Path, stage: &mut Stage) {
         (Some("safire"), Some(true))
     );
     let general = text(&set(socket, &[]).stdout);
-    assert!(general.starts_with("scheduler  free-window"), "{general}");
+    assert!(general.starts_with("scheduler  arrival"), "{general}");
     let flows = Command::new(PROGRAM).args(["flows", "--json", "--socket"]).arg(socket).output();
     let flows: serde_json::Value =
         serde_json::from_slice(&flows.expect("the program runs").stdout).expect("JSON");

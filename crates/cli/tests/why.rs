@@ -55,7 +55,7 @@ fn stage() -> Stage {
         r#"{ "version": 1, "links": { "wan4": { "since": "2999-01-01", "bytes": 1000000 } } }"#;
     std::fs::write(&counters, used).unwrap();
     config.insert("counters_file".into(), counters.into());
-    let tunnel: Table = "[link.wan8]\ndirection = \"down\"".parse().unwrap();
+    let tunnel: Table = "profile = \"paper\"\n[link.wan8]\ndirection = \"down\"".parse().unwrap();
     config.insert("tunnel".into(), tunnel.into());
     // Nothing comes back where no UDP passes.
     let script = "table inet block { chain forward { type filter hook forward priority 0;\n\

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("tunnel.scheduler", "free-window", "safire (k 1, 0 routes)", true),
+                ("tunnel.scheduler", "arrival", "safire (k 1, 0 routes)", true),
                 ("tunnel.ecn", "true", "false", false),
             ]
         );

@@ -47,6 +47,7 @@ pub fn policy(config: &TunnelSettings, own: Option<&Scheduling>) -> PolicyStatus
         settings: scheduling.settings_in_words(),
         own: own.is_some(),
         controller: config.controller.to_string(),
+        order: Some(config.order.to_string()),
         when_closed: config.when_closed_in_words(),
     }
 }

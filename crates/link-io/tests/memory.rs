@@ -49,7 +49,7 @@ fn the_loop_asks_for_no_memory_packet_by_packet() {
             let runtime = runtime();
             let mut ends = runtime.block_on(async { Ends::open(links, len, checksum) });
             runtime.block_on(ends.settle());
-            runtime.block_on(ends.carry(30_000));
+            runtime.block_on(ends.carry(120_000));
             for packets in [10_000, 40_000] {
                 let asked = measure(|| runtime.block_on(ends.carry(packets)));
                 println!("{links} links, {packets} packets of {len} bytes each way: {asked:?}");

@@ -246,7 +246,9 @@ impl Model {
         let context = || Context { towards, sender, receiver, disturbance };
         // In the order of flows the receiver knows of the packet before one, not of those before that: when it gives one up,
         // others of the flow may come later that it did not wait for.
-        let given_up = reseq.skipped_by_deadline + reseq.skipped_by_full;
+        // Nor does the sender say what came before one that it gave up.
+        let by_sender = sender.repairs.map_or(0, |repairs| repairs.given_up);
+        let given_up = reseq.skipped_by_deadline + reseq.skipped_by_full + by_sender;
         let orderly =
             direction.disorder <= reseq.late || config.order == Order::Flow && given_up > 0;
         hold(orderly, || format!("{} out of order, {}", direction.disorder, context()))?;

@@ -13,7 +13,7 @@ use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState, Tunnel, TunnelStats};
 use ropewalk_proto::units::LinkId;
-use ropewalk_settings::{Keepalive, SchedulerKind, Scheduling};
+use ropewalk_settings::{Keepalive, Profile, SchedulerKind, Scheduling};
 
 use crate::lab::{End, Lab, LabLink, PROXY, Towards};
 use crate::loss::Loss;
@@ -158,10 +158,11 @@ impl Script {
         }
     }
 
-    /// The settings of both ends.
+    /// The settings of both ends: with every second seed those of the papers.
     #[must_use]
     pub fn config(&self) -> TunnelConfig {
-        TunnelConfig { rekey_after: self.rekey_after, ..TunnelConfig::default() }
+        let profile = if self.seed.is_multiple_of(2) { Profile::Default } else { Profile::Paper };
+        TunnelConfig { rekey_after: self.rekey_after, ..TunnelConfig::of(profile) }
     }
 
     /// Plays it on two bare tunnels. A panic is a breach, too.

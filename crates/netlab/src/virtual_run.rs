@@ -335,8 +335,8 @@ mod tests {
                     changes = [{{ at_s = 0, down = {{ background_mbit = 4 }} }}] }},\
                  {{ name = 'b', rtt_ms = 20, both = {{ rate_mbit = 5, queue_ms = 100 }} }}]\n\
                  traffic = [{{ kind = 'udp', rate_mbit = 5, duration_s = 20 }}]\n\
-                 [tunnel]\nscheduler = 'natalie'\ncontroller = 'fixed'\nrates_told = true\n\
-                 natalie = {{ weights = '{weights}', when_full = 'wait' }}"
+                 [tunnel]\nprofile = 'paper'\nscheduler = 'natalie'\ncontroller = 'fixed'\n\
+                 rates_told = true\nnatalie = {{ weights = '{weights}', when_full = 'wait' }}"
             )
         };
         let lost = |weights, unseen| {
@@ -385,7 +385,7 @@ mod tests {
             )
         };
         let bare = run(&scenario(&file("tunnel = { absent = true }"))).unwrap();
-        let tunnel = run(&scenario(&file(""))).unwrap();
+        let tunnel = run(&scenario(&file("tunnel = { profile = 'paper' }"))).unwrap();
         let percent = |report: &ScenarioReport| report.value("tcp_percent_of_sum");
         assert!((96.0..96.6).contains(&percent(&bare)), "{bare:?}");
         assert!((90.0..92.6).contains(&percent(&tunnel)), "{tunnel:?}");

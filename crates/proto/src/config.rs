@@ -2,8 +2,8 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 use ropewalk_settings::{
-    Bitrate, ControllerKind, Direction, Keepalive, Order, SchedulerKind, Scheduling, Terms,
-    TunnelSettings, WhenClosed,
+    Bitrate, ControllerKind, Direction, Keepalive, Order, Profile, SchedulerKind, Scheduling,
+    Terms, TunnelSettings, WhenClosed,
 };
 
 use crate::path::Path;
@@ -89,6 +89,14 @@ impl TunnelConfig {
             SchedulerKind::Batcp => self.terms_of(link).importance.cost().max(0.1),
             _ => 0.0,
         }
+    }
+}
+
+impl TunnelConfig {
+    /// The client's, with nothing set but the profile.
+    #[must_use]
+    pub fn of(profile: Profile) -> Self {
+        Self::new(&TunnelSettings::of(profile), Direction::Up)
     }
 }
 

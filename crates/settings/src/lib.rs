@@ -27,6 +27,7 @@ mod link;
 mod mtu;
 mod nearest;
 pub mod pattern;
+mod profile;
 mod resequencer;
 mod schedulers;
 mod scheduling;
@@ -51,6 +52,7 @@ pub use link::{Direction, LinkTerms, Preference};
 pub use mtu::Mtu;
 pub use nearest::nearest;
 pub use pattern::NamePattern;
+pub use profile::Profile;
 pub use resequencer::{Release, Resequencer};
 pub use schedulers::{
     BatcpSettings, Count, Formula, NatalieSettings, SafireSettings, SchedulerKind, Weights,

@@ -11,11 +11,11 @@ use crate::text::shown_as_written;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchedulerKind {
-    /// The link with the most room in its congestion window.
-    #[default]
-    FreeWindow,
     /// The link on which it arrives first.
+    #[default]
     Arrival,
+    /// The link with the most room in its congestion window (Evensen et al.).
+    FreeWindow,
     /// The links in turn: a baseline for comparison.
     RoundRobin,
     /// Weighted rounds, by told weights or by what others leave of each link (NATALIE).
@@ -29,8 +29,8 @@ pub enum SchedulerKind {
 impl SchedulerKind {
     /// All of them.
     pub const ALL: [Self; 6] = [
-        Self::FreeWindow,
         Self::Arrival,
+        Self::FreeWindow,
         Self::RoundRobin,
         Self::Natalie,
         Self::Batcp,

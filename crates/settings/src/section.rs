@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::text::in_range;
 use crate::{
     BatcpSettings, Cipher, ControllerKind, LinkTerms, NatalieSettings, Offload, Order, Parsed,
-    Release, Resequencer, SafireSettings, SchedulerKind, Scheduling, SettingError, Switch,
+    Profile, Release, Resequencer, SafireSettings, SchedulerKind, Scheduling, SettingError, Switch,
     TunnelSettings, WhenClosed,
 };
 
@@ -18,9 +18,12 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TunnelSection {
+    /// Which scheduler, controller and order, where nothing else is said.
+    #[serde(skip_serializing_if = "is_default")]
+    pub profile: Profile,
     /// Which link takes the next packet.
     #[serde(skip_serializing_if = "is_default")]
-    pub scheduler: SchedulerKind,
+    pub scheduler: Option<SchedulerKind>,
     /// Settings of `natalie`.
     #[serde(skip_serializing_if = "is_default")]
     pub natalie: NatalieSettings,
@@ -35,13 +38,13 @@ pub struct TunnelSection {
     pub link: BTreeMap<String, LinkTerms>,
     /// How many datagrams may be in flight on a link.
     #[serde(skip_serializing_if = "is_default")]
-    pub controller: ControllerName,
+    pub controller: Option<ControllerName>,
     /// With `fixed`: how many.
     #[serde(skip_serializing_if = "is_default")]
     pub fixed_window: Option<i64>,
     /// Which order the other end restores of what this end sends.
     #[serde(skip_serializing_if = "is_default")]
-    pub order: Order,
+    pub order: Option<Order>,
     /// What happens to a packet when no link has room.
     #[serde(skip_serializing_if = "is_default")]
     pub when_closed: WhenClosed,
@@ -72,14 +75,13 @@ pub struct TunnelSection {
 }
 
 /// The name of a controller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControllerName {
-    /// [`ControllerKind::Ccid2`]
-    #[default]
-    Ccid2,
     /// [`ControllerKind::Model`]
     Model,
+    /// [`ControllerKind::Ccid2`]
+    Ccid2,
     /// [`ControllerKind::Fixed`]
     Fixed,
 }
@@ -112,11 +114,11 @@ impl TunnelSection {
     /// # Errors
     /// A value is outside its range, or has no meaning beside another.
     pub fn resolve(&self) -> Result<TunnelSettings, SettingError> {
-        let defaults = TunnelSettings::default();
+        let defaults = TunnelSettings::of(self.profile);
         Ok(TunnelSettings {
             scheduling: self.scheduling()?,
             controller: self.controller()?,
-            order: self.order,
+            order: self.order.unwrap_or(defaults.order),
             when_closed: self.when_closed,
             queue: self.queue(defaults.queue)?,
             rekey_after: bounded(
@@ -138,7 +140,7 @@ impl TunnelSection {
 
     fn scheduling(&self) -> Result<Scheduling, SettingError> {
         let scheduling = Scheduling {
-            scheduler: self.scheduler,
+            scheduler: self.scheduler.unwrap_or_else(|| self.profile.scheduler()),
             natalie: self.natalie,
             batcp: self.batcp,
             safire: self.safire.clone(),
@@ -155,15 +157,18 @@ impl TunnelSection {
                 .with_help("write controller = \"fixed\", or remove it")
         };
         let range = ControllerKind::WINDOW;
-        match (self.controller, self.fixed_window) {
-            (ControllerName::Ccid2, None) => Ok(ControllerKind::Ccid2),
-            (ControllerName::Model, None) => Ok(ControllerKind::Model),
-            (ControllerName::Ccid2, Some(_)) => Err(without_window("ccid2")),
-            (ControllerName::Model, Some(_)) => Err(without_window("model")),
-            (ControllerName::Fixed, None) => {
-                Ok(ControllerKind::Fixed(ControllerKind::DEFAULT_WINDOW))
+        let kind = match self.controller {
+            None => self.profile.controller(),
+            Some(ControllerName::Model) => ControllerKind::Model,
+            Some(ControllerName::Ccid2) => ControllerKind::Ccid2,
+            Some(ControllerName::Fixed) => ControllerKind::Fixed(ControllerKind::DEFAULT_WINDOW),
+        };
+        match (kind, self.fixed_window) {
+            (kind, None) => Ok(kind),
+            (ControllerKind::Ccid2 | ControllerKind::Model, Some(_)) => {
+                Err(without_window(&kind.to_string()))
             }
-            (ControllerName::Fixed, Some(window)) => {
+            (ControllerKind::Fixed(_), Some(window)) => {
                 let datagrams = u32::try_from(window).ok().filter(|n| range.contains(n));
                 let outside = || {
                     error(format!(
@@ -249,12 +254,31 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_is_the_default_of_scheduler_controller_and_order_only() {
+        let paper = read("profile = \"paper\"").resolve().unwrap();
+        assert_eq!(paper.scheduling.scheduler, SchedulerKind::FreeWindow);
+        assert_eq!((paper.controller, paper.order), (ControllerKind::Ccid2, Order::Global));
+        let defaults = TunnelSettings::default();
+        let as_default = TunnelSettings {
+            scheduling: defaults.scheduling.clone(),
+            controller: defaults.controller,
+            order: defaults.order,
+            ..paper
+        };
+        assert_eq!(as_default, defaults, "nothing else differs");
+        let mixed = "profile = \"paper\"\nscheduler = \"arrival\"\ncontroller = \"model\"";
+        let mixed = read(mixed).resolve().unwrap();
+        assert_eq!(mixed.scheduling.scheduler, SchedulerKind::Arrival);
+        assert_eq!((mixed.controller, mixed.order), (ControllerKind::Model, Order::Global));
+    }
+
+    #[test]
     fn what_is_written_is_read_again() {
         let text = r#"
             scheduler = "batcp"
             controller = "fixed"
             fixed_window = 7
-            order = "flow"
+            order = "global"
             queue = "20ms"
             rekey_after = "2s"
             ecn = false
@@ -268,7 +292,7 @@ mod tests {
         assert_eq!(read(&toml::to_string(&section).unwrap()), section);
         let settings = section.resolve().unwrap();
         assert_eq!(settings.controller, ControllerKind::Fixed(7));
-        assert_eq!(settings.order, Order::Flow);
+        assert_eq!(settings.order, Order::Global);
         assert_eq!(settings.resequencer.buffer, 1 << 20);
         assert_eq!(settings.queue, Duration::from_millis(20));
     }

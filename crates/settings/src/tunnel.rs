@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::text::shown_as_written;
-use crate::{Resequencer, Scheduling};
+use crate::{Profile, Resequencer, Scheduling};
 
 /// What the section `[tunnel]` means ([`crate::TunnelSection`]).
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,19 @@ impl TunnelSettings {
         Duration::from_secs(1)..=Duration::from_secs(3600);
 }
 
+impl TunnelSettings {
+    /// Those of a profile.
+    #[must_use]
+    pub fn of(profile: Profile) -> Self {
+        Self {
+            scheduling: profile.scheduler().into(),
+            controller: profile.controller(),
+            order: profile.order(),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for TunnelSettings {
     fn default() -> Self {
         Self {
@@ -68,11 +81,11 @@ impl Default for TunnelSettings {
 /// How many datagrams may be in flight on a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ControllerKind {
-    /// TCP-like congestion control (RFC 4341).
-    #[default]
-    Ccid2,
     /// A model of the path: its rate, its shortest delay, its queue.
+    #[default]
     Model,
+    /// TCP-like congestion control (RFC 4341).
+    Ccid2,
     /// Always this many: a baseline, and for links of known rate.
     Fixed(u32),
 }
@@ -111,11 +124,11 @@ pub enum WhenClosed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// One order of all packets: each waits for all before it.
+    /// The order within each flow: a packet waits for the one before it of its own flow. What is lost is sent again.
     #[default]
-    Global,
-    /// The order within each flow: a packet waits for the one before it of its own flow.
     Flow,
+    /// One order of all packets: each waits for all before it (Evensen et al.).
+    Global,
 }
 
 /// Which cipher is offered for the data.

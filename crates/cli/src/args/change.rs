@@ -95,7 +95,7 @@ pub(crate) enum SetWhat {
 
 #[derive(Debug, Args)]
 pub(crate) struct SetScheduler {
-    /// free-window, arrival, round-robin, natalie, batcp or safire
+    /// arrival, free-window, round-robin, natalie, batcp or safire
     #[arg(value_name = "NAME", value_parser = choice::<SchedulerKind>)]
     pub(crate) name: SchedulerKind,
 

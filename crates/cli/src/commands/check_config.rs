@@ -256,9 +256,10 @@ impl Lines {
         self.add(
             "sends by",
             &format!(
-                "{}, {}, {}",
+                "{}, {}, order {}, {}",
                 tunnel.scheduling.in_words(),
                 tunnel.controller,
+                tunnel.order,
                 tunnel.when_closed_in_words()
             ),
         );

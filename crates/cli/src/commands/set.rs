@@ -207,7 +207,7 @@ mod tests {
             ("scheduler natali", "did you mean `natalie`?"),
             (
                 "scheduler fastest",
-                "valid here: free-window, arrival, round-robin, natalie, batcp, safire",
+                "valid here: arrival, free-window, round-robin, natalie, batcp, safire",
             ),
             ("scheduler safire --k 0", "k is 0, and must be above zero"),
             ("scheduler safire --k nan", "k is NaN, and must be above zero"),

@@ -19,7 +19,7 @@ Tunnel with vps.example.org:51900: up over 1 of 2 links for 1m 2s
   key        AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=
   inside     10.77.0.2, fd12:3456:789a::2, MTU 1440
   session    aes-256-gcm, 1m 2s old, 0 rekeys, keys 1m 2s old
-  sends by   free-window, ccid2, queue 100ms
+  sends by   free-window, ccid2, order global, queue 100ms
   up         0.52 Mbit/s, 1.0 MiB in 1000 packets
   down       7.81 Mbit/s, 10.0 MiB in 8000 packets
   waiting    3 packets (4.2 KiB) for a link
@@ -192,8 +192,8 @@ fn what_a_scheduler_makes_of_the_links_is_shown_with_what_was_told() {
     });
     let shown = status(&report, true);
     let expected = "\
-  sends by   batcp (formula prose, a full link passes its turn), ccid2, queue
-               100ms; settings of its own
+  sends by   batcp (formula prose, a full link passes its turn), ccid2, order
+               global, queue 100ms; settings of its own
 ";
     assert!(shown.contains(expected), "{shown}");
     let expected = "\
@@ -504,6 +504,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             settings: None,
             own: false,
             controller: "ccid2".to_owned(),
+            order: Some("global".to_owned()),
             when_closed: "queue 100ms".to_owned(),
         },
         up: PacketTraffic { rate_bps: 520_000.0, packets: 1000, bytes: 1 << 20 },

@@ -217,7 +217,7 @@ mod tests {
             (
                 ("", "[tunnel]\necn = true\n"),
                 ("", "[tunnel]\necn = false\nscheduler = \"natalie\""),
-                "tunnel.scheduler free-window -> natalie (weights auto, count packets, a full link \
+                "tunnel.scheduler arrival -> natalie (weights auto, count packets, a full link \
                  passes its turn) yes, tunnel.ecn true -> false no",
             ),
             (("", ""), ("", "[control]\nsocket = \"/run/other.sock\""), "control"),

@@ -253,6 +253,9 @@ pub struct PolicyStatus {
     pub own: bool,
     /// How many datagrams may be in flight on a link.
     pub controller: String,
+    /// Which order the other end restores; absent where the daemon is older than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
     /// What happens to a packet when no link has room.
     pub when_closed: String,
 }

@@ -14,7 +14,7 @@ use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::queue::QueueLimits;
 use ropewalk_settings::{
-    Bitrate, ControllerKind, Count, Keepalive, LinkTerms, NatalieSettings, SchedulerKind,
+    Bitrate, ControllerKind, Count, Keepalive, LinkTerms, NatalieSettings, Profile, SchedulerKind,
     Scheduling, Weights, WhenClosed, WhenFull,
 };
 
@@ -44,6 +44,11 @@ fn terms(weights: [f64; 2]) -> BTreeMap<String, LinkTerms> {
 /// Windows with room for what the tests send at once.
 fn roomy() -> TunnelConfig {
     TunnelConfig { controller: ControllerKind::Fixed(200), ..TunnelConfig::default() }
+}
+
+/// The same in the papers' order, in which losses are proven.
+fn roomy_in_order() -> TunnelConfig {
+    TunnelConfig { controller: ControllerKind::Fixed(200), ..TunnelConfig::of(Profile::Paper) }
 }
 
 /// A lab in which packets have gone, whose datagrams are recorded from now on.
@@ -300,7 +305,7 @@ fn a_paced_link_is_given_no_more_at_once_than_its_pace_allows() {
 
 #[test]
 fn of_a_lost_datagram_all_packets_are_passed_over_and_no_other() {
-    let mut lab = opened(&roomy(), &[(10.0, 20)]);
+    let mut lab = opened(&roomy_in_order(), &[(10.0, 20)]);
     let before = lab.client.stats().reseq;
     cut(&mut lab);
     batch(&mut lab, &[SMALL; 39]);
@@ -325,7 +330,7 @@ fn of_a_lost_datagram_all_packets_are_passed_over_and_no_other() {
 
 #[test]
 fn a_datagram_lost_between_two_links_is_proven_by_both_and_the_order_is_kept() {
-    let mut lab = opened(&roomy(), &[(10.0, 20), (10.0, 20)]);
+    let mut lab = opened(&roomy_in_order(), &[(10.0, 20), (10.0, 20)]);
     cut(&mut lab);
     for _ in 0..2 {
         batch(&mut lab, &[SMALL; 24]);
@@ -376,6 +381,7 @@ fn bursts_keep_their_order_over_links_that_lose_and_reorder() {
         assert!(came.len() > 7600, "{}", came.len());
         assert!(behind <= stats.late, "{behind} {stats:?}");
         assert!(reorder || stats.late_after_proof == 0, "{stats:?}");
-        assert_eq!(stats.duplicates + stats.too_old, 0);
+        let again = lab.proxy.stats().repairs.map_or(0, |repairs| repairs.sent);
+        assert!(stats.duplicates + stats.too_old <= again, "{stats:?}, {again} sent again");
     }
 }

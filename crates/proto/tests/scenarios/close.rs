@@ -64,7 +64,7 @@ fn a_full_queue_is_sent_before_the_end() {
 fn what_waits_for_its_order_is_delivered_before_the_end_over_links_that_lose_and_reorder() {
     for seed in 0..20 {
         let mut lab = lab(seed, 0.02, 5);
-        stream_and_close(&mut lab, 1);
+        stream_and_close(&mut lab, 2);
         lab.run_until(lab.now + s(1));
         assert!(lab.proxy.is_closed(), "seed {seed}");
         assert_eq!(lab.proxy.stats().reseq.held, 0, "seed {seed}");

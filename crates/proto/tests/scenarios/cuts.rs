@@ -8,7 +8,7 @@ use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::tunnel::{LinkState, LinkStats};
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{Keepalive, Profile};
 
 use super::{ms, s, settled};
 
@@ -81,7 +81,14 @@ fn story(towards: Towards, length: Duration) {
 
 #[test]
 fn a_link_that_answers_again_is_as_open_as_a_new_one() {
-    let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), &[(8.0, 10), (2.0, 60)]);
+    for (profile, least) in [(Profile::Default, 4), (Profile::Paper, 1)] {
+        answers_again(&TunnelConfig::of(profile), least);
+    }
+}
+
+/// The window of a link that does not answer is the `least`; when it answers, that of a new one.
+fn answers_again(config: &TunnelConfig, least: u32) {
+    let mut lab = settled(config, Keepalive::default(), &[(8.0, 10), (2.0, 60)]);
     let start = lab.now;
     let mut streams = [Stream::at_rate(Towards::Client, 9.0, LEN, start, s(6))];
     run(&mut lab, &mut streams, start + s(2));
@@ -91,7 +98,7 @@ fn a_link_that_answers_again_is_as_open_as_a_new_one() {
         let link = &lab.proxy.stats().links[0];
         (link.state, link.sender.window)
     };
-    assert_eq!(seen(&lab), (LinkState::Down, 1), "after its timeout");
+    assert_eq!(seen(&lab), (LinkState::Down, least), "after its timeout");
     cut(&mut lab, 0, None);
     while seen(&lab).0 == LinkState::Down && lab.now < start + s(6) {
         let now = lab.now;

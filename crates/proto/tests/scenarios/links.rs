@@ -9,7 +9,7 @@ use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::tunnel::LinkState;
 use ropewalk_proto::units::LinkId;
-use ropewalk_settings::{Keepalive, WhenClosed};
+use ropewalk_settings::{Keepalive, Profile, WhenClosed};
 
 use super::{SEED, s, sender, settled};
 
@@ -26,7 +26,7 @@ fn links_join_and_come_up() {
 #[test]
 fn each_end_counts_bytes_as_a_provider_does_and_those_of_links_that_left() {
     let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(8.0, 10), (2.0, 100)]);
-    let mut streams = [Stream::at_rate(Towards::Client, 6.0, 1200, lab.now, s(2))];
+    let mut streams = [Stream::at_rate(Towards::Client, 9.0, 1200, lab.now, s(2))];
     let until = lab.now + s(3);
     run(&mut lab, &mut streams, until);
     let left = lab.client.stats().links[1].id;
@@ -51,7 +51,7 @@ fn each_end_counts_bytes_as_a_provider_does_and_those_of_links_that_left() {
 
 /// Two links; the second carries packets of 1,240 bytes at most.
 fn wide_and_narrow(when_closed: WhenClosed) -> TunnelLab {
-    let config = TunnelConfig { when_closed, ..TunnelConfig::default() };
+    let config = TunnelConfig { when_closed, ..TunnelConfig::of(Profile::Paper) };
     let mut lab = tunnels(&config, &config, SEED);
     for (place, mtu) in [1500, 1300].into_iter().enumerate() {
         let conditions = Conditions { mtu, ..conditions(10.0, 20, 100) };
@@ -104,7 +104,8 @@ fn a_packet_that_has_become_too_big_for_all_links_goes_alone() {
 
 #[test]
 fn the_papers_policy_drops_what_finds_no_room_and_fills_the_links_all_the_same() {
-    let config = TunnelConfig { when_closed: WhenClosed::Drop, ..TunnelConfig::default() };
+    let when_closed = WhenClosed::Drop;
+    let config = TunnelConfig { when_closed, ..TunnelConfig::of(Profile::Paper) };
     for towards in [Towards::Client, Towards::Proxy] {
         let mut lab = settled(&config, Keepalive::default(), &[(8.0, 10), (2.0, 100)]);
         let start = lab.now;

@@ -13,7 +13,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, SEALED_LEN, Sealed, TAG_LEN};
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{Keepalive, Order, SchedulerKind};
 
 use super::{SEED, s, settled};
 
@@ -140,7 +140,13 @@ fn a_checksum_is_left_only_to_a_peer_that_completes_it_and_only_in_large_packets
 
 #[test]
 fn packets_that_wait_for_their_order_keep_what_was_said_of_their_checksums() {
-    let mut lab = settled(&config(true), Keepalive::Off, &[(10.0, 20), (10.0, 20)]);
+    // In turn over the links, and each waits for all before it.
+    let config = TunnelConfig {
+        scheduling: SchedulerKind::RoundRobin.into(),
+        order: Order::Global,
+        ..config(true)
+    };
+    let mut lab = settled(&config, Keepalive::Off, &[(10.0, 20), (10.0, 20)]);
     let packets: Vec<_> = (0..6).map(|n| packet(n % 2 == 0, 6, 1000 + n)[1].clone()).collect();
     let mut datagrams = sealed(&mut lab, &packets);
     // All of one link before any of the one that had the first packet: so they wait.

@@ -7,7 +7,7 @@ use ropewalk_netlab::netem::Conditions;
 use ropewalk_netlab::pair::{TunnelLab, conditions, link_config, tunnels};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::error::DropReason;
-use ropewalk_settings::Keepalive;
+use ropewalk_settings::{Keepalive, Profile};
 
 use super::{SEED, ms, s, sender};
 
@@ -16,8 +16,11 @@ const SMALLEST: usize = 1280;
 
 /// Two links over IPv4 that carry inner packets of 1,240 and 1,220 bytes.
 fn narrow() -> TunnelLab {
-    let config = TunnelConfig::default();
-    let mut lab = tunnels(&config, &config, SEED);
+    narrow_with(&TunnelConfig::default())
+}
+
+fn narrow_with(config: &TunnelConfig) -> TunnelLab {
+    let mut lab = tunnels(config, config, SEED);
     for (place, (mtu, rtt)) in [(1300, 10), (1280, 60)].into_iter().enumerate() {
         let conditions = Conditions { mtu, ..conditions(10.0, rtt, 100) };
         let path = lab.add_link(conditions.clone(), conditions, SEED + place as u64);
@@ -65,7 +68,7 @@ fn packets_of_the_smallest_ipv6_mtu_pass_links_that_carry_less() {
 
 #[test]
 fn a_lost_part_costs_its_own_packet_and_no_other() {
-    let mut lab = narrow();
+    let mut lab = narrow_with(&TunnelConfig::of(Profile::Paper));
     for link in &mut lab.links {
         let lossy = Conditions { loss: Loss::Bernoulli(0.05), ..link.up.conditions().clone() };
         link.up.handle_change(lab.now, lossy);

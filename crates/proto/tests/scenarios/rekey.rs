@@ -63,7 +63,7 @@ fn a_rekey_every_second_on_lossy_links_loses_no_packet() {
     // A window that 2 % of loss keeps small lets some packets wait too long, rekey or not.
     let waited = |end: &TunnelStats| end.drops.get(DropReason::QueueTimeout);
     assert!(down.missing() <= downs + waited(&proxy) && up.missing() <= ups + waited(&client));
-    assert!(down.missing() > 0 && up.missing() > 0, "2 % loss is not nothing");
+    assert!(downs > 0 && ups > 0, "2 % loss is not nothing");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::{
-    Bitrate, ControllerKind, Count, Keepalive, LinkTerms, NatalieSettings, SchedulerKind,
+    Bitrate, ControllerKind, Count, Keepalive, LinkTerms, NatalieSettings, Profile, SchedulerKind,
     Scheduling, Weights, WhenFull,
 };
 
@@ -29,7 +29,10 @@ fn natalie(weights: Weights, when_full: WhenFull) -> Scheduling {
 
 fn two_links(scheduling: Scheduling, told: [LinkTerms; 2]) -> TunnelConfig {
     let terms = ["wan0", "wan1"].map(str::to_owned).into_iter().zip(told).collect();
-    TunnelConfig { scheduling: Scheduling { terms, ..scheduling }, ..TunnelConfig::default() }
+    TunnelConfig {
+        scheduling: Scheduling { terms, ..scheduling },
+        ..TunnelConfig::of(Profile::Paper)
+    }
 }
 
 fn told(mbit: Option<u64>) -> LinkTerms {

@@ -41,8 +41,8 @@ fn one_link_alone_carries_its_limit_and_adds_no_delay() {
             let bare = rtt as f64 / 2.0 + 2.0 * 1500.0 * 8.0 / (mbit * 1e3);
             let delays = light.delays_from(start + s(2));
             assert!(delays.p99_ms <= bare + 0.1, "{delays:?}, bare {bare}");
-            // The link's own queue, and the tunnel's of 100 ms.
-            assert!(heavy.delays().max_ms <= bare + 201.0, "{:?}", heavy.delays());
+            // What the link holds of its own queue, and the most that the tunnel's holds.
+            assert!(heavy.delays().max_ms <= bare + 260.0, "{:?}", heavy.delays());
         }
     }
 }

@@ -91,7 +91,7 @@ fn told(world: &World, end: End) -> Option<EndReason> {
 fn what_waits_when_an_end_stops_goes_out_first_and_nothing_is_lost() {
     // Links far apart: the goodbye on one overtakes packets on the other. One link: some wait for longer than any may
     // while the tunnel goes on.
-    let table: [(&[u64], u32); 3] = [(&[5, 90], 60), (&[90, 5, 40], 200), (&[80], 40)];
+    let table: [(&[u64], u32); 3] = [(&[5, 90], 60), (&[90, 5, 40], 200), (&[80], 60)];
     for (delays, packets) in table {
         for end in BOTH {
             let mut world = settled(41, delays);

@@ -2,6 +2,7 @@
 
 use rand::{Rng, RngCore};
 
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::freshness::Timestamp;
 use ropewalk_proto::crypto::handshake::{Initiator, InitiatorConfig};
 use ropewalk_proto::crypto::mac::HelloMac;
@@ -13,7 +14,7 @@ use ropewalk_proto::time::Duration;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::parameters::Parameters;
 use ropewalk_proto::wire::hello::{Hello, HelloKind, envelope, set_mac};
-use ropewalk_settings::PresharedKey;
+use ropewalk_settings::{PresharedKey, Profile};
 
 use super::pair::{Batch, SERVER, To, Tun, World, inner, link, ms, packet, peer};
 
@@ -91,11 +92,11 @@ fn play_all(
 
 /// A running session under its second keys, and one recorded datagram of every kind in each direction: under the
 /// keys that still live and those before, and all of a handshake with a client whose clock is behind.
-fn recorded(seed: u64) -> (World, Vec<(To, Path, Vec<u8>)>) {
+fn recorded(seed: u64, profile: Profile) -> (World, Vec<(To, Path, Vec<u8>)>) {
     let mut world = World::new(seed);
     let secret = StaticSecret::generate(&mut world.rng);
     let mut config = world.client_config(secret.clone());
-    config.tunnel.rekey_after = ms(2500);
+    config.tunnel = TunnelConfig { rekey_after: ms(2500), ..TunnelConfig::of(profile) };
     world.proxy.set_peer(world.now + ms(5000), secret.public(), peer(0)).unwrap();
     world.add_end(config, &[10, 20]);
     world.record = Some(Vec::new());
@@ -130,8 +131,13 @@ fn recorded(seed: u64) -> (World, Vec<(To, Path, Vec<u8>)>) {
         bytes.dedup();
         bytes
     };
-    assert_eq!(first_bytes(To::Proxy), [0x10, 0x11, 0x20, 0x21, 0x80]);
-    assert_eq!(first_bytes(To::Client(0)), [0x10, 0x11, 0x20, 0x21, 0x90, 0xa0, 0xb0]);
+    let sent: &[u8] = match profile {
+        Profile::Paper => &[0x10, 0x11, 0x20, 0x21, 0x80],
+        Profile::Default => &[0x20, 0x21, 0x30, 0x31, 0x40, 0x41, 0x80],
+    };
+    assert_eq!(first_bytes(To::Proxy), sent);
+    let answered = [0x20, 0x21, 0x30, 0x31, 0x40, 0x41, 0x90, 0xa0, 0xb0];
+    assert_eq!(first_bytes(To::Client(0)), answered);
     (world, kinds)
 }
 
@@ -150,7 +156,7 @@ fn versions(world: &World, record: &[(To, Path, Vec<u8>)]) -> (To, Path, Vec<u8>
 
 #[test]
 fn each_flipped_bit_of_each_kind_of_datagram_changes_nothing() {
-    let (mut world, kinds) = recorded(1);
+    let (mut world, kinds) = recorded(1, Profile::Default);
     let mut played = 0;
     for (to, path, data) in &kinds {
         for from in [*path, elsewhere()] {
@@ -168,7 +174,7 @@ fn each_flipped_bit_of_each_kind_of_datagram_changes_nothing() {
 
 #[test]
 fn truncated_repeated_and_reflected_datagrams_change_nothing() {
-    let (mut world, kinds) = recorded(2);
+    let (mut world, kinds) = recorded(2, Profile::Paper);
     for (to, path, data) in &kinds {
         for len in 1..data.len() {
             play(&mut world, *to, *path, &data[..len]);
@@ -187,7 +193,7 @@ fn truncated_repeated_and_reflected_datagrams_change_nothing() {
 
 #[test]
 fn garbage_changes_nothing() {
-    let (mut world, _) = recorded(3);
+    let (mut world, _) = recorded(3, Profile::Default);
     let index = world.clients[0].client.session().unwrap().index.get().to_be_bytes();
     let mine = world.proxy.stats().peers[0].session.clone().unwrap().info.index.get().to_be_bytes();
     play(&mut world, To::Proxy, elsewhere(), &[]);
@@ -196,7 +202,7 @@ fn garbage_changes_nothing() {
         let len = world.rng.random_range(1..300);
         let mut data = vec![0; len];
         world.rng.fill_bytes(&mut data);
-        let types = [0x10, 0x20, 0x80, 0x90, 0xa0, 0xb0, data[0]];
+        let types = [0x10, 0x20, 0x30, 0x40, 0x80, 0x90, 0xa0, 0xb0, data[0]];
         data[0] = types[round as usize % types.len()];
         let to = if round % 2 == 0 { To::Proxy } else { To::Client(0) };
         if let Some(place) = data.get_mut(2..5) {

@@ -159,7 +159,7 @@ mod tests {
             ("", "workers = 3", "workers auto -> 3 no"),
             ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
             ("", "client_to_client = true", "client_to_client false -> true no"),
-            ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler free-window -> safire"),
+            ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler arrival -> safire"),
         ];
         for (before, after, expected) in table {
             let report = compare(&config(before), &config(after));
