@@ -312,15 +312,15 @@ fn an_error_in_a_config_shows_the_line_and_the_nearest_name() {
     configs(folder.path());
     let file = folder.path().join("client.toml");
     let text = std::fs::read_to_string(&file).unwrap();
-    let line = text.lines().position(|line| line.starts_with("scheduler")).unwrap() + 1;
-    std::fs::write(&file, text.replace("\nscheduler =", "\nshceduler =")).unwrap();
+    let line = text.lines().position(|line| line.starts_with("profile")).unwrap() + 1;
+    std::fs::write(&file, text.replace("\nprofile =", "\nprofle =")).unwrap();
     let path = file.to_str().unwrap();
     for args in [vec!["check-config", path], vec!["client", "--config", path]] {
         let output = run(&args);
         assert_eq!(code(&output), 2, "{}", stderr(&output));
         let expected = format!(
-            "error: {path}:{line}:1: unknown key `shceduler`\n   |\n{line} | shceduler = \
-             \"arrival\"\n   | ^^^^^^^^^\n   = did you mean `scheduler`?\n"
+            "error: {path}:{line}:1: unknown key `profle`\n   |\n{line} | profle = \
+             \"default\"\n   | ^^^^^^\n   = did you mean `profile`?\n"
         );
         assert_eq!(stderr(&output), expected);
     }

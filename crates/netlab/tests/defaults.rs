@@ -18,11 +18,18 @@ fn the_samples_show_every_setting_of_the_tunnel_with_its_default() {
         let sample: Table = text.parse().unwrap();
         let section: TunnelSection = sample["tunnel"].clone().try_into().unwrap();
         assert_eq!(section.resolve(), Ok(TunnelSettings::default()), "{name}");
-        // It has a meaning with one controller only, so it is commented out.
-        let window = format!("\n# fixed_window = {}\n", ControllerKind::DEFAULT_WINDOW);
-        assert!(text.contains(&window), "{name}");
+        // What the profile says is commented out, and what has a meaning with one controller only.
+        let TunnelSettings { scheduling, controller, order, .. } = TunnelSettings::default();
+        for (key, value) in [
+            ("scheduler", format!("\"{}\"", scheduling.scheduler)),
+            ("controller", format!("\"{controller}\"")),
+            ("order", format!("\"{order}\"")),
+            ("fixed_window", ControllerKind::DEFAULT_WINDOW.to_string()),
+        ] {
+            assert!(text.contains(&format!("\n# {key} = {value}\n")), "{name}: {key}");
+        }
         let shown = |key: &str| text.contains(&format!("\n{key} = "));
-        for key in ["queue", "rekey_after", "ecn", "max_wait", "buffer", "release"] {
+        for key in ["profile", "queue", "rekey_after", "ecn", "max_wait", "buffer", "release"] {
             assert!(shown(key), "{name}: {key}");
         }
     }
