@@ -39,8 +39,9 @@ const FILE_BYTES: u64 = 12_000_000;
 const FILE_SEED: u64 = 2;
 /// Longer than a file of that size could take over the better link alone.
 const FILE_LIMIT: Duration = Duration::from_secs(30);
-/// What the resequencer may wait beyond the difference of the links' delays.
-const WAIT_ALLOWANCE_MS: f64 = 20.0;
+/// What the resequencer may wait beyond the difference of the links' delays: 20 ms, and for a packet that is sent again 1.25 round
+/// trips of the longest link, which are 125 ms, and 25 until a report goes (docs/REPAIR.md).
+const WAIT_ALLOWANCE_MS: f64 = 20.0 + 150.0;
 
 /// How often the links' delays are looked at: some 200 times in all, so that the 99th percentile is a
 /// difference that lasted, and seldom enough to take nothing from what is measured.
@@ -311,7 +312,7 @@ impl Outcome {
                 self.wait_p99_ms <= self.wait_aim_ms(),
                 format!(
                     "99 % of what waits for order waits up to {} ms; the links were {} ms apart, and \
-                     {WAIT_ALLOWANCE_MS} ms more may be",
+                     {WAIT_ALLOWANCE_MS} ms more may be for what is sent again",
                     self.wait_p99_ms, self.delay_difference_ms
                 ),
             ),
@@ -343,7 +344,7 @@ mod tests {
             file_complete: true,
             sha256_ok: true,
             late_percent: 0.1,
-            wait_p99_ms: 105.0,
+            wait_p99_ms: 255.0,
             delay_difference_ms: 85.0,
             machine_late: None,
         }
@@ -360,7 +361,7 @@ mod tests {
             ("UDP", Outcome { udp_percent_of_sum: 89.9, ..reached() }),
             ("in order", Outcome { in_order_percent: 99.8, ..reached() }),
             ("late or dropped", Outcome { late_percent: 0.101, ..reached() }),
-            ("waits for order", Outcome { wait_p99_ms: 105.1, ..reached() }),
+            ("waits for order", Outcome { wait_p99_ms: 255.1, ..reached() }),
             ("waits for order", Outcome { wait_p99_ms: f64::NAN, ..reached() }),
         ];
         for (expected, outcome) in missed {
