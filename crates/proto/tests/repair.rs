@@ -12,7 +12,7 @@ use ropewalk_netlab::tcp::{Load, TcpFlow};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::LinkId;
-use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, Order, SchedulerKind};
+use ropewalk_settings::{Bitrate, Keepalive};
 
 const SEED: u64 = 11;
 
@@ -31,12 +31,7 @@ fn conditions((mbit, ms, loss): Link) -> Conditions {
 
 /// A tunnel that has been up for three seconds over these links.
 fn lab(links: &[Link], seed: u64) -> TunnelLab {
-    let config = TunnelConfig {
-        controller: ControllerKind::Model,
-        scheduling: SchedulerKind::Arrival.into(),
-        order: Order::Flow,
-        ..TunnelConfig::default()
-    };
+    let config = TunnelConfig::default();
     let mut lab = tunnels(&config, &config, seed);
     for (number, link) in (0..).zip(links) {
         let path = lab.add_link(conditions(*link), conditions(*link), seed + number);

@@ -12,7 +12,7 @@ use ropewalk_netlab::stream::run_all;
 use ropewalk_netlab::tcp::{Load, TcpFlow};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
-use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, Order, SchedulerKind};
+use ropewalk_settings::{Bitrate, Keepalive};
 
 /// What of a packet is payload in a tunnel, of what is without one.
 const TUNNELLED: f64 = 0.959;
@@ -50,12 +50,7 @@ impl Link {
 
 /// Mbit/s of a download through a tunnel over these links.
 fn download(links: &[Link], seed: u64) -> f64 {
-    let config = TunnelConfig {
-        controller: ControllerKind::Model,
-        scheduling: SchedulerKind::Arrival.into(),
-        order: Order::Flow,
-        ..TunnelConfig::default()
-    };
+    let config = TunnelConfig::default();
     let mut lab = tunnels(&config, &config, seed);
     for (number, link) in (0..).zip(links) {
         let path = lab.add_link(link.conditions(), link.conditions(), seed * 77 + number);

@@ -22,7 +22,7 @@ const MOST_AGE: Duration = Duration::from_secs(1);
 /// Packets kept: the receiver remembers as many numbers.
 const MOST_PACKETS: usize = 16_384;
 
-/// Beyond a gap of so many numbers all begins anew. One packet may overtake half as many.
+/// After a gap of more numbers than this the packets kept before it are forgotten. One packet may overtake half as many.
 const MOST_GAP: u64 = 16_384;
 
 /// Bytes kept: 100 ms at 1.3 Gbit/s, or 1 s at 130 Mbit/s.
