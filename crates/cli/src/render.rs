@@ -435,6 +435,21 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
             ),
         );
     }
+    let acks = tunnel.local_acks;
+    if acks.segments > 0 {
+        page.line(
+            0,
+            &format!(
+                "TCP acknowledged here: {} connections, {} segments; {} sent again, {} connections lost; {} kept until \
+                 the receivers have it",
+                acks.connections,
+                acks.segments,
+                acks.sent_again,
+                acks.lost,
+                bytes(acks.kept_bytes)
+            ),
+        );
+    }
 }
 
 /// What is printed, line by line.

@@ -135,6 +135,7 @@ pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelSettings, after:
         scheduling,
         controller,
         order,
+        acknowledge,
         when_closed: _,
         queue: _,
         rekey_after,
@@ -146,6 +147,7 @@ pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelSettings, after:
     compare_scheduling(report, scheduling, &after.scheduling);
     report.compare("tunnel.controller", texts([controller, &after.controller]), false);
     report.compare("tunnel.order", texts([order, &after.order]), false);
+    report.compare("tunnel.acknowledge", texts([acknowledge, &after.acknowledge]), false);
     let when_closed = [before, after].map(TunnelSettings::when_closed_in_words);
     report.compare("tunnel.when_closed", when_closed, false);
     report.compare("tunnel.rekey_after", shown([rekey_after, &after.rekey_after]), false);

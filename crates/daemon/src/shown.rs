@@ -291,6 +291,7 @@ mod tests {
             rate: Some(Bitrate::from_mbps(48)),
             min_rtt: Some(Duration::from_millis(21)),
             queue: Duration::from_micros(3_500),
+            noise: Duration::ZERO,
             usual_loss: 0.01,
             limit: PathLimit::Losses(Bitrate::from_mbps(50)),
         };

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use ropewalk_control::api::{
     AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LimitTimes, LinkState, LinkStatus,
-    OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, RepairStatus, ResequencerStatus, Role,
-    SessionStatus, ShareStatus,
+    LocalAckStatus, OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, RepairStatus,
+    ResequencerStatus, Role, SessionStatus, ShareStatus,
 };
 use ropewalk_proto::link::sensing::as_f64;
 use ropewalk_proto::reseq;
@@ -83,6 +83,19 @@ pub fn repairs(tunnel: &TunnelStats) -> Option<RepairStatus> {
         kept: repairs.kept as u64,
         kept_bytes: repairs.kept_bytes as u64,
     })
+}
+
+/// What senders of TCP were told.
+#[must_use]
+pub fn local_acks(tunnel: &TunnelStats) -> LocalAckStatus {
+    let acks = tunnel.local_acks;
+    LocalAckStatus {
+        connections: acks.connections as u64,
+        segments: acks.segments,
+        sent_again: acks.sent_again,
+        lost: acks.lost,
+        kept_bytes: acks.kept_bytes as u64,
+    }
 }
 
 /// What waits for its order, and what became of it.

@@ -49,7 +49,7 @@ use crate::path::Path;
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
-use crate::tunnel::FlowTables;
+use crate::tunnel::{FlowTables, LocalAcks};
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{Clear, kind_of, steering_index};
@@ -136,6 +136,8 @@ pub struct Client {
     rng: StdRng,
     links: LinkTable,
     session: Option<Session>,
+    /// What senders of TCP were told by the session that is over.
+    local_acks: Option<LocalAcks>,
     seek: Seek,
     cookies: CookieJar,
     closed: bool,
@@ -158,6 +160,7 @@ impl Client {
             rng: StdRng::from_seed(seed),
             links: LinkTable::default(),
             session: None,
+            local_acks: None,
             seek: Seek::At(now),
             cookies: CookieJar::default(),
             closed: false,

@@ -2,8 +2,8 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 use ropewalk_settings::{
-    Bitrate, ControllerKind, Direction, Keepalive, Order, Profile, SchedulerKind, Scheduling,
-    Terms, TunnelSettings, WhenClosed,
+    Acknowledge, Bitrate, ControllerKind, Direction, Keepalive, Order, Profile, SchedulerKind,
+    Scheduling, Terms, TunnelSettings, WhenClosed,
 };
 
 use crate::path::Path;
@@ -30,6 +30,8 @@ pub struct TunnelConfig {
     pub controller: ControllerKind,
     /// Which order the peer restores of what this end sends; [`Order::Global`] towards one that knows no other.
     pub order: Order,
+    /// Who acknowledges what a sender of TCP has sent.
+    pub acknowledge: Acknowledge,
     /// What happens to a packet when all windows are closed.
     pub when_closed: WhenClosed,
     /// Bounds of the queue for [`WhenClosed::Queue`].
@@ -61,6 +63,7 @@ impl TunnelConfig {
             sends,
             controller: settings.controller,
             order: settings.order,
+            acknowledge: settings.acknowledge,
             when_closed: settings.when_closed,
             queue: QueueLimits { time: settings.queue, bytes: Self::QUEUE_BYTES },
             ecn: settings.ecn,
@@ -71,6 +74,15 @@ impl TunnelConfig {
             max_mtu: 1500,
             partial_checksums: false,
         }
+    }
+
+    /// Whether this end acknowledges what it takes over of TCP, where the peer restores this order. Only a schedule that lets flows
+    /// take turns keeps what others flood apart from what must not be dropped, and only within flows what is lost is sent again.
+    #[must_use]
+    pub fn acknowledges_locally(&self, order: Order) -> bool {
+        self.acknowledge == Acknowledge::Local
+            && self.scheduling.scheduler == SchedulerKind::Arrival
+            && order == Order::Flow
     }
 
     /// What is said of the link of this name, of which the wire may carry only the beginning.

@@ -19,6 +19,7 @@ mod addresses;
 mod admission;
 mod authority;
 mod guests;
+mod left;
 mod load;
 mod peers;
 mod sessions;
@@ -37,6 +38,7 @@ use rand::{RngCore, SeedableRng};
 
 use admission::{Admission, Admitted, Behind, OWNERS_PART, Verdict};
 use authority::Waiting;
+use left::Left;
 use peers::PeerTable;
 use sessions::{Phase, Session, Sessions};
 use share::{Outgoing, Question};
@@ -127,6 +129,8 @@ pub struct Endpoint {
     handed: Outgoing,
     /// What the owner decides later.
     waiting: Waiting,
+    /// What senders of TCP were told by sessions that are over.
+    left: Left,
     rng: StdRng,
     closed: bool,
     drops: DropCounters,
@@ -149,6 +153,7 @@ impl Endpoint {
             replies: Replies::default(),
             handed: Outgoing::default(),
             waiting: Waiting::default(),
+            left: Left::default(),
             share: config.share,
             rng,
             closed: false,
@@ -348,6 +353,7 @@ impl Endpoint {
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
         self.admission.load().handle_timeout(now);
+        self.left.handle_timeout(now, sink);
         while let Some((index, session)) = self.sessions.pop_due(now) {
             if session.expires() > now {
                 session.tunnel.handle_timeout(now, sink);
@@ -363,7 +369,9 @@ impl Endpoint {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let calm = self.admission.poll_timeout().map(|at| (at, Timer::Calm));
-        sooner(sooner(self.sessions.next_timer(), self.sessions.next_of_touched()), calm)
+        let left = self.left.poll_timeout().map(|at| (at, Timer::LocalAcknowledgement));
+        let session = sooner(self.sessions.next_timer(), self.sessions.next_of_touched());
+        sooner(session, sooner(calm, left))
     }
 
     /// Whether there are too many first messages, so that only those with a cookie are decrypted (and a few others by luck).
@@ -564,6 +572,11 @@ impl Endpoint {
         if let Some(old) = peer.session.replace(index) {
             self.leave(now, old, CloseReason::Replaced, EndReason::Replaced);
         }
+        if let Some(local_acks) = self.left.take(&key)
+            && let Some(session) = self.sessions.get_mut(index)
+        {
+            session.tunnel.take_over(local_acks);
+        }
         self.tell(key, Event::SessionEstablished(info));
     }
 
@@ -594,6 +607,7 @@ impl Endpoint {
         session.tunnel.reset(said);
         (session.phase, session.since) = (Phase::Ending, now);
         let key = session.peer;
+        self.left.leave(key, session.tunnel.hand_over());
         if let Some(peer) = self.peers.get_mut(&key) {
             peer.totals.keep(&session.tunnel);
         }
@@ -604,8 +618,9 @@ impl Endpoint {
     /// Forgets a session at once.
     fn forget(&mut self, index: SessionIndex, reason: EndReason) {
         self.detach(index);
-        let Some(session) = self.sessions.remove(index) else { return };
+        let Some(mut session) = self.sessions.remove(index) else { return };
         if session.phase == Phase::Confirmed {
+            self.left.leave(session.peer, session.tunnel.hand_over());
             if let Some(peer) = self.peers.get_mut(&session.peer) {
                 peer.totals.keep(&session.tunnel);
             }

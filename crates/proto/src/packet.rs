@@ -132,6 +132,17 @@ impl FiveTuple {
         ports: None,
     };
 
+    /// That of the packets that go the other way.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            protocol: self.protocol,
+            ports: self.ports.map(|(source, destination)| (destination, source)),
+        }
+    }
+
     /// The flow's key.
     #[must_use]
     pub fn key(&self) -> FlowKey {

@@ -40,13 +40,23 @@ pub struct Label {
     pub ecn: Ecn,
     /// How its checksum stands.
     pub checksum: Checksum,
+    /// Its sender was told that it has arrived: it is not given up.
+    pub is_acknowledged: bool,
+    /// It acknowledges up to this number of its connection of TCP, and does nothing else: one that acknowledges more says it all.
+    pub acknowledges: Option<u32>,
 }
 
 impl Label {
     /// That of a packet whose checksum stands so.
     #[must_use]
     pub fn of(packet: &PacketView<'_>, checksum: Checksum) -> Self {
-        Self { meta: PacketMeta::new(packet), ecn: packet.ecn(), checksum }
+        Self {
+            meta: PacketMeta::new(packet),
+            ecn: packet.ecn(),
+            checksum,
+            is_acknowledged: false,
+            acknowledges: None,
+        }
     }
 }
 
@@ -102,6 +112,20 @@ impl Waiting {
             let complete = transport::complete(&mut self.packet);
             debug_assert!(complete, "what is marked was read before");
         }
+    }
+
+    /// Whether it may be given up.
+    const fn may_be_dropped(&self) -> bool {
+        !self.label.is_acknowledged
+    }
+
+    /// Whether another packet of its flow says all that it says, and more.
+    fn is_outdone_by(&self, label: &Label, packet: &[u8]) -> bool {
+        let more = self.label.acknowledges.zip(label.acknowledges);
+        let more = more.is_some_and(|(own, other)| other.wrapping_sub(own).cast_signed() > 0);
+        more && self.label.meta.flow == label.meta.flow
+            && self.numbers.is_none()
+            && self.packet.len() == packet.len()
     }
 
     fn gone(&self) -> Gone {
@@ -333,7 +357,13 @@ impl EgressQueue {
 #[cfg(test)]
 pub(crate) fn label(flow: FlowKey) -> Label {
     let meta = PacketMeta { flow, ..PacketMeta::of_len(0) };
-    Label { meta, ecn: Ecn::NotEct, checksum: Checksum::Whole }
+    Label {
+        meta,
+        ecn: Ecn::NotEct,
+        checksum: Checksum::Whole,
+        is_acknowledged: false,
+        acknowledges: None,
+    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,10 @@ use crate::queue::Demand;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
+/// A rate that is only the beginning is taken to double so often at most: from what a connection may send at first to the highest rates
+/// is ten times, and some of them have passed.
+const MOST_DOUBLINGS: u64 = 8;
+
 /// What is known of a link for each packet: what changes as packets leave. It is copied often, so it is small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkView {
@@ -48,13 +52,33 @@ pub struct LinkView {
     pub held_up_us: i64,
     /// What the link carries, bytes a second; 0: unknown.
     pub rate: u64,
+    /// That is only the beginning: it doubles in this time, µs, until the link is full.
+    pub doubles_us: Option<i64>,
+}
+
+impl LinkView {
+    /// What it delivers within so many µs, bytes.
+    #[must_use]
+    pub fn delivers(&self, within_us: i64) -> u64 {
+        let within = u64::try_from(within_us).unwrap_or(0);
+        let steadily = self.rate.saturating_mul(within) / 1_000_000;
+        let Some(double) = self.doubles_us.and_then(|us| u64::try_from(us).ok()) else {
+            return steadily;
+        };
+        // The mean of what doubles n times is (2^n - 1) / (n ln 2) of the first.
+        let doublings = within.checked_div(double).unwrap_or(0).min(MOST_DOUBLINGS);
+        match doublings {
+            0 => steadily,
+            doublings => steadily.saturating_mul(((1 << doublings) - 1) * 13) / (9 * doublings),
+        }
+    }
 }
 
 impl LinkView {
     /// A link of which only the room is known.
     #[must_use]
     pub const fn of_room(id: LinkId, room: u32) -> Self {
-        Self { id, room, arrives_us: None, held_up_us: 0, rate: 0 }
+        Self { id, room, arrives_us: None, held_up_us: 0, rate: 0, doubles_us: None }
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Timer {
     Leave,
     /// When the next step of the tunnel's end is taken.
     Close,
+    /// When senders of TCP are told what has arrived, or what they wait to hear of is looked after.
+    LocalAcknowledgement,
     /// When memory kept for packets is given back.
     Memory,
     /// When the help of backups is judged.

@@ -25,6 +25,7 @@ mod frames;
 mod ingress;
 mod link;
 mod links;
+mod local_ack;
 mod outbox;
 mod partial;
 mod parts;
@@ -38,6 +39,7 @@ mod timeout;
 mod transmit;
 mod usage;
 
+use std::mem;
 use std::net::IpAddr;
 
 use rand::rngs::StdRng;
@@ -48,6 +50,8 @@ pub use egress::{Bundled, MAX_PACKETS, Repairs};
 pub use ingress::InnerFilter;
 pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
+pub(crate) use local_ack::LocalAcks;
+pub use local_ack::LocallyAcknowledged;
 pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;
@@ -153,7 +157,7 @@ impl Tunnel {
             rekey: Rekey::new(now, rekey),
             links: LinkSet::default(),
             egress: Egress::new(now, &config, order, gateways),
-            ingress: Ingress::new(&config, filter),
+            ingress: Ingress::new(&config, order, filter),
             outbox: Outbox::default(),
             ending: Ending::default(),
             peer_completes,
@@ -162,6 +166,17 @@ impl Tunnel {
             config,
             rng: StdRng::from_seed(seed),
         }
+    }
+
+    /// Takes over what another tunnel of the same peer has acknowledged to senders of TCP.
+    pub(crate) fn take_over(&mut self, mut local_acks: LocalAcks) {
+        local_acks.set_on(self.config.acknowledges_locally(self.session.order));
+        self.ingress.local_acks = local_acks;
+    }
+
+    /// What it has acknowledged to senders of TCP goes to whoever takes it over.
+    pub(crate) fn hand_over(&mut self) -> LocalAcks {
+        mem::replace(&mut self.ingress.local_acks, LocalAcks::new(false))
     }
 
     /// Opens a link (client only); the peer has taken it when [`Event::LinkUp`] comes.

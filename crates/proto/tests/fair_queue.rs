@@ -12,7 +12,7 @@ use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::time::Instant;
-use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, SchedulerKind};
+use ropewalk_settings::{Acknowledge, Bitrate, ControllerKind, Keepalive, SchedulerKind};
 
 const SEED: u64 = 3;
 const LENGTH: Duration = Duration::from_secs(15);
@@ -27,6 +27,8 @@ fn lab(links: &[Link]) -> TunnelLab {
     let config = TunnelConfig {
         controller: ControllerKind::Model,
         scheduling: SchedulerKind::Arrival.into(),
+        // Else the queue would have nothing to give up.
+        acknowledge: Acknowledge::EndToEnd,
         ..TunnelConfig::default()
     };
     let mut lab = tunnels(&config, &config, SEED);

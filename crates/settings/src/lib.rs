@@ -62,4 +62,6 @@ pub use scheduling::Scheduling;
 pub use section::{ControllerName, ResequencerSection, TunnelSection};
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
-pub use tunnel::{Cipher, ControllerKind, Offload, Order, Switch, TunnelSettings, WhenClosed};
+pub use tunnel::{
+    Acknowledge, Cipher, ControllerKind, Offload, Order, Switch, TunnelSettings, WhenClosed,
+};

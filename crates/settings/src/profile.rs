@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::text::shown_as_written;
-use crate::{ControllerKind, Order, SchedulerKind};
+use crate::{Acknowledge, ControllerKind, Order, SchedulerKind};
 
-/// A scheduler, a controller and an order that belong together. Each may still be set by itself.
+/// A scheduler, a controller, an order and whose acknowledgements TCP hears, which belong together. Each may still be set by itself.
 ///
-/// | profile | scheduler | controller | order |
-/// | --- | --- | --- | --- |
-/// | `default` | `arrival` | `model` | `flow` |
-/// | `paper` | `free-window` | `ccid2` | `global` |
+/// | profile | scheduler | controller | order | acknowledge |
+/// | --- | --- | --- | --- | --- |
+/// | `default` | `arrival` | `model` | `flow` | `local` |
+/// | `paper` | `free-window` | `ccid2` | `global` | `end-to-end` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
@@ -46,6 +46,15 @@ impl Profile {
         match self {
             Self::Default => Order::default(),
             Self::Paper => Order::Global,
+        }
+    }
+
+    /// Who acknowledges what a sender of TCP has sent.
+    #[must_use]
+    pub fn acknowledge(self) -> Acknowledge {
+        match self {
+            Self::Default => Acknowledge::default(),
+            Self::Paper => Acknowledge::EndToEnd,
         }
     }
 }

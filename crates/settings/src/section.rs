@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::in_range;
 use crate::{
-    BatcpSettings, Cipher, ControllerKind, LinkTerms, NatalieSettings, Offload, Order, Parsed,
-    Profile, Release, Resequencer, SafireSettings, SchedulerKind, Scheduling, SettingError, Switch,
-    TunnelSettings, WhenClosed,
+    Acknowledge, BatcpSettings, Cipher, ControllerKind, LinkTerms, NatalieSettings, Offload, Order,
+    Parsed, Profile, Release, Resequencer, SafireSettings, SchedulerKind, Scheduling, SettingError,
+    Switch, TunnelSettings, WhenClosed,
 };
 
 /// The section. What is absent is the default; what is the default is not written.
@@ -45,6 +45,9 @@ pub struct TunnelSection {
     /// Which order the other end restores of what this end sends.
     #[serde(skip_serializing_if = "is_default")]
     pub order: Option<Order>,
+    /// Who acknowledges what a sender of TCP has sent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub acknowledge: Option<Acknowledge>,
     /// What happens to a packet when no link has room.
     #[serde(skip_serializing_if = "is_default")]
     pub when_closed: WhenClosed,
@@ -119,6 +122,7 @@ impl TunnelSection {
             scheduling: self.scheduling()?,
             controller: self.controller()?,
             order: self.order.unwrap_or(defaults.order),
+            acknowledge: self.acknowledge.unwrap_or(defaults.acknowledge),
             when_closed: self.when_closed,
             queue: self.queue(defaults.queue)?,
             rekey_after: bounded(
@@ -254,15 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_the_default_of_scheduler_controller_and_order_only() {
+    fn a_profile_is_the_default_of_scheduler_controller_order_and_acknowledge_only() {
         let paper = read("profile = \"paper\"").resolve().unwrap();
         assert_eq!(paper.scheduling.scheduler, SchedulerKind::FreeWindow);
         assert_eq!((paper.controller, paper.order), (ControllerKind::Ccid2, Order::Global));
+        assert_eq!(paper.acknowledge, Acknowledge::EndToEnd);
         let defaults = TunnelSettings::default();
         let as_default = TunnelSettings {
             scheduling: defaults.scheduling.clone(),
             controller: defaults.controller,
             order: defaults.order,
+            acknowledge: defaults.acknowledge,
             ..paper
         };
         assert_eq!(as_default, defaults, "nothing else differs");
@@ -279,6 +285,7 @@ mod tests {
             controller = "fixed"
             fixed_window = 7
             order = "global"
+            acknowledge = "end-to-end"
             queue = "20ms"
             rekey_after = "2s"
             ecn = false
@@ -293,6 +300,7 @@ mod tests {
         let settings = section.resolve().unwrap();
         assert_eq!(settings.controller, ControllerKind::Fixed(7));
         assert_eq!(settings.order, Order::Global);
+        assert_eq!(settings.acknowledge, Acknowledge::EndToEnd);
         assert_eq!(settings.resequencer.buffer, 1 << 20);
         assert_eq!(settings.queue, Duration::from_millis(20));
     }

@@ -19,6 +19,8 @@ pub struct TunnelSettings {
     pub controller: ControllerKind,
     /// Which order the other end restores of what this end sends.
     pub order: Order,
+    /// Who acknowledges what a sender of TCP has sent.
+    pub acknowledge: Acknowledge,
     /// What happens to a packet when no link has room.
     pub when_closed: WhenClosed,
     /// How long a packet may wait for a link, 1 to 100 ms. With [`WhenClosed::Drop`] it bounds what a turn of the loop
@@ -55,6 +57,7 @@ impl TunnelSettings {
             scheduling: profile.scheduler().into(),
             controller: profile.controller(),
             order: profile.order(),
+            acknowledge: profile.acknowledge(),
             ..Self::default()
         }
     }
@@ -66,6 +69,7 @@ impl Default for TunnelSettings {
             scheduling: Scheduling::default(),
             controller: ControllerKind::default(),
             order: Order::default(),
+            acknowledge: Acknowledge::default(),
             when_closed: WhenClosed::default(),
             queue: *Self::QUEUE.end(),
             // WireGuard's interval: a stolen key opens at most two minutes of traffic.
@@ -131,6 +135,17 @@ pub enum Order {
     Global,
 }
 
+/// Who acknowledges what a sender of TCP has sent, where the scheduler is `arrival`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Acknowledge {
+    /// The end of the tunnel that takes it over, which keeps it until the receiver has it (RFC 3135 §3.1.2).
+    #[default]
+    Local,
+    /// The receiver alone.
+    EndToEnd,
+}
+
 /// Which cipher is offered for the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -170,4 +185,4 @@ pub enum Switch {
     Off,
 }
 
-shown_as_written!(WhenClosed, Order, Cipher, Switch);
+shown_as_written!(WhenClosed, Order, Acknowledge, Cipher, Switch);

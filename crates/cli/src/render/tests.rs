@@ -522,6 +522,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             ..Default::default()
         },
         repairs: None,
+        local_acks: Default::default(),
         links: vec![up, down],
         flows: None,
         spending: None,

@@ -183,6 +183,9 @@ pub struct TunnelStatus {
     /// What this end sent again of what was lost, if it does so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<RepairStatus>,
+    /// What senders of TCP at this end were told before the other end had it.
+    #[serde(default)]
+    pub local_acks: LocalAckStatus,
     /// The links, in the order of their ids.
     pub links: Vec<LinkStatus>,
     /// The flow table of this end, where the scheduler is `safire`.
@@ -320,6 +323,21 @@ pub struct RepairStatus {
     /// Packets kept until they are confirmed.
     pub kept: u64,
     /// Their bytes.
+    pub kept_bytes: u64,
+}
+
+/// Connections of TCP whose senders this end acknowledges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalAckStatus {
+    /// How many there are.
+    pub connections: u64,
+    /// Segments acknowledged before the other end had them.
+    pub segments: u64,
+    /// Segments sent again because the receiver missed them.
+    pub sent_again: u64,
+    /// Connections that were reset because the receiver never had what was acknowledged.
+    pub lost: u64,
+    /// Bytes kept until the receivers have them.
     pub kept_bytes: u64,
 }
 

@@ -1,14 +1,14 @@
 //! One packet of a connection: IPv4 with DF, and TCP with timestamps (RFC 7323) and selective
 //! acknowledgements (RFC 2018).
 //!
-//! Its bytes are those of a real packet, so that a tunnel sees real lengths, addresses and ports, but for
-//! TCP's checksum, which nobody on the way looks at. Instead the payload follows from its place in the
-//! stream, and the receiver compares it.
+//! Its bytes are those of a real packet, for a tunnel looks at them. The payload follows from its place in the stream, and the
+//! receiver compares it.
 
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
 use arrayvec::ArrayVec;
+use ropewalk_proto::packet::transport::Transport;
 use ropewalk_proto::packet::{PacketView, protocol};
 
 use crate::inner::{CLIENT, SERVER, ends, length, ones_sum};
@@ -95,6 +95,12 @@ impl Segment {
         packet.extend([0; 4]);
         packet.extend(&options);
         packet.extend(payload(offset, len));
+        // Partial, and then complete, as a kernel does it.
+        if let Some(at) = PacketView::parse(&packet).ok().and_then(|view| Transport::of(&view)) {
+            let partial = at.partial(&packet).to_be_bytes();
+            packet[36..38].copy_from_slice(&partial);
+            at.complete(&mut packet);
+        }
         packet
     }
 

@@ -94,7 +94,10 @@ impl Client {
             peer_orders_flows: accept.parameters.orders_flows,
         };
         let seed = self.seed();
-        let tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);
+        let mut tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);
+        if let Some(local_acks) = self.local_acks.take() {
+            tunnel.take_over(local_acks);
+        }
         self.tell(None, Event::SessionEstablished(info.clone()));
         // What this client itself had and does not know of any more is told, too: it was not stopped in order.
         if let Some(ago) = accept.parameters.displaced.filter(|_| !had_one) {
@@ -111,7 +114,8 @@ impl Client {
 
     /// Forgets the session, keeps its counts.
     pub(super) fn end_session(&mut self, now: Instant, reason: EndReason) {
-        let Some(session) = self.session.take() else { return };
+        let Some(mut session) = self.session.take() else { return };
+        self.local_acks = Some(session.tunnel.hand_over());
         self.without_since = now;
         for link in self.links.iter() {
             if let Some(id) = link.id {

@@ -13,6 +13,8 @@ pub struct PathModel {
     pub min_rtt: Option<Duration>,
     /// How long a datagram waits on the path now.
     pub queue: Duration,
+    /// By how much delays vary by themselves, without a queue (standard deviation).
+    pub noise: Duration,
     /// The share of losses that is the path's own, 0 to 1: sending less would not lower it.
     pub usual_loss: f64,
     /// What holds the sender back.

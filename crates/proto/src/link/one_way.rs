@@ -8,6 +8,9 @@ use crate::time::{Duration, Instant};
 
 /// The share of a new delay in the smoothed one, as of round trips (RFC 6298).
 const SHARE: i64 = 16;
+/// After a pause the delays before it say less: a link that rests is asked once a second.
+const SHARE_AFTER_PAUSE: i64 = 2;
+const PAUSE: Duration = Duration::from_millis(250);
 /// The memory of the smallest delay, in parts, and how long each lasts.
 const PARTS: usize = 4;
 const PART: Duration = Duration::from_millis(500);
@@ -21,13 +24,16 @@ pub(crate) struct OneWay {
     /// The smallest of all: asked for with each packet.
     delay_us: Option<i64>,
     began: Instant,
+    newest: Instant,
 }
 
 impl OneWay {
     /// A datagram took so long.
     pub(crate) fn on_delay(&mut self, now: Instant, delay_us: i64) {
         let before = self.smoothed.unwrap_or(delay_us);
-        let smoothed = before.saturating_add(delay_us.saturating_sub(before) / SHARE);
+        let share = if now.since(self.newest) < PAUSE { SHARE } else { SHARE_AFTER_PAUSE };
+        let smoothed = before.saturating_add(delay_us.saturating_sub(before) / share);
+        self.newest = now;
         self.smoothed = Some(smoothed);
         if now.since(self.began) >= PART {
             self.began = now;

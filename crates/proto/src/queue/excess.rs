@@ -38,6 +38,8 @@ pub struct Demand {
     pub rate: u64,
     /// Bytes that must wait, so that links with a long delay have their share.
     pub bytes: u64,
+    /// The same where what waits lengthens the round trip of no sender, so that links of which little is known may be tried.
+    pub bytes_at_no_cost: u64,
     /// From a packet's leaving over the longest link to an answer over the shortest.
     pub round_trip: Duration,
     /// How many packets are being sent again at any time: each holds its flow up for about a round trip.
@@ -171,8 +173,14 @@ mod tests {
     use super::*;
 
     /// 1 MB/s; 50 kB must wait; so 100 kB are the most that may stand.
-    const DEMAND: Demand =
-        Demand { rate: 1_000_000, bytes: 50_000, round_trip: ms(40), repairs: 0.0, opening: false };
+    const DEMAND: Demand = Demand {
+        rate: 1_000_000,
+        bytes: 50_000,
+        bytes_at_no_cost: 50_000,
+        round_trip: ms(40),
+        repairs: 0.0,
+        opening: false,
+    };
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)

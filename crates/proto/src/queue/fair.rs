@@ -4,6 +4,9 @@
 //! A flow that floods the tunnel waits behind itself, and what has to go is taken from the flow of which most waits: at its
 //! head, where it notices soonest. The order within a flow stays.
 //!
+//! A packet whose sender was told that it has arrived is never given up, and is no excess: how much of it waits is bounded by
+//! what the sender is told it may send ([`local_ack`](crate::tunnel)).
+//!
 //! A flow has a place by its hash. The places are there while anything waits, and so is a line of packets for each flow
 //! that does.
 
@@ -37,6 +40,8 @@ struct Backlog {
     /// What it may send before the next has its turn: above zero for the one whose turn it is.
     deficit: i64,
     bytes: usize,
+    /// Bytes of packets that may be given up.
+    excess: usize,
     waiting: VecDeque<Waiting>,
     /// Places at the front whose packets have their numbers, and the bytes that wait there.
     numbered: usize,
@@ -72,8 +77,10 @@ pub struct Fair {
     /// A first part of this head has gone.
     begun: Option<Turn>,
     bytes: usize,
+    /// Bytes of packets that may be given up.
+    excess: usize,
     packets: usize,
-    /// Nothing waits that came before.
+    /// No packet waits that may be given up and came before.
     oldest: Option<Instant>,
     spare: Vec<Vec<u8>>,
 }
@@ -94,6 +101,7 @@ impl Fair {
             ahead: 0,
             begun: None,
             bytes: 0,
+            excess: 0,
             packets: 0,
             oldest: None,
             spare: Vec::new(),
@@ -111,6 +119,9 @@ impl Fair {
         most_bytes: usize,
     ) -> Dropped {
         let mut dropped = Dropped::default();
+        if label.acknowledges.is_some() && self.replace_outdone(label, packet) {
+            return dropped;
+        }
         let most = most_bytes.min(self.limits.bytes);
         while self.bytes + packet.len() > most {
             if !self.drop_one_of_most() {
@@ -122,13 +133,37 @@ impl Fair {
         buffer.clear();
         buffer.extend_from_slice(packet);
         self.put(Waiting { since: now, label: *label, packet: buffer, numbers: None });
-        if self.law.on_more(now, self.bytes as u64) && self.cut_one_of_most() {
+        if label.is_acknowledged {
+            return dropped;
+        }
+        if self.law.on_more(now, self.excess as u64) && self.cut_one_of_most() {
             dropped.standing += 1;
         }
-        while self.bytes as u64 > self.law.most() && self.drop_one_of_most() {
+        while self.excess as u64 > self.law.most() && self.drop_one_of_most() {
             dropped.full += 1;
         }
         dropped
+    }
+
+    /// An acknowledgement takes the place of one of its flow that says less (RFC 3135 §3.1.4): a narrow link is not to be filled
+    /// with what is old. `false`: none waits last.
+    fn replace_outdone(&mut self, label: &Label, packet: &[u8]) -> bool {
+        let Some(place) = self.places.get(usize::from(place_of(label.meta.flow))) else {
+            return false;
+        };
+        let flow = label.meta.flow;
+        let last = match place.line {
+            _ if self.begun.is_some() => None,
+            Some(line) => self.lines[usize::from(line)].waiting.back_mut(),
+            None if place.sparse == 0 => None,
+            None => self.sparse.iter_mut().rev().find(|waiting| waiting.label.meta.flow == flow),
+        };
+        let Some(last) = last.filter(|last| last.is_outdone_by(label, packet)) else {
+            return false;
+        };
+        last.label = *label;
+        last.packet.copy_from_slice(packet);
+        true
     }
 
     /// Puts a packet, with its age, behind those of its flow, whatever waits.
@@ -137,8 +172,11 @@ impl Fair {
         if self.places.is_empty() {
             self.places.resize(PLACES, Place::default());
         }
-        self.oldest = earliest(self.oldest, Some(waiting.since));
         let len = waiting.packet.len();
+        if waiting.may_be_dropped() {
+            self.oldest = earliest(self.oldest, Some(waiting.since));
+            self.excess += len;
+        }
         self.bytes += len;
         self.packets += 1;
         let number = place_of(waiting.label.meta.flow);
@@ -308,7 +346,8 @@ impl Fair {
             return 0;
         }
         let longest = self.limits.time + self.longer;
-        let is_late = |waiting: &Waiting| waiting.since + longest <= now;
+        let is_late =
+            |waiting: &Waiting| waiting.may_be_dropped() && waiting.since + longest <= now;
         let mut dropped = 0;
         while self.sparse.front().is_some_and(is_late) {
             if self.begun == Some(Turn::Sparse) {
@@ -327,8 +366,8 @@ impl Fair {
             }
         }
         let lines = self.lines.iter().filter_map(|line| line.waiting.front());
-        let heads = lines.chain(self.sparse.front()).map(|waiting| waiting.since);
-        self.oldest = heads.min();
+        let heads = lines.chain(self.sparse.front()).filter(|first| first.may_be_dropped());
+        self.oldest = heads.map(|waiting| waiting.since).min();
         dropped
     }
 
@@ -439,11 +478,14 @@ impl Fair {
     #[inline]
     fn note_gone(&mut self, waiting: &Waiting) {
         self.bytes -= waiting.packet.len();
+        if waiting.may_be_dropped() {
+            self.excess -= waiting.packet.len();
+        }
         self.packets -= 1;
         if self.packets == 0 {
             self.oldest = None;
         }
-        self.law.on_fewer(self.bytes as u64);
+        self.law.on_fewer(self.excess as u64);
     }
 
     fn discard(&mut self, waiting: Waiting) {
@@ -451,10 +493,10 @@ impl Fair {
         self.recycle(waiting.packet);
     }
 
-    /// The line in which most bytes wait.
+    /// The line in which most bytes wait that may be given up.
     fn fattest(&self) -> Option<u16> {
-        let lines = (0..).zip(&self.lines).filter(|(_, line)| !line.waiting.is_empty());
-        lines.max_by_key(|(_, line)| line.bytes).map(|(id, _)| id)
+        let lines = (0..).zip(&self.lines).filter(|(_, line)| line.excess > 0);
+        lines.max_by_key(|(_, line)| line.excess).map(|(id, _)| id)
     }
 
     /// The first of a line that was not begun: its place in the line.
@@ -466,17 +508,17 @@ impl Fair {
     /// Drops a packet of the flow of which most waits. `false`: no flow has more than its first packets here.
     fn drop_one_of_most(&mut self) -> bool {
         let Some(id) = self.fattest() else { return false };
-        self.drop_one_of(id, self.first_unnumbered(id))
+        self.drop_one_of(id, self.first_droppable(id))
     }
 
     /// Marks the first packet of the flow of which most waits if it can be, or drops it. Whether it was dropped.
     fn cut_one_of_most(&mut self) -> bool {
         let Some(id) = self.fattest() else { return false };
         let at = self.first_whole(id);
-        let unnumbered = self.first_unnumbered(id);
+        let droppable = self.first_droppable(id);
         let Some(first) = self.lines[usize::from(id)].waiting.get_mut(at) else { return false };
-        if first.label.ecn == Ecn::NotEct {
-            return self.drop_one_of(id, unnumbered);
+        if first.label.ecn == Ecn::NotEct || first.label.is_acknowledged {
+            return self.drop_one_of(id, droppable);
         }
         // Its datagram goes unmarked: that would be a mark of the link.
         set_ecn(&mut first.packet, Ecn::Ce);

@@ -71,11 +71,28 @@ impl FrontQueue {
     #[inline]
     #[must_use]
     pub fn question(&self, label: &Label) -> PacketMeta {
-        let (backlog, backlogged_flows) = match self {
-            Self::SparseFirst(queue) => (queue.bytes(), 1),
-            Self::Fair(queue) => (queue.backlog_of(label.meta.flow), queue.flows().max(1)),
-        };
-        PacketMeta { backlog, backlogged_flows, ..label.meta }
+        let backlog = self.backlog_of(label.meta.flow);
+        PacketMeta { backlog, backlogged_flows: self.flows(), ..label.meta }
+    }
+
+    /// Bytes that wait of a flow; of all where flows take no turns.
+    #[inline]
+    #[must_use]
+    pub fn backlog_of(&self, flow: FlowKey) -> usize {
+        match self {
+            Self::SparseFirst(queue) => queue.bytes(),
+            Self::Fair(queue) => queue.backlog_of(flow),
+        }
+    }
+
+    /// Flows that take turns; at least 1.
+    #[inline]
+    #[must_use]
+    pub fn flows(&self) -> usize {
+        match self {
+            Self::SparseFirst(_) => 1,
+            Self::Fair(queue) => queue.flows().max(1),
+        }
     }
 
     /// Packets may wait for so much longer than the limit, and where flows take turns the schedule needs this.

@@ -33,6 +33,10 @@ const WORTH: u64 = 4;
 /// only when so much waits.
 const MOST_TRIED_US: u64 = 100_000;
 
+/// The same where the wait lengthens no sender's round trip. A satellite is tried; beyond it a flow would stand still for longer
+/// while the first bursts are on their way than the link is likely to give back.
+const MOST_TRIED_AT_NO_COST_US: u64 = 350_000;
+
 /// Bytes of a full packet on the wire.
 const FULL_PACKET: f64 = 1500.0;
 
@@ -79,8 +83,7 @@ impl Scheduler for Arrival {
         let mut meanwhile = 0_u64;
         for link in links.iter().filter(|link| link.id != links[open].id) {
             let ahead = arrives.saturating_sub(arrival(link)).saturating_sub(MARGIN_US);
-            let ahead = u64::try_from(ahead).unwrap_or(0);
-            meanwhile = meanwhile.saturating_add(link.rate.saturating_mul(ahead) / 1_000_000);
+            meanwhile = meanwhile.saturating_add(link.delivers(ahead));
         }
         // The flows that take turns share it.
         let own = meanwhile / packet.backlogged_flows.max(1) as u64;
@@ -96,23 +99,29 @@ impl Scheduler for Arrival {
         let delay = |link: &LinkFacts| Some(link.one_way_us?.saturating_add(link.held_up_us));
         let known = || carrying().filter_map(|link| Some((delay(link)?, link.rate)));
         let Some(least) = known().map(|(delay, _)| delay).min() else { return };
-        let worth = |link: &LinkFacts| {
+        let worth = |link: &LinkFacts, tried_us: u64| {
             let (delay, rate) = (delay(link)?, link.rate);
             let later = u64::try_from(delay.saturating_sub(least)).unwrap_or(0);
             let sooner = known().filter(|(other, _)| *other < delay).map(|(_, rate)| rate).sum();
             let share = WORTH.saturating_mul(rate).min(sooner).max(1);
             let by_share = u128::from(later) * u128::from(share) / u128::from(sooner.max(1));
-            let at_least = if link.opening { later.min(MOST_TRIED_US) } else { 0 };
+            let at_least = if link.opening { later.min(tried_us) } else { 0 };
             u64::try_from(by_share.max(u128::from(at_least))).ok()
         };
-        let most = carrying().filter_map(worth).max().unwrap_or(0);
-        self.spread = Duration::from_micros(most).min(MOST_SPREAD);
-        // What the others deliver before the latest that is waited for.
-        let latest = least.saturating_add(micros(self.spread));
-        let ahead = |(delay, rate): (i64, u64)| {
-            let ahead = u64::try_from(latest.saturating_sub(delay)).unwrap_or(0);
-            u64::try_from(u128::from(rate) * u128::from(ahead) / 1_000_000).unwrap_or(u64::MAX)
+        let spread = |tried_us| {
+            let most = carrying().filter_map(|link| worth(link, tried_us)).max().unwrap_or(0);
+            Duration::from_micros(most).min(MOST_SPREAD)
         };
+        // What the others deliver before the latest that is waited for.
+        let ahead = |spread: Duration| {
+            let latest = least.saturating_add(micros(spread));
+            let ahead = |(delay, rate): (i64, u64)| {
+                let ahead = u64::try_from(latest.saturating_sub(delay)).unwrap_or(0);
+                u64::try_from(u128::from(rate) * u128::from(ahead) / 1_000_000).unwrap_or(u64::MAX)
+            };
+            known().map(ahead).fold(0, u64::saturating_add)
+        };
+        self.spread = spread(MOST_TRIED_US);
         let open = |link: &LinkFacts| {
             let trip = link.srtt.unwrap_or_default().as_secs_f64();
             link.loss * trip * as_f64(Bitrate::from_bps(link.rate)) / FULL_PACKET
@@ -123,7 +132,8 @@ impl Scheduler for Arrival {
         let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
         self.demand = Demand {
             rate,
-            bytes: known().map(ahead).fold(0, u64::saturating_add),
+            bytes: ahead(self.spread),
+            bytes_at_no_cost: ahead(spread(MOST_TRIED_AT_NO_COST_US)),
             round_trip: self.spread + shortest,
             repairs: carrying().map(open).sum(),
             opening: opening > rate / 2,
@@ -215,6 +225,7 @@ mod tests {
         let demand = Demand {
             rate: 8000,
             bytes: 4000 * 80 / 1000 + 2000 * 50 / 1000,
+            bytes_at_no_cost: 4000 * 80 / 1000 + 2000 * 50 / 1000,
             round_trip: Duration::from_millis(80 + 25),
             repairs: 0.0,
             opening: false,
@@ -225,6 +236,25 @@ mod tests {
         scheduler.refresh(&[lossy, fact(1, 10, 1_000_000, 50)]);
         let repairs = scheduler.demand().map_or(0.0, |demand| demand.repairs);
         assert!((repairs - 0.5).abs() < 0.01, "{repairs}");
+        // Of the later nobody knows yet what it carries.
+        let unknown = LinkFacts { opening: true, ..fact(1, 310, 1000, 620) };
+        scheduler.refresh(&[fact(0, 10, 1_000_000, 20), unknown]);
+        let demand = scheduler.demand().unwrap_or_default();
+        assert_eq!((demand.bytes, demand.bytes_at_no_cost), (100_000, 300_000));
+    }
+
+    #[test]
+    fn a_link_that_is_opening_delivers_more_meanwhile_than_its_rate_says() {
+        let mut links = links([(0, 10, 100), (1, 130, 1000)]);
+        assert_eq!(pick(11_001, &links), Pick::SendBehind(1, 11_000));
+        links[0].doubles_us = Some(25_000);
+        // Within 110 ms it doubles four times.
+        assert_eq!(
+            (pick(59_000, &links), pick(60_000, &links)),
+            (Pick::Blocked, Pick::SendBehind(1, 59_583))
+        );
+        links[0].doubles_us = Some(0);
+        assert_eq!(pick(11_001, &links), Pick::SendBehind(1, 11_000));
     }
 
     #[test]

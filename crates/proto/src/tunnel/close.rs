@@ -162,7 +162,9 @@ impl Tunnel {
 
     /// Begins to say `Close` when nothing waits any more, or can leave.
     pub(super) fn end_drain(&mut self, now: Instant) {
-        let goes_on = self.egress.has_waiting() && self.links.any_up();
+        // Senders of TCP rely on what the peer has not confirmed.
+        let relied_on = self.ingress.local_acks.kept_bytes() > 0;
+        let goes_on = (self.egress.has_waiting() || relied_on) && self.links.any_up();
         if let Some(own) = &mut self.ending.own
             && let Step::Draining(until) = own.step
             && (!goes_on || until <= now)
@@ -212,6 +214,9 @@ impl Tunnel {
                 (Manner::Orderly { until }, _) if until <= now => own.step = Step::Over,
                 (_, Step::Waiting(again)) if again <= now => own.step = Step::Saying(0),
                 _ => {}
+            }
+            if !matches!(own.step, Step::Draining(_)) {
+                self.ingress.local_acks.abandon(sink);
             }
         }
         self.follow(now, sink);

@@ -35,6 +35,7 @@ use waiting::LinkQueues;
 
 use super::link::{Link, Traffic};
 use super::links::LinkSet;
+use super::local_ack::Backlog;
 use super::partial;
 use super::parts::{self, Half, Part};
 use super::session::{Datagram, Made, Session};
@@ -44,7 +45,7 @@ use crate::error::{DropCounters, DropReason};
 use crate::link::carried::{Carried, Packets, SizeEvidence};
 use crate::link::mtu;
 use crate::packet::checksum::Checksum;
-use crate::packet::{Packet, PacketView};
+use crate::packet::{FlowKey, Packet, PacketView};
 use crate::path::Path;
 use crate::queue::{Dropped, FrontQueue, Label, Numbers, QueueLimits, Waiting};
 use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler};
@@ -203,6 +204,32 @@ impl Egress {
     pub(super) fn waiting_for_links(&self) -> (usize, usize) {
         let (packets, bytes) = self.waiting.held();
         (self.queue.len() + packets, self.queue.bytes() + bytes)
+    }
+
+    /// Whether the queue takes a packet of so many bytes without giving up others.
+    #[inline]
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.waiting_for_links().1 + len <= self.policy.limits.bytes
+    }
+
+    /// Bytes of a flow that wait for a link.
+    #[inline]
+    pub(super) fn waiting_of(&self, flow: FlowKey) -> usize {
+        self.queue.backlog_of(flow)
+    }
+
+    /// How much senders may send ahead, while the far ends answer after this time.
+    pub(super) fn backlog(&self, round_trip: Duration) -> Backlog {
+        let demand = self.scheduler.demand().unwrap_or_default();
+        let flows = self.queue.flows() as u64;
+        let waiting = self.waiting_for_links().1;
+        Backlog {
+            share: (demand.rate > 0 && !demand.opening).then_some(demand.rate / flows),
+            needed: demand.bytes_at_no_cost / flows,
+            waiting,
+            room: self.policy.limits.bytes.saturating_sub(waiting),
+            round_trip,
+        }
     }
 
     /// Whether any packet waits for a link.
@@ -471,6 +498,7 @@ impl Egress {
             flow,
             previous_of_flow: outgoing.previous_of_flow,
             is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
+            is_acknowledged: label.is_acknowledged,
             link: link.id,
             number: link.sender.next_number(),
         };
@@ -528,6 +556,7 @@ impl Egress {
             flow: label.meta.flow,
             previous_of_flow,
             is_sparse: false,
+            is_acknowledged: label.is_acknowledged,
             link: link.id,
             number: link.sender.next_number(),
         };

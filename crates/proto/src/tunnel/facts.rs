@@ -26,6 +26,8 @@ impl Tunnel {
             self.links.iter_mut().for_each(|link| link.scheduled_pace = None);
         }
         self.config.scheduling = scheduling;
+        let is_on = self.config.acknowledges_locally(self.session.order);
+        self.ingress.local_acks.set_on(is_on);
         for at in 0..self.links.len() {
             self.apply_terms(at);
         }
@@ -80,7 +82,7 @@ impl Egress {
             if repairs {
                 let trip = link.sender.rtt().srtt().unwrap_or_default();
                 let (fates, rate) = (link.sender.fates(), link.carried_rate());
-                if link.sender.rtt().shows_queue() {
+                if link.shows_queue() {
                     link.held_up.note_queue(now, trip);
                 }
                 link.held_up.look(now, fates, rate, trip);

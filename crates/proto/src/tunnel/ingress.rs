@@ -20,6 +20,7 @@ pub use filter::InnerFilter;
 use sender_clock::SenderClock;
 
 use super::link::Traffic;
+use super::local_ack::LocalAcks;
 use crate::config::TunnelConfig;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
@@ -72,6 +73,8 @@ pub(super) struct Ingress {
     reseq: Resequencer,
     sender_clock: SenderClock,
     delivery: Delivery,
+    /// The connections of TCP whose near ends are acknowledged here: what comes for those is looked at.
+    pub(super) local_acks: LocalAcks,
     /// Whether what this end delivers to completes partial checksums.
     completes: bool,
     /// A packet that shared its datagram, while it is looked at.
@@ -79,12 +82,14 @@ pub(super) struct Ingress {
 }
 
 impl Ingress {
-    /// Nothing has come; the first packet has the number 0. `filter` says what the peer may send.
-    pub(super) fn new(config: &TunnelConfig, filter: InnerFilter) -> Self {
+    /// Nothing has come; the first packet has the number 0. The peer restores this order of what is sent. `filter` says what it
+    /// may send.
+    pub(super) fn new(config: &TunnelConfig, order: Order, filter: InnerFilter) -> Self {
         Self {
             reseq: Resequencer::new(config.reseq, 0),
             sender_clock: SenderClock::default(),
             delivery: Delivery::new(filter),
+            local_acks: LocalAcks::new(config.acknowledges_locally(order)),
             completes: config.partial_checksums,
             scratch: Vec::new(),
         }
@@ -152,7 +157,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(drops, sink, |reseq, gate| reseq.link_left(now, link, end, gate));
+        self.run(now, drops, sink, |reseq, gate| reseq.link_left(now, link, end, gate));
     }
 
     /// Nothing more comes.
@@ -162,7 +167,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(drops, sink, |reseq, gate| reseq.finish(now, gate));
+        self.run(now, drops, sink, |reseq, gate| reseq.finish(now, gate));
     }
 
     /// A link is down, or rests: its packets are not waited for.
@@ -173,7 +178,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(drops, sink, |reseq, gate| reseq.link_down(now, link, gate));
+        self.run(now, drops, sink, |reseq, gate| reseq.link_down(now, link, gate));
     }
 
     /// When the wait for a missing packet ends.
@@ -188,7 +193,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(drops, sink, |reseq, gate| reseq.handle_timeout(now, gate));
+        self.run(now, drops, sink, |reseq, gate| reseq.handle_timeout(now, gate));
     }
 
     /// Step 1 for one packet, so far behind another.
@@ -220,7 +225,7 @@ impl Ingress {
             }
         };
         let arrival = received.arrival(global, kind);
-        self.run(drops, sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));
+        self.run(now, drops, sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));
     }
 
     /// The same for packets that share a datagram. They are small; the copy makes each ours to alter.
@@ -257,22 +262,23 @@ impl Ingress {
     ) {
         let arrival = received.arrival(next, ArrivalKind::Mark);
         let none = Packet::whole(&[]);
-        self.run(drops, sink, |reseq, gate| reseq.offer(now, &arrival, none, gate));
+        self.run(now, drops, sink, |reseq, gate| reseq.offer(now, &arrival, none, gate));
     }
 
     /// Bytes of memory kept for packets to come.
     pub(super) fn spare_bytes(&self) -> usize {
-        self.reseq.spare_bytes()
+        self.reseq.spare_bytes() + self.local_acks.spare_bytes()
     }
 
     /// Whether memory is kept for packets to come.
     pub(super) fn has_spare(&self) -> bool {
-        self.reseq.has_spare()
+        self.reseq.has_spare() || self.local_acks.has_spare()
     }
 
     /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
         self.reseq.release_memory();
+        self.local_acks.release_memory();
         self.scratch = Vec::new();
     }
 
@@ -287,11 +293,13 @@ impl Ingress {
     /// Runs the resequencer with a sink that only lets through what the peer may send.
     fn run<S: PacketSink>(
         &mut self,
+        now: Instant,
         drops: &mut DropCounters,
         sink: &mut S,
         run: impl FnOnce(&mut Resequencer, &mut Gate<'_, S>),
     ) {
-        run(&mut self.reseq, &mut Gate { delivery: &mut self.delivery, drops, sink });
+        let Self { reseq, delivery, local_acks, .. } = self;
+        run(reseq, &mut Gate { now, delivery, local_acks, drops, sink });
     }
 }
 

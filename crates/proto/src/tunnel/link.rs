@@ -87,6 +87,9 @@ pub(super) struct Numbering {
     pub(super) in_reseq: bool,
 }
 
+/// A queue that the model of a link does not aim at.
+const STANDING_QUEUE: Duration = Duration::from_millis(20);
+
 /// A link.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -251,15 +254,31 @@ impl Link {
             arrives_us: self.sender.one_way_us().map(|delay| delay.saturating_add(wait)),
             held_up_us: self.held_up_us(),
             rate: rate.as_bps() / 8,
+            doubles_us: self.doubles_us(),
             ..view
         }
+    }
+
+    /// How long it takes until the rate has doubled that an opening link carries, µs.
+    fn doubles_us(&self) -> Option<i64> {
+        let trip = self.sender.rtt().srtt().filter(|_| self.sender.is_opening())?;
+        i64::try_from(trip.as_micros()).ok()
     }
 
     /// By how much later than its delay says a packet among many is of use, µs: those behind it wait for what the link loses, and
     /// for one that is late because delays vary.
     pub(super) fn held_up_us(&self) -> i64 {
-        let varies = self.sender.rtt().rttvar().unwrap_or_default() * 2;
+        // The round trip's deviation would count a queue that grows, too.
+        let of_path = self.sender.path_model().map(|model| model.noise);
+        let varies = of_path.or_else(|| self.sender.rtt().rttvar()).unwrap_or_default() * 2;
         self.held_up.us().saturating_add(i64::try_from(varies.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// Whether datagrams wait in front of the link. On a long one that is a small part of a round trip.
+    pub(super) fn shows_queue(&self) -> bool {
+        let of_model = self.sender.path_model();
+        let is_long = of_model.is_some_and(|model| model.queue > STANDING_QUEUE + model.noise * 3);
+        is_long || self.sender.rtt().shows_queue()
     }
 
     /// How long packets wait in front of a link that is still opening: nothing is paced there yet, so that the queue is of our making.

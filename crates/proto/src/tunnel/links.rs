@@ -234,6 +234,12 @@ impl LinkSet {
         overdue.unwrap_or_default() + again * 2
     }
 
+    /// The longest smoothed round trip of the links that answer.
+    pub(super) fn longest_round_trip(&self) -> Duration {
+        let up = self.links.iter().filter(|link| link.life.is_up());
+        up.filter_map(|link| link.sender.rtt().srtt()).max().unwrap_or_default()
+    }
+
     /// Whether any link answers.
     pub(super) fn any_up(&self) -> bool {
         self.links.iter().any(|link| link.life.is_up())

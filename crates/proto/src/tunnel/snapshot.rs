@@ -6,6 +6,7 @@ use super::Tunnel;
 use super::egress::{Bundled, Repairs};
 use super::link::{Duty, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
+use super::local_ack::LocallyAcknowledged;
 use super::recent::Recent;
 use super::routing::FlowCounts;
 use crate::config::Wishes;
@@ -101,6 +102,8 @@ pub struct TunnelStats {
     pub bundled: Bundled,
     /// What was sent again of what was lost; `None`: nothing is.
     pub repairs: Option<Repairs>,
+    /// What senders of TCP were told before the other end had it.
+    pub local_acks: LocallyAcknowledged,
     /// How full the table of flow routing is; `None`: another scheduler decides.
     pub flows: Option<FlowCounts>,
     /// What its links carried, those that left too.
@@ -144,6 +147,7 @@ impl Tunnel {
             leaves_checksums: self.peer_completes,
             bundled: self.egress.bundled(),
             repairs: self.egress.repairs(),
+            local_acks: self.ingress.local_acks.counters(),
             flows: self.flow_counts(),
             ledger: self.links.ledger(),
             reseq: self.ingress.stats(),

@@ -64,7 +64,7 @@ impl TransmitSink for Batch {
     fn commit(&mut self, len: usize) {
         self.reserved.truncate(len);
         let path = self.path.take().expect("reserved before");
-        self.queued.push((path, std::mem::take(&mut self.reserved)));
+        self.queued.push((path, mem::take(&mut self.reserved)));
     }
 }
 

@@ -3,6 +3,7 @@
 //! | when | what |
 //! | --- | --- |
 //! | a packet has waited too long | it is dropped |
+//! | a sender of TCP waits for an acknowledgement | it has it ([`local_ack`](super::local_ack)) |
 //! | a hole in the order has lasted too long | packets behind it are released |
 //! | a link's window saw no confirmation | it closes (RFC 6298); later the link is down |
 //! | a link is joining, down, or doubtful | it is asked again |
@@ -20,6 +21,7 @@ use super::link::Link;
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
 use crate::link::sent::Settled;
+use crate::queue::Label;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner, soonest};
@@ -45,6 +47,7 @@ impl Tunnel {
             (self.poll_rekey(), Timer::Rekey),
             (self.session.keys.poll_timeout(), Timer::KeyExpiry),
             (self.ending.poll_timeout(), Timer::Close),
+            (self.acknowledge_at(), Timer::LocalAcknowledgement),
             (self.release_at(), Timer::Memory),
         ]);
         sooner(self.links.poll_timeout(owed, self.usage, can_seal), own)
@@ -70,6 +73,7 @@ impl Tunnel {
                 self.give_up(now, at, sink);
             }
         }
+        self.acknowledge(now, sink);
         self.links.call_backups(now);
         self.links.repeat_leaves(now);
         self.rekey_timeout(now);
@@ -83,6 +87,28 @@ impl Tunnel {
     /// comes behind them.
     fn late_at(&self) -> Option<Instant> {
         self.egress.late_at().filter(|_| !self.ending.drains())
+    }
+
+    /// When a sender of TCP is to be told something.
+    fn acknowledge_at(&self) -> Option<Instant> {
+        self.ingress.local_acks.poll_timeout(self.egress.waiting_for_links().1)
+    }
+
+    /// Tells senders of TCP what has arrived, and sends again what their peers miss.
+    fn acknowledge(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        if self.acknowledge_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let Self { egress, ingress, links, session, .. } = self;
+        let backlog = egress.backlog(links.longest_round_trip());
+        let mut again = Vec::new();
+        let waits = |flow| egress.waiting_of(flow);
+        let send = |packet: &[u8], label: &Label| again.push((packet.to_vec(), *label));
+        ingress.local_acks.handle_timeout(now, backlog, waits, sink, send);
+        for (packet, label) in again {
+            let label = Label { is_acknowledged: true, ..label };
+            egress.take(now, &packet, &label, links, &mut session.drops, sink);
+        }
     }
 
     /// When an answer is overdue on a link, or it is asked again.

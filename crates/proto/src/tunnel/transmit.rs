@@ -7,6 +7,7 @@
 
 use super::Tunnel;
 use super::egress::{Outlet, is_small};
+use super::local_ack::FromNear;
 use super::partial::PartialRead;
 use crate::error::DropReason;
 use crate::packet::PacketView;
@@ -70,7 +71,14 @@ impl Tunnel {
         if !self.ending.takes_packets() {
             return drops.count(DropReason::NoSession);
         }
-        if self.egress.take(now, packet, label, &self.links, drops, sink) {
+        let has_room = self.egress.has_room(packet.len());
+        let label = match self.ingress.local_acks.on_near(now, packet, label, has_room) {
+            FromNear::Pass => *label,
+            FromNear::Acknowledges(number) => Label { acknowledges: Some(number), ..*label },
+            FromNear::Keep => Label { is_acknowledged: true, ..*label },
+            FromNear::Drop => return self.usage.on_packet(now),
+        };
+        if self.egress.take(now, packet, &label, &self.links, drops, sink) {
             self.usage.on_packet(now);
         }
     }

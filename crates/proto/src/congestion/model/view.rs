@@ -14,6 +14,7 @@ impl Model {
             rate: (self.rate > 0.0).then(|| bitrate(self.rate)),
             min_rtt: self.delays.floor().map(duration),
             queue: duration(self.delays.queue()),
+            noise: duration(self.delays.noise()),
             usual_loss: self.losses.usual(),
             limit: self.binds(),
         }

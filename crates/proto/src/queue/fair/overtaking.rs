@@ -16,6 +16,9 @@ impl Backlog {
     pub(super) fn put(&mut self, waiting: Waiting) {
         let len = waiting.packet.len();
         self.bytes += len;
+        if waiting.may_be_dropped() {
+            self.excess += len;
+        }
         if waiting.numbers.is_some() && self.numbered == self.waiting.len() {
             self.numbered += 1;
             self.numbered_bytes += len;
@@ -39,6 +42,9 @@ impl Backlog {
         };
         let len = taken.packet.len();
         self.bytes -= len;
+        if taken.may_be_dropped() {
+            self.excess -= len;
+        }
         if at < self.numbered {
             self.numbered_bytes -= len;
             self.numbered -= usize::from(at == 0);
@@ -125,9 +131,12 @@ impl Fair {
         self.take_of(*self.turns.front()?, place)
     }
 
-    /// The first packet of a line that may be dropped: no receiver waits for it.
-    pub(super) fn first_unnumbered(&self, id: u16) -> usize {
-        self.first_whole(id).max(self.lines[usize::from(id)].numbered)
+    /// The first packet of a line that may be dropped: no receiver waits for it, and nobody was told that it has arrived.
+    pub(super) fn first_droppable(&self, id: u16) -> usize {
+        let line = &self.lines[usize::from(id)];
+        let first = self.first_whole(id).max(line.numbered);
+        let waiting = line.waiting.iter().skip(first);
+        first + waiting.take_while(|waiting| !waiting.may_be_dropped()).count()
     }
 }
 

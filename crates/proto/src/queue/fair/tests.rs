@@ -15,7 +15,7 @@ fn queue() -> Fair {
 fn bounded() -> Fair {
     let mut queue = queue();
     let round_trip = Duration::from_millis(40);
-    let demand = Demand { rate: 1_000_000, bytes: 0, round_trip, repairs: 0.0, opening: false };
+    let demand = Demand { rate: 1_000_000, bytes: 0, round_trip, ..Demand::default() };
     queue.allow(Duration::from_secs(10), demand);
     queue
 }
@@ -284,7 +284,7 @@ proptest! {
     ) {
         let mut queue = Fair::new(QueueLimits { time: Duration::from_millis(100), bytes: 40_000 });
         let round_trip = Duration::from_millis(10);
-        let demand = Demand { rate: 100_000, bytes: 2000, round_trip, repairs: 0.0, opening: false };
+        let demand = Demand { rate: 100_000, bytes: 2000, round_trip, ..Demand::default() };
         queue.allow(Duration::from_millis(20), demand);
         let (mut now, mut came, mut gone) = (Instant::ZERO, 0_u64, 0_u64);
         let mut newest = std::collections::BTreeMap::new();
@@ -340,4 +340,51 @@ proptest! {
         prop_assert_eq!((queue.len(), queue.bytes(), queue.flows()), (0, 0, 0));
         prop_assert!(queue.places.iter().all(|place| place.sparse == 0 && place.line.is_none()));
     }
+}
+
+#[test]
+fn an_acknowledgement_that_waits_gives_its_place_to_one_that_says_more() {
+    let mut queue = queue();
+    let ack = |number: u32| Label { acknowledges: Some(number), ..label(DOWNLOAD) };
+    let mut push = |label: &Label, byte: u8, len: usize| {
+        queue.push(at(0), label, &vec![byte; len], 1 << 20);
+    };
+    // The numbers wrap around; an older one, and one that says the same, say something else.
+    for (number, byte) in [(u32::MAX - 1, 0), (3, 1), (2, 2), (2, 3), (9, 4)] {
+        push(&ack(number), byte, 52);
+    }
+    push(&ack(20), 5, 64);
+    push(&label(DOWNLOAD), 6, 52);
+    push(&ack(30), 7, 52);
+    let mut left = Vec::new();
+    while let Some(waiting) = queue.pop_packet() {
+        left.push(waiting.packet()[0]);
+    }
+    assert_eq!(left, [1, 2, 4, 5, 6, 7]);
+    assert_eq!((queue.len(), queue.bytes()), (0, 0));
+}
+
+#[test]
+fn what_a_sender_was_told_to_have_arrived_is_never_given_up_and_lets_others_wait_no_longer() {
+    let mut queue = queue();
+    let kept = Label { is_acknowledged: true, ..label(FlowKey(7)) };
+    let demand =
+        Demand { rate: 1000, bytes: 0, round_trip: Duration::from_millis(10), ..Demand::default() };
+    queue.allow(Duration::ZERO, demand);
+    for number in 0..200_u64 {
+        assert_eq!(queue.push(at(number), &kept, &[1; 1000], 1 << 20), Dropped::default());
+    }
+    let mut dropped = 0;
+    for number in 0..200_u64 {
+        dropped += queue.push(at(200 + number), &label(DOWNLOAD), &[2; 1000], 1 << 20).full;
+    }
+    assert!(dropped > 100, "{dropped} of a flood");
+    queue.handle_timeout(at(100_000));
+    let mut left = Vec::new();
+    while let Some(waiting) = queue.pop_packet() {
+        left.push(waiting.packet()[0]);
+    }
+    assert_eq!(left.iter().filter(|byte| **byte == 1).count(), 200);
+    assert!(left.len() <= 201, "all but the first of the flood were too old: {}", left.len());
+    assert_eq!(queue.poll_timeout(), None);
 }

@@ -335,6 +335,7 @@ impl Egress {
                 flow: FlowKey(0),
                 previous_of_flow: None,
                 is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
+                is_acknowledged: false,
                 link: link.id,
                 number: link.sender.next_number(),
             };

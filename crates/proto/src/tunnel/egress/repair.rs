@@ -19,6 +19,10 @@ use crate::units::LinkId;
 /// A packet that is older is not sent again: its sender has done so, and the receiver waits no longer.
 const MOST_AGE: Duration = Duration::from_secs(1);
 
+/// The same of a packet whose sender was told that it has arrived: he will never send it again, and the receiver delivers it however
+/// late. Over a satellite the first second passes before anybody knows that it was lost.
+const MOST_AGE_ACKNOWLEDGED: Duration = Duration::from_secs(8);
+
 /// Packets kept: the receiver remembers as many numbers.
 const MOST_PACKETS: usize = 16_384;
 
@@ -48,6 +52,8 @@ pub(super) struct Attempt {
     pub(super) previous_of_flow: Option<u64>,
     /// Nothing else of its flow waited.
     pub(super) is_sparse: bool,
+    /// Its sender was told that it has arrived.
+    pub(super) is_acknowledged: bool,
     /// The link that it went on last, and its datagram's number there.
     pub(super) link: LinkId,
     pub(super) number: u64,
@@ -56,7 +62,8 @@ pub(super) struct Attempt {
 impl Unconfirmed {
     /// Whether it is young enough to be of use.
     pub(super) fn is_worth_sending(&self, now: Instant) -> bool {
-        now.since(self.sent_at) <= MOST_AGE
+        let most = if self.sent.is_acknowledged { MOST_AGE_ACKNOWLEDGED } else { MOST_AGE };
+        now.since(self.sent_at) <= most
     }
 
     const fn lost(&self, global: u64) -> Lost {
@@ -344,6 +351,7 @@ mod tests {
             flow: FlowKey(1),
             previous_of_flow: None,
             is_sparse: false,
+            is_acknowledged: false,
             link,
             number,
         };

@@ -6,7 +6,9 @@ use crate::packet::checksum::Checksum;
 use crate::packet::transport::Transport;
 use crate::packet::{Packet, PacketView};
 use crate::sink::PacketSink;
+use crate::time::Instant;
 use crate::tunnel::link::Traffic;
+use crate::tunnel::local_ack::LocalAcks;
 use crate::tunnel::parts::{Came, Joiner};
 
 /// What passes, and how much did.
@@ -42,7 +44,13 @@ impl Delivery {
     ///
     /// # Errors
     /// It is dropped, for this reason.
-    fn pass(&mut self, packet: Packet<'_>, sink: &mut impl PacketSink) -> Result<(), DropReason> {
+    fn pass(
+        &mut self,
+        now: Instant,
+        packet: Packet<'_>,
+        local_acks: &mut LocalAcks,
+        sink: &mut impl PacketSink,
+    ) -> Result<(), DropReason> {
         let came = match packet.checksum {
             Checksum::Whole => self.joiner.take(packet.bytes),
             // A part has no mark.
@@ -68,14 +76,18 @@ impl Delivery {
             Refusal::Destination => DropReason::RefusedDestination,
         })?;
         self.delivered.count(packet.bytes.len());
-        sink.deliver(packet);
+        if let Some(packet) = local_acks.on_far(now, packet) {
+            sink.deliver(packet);
+        }
         Ok(())
     }
 }
 
 /// Stands between the order and the TUN.
 pub(super) struct Gate<'a, S> {
+    pub(super) now: Instant,
     pub(super) delivery: &'a mut Delivery,
+    pub(super) local_acks: &'a mut LocalAcks,
     pub(super) drops: &'a mut DropCounters,
     pub(super) sink: &'a mut S,
 }
@@ -86,7 +98,8 @@ impl<S: PacketSink> PacketSink for Gate<'_, S> {
         if packet.bytes.is_empty() {
             return;
         }
-        if let Err(reason) = self.delivery.pass(packet, self.sink) {
+        let Self { now, delivery, local_acks, .. } = self;
+        if let Err(reason) = delivery.pass(*now, packet, local_acks, self.sink) {
             self.drops.count(reason);
         }
     }

@@ -1,0 +1,511 @@
+//! One TCP connection, as this end of the tunnel sees it: what its near end sends is acknowledged here and kept until the
+//! far end has confirmed it.
+
+use arrayvec::ArrayVec;
+
+use super::kept::{Kept, Store};
+use super::segment::{Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
+use crate::packet::FiveTuple;
+use crate::queue::Label;
+use crate::time::{Duration, Instant};
+
+/// Ranges that may be ahead of a hole. What comes in one more is the far end's to acknowledge.
+const MOST_EARLY: usize = 8;
+
+/// So many acknowledgements that say nothing new but ranges show that a segment is lost (RFC 5681 §3.2).
+const DUPLICATES: u8 = 3;
+
+/// What may wait of a connection of whose links nothing is known yet, bytes.
+pub(super) const FIRST_ROOM: u32 = 256 * 1024;
+
+/// The wait for the far end doubles so many times at most.
+const MOST_DOUBLED: u32 = 6;
+
+/// What one end said of itself at first.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    seq: u32,
+    window: u16,
+    scale: Option<u8>,
+    sack: bool,
+    time: Option<u32>,
+}
+
+impl Opening {
+    /// `None`: it opens a connection whose acknowledgements mean something else here.
+    fn of(segment: &Segment) -> Option<Self> {
+        let is_plain = !segment.syn.is_foreign && segment.len == 0 && !segment.has(flag::FIN);
+        is_plain.then_some(Self {
+            seq: segment.seq,
+            window: segment.window,
+            scale: segment.syn.scale,
+            sack: segment.syn.sack,
+            time: segment.times.map(|times| times.value),
+        })
+    }
+}
+
+/// Who sent a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum From {
+    /// The end whose packets come from this side's TUN.
+    Near,
+    /// The end behind the tunnel.
+    Far,
+}
+
+/// What becomes of a segment of the near end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum FromNear {
+    /// It goes as it is.
+    Pass,
+    /// It goes, and does nothing but acknowledge up to this number.
+    Acknowledges(u32),
+    /// It goes, and is to be kept.
+    Keep,
+    /// It goes no further: it went before.
+    Drop,
+}
+
+/// What becomes of a segment of the far end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FromFar {
+    /// It goes as it is.
+    Pass,
+    /// It goes with this acknowledgement and window.
+    Rewrite { ack: u32, window: u16 },
+    /// It goes no further: the near end knows more.
+    Absorb,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// From the near end to the far one.
+    pub(super) ends: FiveTuple,
+    near: Option<Opening>,
+    far: Option<Opening>,
+    /// Both have said what they are, and neither has ended it.
+    is_open: bool,
+    /// The next number expected of the near end: all below is kept here, or the far end has it.
+    next: u32,
+    /// What came behind a hole and is kept.
+    early: ArrayVec<Range, MOST_EARLY>,
+    /// Behind the highest number that the near end has sent.
+    sent: u32,
+    /// The far end has all below.
+    confirmed: u32,
+    /// Behind the last number that the far end takes, and that the near end was told it may send.
+    far_edge: u32,
+    edge: u32,
+    /// How much may be ahead of `next` when nothing waits.
+    most: u32,
+    /// Behind the highest number of the far end that went to the near one.
+    far_next: u32,
+    /// The far end's clock, and the near end's to echo.
+    times: Option<Times>,
+    /// The near end's segments met congestion before they came here (RFC 3168), and it does not know yet.
+    echoes_congestion: bool,
+    kept: Store,
+    /// When the far end last confirmed something, or there was nothing to confirm.
+    progress_at: Instant,
+    /// How often it was waited for in vain since.
+    timeouts: u32,
+    duplicates: u8,
+    /// A hole at the far end, up to this number.
+    hole: Option<u32>,
+    near_ended: bool,
+    far_ended: bool,
+    /// When the near end was asked for the connection, or answered; until it says something.
+    asked_at: Option<Instant>,
+    /// How long it takes to hear from the near end.
+    pub(super) near_rtt: Option<Duration>,
+    pub(super) used_at: Instant,
+    /// An acknowledgement is due.
+    pub(super) is_due: bool,
+    /// The near end may be waiting until less waits here.
+    pub(super) is_limited: bool,
+}
+
+impl Connection {
+    /// A connection that one end asks for. `None`: not one whose acknowledgements may be given here.
+    pub(super) fn begin(
+        now: Instant,
+        ends: FiveTuple,
+        from: From,
+        segment: &Segment,
+    ) -> Option<Self> {
+        let opening = Opening::of(segment)?;
+        let (near, far) = match from {
+            From::Near => (Some(opening), None),
+            From::Far => (None, Some(opening)),
+        };
+        Some(Self {
+            ends,
+            near,
+            far,
+            is_open: false,
+            next: 0,
+            early: ArrayVec::new(),
+            sent: 0,
+            confirmed: 0,
+            far_edge: 0,
+            edge: 0,
+            most: FIRST_ROOM,
+            far_next: 0,
+            times: None,
+            echoes_congestion: false,
+            kept: Store::default(),
+            progress_at: now,
+            timeouts: 0,
+            duplicates: 0,
+            hole: None,
+            near_ended: false,
+            far_ended: false,
+            asked_at: far.map(|_| now),
+            near_rtt: None,
+            used_at: now,
+            is_due: false,
+            is_limited: false,
+        })
+    }
+
+    /// The other end answers. `false`: it is not to be acknowledged here.
+    pub(super) fn answer(&mut self, now: Instant, from: From, segment: &Segment) -> bool {
+        self.used_at = now;
+        let Some(opening) = Opening::of(segment) else { return false };
+        let (asked, answered) = match from {
+            From::Near => (&self.far, &mut self.near),
+            From::Far => (&self.near, &mut self.far),
+        };
+        let is_answer = |asked: &Opening| segment.ack == asked.seq.wrapping_add(1);
+        if !asked.as_ref().is_some_and(is_answer) {
+            return false;
+        }
+        *answered = Some(opening);
+        match from {
+            From::Near => self.note_near_rtt(now),
+            From::Far => self.asked_at = Some(now),
+        }
+        if let (Some(near), Some(far)) = (self.near, self.far)
+            && !self.is_open
+        {
+            self.is_open = true;
+            self.next = near.seq.wrapping_add(1);
+            (self.sent, self.confirmed) = (self.next, self.next);
+            self.edge = self.next.wrapping_add(far.window.into());
+            self.far_edge = self.edge;
+            self.far_next = far.seq.wrapping_add(1);
+            self.times = near.time.zip(far.time).map(|(echo, value)| Times { value, echo });
+        }
+        true
+    }
+
+    fn note_near_rtt(&mut self, now: Instant) {
+        if let Some(asked_at) = self.asked_at.take() {
+            self.near_rtt = Some(now.since(asked_at));
+        }
+    }
+
+    /// By how many bits the far end's windows are shifted.
+    fn scale(&self) -> u8 {
+        let scale = |opening: Option<Opening>| opening.and_then(|opening| opening.scale);
+        scale(self.near).and(scale(self.far)).unwrap_or(0)
+    }
+
+    fn has_sack(&self) -> bool {
+        [self.near, self.far].iter().all(|opening| opening.is_some_and(|opening| opening.sack))
+    }
+
+    /// Bytes that were acknowledged here and not by the far end.
+    fn outstanding(&self) -> u32 {
+        self.next.wrapping_sub(self.confirmed)
+    }
+
+    /// Whether the far end has all that the near end need not send again.
+    pub(super) fn is_settled(&self) -> bool {
+        self.outstanding() == 0 && self.kept.is_empty()
+    }
+
+    /// Whether nothing more is to be expected of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.near_ended && self.far_ended && self.is_settled() && self.confirmed == self.sent
+    }
+
+    /// A segment of the near end. `may_keep`: there is room for it, and it came as it was sent.
+    pub(super) fn on_near(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        may_keep: impl FnOnce() -> bool,
+    ) -> FromNear {
+        self.used_at = now;
+        self.note_near_rtt(now);
+        if !self.is_open {
+            return FromNear::Pass;
+        }
+        let fin = segment.has(flag::FIN);
+        let behind = segment.end().wrapping_add(fin.into());
+        if beyond(behind, self.sent) > 0 {
+            self.sent = behind;
+        }
+        self.near_ended |= fin;
+        if segment.has(flag::CWR) {
+            self.echoes_congestion = false;
+        }
+        if segment.is_pure_ack() && segment.sack.is_none() {
+            return FromNear::Acknowledges(segment.ack);
+        }
+        if segment.len == 0 || segment.has(flag::URG) {
+            return FromNear::Pass;
+        }
+        if beyond(segment.end(), self.next) <= 0 {
+            // With nothing outstanding it asks whether the far end is alive.
+            if self.outstanding() == 0 {
+                return FromNear::Pass;
+            }
+            self.is_due = true;
+            return if fin { FromNear::Pass } else { FromNear::Drop };
+        }
+        let range = (segment.seq, segment.end());
+        if beyond(segment.seq, self.next) > 0 {
+            return self.on_early(range, may_keep);
+        }
+        if !may_keep() {
+            return FromNear::Pass;
+        }
+        self.advance(range.1);
+        if let (Some(own), Some(times)) = (&mut self.times, segment.times) {
+            own.echo = times.value;
+        }
+        self.is_due = true;
+        FromNear::Keep
+    }
+
+    /// A segment of the near end behind a hole.
+    fn on_early(&mut self, range: Range, may_keep: impl FnOnce() -> bool) -> FromNear {
+        let contains =
+            |other: &Range| beyond(range.0, other.0) >= 0 && beyond(other.1, range.1) >= 0;
+        if self.early.iter().any(contains) {
+            self.is_due = true;
+            return FromNear::Drop;
+        }
+        let touches =
+            |other: &Range| beyond(range.1, other.0) >= 0 && beyond(other.1, range.0) >= 0;
+        let joins = self.early.iter().any(touches);
+        if (!joins && self.early.is_full()) || !may_keep() {
+            return FromNear::Pass;
+        }
+        let mut whole = range;
+        self.early.retain(|other| {
+            let joined = touches(other);
+            if joined {
+                whole.0 = if beyond(whole.0, other.0) > 0 { other.0 } else { whole.0 };
+                whole.1 = if beyond(other.1, whole.1) > 0 { other.1 } else { whole.1 };
+            }
+            !joined
+        });
+        // The last one that changed is told first (RFC 2018 §4).
+        self.early.insert(0, whole);
+        self.is_due = true;
+        FromNear::Keep
+    }
+
+    /// All below `end` is here, and what was early behind it.
+    fn advance(&mut self, end: u32) {
+        self.next = end;
+        while let Some(at) = self.early.iter().position(|early| beyond(early.0, self.next) <= 0) {
+            let (_, end) = self.early.remove(at);
+            if beyond(end, self.next) > 0 {
+                self.next = end;
+            }
+        }
+    }
+
+    /// Keeps a segment of the near end.
+    pub(super) fn keep(&mut self, now: Instant, segment: &Segment, packet: Vec<u8>, label: Label) {
+        if self.kept.is_empty() {
+            (self.progress_at, self.timeouts) = (now, 0);
+        }
+        self.kept.keep(Kept::new(segment.seq, segment.end(), packet, label));
+    }
+
+    /// The near end's segments met congestion on their way here.
+    pub(super) fn note_congestion(&mut self) {
+        self.echoes_congestion = true;
+    }
+
+    /// A segment of the far end. Buffers that are needed no more go to `free`.
+    pub(super) fn on_far(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        free: impl FnMut(Vec<u8>),
+    ) -> FromFar {
+        self.used_at = now;
+        if !self.is_open {
+            return FromFar::Pass;
+        }
+        let fin = segment.has(flag::FIN);
+        let behind = segment.end().wrapping_add(fin.into());
+        if beyond(behind, self.far_next) > 0 {
+            self.far_next = behind;
+        }
+        self.far_ended |= fin;
+        if let (Some(own), Some(times)) = (&mut self.times, segment.times)
+            && beyond(times.value, own.value) > 0
+        {
+            own.value = times.value;
+        }
+        // What was never sent cannot be confirmed.
+        if !segment.has(flag::ACK) || beyond(segment.ack, self.sent) > 0 {
+            return FromFar::Pass;
+        }
+        self.on_ack(now, segment, free);
+        if self.outstanding() == 0 {
+            return self.limit(segment);
+        }
+        match segment.is_pure_ack() {
+            true => FromFar::Absorb,
+            false => FromFar::Rewrite { ack: self.next, window: self.window(self.next) },
+        }
+    }
+
+    /// What the far end acknowledges.
+    fn on_ack(&mut self, now: Instant, segment: &Segment, free: impl FnMut(Vec<u8>)) {
+        let edge = segment.ack.wrapping_add(u32::from(segment.window) << self.scale());
+        if beyond(edge, self.far_edge) > 0 {
+            self.far_edge = edge;
+            self.is_limited = true;
+        }
+        if beyond(segment.ack, self.confirmed) > 0 {
+            self.confirmed = segment.ack;
+            (self.progress_at, self.timeouts) = (now, 0);
+            (self.duplicates, self.hole) = (0, None);
+            self.kept.confirm(segment.ack, free);
+            if beyond(segment.ack, self.next) > 0 {
+                self.advance(segment.ack);
+            }
+        } else if let Some((start, _)) = segment.sack
+            && segment.ack == self.confirmed
+            && beyond(start, self.confirmed) > 0
+            && segment.len == 0
+        {
+            self.duplicates = self.duplicates.saturating_add(1);
+            if self.duplicates >= DUPLICATES {
+                self.hole = Some(start);
+            }
+        }
+    }
+
+    /// The far end's own words go to the near one, but for a window larger than what may wait here.
+    fn limit(&mut self, segment: &Segment) -> FromFar {
+        self.raise_edge(self.most);
+        let window = self.window(segment.ack);
+        // One that is not newer than what the near end knows says what it said.
+        match window < segment.window && segment.ack == self.confirmed {
+            true => FromFar::Rewrite { ack: segment.ack, window },
+            false => FromFar::Pass,
+        }
+    }
+
+    /// The near end may send so much ahead, if the far end takes it. What it may send is never taken back.
+    fn raise_edge(&mut self, room: u32) {
+        let own = self.next.wrapping_add(room);
+        let edge = if beyond(self.far_edge, own) > 0 { own } else { self.far_edge };
+        if beyond(edge, self.edge) > 0 {
+            self.edge = edge;
+        }
+    }
+
+    /// The window as it stands beside this acknowledgement.
+    fn window(&self, ack: u32) -> u16 {
+        let bytes = u32::try_from(beyond(self.edge, ack)).unwrap_or(0);
+        u16::try_from(bytes >> self.scale()).unwrap_or(u16::MAX)
+    }
+
+    /// While `waiting` bytes of it wait of the `most` that may: whether the near end is to be told something.
+    pub(super) fn has_news(&mut self, most: u32, waiting: u32) -> bool {
+        self.most = most;
+        let (room, before) = (most.saturating_sub(waiting), self.edge);
+        let ahead = u32::try_from(beyond(self.far_edge, self.next)).unwrap_or(0);
+        self.is_limited = waiting > 0 && room < ahead;
+        let own = room.min(ahead);
+        let told = u32::try_from(beyond(before, self.next)).unwrap_or(0);
+        // A little more is told with the next acknowledgement.
+        self.is_due || own.saturating_sub(told) >= (most / 4).max(1)
+    }
+
+    /// The acknowledgement that is due, while so much may be sent ahead.
+    pub(super) fn acknowledge(&mut self, room: u32) -> Answer {
+        self.is_due = false;
+        self.raise_edge(room);
+        let has_sack = self.has_sack();
+        let told = if has_sack { MOST_RANGES } else { 0 };
+        Answer {
+            ends: self.ends.reversed(),
+            seq: self.far_next,
+            ack: self.next,
+            window: self.window(self.next),
+            flags: if self.echoes_congestion { flag::ECE } else { 0 },
+            times: self.times,
+            sacks: self.early.iter().copied().take(told).collect(),
+        }
+    }
+
+    /// The segments that are to go again: those of a hole that the far end told, or the first of all where it says nothing
+    /// for `patience`. `is_waiting`: some of them have not gone yet.
+    pub(super) fn again(
+        &mut self,
+        now: Instant,
+        patience: Duration,
+        is_waiting: bool,
+    ) -> impl Iterator<Item = &Kept> {
+        if self.kept.is_empty() || is_waiting {
+            self.progress_at = self.progress_at.max(now);
+        }
+        let is_late = now >= self.late_at(patience);
+        let hole = self.hole.take();
+        if is_late {
+            self.timeouts = self.timeouts.saturating_add(1);
+            self.progress_at = now;
+        }
+        let pause = if is_late { Duration::ZERO } else { patience / 2 };
+        let some = is_late || hole.is_some();
+        let end = if is_late { None } else { hole };
+        let segments = some.then(|| self.kept.again(now, end, pause));
+        segments.into_iter().flatten()
+    }
+
+    fn late_at(&self, patience: Duration) -> Instant {
+        self.progress_at + patience * (1 << self.timeouts.min(MOST_DOUBLED))
+    }
+
+    /// Whether the far end was waited for in vain so often that nobody will ever hear of it.
+    pub(super) const fn is_lost(&self) -> bool {
+        self.timeouts > MOST_DOUBLED
+    }
+
+    /// Whether anything is kept.
+    pub(super) fn keeps(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// The segment that ends the connection for the near end.
+    pub(super) fn reset(&self) -> Answer {
+        Answer {
+            ends: self.ends.reversed(),
+            seq: self.far_next,
+            ack: self.next,
+            window: 0,
+            flags: flag::RST,
+            times: None,
+            sacks: ArrayVec::new(),
+        }
+    }
+
+    /// What it kept is needed no more.
+    pub(super) fn release(&mut self, free: impl FnMut(Vec<u8>)) {
+        self.kept.clear(free);
+    }
+}

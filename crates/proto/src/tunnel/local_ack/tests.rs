@@ -1,0 +1,492 @@
+//! Stories of local acknowledgement, segment by segment. The near end is a server, the far end a client that asked it.
+
+use std::net::IpAddr;
+
+use super::segment::{Answer, Range, Segment, Times, flag};
+use super::*;
+use crate::packet::FiveTuple;
+use crate::packet::transport::Transport;
+use crate::tunnel::local_ack::connection::FromNear;
+
+const NEAR: u32 = u32::MAX - 999;
+const FAR: u32 = 70_000;
+const BACKLOG: Backlog = Backlog {
+    share: Some(1_000_000),
+    needed: 0,
+    waiting: 0,
+    room: 8 << 20,
+    round_trip: Duration::from_millis(40),
+};
+
+/// From the server.
+fn ends() -> FiveTuple {
+    let [source, destination] = [[192, 0, 2, 80], [10, 77, 0, 2]].map(IpAddr::from);
+    FiveTuple { source, destination, protocol: Some(protocol::TCP), ports: Some((443, 40_000)) }
+}
+
+/// A packet with these bytes behind its header.
+fn packet(
+    from: From,
+    flags: u8,
+    (seq, ack): (u32, u32),
+    sacks: &[Range],
+    payload: &[u8],
+) -> Vec<u8> {
+    let times = Some(match from {
+        From::Near => Times { value: seq / 2, echo: 7 },
+        From::Far => Times { value: ack.wrapping_add(1 << 20), echo: 9 },
+    });
+    let ends = if from == From::Near { ends() } else { ends().reversed() };
+    let sacks = sacks.iter().copied().collect();
+    let answer = Answer { ends, seq, ack, window: 1000, flags: 0, times, sacks };
+    let mut packet = Vec::new();
+    answer.write(&mut packet);
+    packet.extend(payload);
+    let options: &[u8] =
+        if flags & flag::SYN != 0 { &[4, 2, 3, 3, 7, 1, 1, 1, 1, 1, 1, 1] } else { &[] };
+    let at = packet.len() - payload.len();
+    packet.splice(at..at, options.iter().copied());
+    packet[32] += u8::try_from(options.len() / 4).unwrap() << 4;
+    let total = u16::try_from(packet.len()).unwrap().to_be_bytes();
+    packet[2..4].copy_from_slice(&total);
+    packet[33] = flags;
+    packet[10..12].fill(0);
+    let checksum = !crate::packet::checksum::fold(crate::packet::checksum::sum(0, &packet[..20]));
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    complete(&mut packet);
+    packet
+}
+
+fn complete(packet: &mut [u8]) {
+    let at = read(packet).at;
+    let partial = at.partial(packet).to_be_bytes();
+    packet[36..38].copy_from_slice(&partial);
+    at.complete(packet);
+}
+
+fn read(packet: &[u8]) -> Segment {
+    Segment::read(&PacketView::parse(packet).expect("a packet")).expect("TCP")
+}
+
+/// What comes out at the near end.
+#[derive(Default)]
+struct Tun(Vec<Vec<u8>>);
+
+impl PacketSink for Tun {
+    fn deliver(&mut self, packet: Packet<'_>) {
+        assert!(
+            Transport::of(&PacketView::parse(packet.bytes).unwrap())
+                .unwrap()
+                .is_right(packet.bytes)
+        );
+        self.0.push(packet.bytes.to_vec());
+    }
+}
+
+/// One end of a tunnel, with the connection open: the near end's next byte is `NEAR + 1`.
+struct Story {
+    acks: LocalAcks,
+    now: Instant,
+    waiting: usize,
+    backlog: Backlog,
+    again: Vec<Segment>,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let mut story = Self {
+            acks: LocalAcks::new(true),
+            now: Instant::from_millis(1000),
+            waiting: 0,
+            backlog: BACKLOG,
+            again: Vec::new(),
+        };
+        story.opens(&[]);
+        story
+    }
+
+    /// The handshake passes. `extra`: options of the far end's SYN.
+    fn opens(&mut self, extra: &[u8]) {
+        let mut asks = packet(From::Far, flag::SYN, (FAR, 0), &[], &[]);
+        if !extra.is_empty() {
+            let at = asks.len() - extra.len();
+            asks[at..].copy_from_slice(extra);
+            complete(&mut asks);
+        }
+        assert!(self.far(&asks).is_some());
+        let answers = packet(From::Near, flag::SYN | flag::ACK, (NEAR, FAR + 1), &[], &[]);
+        assert_eq!(self.near(&answers), FromNear::Pass);
+        let agrees = packet(From::Far, flag::ACK, (FAR + 1, NEAR + 1), &[], &[]);
+        assert!(self.far(&agrees).is_some());
+    }
+
+    fn near(&mut self, packet: &[u8]) -> FromNear {
+        let label = Label::of(&PacketView::parse(packet).unwrap(), Checksum::Whole);
+        self.acks.on_near(self.now, packet, &label, true)
+    }
+
+    fn far(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        self.acks.on_far(self.now, Packet::whole(packet)).map(|packet| packet.bytes.to_vec())
+    }
+
+    /// The near end sends `len` bytes from this place of its stream on.
+    fn sends(&mut self, place: u32, len: usize) -> FromNear {
+        let numbers = (NEAR.wrapping_add(1 + place), FAR + 1);
+        self.near(&packet(From::Near, flag::ACK, numbers, &[], &vec![place.to_be_bytes()[3]; len]))
+    }
+
+    /// The far end has all up to this place.
+    fn confirms(&mut self, place: u32, ranges: &[(u32, u32)]) -> Option<Vec<u8>> {
+        let number = |place: u32| NEAR.wrapping_add(1 + place);
+        let ranges: Vec<_> = ranges.iter().map(|(a, b)| (number(*a), number(*b))).collect();
+        self.far(&packet(From::Far, flag::ACK, (FAR + 1, number(place)), &ranges, &[]))
+    }
+
+    /// The driver's next turn, so much later: what the near end hears.
+    fn after(&mut self, ms: u64) -> Vec<Segment> {
+        self.now += Duration::from_millis(ms);
+        let mut tun = Tun::default();
+        let Self { acks, now, waiting, backlog, again, .. } = self;
+        let backlog = Backlog { waiting: *waiting, ..*backlog };
+        if acks.poll_timeout(*waiting).is_some_and(|at| at <= *now) {
+            let send = |packet: &[u8], _: &Label| again.push(read(packet));
+            acks.handle_timeout(*now, backlog, |_| *waiting, &mut tun, send);
+        }
+        assert!(acks.poll_timeout(*waiting).is_none_or(|at| at > *now), "it would spin");
+        tun.0.iter().map(|packet| read(packet)).collect()
+    }
+
+    /// What of the stream the near end was told to have arrived, from each acknowledgement.
+    fn told(&mut self, ms: u64) -> Vec<u32> {
+        self.after(ms).iter().map(|segment| place(segment.ack)).collect()
+    }
+}
+
+fn place(number: u32) -> u32 {
+    number.wrapping_sub(NEAR + 1)
+}
+
+#[test]
+fn what_is_taken_over_is_acknowledged_once_a_turn_and_the_far_ends_word_for_it_goes_no_further() {
+    let mut story = Story::begin();
+    for at in 0..4 {
+        assert_eq!(story.sends(at * 1000, 1000), FromNear::Keep);
+    }
+    let [ack] = story.after(0)[..] else { panic!("one") };
+    assert_eq!((place(ack.ack), ack.seq, ack.flags), (4000, FAR + 1, flag::ACK));
+    // The near end's own clock comes back, and the far end's goes on.
+    assert_eq!(ack.times.unwrap().echo, NEAR.wrapping_add(3001) / 2);
+    assert!(story.after(0).is_empty());
+    assert_eq!(story.acks.counters().kept_bytes, 4 * 1052);
+    assert_eq!(story.confirms(2000, &[]), None);
+    assert_eq!(story.acks.counters().kept_bytes, 2 * 1052);
+    // With nothing left to confirm the far end speaks for itself.
+    assert!(story.confirms(4000, &[]).is_some());
+    assert_eq!(
+        story.acks.counters(),
+        LocallyAcknowledged { connections: 1, segments: 4, ..LocallyAcknowledged::default() }
+    );
+}
+
+#[test]
+fn a_hole_before_the_tunnel_is_told_with_the_ranges_behind_it_and_filled() {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    assert_eq!(story.told(0), [1000]);
+    assert_eq!(story.sends(2000, 1000), FromNear::Keep);
+    let [ack] = story.after(0)[..] else { panic!("one") };
+    let range = ack.sack.map(|(start, end)| (place(start), place(end)));
+    assert_eq!((place(ack.ack), range), (1000, Some((2000, 3000))));
+    assert_eq!(story.sends(2000, 1000), FromNear::Drop, "it went before");
+    assert_eq!(story.told(0), [1000]);
+    assert_eq!(story.sends(1000, 1000), FromNear::Keep);
+    assert_eq!(story.told(0), [3000]);
+    // What came twice and was confirmed is asked after: is the far end alive?
+    assert!(story.confirms(3000, &[]).is_some());
+    assert_eq!(story.sends(2999, 1), FromNear::Pass);
+}
+
+#[test]
+fn so_many_holes_that_not_all_ranges_fit_are_left_to_the_far_end() {
+    let mut story = Story::begin();
+    let became: Vec<_> = (1..12).map(|at| story.sends(at * 2000, 1000)).collect();
+    assert_eq!(became, [[FromNear::Keep; 8].as_slice(), &[FromNear::Pass; 3]].concat());
+    // The far end may have what this end has not.
+    assert!(story.confirms(1000, &[]).is_some());
+    assert_eq!(story.sends(1000, 1000), FromNear::Keep);
+    assert_eq!(story.told(0), [3000]);
+}
+
+#[test]
+fn a_packet_that_was_broken_on_its_way_is_not_acknowledged() {
+    let mut story = Story::begin();
+    let mut broken = packet(From::Near, flag::ACK, (NEAR + 1, FAR + 1), &[], &[1; 100]);
+    *broken.last_mut().unwrap() ^= 1;
+    assert_eq!(story.near(&broken), FromNear::Pass);
+    assert!(story.after(0).is_empty());
+    let label = Label::of(&PacketView::parse(&broken).unwrap(), Checksum::Partial);
+    let now = story.now;
+    assert_eq!(story.acks.on_near(now, &broken, &label, true), FromNear::Keep, "a kernel's own");
+}
+
+#[test]
+fn the_near_end_may_send_what_may_wait_and_hears_of_room_when_less_waits() {
+    let mut story = Story::begin();
+    // 50 kB may wait: 50 ms of that rate, as the far end answers at once; the far end takes 128 kB beyond what it has.
+    story.backlog.share = Some(1_000_000);
+    story.backlog.round_trip = Duration::ZERO;
+    story.confirms(0, &[]);
+    let edge = |acks: &[Segment]| {
+        acks.last().map(|ack| place(ack.ack.wrapping_add(u32::from(ack.window) << 7)))
+    };
+    story.waiting = 49_000;
+    for at in 0..120 {
+        story.sends(at * 1000, 1000);
+    }
+    let first = edge(&story.after(0)).expect("an acknowledgement");
+    assert!(first.abs_diff(128_000) < 256, "{first}");
+    story.confirms(100_000, &[]);
+    story.after(1);
+    story.waiting = 45_000;
+    assert!(story.after(1).is_empty(), "too little to tell");
+    story.waiting = 10_000;
+    let second = edge(&story.after(1)).expect("there is room");
+    assert!(second.abs_diff(160_000) < 256, "{second}");
+    story.waiting = 0;
+    let third = edge(&story.after(1));
+    assert_eq!(third, None, "a little more goes with the next acknowledgement");
+}
+
+#[test]
+fn what_the_near_end_may_send_is_never_taken_back() {
+    let mut story = Story::begin();
+    let mut most = 0;
+    for at in 0..200_u32 {
+        story.waiting = usize::try_from(at * 7919 % 150_000).unwrap();
+        story.backlog.share = Some(u64::from(at * 104_729 % 3_000_000));
+        story.sends(at * 500, 500);
+        if at % 3 == 0 {
+            story.confirms(at * 400, &[]);
+        }
+        for ack in story.after(1) {
+            let edge = place(ack.ack) + (u32::from(ack.window) << 7);
+            assert!(edge + 128 > most, "{edge} after {most}");
+            most = most.max(edge);
+        }
+    }
+    assert!(most > 100_000);
+}
+
+#[test]
+fn what_the_far_end_misses_goes_again() {
+    let mut story = Story::begin();
+    for at in 0..6 {
+        story.sends(at * 1000, 1000);
+    }
+    story.after(0);
+    for _ in 0..4 {
+        assert_eq!(story.confirms(1000, &[(3000, 6000)]), None);
+    }
+    story.after(100);
+    let places: Vec<_> = story.again.drain(..).map(|segment| place(segment.seq)).collect();
+    assert_eq!(places, [1000, 2000]);
+    // Once, and not with each word of the same hole.
+    story.confirms(1000, &[(3000, 6000)]);
+    story.after(100);
+    assert!(story.again.is_empty());
+}
+
+#[test]
+fn a_far_end_that_says_nothing_is_asked_ever_more_rarely_and_at_last_the_near_end_is_told() {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    story.sends(1000, 1000);
+    story.after(0);
+    let mut times = Vec::new();
+    let mut heard = Vec::new();
+    for tenth in 1..3000_u32 {
+        heard.extend(story.after(100));
+        times.extend(story.again.drain(..).map(|segment| (tenth, place(segment.seq))));
+    }
+    assert!(times.iter().all(|(_, place)| *place == 0));
+    let times: Vec<_> = times.iter().map(|(tenth, _)| tenth / 10).collect();
+    assert_eq!(times, [1, 3, 8, 17, 35, 70, 142]);
+    assert_eq!(heard.iter().map(|end| end.flags).collect::<Vec<_>>(), [flag::ACK | flag::RST]);
+    assert_eq!(story.acks.counters().kept_bytes, 0);
+    assert_eq!(story.acks.poll_timeout(0), None);
+}
+
+#[test]
+fn data_that_come_back_carry_what_the_near_end_has_heard_already() {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    story.after(0);
+    let data = packet(From::Far, flag::ACK, (FAR + 1, NEAR + 1), &[(NEAR, NEAR + 1)], &[5; 77]);
+    let came = story.far(&data).expect("data go on");
+    let segment = read(&came);
+    assert_eq!((place(segment.ack), segment.sack, segment.len), (1000, None, 77));
+    assert!(segment.at.is_right(&came), "its checksum is corrected");
+    assert_eq!(came[came.len() - 77..], [5; 77]);
+    story.sends(1000, 1000);
+    assert_eq!(story.after(0)[0].seq, FAR + 78);
+}
+
+#[test]
+fn of_what_only_acknowledges_the_number_is_known_unless_it_says_more() {
+    let mut story = Story::begin();
+    let acks = |sacks: &[Range]| packet(From::Near, flag::ACK, (NEAR + 1, FAR + 500), sacks, &[]);
+    assert_eq!(story.near(&acks(&[])), FromNear::Acknowledges(FAR + 500));
+    assert_eq!(story.near(&acks(&[(FAR + 900, FAR + 1000)])), FromNear::Pass);
+    let ends = packet(From::Near, flag::ACK | flag::FIN, (NEAR + 1, FAR + 500), &[], &[]);
+    assert_eq!(story.near(&ends), FromNear::Pass);
+}
+
+#[test]
+fn an_end_is_acknowledged_by_the_far_end_alone() {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    let fin = |at: u32| packet(From::Near, flag::ACK | flag::FIN, (at, FAR + 1), &[], &[2; 500]);
+    assert_eq!(story.near(&fin(NEAR.wrapping_add(1001))), FromNear::Keep);
+    assert_eq!(story.told(0), [1500]);
+    assert_eq!(story.confirms(1000, &[]), None);
+    let last = story.confirms(1501, &[]).expect("the end is acknowledged");
+    assert_eq!(place(read(&last).ack), 1501);
+    let fin =
+        packet(From::Far, flag::ACK | flag::FIN, (FAR + 1, NEAR.wrapping_add(1502)), &[], &[]);
+    assert!(story.far(&fin).is_some());
+    assert!(story.acks.is_empty(), "both have ended");
+}
+
+#[test]
+fn congestion_before_the_tunnel_is_told_until_the_near_end_has_reduced_its_window() {
+    let mut story = Story::begin();
+    let mut marked = packet(From::Near, flag::ACK, (NEAR + 1, FAR + 1), &[], &[0; 100]);
+    crate::packet::set_ecn(&mut marked, Ecn::Ce);
+    story.near(&marked);
+    assert_eq!(story.after(0)[0].flags, flag::ACK | flag::ECE);
+    story.sends(100, 100);
+    assert_eq!(story.after(0)[0].flags, flag::ACK | flag::ECE);
+    let reduced = packet(From::Near, flag::ACK | flag::CWR, (NEAR + 201, FAR + 1), &[], &[0; 100]);
+    story.near(&reduced);
+    assert_eq!(story.after(0)[0].flags, flag::ACK);
+}
+
+#[test]
+fn connections_that_are_not_to_be_touched_are_not() {
+    // Multipath TCP, TCP-AO, an option that nobody knows.
+    for extra in [[30, 4, 0, 0], [29, 4, 1, 1], [99, 2, 1, 1]] {
+        let mut story = Story::begin();
+        story.acks = LocalAcks::new(true);
+        story.opens(&extra);
+        assert_eq!(story.sends(0, 1000), FromNear::Pass, "{extra:?}");
+    }
+    // One that was open before, and one of a tunnel that is not to do it.
+    for is_on in [true, false] {
+        let mut story = Story::begin();
+        story.acks = LocalAcks::new(is_on);
+        if !is_on {
+            story.opens(&[]);
+        }
+        assert_eq!(story.sends(0, 1000), FromNear::Pass);
+        assert!(story.confirms(1000, &[]).is_some());
+        assert!(story.acks.is_empty());
+    }
+}
+
+#[test]
+fn a_connection_that_is_reset_or_asked_for_anew_is_forgotten() {
+    for (from, flags) in [
+        (From::Near, flag::RST),
+        (From::Far, flag::RST | flag::ACK),
+        (From::Far, flag::SYN),
+        (From::Near, flag::SYN),
+    ] {
+        let mut story = Story::begin();
+        story.sends(0, 1000);
+        let end = packet(from, flags, (NEAR.wrapping_add(1001), FAR + 1), &[], &[]);
+        match from {
+            From::Near => assert_eq!(story.near(&end), FromNear::Pass),
+            From::Far => assert!(story.far(&end).is_some()),
+        }
+        assert_eq!(story.acks.counters().kept_bytes, 0);
+        assert_eq!(story.sends(1000, 1000), FromNear::Pass);
+    }
+}
+
+#[test]
+fn of_too_many_connections_the_one_that_was_silent_longest_gives_way() {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    story.after(1);
+    for port in 1..2000_u16 {
+        let mut asks = packet(From::Far, flag::SYN, (FAR, 0), &[], &[]);
+        asks[20..22].copy_from_slice(&port.to_be_bytes());
+        complete(&mut asks);
+        story.now += Duration::from_millis(1);
+        story.far(&asks);
+    }
+    assert_eq!(story.acks.counters().connections, MOST_CONNECTIONS);
+    assert_eq!(story.sends(1000, 1000), FromNear::Keep, "one whose sender relies on it stays");
+}
+
+#[test]
+fn a_far_end_that_lies_opens_no_window_beyond_what_may_wait_and_frees_nothing_it_has_not_heard_of()
+{
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    story.after(0);
+    for number in [NEAR.wrapping_add(5000), NEAR.wrapping_sub(5000), NEAR.wrapping_add(1 << 31)] {
+        let lie = packet(From::Far, flag::ACK, (FAR + 1, number), &[], &[]);
+        story.far(&lie);
+        assert_eq!(story.acks.counters().kept_bytes, 1052, "{number}");
+    }
+    // The largest window.
+    let mut wide = packet(From::Far, flag::ACK, (FAR + 1, NEAR + 1), &[], &[]);
+    wide[34..36].fill(0xff);
+    complete(&mut wide);
+    story.far(&wide);
+    story.sends(1000, 1000);
+    let ack = story.after(0)[0];
+    assert!(u32::from(ack.window) << 7 <= FIRST_ROOM);
+}
+
+#[test]
+fn whatever_comes_in_whatever_order_nothing_panics_and_what_is_kept_is_bounded() {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+    for seed in 0..200 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut story = Story::begin();
+        for _ in 0..300 {
+            let from = if rng.random() { From::Near } else { From::Far };
+            let flags = if rng.random_ratio(1, 10) { rng.random() } else { flag::ACK };
+            let mut number = |base: u32| base.wrapping_add(rng.random_range(0..20_000));
+            let numbers = match from {
+                From::Near => (number(NEAR), number(FAR)),
+                From::Far => (number(FAR), number(NEAR)),
+            };
+            let sacks = [(number(NEAR), number(NEAR))];
+            let len = rng.random_range(0..3) * 700;
+            let mut packet = packet(from, flags & !flag::SYN, numbers, &sacks, &vec![0; len]);
+            if rng.random_ratio(1, 5) {
+                let at = rng.random_range(20..packet.len());
+                packet[at] ^= 1 << rng.random_range(0..8);
+            }
+            match from {
+                From::Near => drop(story.near(&packet)),
+                From::Far => drop(story.far(&packet)),
+            }
+            story.waiting = rng.random_range(0..300_000);
+            story.now += Duration::from_millis(rng.random_range(0..300));
+            let mut tun = Tun::default();
+            let send = |_: &[u8], _: &Label| {};
+            let (now, waiting) = (story.now, story.waiting);
+            story.acks.handle_timeout(now, BACKLOG, |_| waiting, &mut tun, send);
+        }
+        let kept = story.acks.counters().kept_bytes;
+        assert!(kept < 300 * 1500, "seed {seed}: {kept}");
+        let mut tun = Tun::default();
+        story.acks.abandon(&mut tun);
+        assert_eq!(story.acks.counters().kept_bytes, 0, "seed {seed}");
+    }
+}
