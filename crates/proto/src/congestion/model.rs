@@ -9,6 +9,7 @@
 //! | queue | the one-way delay now over the least of ten seconds; what jitter adds is measured, and allowed for | [`delay`] |
 //! | rate | follows what is delivered upwards at once; downwards only under a standing queue. So a time with little to send changes nothing | [`rate`] |
 //! | bursts of a fresh path | leave as fast as trains arrive | [`train`] |
+//! | fairness | a higher rate aims at a shorter queue, so that models that share a path come to have the same | `Model::target_share` |
 //! | losses | alone are nothing; more than usual without a queue are tried; those of a time in which nothing came through are an outage | [`loss`] |
 //! | marks | count as a queue that is too long, for a round | [`Controller::on_ecn`] |
 //! | company | where a queue stays though less is sent, somebody else keeps it: then a CUBIC window | [`rival`] |
@@ -61,6 +62,10 @@ const HEADERS: f64 = 28.0;
 /// The queue that is aimed at, and the one that is too long, seconds, without what jitter and transmission add.
 const TARGET: f64 = 0.004;
 const LIMIT: f64 = 0.010;
+/// The rate for which that is the target, bytes a second; a higher one aims at less, a lower one at more, by its square root.
+const AT_TARGET: f64 = 2.5e6;
+/// By how much the target differs, at least and at most.
+const TARGET_SHARE: (f64, f64) = (0.33, 2.0);
 /// Noise that is allowed for, in its deviations, and at most, seconds.
 const NOISE: (f64, f64) = (3.0, 0.06);
 /// A datagram's transmission that is allowed for at most, seconds.
@@ -228,11 +233,18 @@ impl Model {
     }
 
     fn target(&self) -> f64 {
-        TARGET + self.noise() + self.transmission()
+        TARGET * self.target_share() + self.noise() + self.transmission()
     }
 
     fn limit(&self) -> f64 {
-        LIMIT + 1.5 * self.noise() + 2.0 * self.transmission()
+        LIMIT * self.target_share().clamp(1.0, 1.5) + 1.5 * self.noise() + 2.0 * self.transmission()
+    }
+
+    /// The share of the target that this rate is content with. All who share a path see one queue: with one target for all, who has
+    /// more would keep it; with a shorter one for a higher rate, they come to have the same.
+    fn target_share(&self) -> f64 {
+        let (least, most) = TARGET_SHARE;
+        if self.rate > 0.0 { (AT_TARGET / self.rate).sqrt().clamp(least, most) } else { 1.0 }
     }
 
     fn enter(&mut self, t: f64, phase: Phase) {
