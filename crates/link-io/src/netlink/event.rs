@@ -146,7 +146,14 @@ impl Events {
                 }
             }
         }
-        Ok(Self { pending, carriers, rest_until: None, settled_at: None, hurried_at: None, _handle: handle })
+        Ok(Self {
+            pending,
+            carriers,
+            rest_until: None,
+            settled_at: None,
+            hurried_at: None,
+            _handle: handle,
+        })
     }
 
     /// How often the host should be looked at without news: seldom, unless the kernel cannot tell of all that matters.
