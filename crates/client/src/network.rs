@@ -303,7 +303,9 @@ impl Network {
     /// Tells the daemon of links that cannot be used any more, before anything is done about routes: what is under way there
     /// has to go over the others at once.
     async fn tell_gone(&mut self, seats: &[Seat]) {
-        let Some(news) = self.told.as_ref().and_then(|told| without_gone(told, seats)) else { return };
+        let Some(news) = self.told.as_ref().and_then(|told| without_gone(told, seats)) else {
+            return;
+        };
         self.told = Some(news.clone());
         // A daemon that is ending does not listen.
         let _ = self.daemon.send(Command::Network(news)).await;
@@ -449,8 +451,7 @@ mod tests {
             let net: IpNet = net.parse().unwrap();
             Some(Way { source: net.addr(), addresses: vec![net], gateway: None })
         };
-        let usable =
-            |address: &str| Ok(Ways { index: 3, mtu: 1500, v4: way(address), v6: None });
+        let usable = |address: &str| Ok(Ways { index: 3, mtu: 1500, v4: way(address), v6: None });
         let seat = |slot, interface: &str, state| Seat { slot, interface: interface.into(), state };
         let told = News {
             seats: vec![
