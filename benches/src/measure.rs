@@ -529,6 +529,7 @@ mod tests {
             flows: 1,
             times: 1,
             downloads: 0,
+            uploads: 0,
             bytes: Some(5_000_000),
             sum_mbit: 10.0,
             seconds: 1.0,

@@ -17,7 +17,7 @@ use ropewalk_settings::{Bitrate, Keepalive};
 const SEED: u64 = 31;
 
 /// Moments at which a link goes, of each case.
-const MOMENTS: u64 = 10;
+const MOMENTS: u64 = 5;
 
 /// A link is away for this long, and time for all to be as before passes until the next goes.
 const AWAY: Duration = Duration::from_millis(1500);
@@ -197,12 +197,9 @@ fn a_call_outlives_a_link_without_a_loss_whichever_goes_and_however() {
         (&FAST[..], 0, Kind::Removed, 100),
         (&FAST, 0, Kind::Refused, 100),
         (&FAST, 0, Kind::Silent, 110),
-        (&FAST, 1, Kind::Removed, 50),
         (&FAST, 1, Kind::Silent, 100),
-        (&SLOW, 0, Kind::Removed, 130),
         (&SLOW, 0, Kind::Silent, 180),
         (&THREE, 0, Kind::Removed, 100),
-        (&THREE, 0, Kind::Silent, 100),
     ] {
         for bulk in [Bulk::Down, Bulk::Up] {
             let stalls = stalls(links, place, kind, bulk);
@@ -226,7 +223,7 @@ fn a_call_outlives_a_link_without_a_loss_whichever_goes_and_however() {
 fn a_link_that_is_up_and_down_all_the_time_takes_nothing_from_the_others() {
     const STEADY: [Link; 2] = [(10, 20), (10, 40)];
     const FLAPS: Link = (10, 30);
-    let (settle, length) = (Duration::from_secs(5), Duration::from_secs(60));
+    let (settle, length) = (Duration::from_secs(5), Duration::from_secs(40));
     let mut mbit = Vec::new();
     for flaps in [None, Some(Kind::Silent), Some(Kind::Removed)] {
         let links: Vec<Link> = STEADY.into_iter().chain(flaps.map(|_| FLAPS)).collect();
@@ -266,7 +263,7 @@ fn a_link_that_is_up_and_down_all_the_time_takes_nothing_from_the_others() {
             streams[0].missing()
         );
         mbit.push(got);
-        assert!(events <= 80, "{events}");
+        assert!(events <= 60, "{events}");
     }
     assert!(mbit[1..].iter().all(|got| *got >= 0.9 * mbit[0]), "{mbit:?}");
 }
