@@ -41,6 +41,8 @@ pub struct Point {
     pub at_once: Option<u16>,
     /// Downloads beside a call.
     pub downloads: u16,
+    /// And uploads.
+    pub uploads: u16,
     /// How long a run is, where it is not as long as others.
     pub seconds: Option<f64>,
     /// What UDP sends, where that is not what it sends elsewhere.
@@ -99,8 +101,9 @@ fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Faul
     let point = |group: Option<&GroupSection>, section: &toml::Spanned<PointSection>| {
         let PointSection { label, value, bytes, links, .. } = section.get_ref();
         let &PointSection { seconds, offered_mbit, company, .. } = section.get_ref();
-        let &PointSection { times, at_once, downloads, .. } = section.get_ref();
+        let &PointSection { times, at_once, downloads, uploads, .. } = section.get_ref();
         let (times, downloads) = (times.unwrap_or(1), downloads.unwrap_or_default());
+        let uploads = uploads.unwrap_or_default();
         let label = group.map_or_else(|| label.clone(), |group| grouped(group, label));
         let common = together(&file.links, group.map_or(&[], |group| &group.links));
         let links = together(&common, links);
@@ -119,6 +122,7 @@ fn points(file: &ExperimentFile, traces: Folders<'_>) -> Result<Vec<Point>, Faul
             times,
             at_once,
             downloads,
+            uploads,
             seconds,
             offered_mbit,
             company,

@@ -92,6 +92,8 @@ pub struct PointSection {
     pub at_once: Option<u16>,
     /// So many downloads with cubic beside a call; none if absent.
     pub downloads: Option<u16>,
+    /// And so many uploads.
+    pub uploads: Option<u16>,
     /// How long a run is here; as everywhere if absent. A quick one is as short as any.
     pub seconds: Option<f64>,
     /// What UDP sends here, payload in Mbit/s; as everywhere if absent.

@@ -15,7 +15,7 @@ use crate::plan::{Candidate, PlannedCase};
 use crate::results::{Case, Checked, LinkSummary, Run, Spread, Traffic, Tried, rounded};
 
 /// Names of a scenario's report that mean the same here; what stands for the traffic is left out.
-const COMMON: [&str; 16] = [
+const COMMON: [&str; 29] = [
     "late_percent",
     "wait_p99_ms",
     "ping_p50_ms",
@@ -32,6 +32,19 @@ const COMMON: [&str; 16] = [
     "call_up_added_p50_ms",
     "call_up_added_p95_ms",
     "call_lost_packets",
+    "call_doubled_packets",
+    "stall_down_p50_ms",
+    "stall_down_p90_ms",
+    "stall_down_p99_ms",
+    "stall_down_max_ms",
+    "stall_up_p50_ms",
+    "stall_up_p90_ms",
+    "stall_up_p99_ms",
+    "stall_up_max_ms",
+    "stall_tcp_p50_ms",
+    "stall_tcp_p90_ms",
+    "stall_tcp_p99_ms",
+    "stall_tcp_max_ms",
 ];
 /// How long a fetch takes: median, and 95th percentile.
 const FETCH: [&str; 2] = ["fetch_p50_ms", "fetch_p95_ms"];
@@ -516,6 +529,7 @@ mod tests {
             flows: 1,
             times: 1,
             downloads: 0,
+            uploads: 0,
             bytes: Some(5_000_000),
             sum_mbit: 10.0,
             seconds: 1.0,

@@ -69,6 +69,8 @@ pub struct PlannedCase {
     pub times: u16,
     /// Downloads beside a call.
     pub downloads: u16,
+    /// And uploads.
+    pub uploads: u16,
     /// After how many bytes of payload it ends, where it does.
     pub bytes: Option<u64>,
     /// What all links of the point carry in the direction of the traffic, Mbit/s at IP level.
@@ -240,7 +242,7 @@ impl Plan {
         }
         let mut traffic = vec![main];
         traffic.extend(self.experiment.file.ping.then_some(ping));
-        traffic.extend(downloads(case, &traffic[0]));
+        traffic.extend(beside(case, &traffic[0]).collect::<Vec<_>>());
         traffic.extend(case.company.map(|company| others(company, &traffic[0], case.seconds)));
         let file = ScenarioFile {
             name: self.key(job),
@@ -305,6 +307,7 @@ fn case(
         },
         times: if traffic == Traffic::Fetches { point.times } else { 1 },
         downloads: if traffic == Traffic::Call { point.downloads } else { 0 },
+        uploads: if traffic == Traffic::Call { point.uploads } else { 0 },
         bytes,
         sum_mbit: sum_mbit(point.summaries(traffic.direction())),
         // A transfer that is cut says nothing.
@@ -393,14 +396,18 @@ fn others(company: Company, main: &TrafficSection, seconds: f64) -> TrafficSecti
     }
 }
 
-/// The downloads beside a call: as long as it, and through the tunnel like it.
-fn downloads(case: &PlannedCase, call: &TrafficSection) -> Option<TrafficSection> {
-    let wanted = case.traffic == Traffic::Call && case.downloads > 0;
-    wanted.then(|| TrafficSection {
+/// The downloads and uploads beside a call: as long as it, and through the tunnel like it.
+fn beside<'a>(
+    case: &'a PlannedCase,
+    call: &'a TrafficSection,
+) -> impl Iterator<Item = TrafficSection> + 'a {
+    let both = [(case.downloads, Direction::Down), (case.uploads, Direction::Up)];
+    both.into_iter().filter(|(flows, _)| *flows > 0).map(|(flows, direction)| TrafficSection {
         kind: TrafficKind::Tcp,
-        direction: Direction::Down,
-        flows: case.downloads,
-        congestion: Some("cubic".to_owned()),
+        direction,
+        flows,
+        // The client's connections use what its namespace was told.
+        congestion: (direction == Direction::Down).then(|| "cubic".to_owned()),
         ..call.clone()
     })
 }

@@ -25,7 +25,7 @@ pub const SINGLES: Value =
     Value { name: "percent_of_singles", heading: "% of the single links", decimals: 1 };
 
 /// All others, in the order of tables.
-pub const MORE: [Value; 35] = [
+pub const MORE: [Value; 48] = [
     SINGLES,
     Value { name: "second_half_percent_of_limit", heading: "second half, % of limit", decimals: 1 },
     Value { name: "reached_after_s", heading: "90 % of limit after, s", decimals: 1 },
@@ -46,6 +46,19 @@ pub const MORE: [Value; 35] = [
     Value { name: "call_up_added_p50_ms", heading: "added up p50, ms", decimals: 1 },
     Value { name: "call_up_added_p95_ms", heading: "added up p95, ms", decimals: 1 },
     Value { name: "call_lost_packets", heading: "packets lost", decimals: 0 },
+    Value { name: "call_doubled_packets", heading: "packets doubled", decimals: 0 },
+    Value { name: "stall_tcp_p50_ms", heading: "TCP still p50, ms", decimals: 0 },
+    Value { name: "stall_tcp_p90_ms", heading: "TCP still p90, ms", decimals: 0 },
+    Value { name: "stall_tcp_p99_ms", heading: "TCP still p99, ms", decimals: 0 },
+    Value { name: "stall_tcp_max_ms", heading: "TCP still, longest, ms", decimals: 0 },
+    Value { name: "stall_down_p50_ms", heading: "call down still p50, ms", decimals: 0 },
+    Value { name: "stall_down_p90_ms", heading: "call down still p90, ms", decimals: 0 },
+    Value { name: "stall_down_p99_ms", heading: "call down still p99, ms", decimals: 0 },
+    Value { name: "stall_down_max_ms", heading: "call down still, longest, ms", decimals: 0 },
+    Value { name: "stall_up_p50_ms", heading: "call up still p50, ms", decimals: 0 },
+    Value { name: "stall_up_p90_ms", heading: "call up still p90, ms", decimals: 0 },
+    Value { name: "stall_up_p99_ms", heading: "call up still p99, ms", decimals: 0 },
+    Value { name: "stall_up_max_ms", heading: "call up still, longest, ms", decimals: 0 },
     Value { name: "in_order_percent", heading: "in order, %", decimals: 2 },
     Value { name: "coefficient_of_variation", heading: "variation of seconds", decimals: 3 },
     Value {

@@ -431,7 +431,7 @@ impl Role for Daemon {
         self.client.handle_timeout(now, sink);
     }
 
-    fn handle_send_error(&mut self, _now: Instant, path: Path, error: SendError) {
+    fn handle_send_error(&mut self, now: Instant, path: Path, error: SendError) {
         let name = match error.kind {
             // A probe of the path MTU may be longer than the interface allows: that is its answer.
             SendErrorKind::TooBig => "send_too_big",
@@ -443,6 +443,9 @@ impl Role for Daemon {
         *self.send_errors.entry(name).or_default() += error.datagrams as u64;
         if error.kind != SendErrorKind::TooBig {
             self.links.note_send_error(path, error.kind);
+        }
+        if error.kind.is_dead_end() {
+            self.client.on_send_refused(now, path);
         }
     }
 

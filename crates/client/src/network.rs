@@ -300,6 +300,17 @@ impl Network {
         worked
     }
 
+    /// Tells the daemon of links that cannot be used any more, before anything is done about routes: what is under way there
+    /// has to go over the others at once.
+    async fn tell_gone(&mut self, seats: &[Seat]) {
+        let Some(news) = self.told.as_ref().and_then(|told| without_gone(told, seats)) else {
+            return;
+        };
+        self.told = Some(news.clone());
+        // A daemon that is ending does not listen.
+        let _ = self.daemon.send(Command::Network(news)).await;
+    }
+
     async fn apply(&mut self) -> anyhow::Result<News> {
         let Wanted { tun, proxy, dns, dns_inside, connected: _, choice } =
             self.wanted.borrow_and_update().clone();
@@ -311,6 +322,7 @@ impl Network {
             false => Vec::new(),
         };
         let seats = self.slots.seat(candidates);
+        self.tell_gone(&seats).await;
         let links = seats.iter().filter_map(|seat| {
             let ways = seat.state.as_ref().ok()?.clone();
             Some(LinkDesired { name: seat.interface.clone(), slot: seat.slot, ways })
@@ -353,6 +365,20 @@ impl Network {
             warnings,
         })
     }
+}
+
+/// What was told, without the links that were usable and are not any more; `None` if there are none.
+fn without_gone(told: &News, seats: &[Seat]) -> Option<News> {
+    let mut news = told.clone();
+    let mut any = false;
+    for seat in news.seats.iter_mut().filter(|seat| seat.state.is_ok()) {
+        let now = seats.iter().find(|now| now.interface == seat.interface);
+        let state = now.map_or(Err(NoWay::Missing), |now| now.state.clone());
+        if state.is_err() {
+            (seat.state, any) = (state, true);
+        }
+    }
+    any.then_some(news)
 }
 
 /// The small number of each interface, by its place: it stays with the name for as long as there are
@@ -417,6 +443,37 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("10.77.0.2") && told[0].contains("10.77.0.0/16 of wlan0"));
         assert!(told[1].contains("fd00:7::2") && told[1].contains("fd00:7::/64 of wlan0"));
+    }
+
+    #[test]
+    fn of_links_that_are_gone_the_daemon_hears_first_and_nothing_else_is_said() {
+        let way = |net: &str| {
+            let net: IpNet = net.parse().unwrap();
+            Some(Way { source: net.addr(), addresses: vec![net], gateway: None })
+        };
+        let usable = |address: &str| Ok(Ways { index: 3, mtu: 1500, v4: way(address), v6: None });
+        let seat = |slot, interface: &str, state| Seat { slot, interface: interface.into(), state };
+        let told = News {
+            seats: vec![
+                seat(0, "wlan0", usable("192.0.2.7/24")),
+                seat(1, "usb0", usable("198.51.100.7/24")),
+                seat(2, "usb1", Err(NoWay::NoCarrier)),
+            ],
+            ..News::default()
+        };
+        // Another address, and a link that is new, are told with their routes.
+        let moved = seat(0, "wlan0", usable("192.0.2.8/24"));
+        let new = seat(2, "usb1", usable("203.0.113.7/24"));
+        let now = [moved.clone(), told.seats[1].clone(), new.clone()];
+        assert_eq!(without_gone(&told, &now), None);
+        for (now, why) in [
+            (vec![moved.clone(), seat(1, "usb0", Err(NoWay::Down)), new.clone()], NoWay::Down),
+            (vec![moved, new], NoWay::Missing),
+        ] {
+            let mut expected = told.clone();
+            expected.seats[1].state = Err(why);
+            assert_eq!(without_gone(&told, &now), Some(expected));
+        }
     }
 
     #[test]

@@ -231,13 +231,23 @@ pub enum SendErrorKind {
 }
 
 impl SendErrorKind {
+    /// Whether it says that nothing can leave this way, whatever it is.
+    #[must_use]
+    pub const fn is_dead_end(self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable | Self::InterfaceDown | Self::InterfaceGone | Self::AddressGone
+        )
+    }
+
     fn from_errno(errno: Errno) -> Self {
         match errno {
             Errno::MSGSIZE => Self::TooBig,
             Errno::NETUNREACH | Errno::HOSTUNREACH => Self::Unreachable,
             Errno::NETDOWN => Self::InterfaceDown,
             Errno::NODEV | Errno::NXIO => Self::InterfaceGone,
-            Errno::ADDRNOTAVAIL => Self::AddressGone,
+            // The kernel's word where a socket is bound to an IPv4 address that no interface has (ip_route_output_key).
+            Errno::ADDRNOTAVAIL | Errno::INVAL => Self::AddressGone,
             Errno::PERM | Errno::ACCESS => Self::Forbidden,
             Errno::AGAIN | Errno::NOBUFS => Self::Full,
             other => Self::Other(other.raw_os_error()),

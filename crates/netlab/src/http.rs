@@ -15,7 +15,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
@@ -28,6 +28,8 @@ use crate::stats::mbit;
 
 /// Bytes made and written at a time: enough to keep a fast connection busy.
 const CHUNK: usize = 64 * 1024;
+/// Shorter times without a byte are not kept one by one.
+const STALL: Duration = Duration::from_millis(20);
 /// The longest request head taken.
 const MAX_HEAD: u64 = 16 * 1024;
 
@@ -40,6 +42,9 @@ pub struct Upload {
     pub seconds: f64,
     /// Goodput over that time.
     pub mbit: f64,
+    /// Times of at least 20 ms without a byte: seconds since the first byte to the end of each, and its length in ms.
+    #[serde(default)]
+    pub stalls: Vec<(f64, f64)>,
     /// SHA-256 of the body, in hexadecimal.
     pub sha256: String,
 }
@@ -280,17 +285,24 @@ fn read_upload(reader: &mut impl Read, length: u64) -> io::Result<Upload> {
     let mut hash = Context::new(&SHA256);
     let mut buffer = vec![0; CHUNK];
     let mut bytes = 0;
-    let mut started = None;
+    let mut began: Option<(Instant, Instant)> = None;
+    let mut stalls = Vec::new();
     let mut body = reader.take(length);
     loop {
         let read = body.read(&mut buffer)?;
-        let started = *started.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        let (started, last) = *began.get_or_insert((now, now));
+        if now - last >= STALL {
+            stalls.push(((now - started).as_secs_f64(), (now - last).as_secs_f64() * 1e3));
+        }
+        began = Some((started, now));
         if read == 0 {
             let time = started.elapsed();
             return Ok(Upload {
                 bytes,
                 seconds: time.as_secs_f64(),
                 mbit: mbit(bytes, time),
+                stalls,
                 sha256: hex(hash.finish().as_ref()),
             });
         }

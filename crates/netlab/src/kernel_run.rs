@@ -22,10 +22,11 @@ use crate::half_rate::half_rate_after;
 use crate::http::{Upload, body_sha256};
 use crate::per_second::PerSecond;
 use crate::ping::{Ping, Pinged};
-use crate::scenario::file::{PAUSE, TrafficKind, TrafficSection};
-use crate::scenario::{Link, Scenario};
-use crate::scenario_report::{Runner, ScenarioReport};
+use crate::scenario::file::{OutageKind, PAUSE, TrafficKind, TrafficSection};
+use crate::scenario::{Link, Outage, Scenario};
+use crate::scenario_report::{Runner, STALL_TCP, ScenarioReport};
 use crate::stage::{CONGESTION, Progress, Stage};
+use crate::stalls::{Stall, at_each};
 use crate::stats::{Percentiles, mbit};
 use crate::tally::UdpReceived;
 use crate::topology::{TopologyConfig, WanConfig};
@@ -65,8 +66,10 @@ enum Outcome {
     },
     /// How long fetches took that followed each other.
     Fetches(Percentiles),
-    /// A call's streams, down and up.
-    Call([UdpReceived; 2]),
+    /// A call's streams, down and up, and when it began.
+    Call(Duration, [UdpReceived; 2]),
+    /// How long a connection stood still.
+    Stalls(Vec<Stall>),
     Ping(Pinged),
     /// What others downloaded beside the tunnel.
     Others {
@@ -232,7 +235,7 @@ impl Play<'_> {
         let seed = number + 1;
         match (traffic.kind, traffic.direction) {
             (TrafficKind::Ping, _) => self.ping(duration),
-            (TrafficKind::Call, _) => self.call(duration),
+            (TrafficKind::Call, _) => self.call(start, duration),
             (TrafficKind::Udp, direction) => self.udp(traffic, direction, duration),
             (TrafficKind::Tcp | TrafficKind::Http, Direction::Up) => {
                 self.upload(traffic, seed, duration)
@@ -261,7 +264,9 @@ impl Play<'_> {
             let from = outage.as_secs_f64() - traffic.start_s;
             done.iter().map(|one| one.longest_stall_from(from)).fold(0.0, f64::max)
         });
-        let mut outcomes = vec![Outcome::Stall { ms: stall, outage_ms }];
+        let stalls = done.iter().flat_map(|one| &one.stalls);
+        let stalls = Outcome::Stalls(since(traffic.start_s, stalls));
+        let mut outcomes = vec![Outcome::Stall { ms: stall, outage_ms }, stalls];
         let all_as_sent = all_as_sent(&done, traffic, seed);
         let seconds = done.iter().map(|one| one.seconds).fold(0.0, f64::max);
         if traffic.bytes.is_some() {
@@ -324,23 +329,35 @@ impl Play<'_> {
         Ok(vec![Outcome::Body(whole), Outcome::Fetches(Percentiles::of(times))])
     }
 
-    fn call(&self, duration: Duration) -> Result<Vec<Outcome>, LabError> {
+    fn call(&self, start: Duration, duration: Duration) -> Result<Vec<Outcome>, LabError> {
         let interface = self.scenario.tunnel.absent.then(|| client_interface(0));
-        Ok(vec![Outcome::Call(self.stage.call(interface.as_deref(), duration)?)])
+        Ok(vec![Outcome::Call(start, self.stage.call(interface.as_deref(), duration)?)])
     }
 
-    /// Takes the client's interfaces down and up again.
+    /// Has links go and come of which somebody but the emulator has to be told; none that nothing would notice.
     fn interfaces(&self) -> Result<(), LabError> {
+        let end = self.scenario.traffic_end();
         let mut moments = Vec::new();
         for (wan, link) in (0u8..).zip(&self.scenario.links) {
-            let each = link.down.iter();
-            moments
-                .extend(each.flat_map(|down| [(down.from, wan, false), (down.until, wan, true)]));
+            for outage in link.outages.iter().filter(|outage| outage.from < end) {
+                let &Outage { from, until, kind } = outage;
+                moments.extend([(from, wan, kind, false), (until, wan, kind, true)]);
+            }
         }
         moments.sort_unstable();
-        for (at, wan, up) in moments {
+        let topology = self.stage.topology();
+        for (at, wan, kind, there) in moments {
             self.sleep_until(at);
-            self.stage.topology().set_interface(0, wan, up)?;
+            let router = &topology.routers()[usize::from(wan)];
+            match kind {
+                // The emulator follows the link's course.
+                OutageKind::Silent => {}
+                OutageKind::InterfaceDown => topology.set_interface(0, wan, there)?,
+                OutageKind::AddressLost => topology.set_address(0, wan, there)?,
+                OutageKind::RouterGone => router.set_uplink(there)?,
+                OutageKind::NatForgets if there => {}
+                OutageKind::NatForgets => router.rebind()?,
+            }
         }
         Ok(())
     }
@@ -377,7 +394,9 @@ impl Play<'_> {
             sum: self.sum_mbit(Direction::Up),
             congestion: None,
         };
-        let mut outcomes = vec![tcp, Outcome::Body(all_as_sent)];
+        let stalls = done.iter().flat_map(|one| &one.stalls);
+        let stalls = Outcome::Stalls(since(traffic.start_s, stalls));
+        let mut outcomes = vec![tcp, Outcome::Body(all_as_sent), stalls];
         if traffic.bytes.is_some() && all_as_sent {
             outcomes.push(Outcome::Completion { seconds });
         }
@@ -410,7 +429,7 @@ impl Play<'_> {
 
     /// After each outage, how long until the tunnel sends data over its link again.
     fn reuse(&self) -> Result<Vec<Outcome>, LabError> {
-        if self.scenario.tunnel.absent {
+        if self.scenario.tunnel.absent || self.scenario.tells_stalls() {
             return Ok(Vec::new());
         }
         let mut outcomes = Vec::new();
@@ -470,6 +489,12 @@ fn all_as_sent(done: &[Download], traffic: &TrafficSection, seed: u64) -> bool {
     })
 }
 
+/// Stalls that were told in seconds and ms of traffic that began so late.
+fn since<'a>(start_s: f64, stalls: impl Iterator<Item = &'a (f64, f64)>) -> Vec<Stall> {
+    let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    stalls.map(|(end, ms)| Stall { end: time(start_s + end), length: time(ms / 1e3) }).collect()
+}
+
 /// Does the same with each of these at once.
 fn at_once<T: Send, R: Send>(
     these: Vec<T>,
@@ -503,7 +528,17 @@ fn note(report: &mut ScenarioReport, scenario: &Scenario, mtu: u16, outcomes: Ve
             }
             Outcome::Completion { seconds } => report.note("completion_s", seconds),
             Outcome::Fetches(times) => report.note_fetches(&times),
-            Outcome::Call([down, up]) => report.note_call(scenario, &down, &up),
+            Outcome::Call(start, [down, up]) => {
+                report.note_call(scenario, &down, &up);
+                if scenario.tells_stalls() {
+                    report.note_departures(scenario, start, [&down, &up]);
+                }
+            }
+            Outcome::Stalls(stalls) => {
+                if scenario.tells_stalls() {
+                    report.note_stalls(STALL_TCP, at_each(&scenario.departures(), &stalls));
+                }
+            }
             Outcome::Stall { ms, outage_ms } => {
                 report.note("longest_stall_ms", ms);
                 if let Some(ms) = outage_ms {

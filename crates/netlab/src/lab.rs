@@ -106,6 +106,11 @@ impl LabLink {
         mapped
     }
 
+    /// The NAT forgets the mapping, and gives another port from then on.
+    pub fn forget_mapping(&mut self) {
+        self.outer.set_port(self.outer.port().wrapping_add(1).max(1024));
+    }
+
     /// A packet of others, of `size` bytes at IP level, comes to the link; if it passes, it is among
     /// [`Lab::foreign`].
     pub fn share(&mut self, now: Instant, towards: Towards, packet: Vec<u8>, size: usize) {

@@ -44,6 +44,7 @@ pub mod scenario;
 pub mod scenario_report;
 pub mod scratch;
 pub mod stage;
+pub mod stalls;
 pub mod stats;
 pub mod status;
 pub mod stream;

@@ -4,6 +4,7 @@
 //!
 //! From the Internet only answers come in; what belongs to no flow is dropped without an answer.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::address::{
@@ -33,7 +34,7 @@ pub struct Router {
     wan: u8,
     clients: u8,
     ipv6: Ipv6,
-    port_range: u32,
+    port_range: AtomicU32,
     generation: u8,
     mtu: u16,
 }
@@ -47,8 +48,15 @@ impl Router {
         clients: u8,
         ipv6: Ipv6,
     ) -> Result<Self, LabError> {
-        let router =
-            Self { namespace, wan, clients, ipv6, port_range: 0, generation: 0, mtu: DEFAULT_MTU };
+        let router = Self {
+            namespace,
+            wan,
+            clients,
+            ipv6,
+            port_range: AtomicU32::new(0),
+            generation: 0,
+            mtu: DEFAULT_MTU,
+        };
         let mut lines = vec![
             format!("addr add {}/24 dev {ROUTER_WAN}", public_v4(wan, 0)),
             format!("link set {ROUTER_WAN} up"),
@@ -110,8 +118,9 @@ impl Router {
     ///
     /// # Errors
     /// When `nft` or `conntrack` fails.
-    pub fn rebind(&mut self) -> Result<(), LabError> {
-        self.port_range = (self.port_range + 1) % PORT_RANGES;
+    pub fn rebind(&self) -> Result<(), LabError> {
+        let next = |range| Some((range + 1) % PORT_RANGES);
+        let _ = self.port_range.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         self.namespace.nft(&format!("flush chain inet lab nat\n{}", self.nat_rules()))?;
         self.forget_flows()
     }
@@ -168,6 +177,17 @@ impl Router {
             );
         }
         self.namespace.nft(&script)
+    }
+
+    /// Takes its ways to the Internet away, so that it answers with ICMP, or gives them back.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn set_uplink(&self, up: bool) -> Result<(), LabError> {
+        match up {
+            true => self.namespace.ip(&self.routes()),
+            false => self.namespace.ip("route replace unreachable default metric 0"),
+        }
     }
 
     /// The flows the router knows, one a line, as `conntrack -L` prints them.
@@ -242,7 +262,7 @@ table inet lab {{
     }
 
     fn nat_rules(&self) -> String {
-        let first = FIRST_PORT + self.port_range * PORTS;
+        let first = FIRST_PORT + self.port_range.load(Ordering::Relaxed) * PORTS;
         let last = first + PORTS - 1;
         let which = match self.ipv6 {
             Ipv6::Off | Ipv6::Routed => "meta nfproto ipv4 ",

@@ -23,7 +23,7 @@ use ropewalk_settings::Direction;
 use self::file::{
     Check, LinkSection, ScenarioFile, SettingsSection, TrafficSection, TunnelSection,
 };
-pub use self::outages::Down;
+pub use self::outages::Outage;
 pub use self::rate::{Folders, TraceSource};
 use self::rate::{Rates, Way, delayed};
 use self::value::{background, milliseconds, positive_rate, seconds, share};
@@ -67,8 +67,8 @@ pub struct Link {
     pub nat_udp_timeout: Option<Duration>,
     /// Whether others that send on it are on no counter of the client's interface.
     pub others_unseen: bool,
-    /// When the client's interface is down, ascending.
-    pub down: Vec<Down>,
+    /// When it is away, ascending.
+    pub outages: Vec<Outage>,
 }
 
 /// What one direction of a link is like, from the beginning of the scenario to its end.
@@ -250,7 +250,7 @@ impl Reader<'_> {
             downstream: self.course(&place, link, Direction::Down)?,
             nat_udp_timeout: timeout.transpose()?,
             others_unseen: link.others_unseen.unwrap_or_default(),
-            down: down_times(&place, link)?,
+            outages: outages::all(&place, link)?,
         })
     }
 
@@ -345,24 +345,6 @@ fn apply(
     Ok(())
 }
 
-/// When the interface of a link is down; outages do not overlap.
-fn down_times(place: &str, link: &LinkSection) -> Result<Vec<Down>, ScenarioError> {
-    let told = link.outages.iter().filter(|outage| outage.interface_down);
-    let time = |outage: &file::OutageSection| {
-        if outage.direction != Direction::Both {
-            return Err(invalid(
-                place,
-                "an interface that is down carries nothing in any direction",
-            ));
-        }
-        let from = seconds(place, "at_s of an outage", outage.at_s)?;
-        Ok(Down { from, until: from + seconds(place, "for_s of an outage", outage.for_s)? })
-    };
-    let mut times = told.map(time).collect::<Result<Vec<_>, _>>()?;
-    times.sort_unstable();
-    Ok(times)
-}
-
 /// Changes and outages of one direction, in the order in which they happen.
 fn events<'a>(
     place: &str,
@@ -377,23 +359,22 @@ fn events<'a>(
             events.push((seconds(place, "at_s of a change", change.at_s)?, Event::Set(sections)));
         }
     }
+    let cuts = link.outages.iter().filter(|outage| outage.kind.cuts());
     let mut outages = Vec::new();
-    for outage in link.outages.iter().filter(|outage| outage.direction.includes(direction)) {
-        let at = seconds(place, "at_s of an outage", outage.at_s)?;
-        let until = at + seconds(place, "for_s of an outage", outage.for_s)?;
-        outages.push((at, until, outage.lose));
+    for outage in cuts.filter(|outage| outage.direction.includes(direction)) {
+        outages.extend(outages::of(place, outage)?.into_iter().map(|one| (one, outage.lose)));
     }
-    outages.sort_by_key(|outage| outage.0);
-    if let Some(pair) = outages.windows(2).find(|pair| pair[1].0 < pair[0].1) {
-        let problem = format!("the outage at {:?} begins within the one before", pair[1].0);
+    outages.sort_by_key(|(outage, _)| *outage);
+    if let Some(pair) = outages.windows(2).find(|pair| pair[1].0.from < pair[0].0.until) {
+        let problem = format!("the outage at {:?} begins within the one before", pair[1].0.from);
         return Err(invalid(place, &problem));
     }
-    for (at, until, lose) in outages {
+    for (Outage { from, until, .. }, lose) in outages {
         let cut = match lose {
             file::Lose::Everything => Cut::Everything,
             file::Lose::Arrivals => Cut::Arrivals,
         };
-        events.push((at, Event::Cut(Some(cut))));
+        events.push((from, Event::Cut(Some(cut))));
         events.push((until, Event::Cut(None)));
     }
     // Stable: of two at the same moment, the one named first happens first.

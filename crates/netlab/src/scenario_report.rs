@@ -21,6 +21,8 @@
 //! | `fetch_p50_ms`, `fetch_p95_ms` | from asking to the last byte of fetches one after the other; one that did not end counts with its limit |
 //! | `call_down_added_p50_ms`, `_p95_ms`, `call_up_...` | one-way delay of a call's packets beyond the delay of the fastest link when idle |
 //! | `call_lost_packets` | those that did not come, both ways |
+//! | `call_doubled_packets` | those that came twice, both ways, where links go |
+//! | `stall_down_p50_ms`, `_p90_ms`, `_p99_ms`, `_max_ms`, `stall_up_...`, `stall_tcp_...` | how long a call and the connection beside it stood still, over the moments at which a link went |
 //! | `late_percent` | packets the receiver's resequencer delivered late or dropped as doubles |
 //! | `wait_p99_ms` | 99th percentile of its waits |
 //! | `link_wait_p50_ms`, `link_wait_p95_ms` | how long the tunnel's datagrams waited for their turn on its only link |
@@ -42,12 +44,21 @@ use crate::netem::Counters;
 use crate::per_second::{PerSecond, coefficient_of_variation, percent_of_mean};
 use crate::prove::Finding;
 use crate::scenario::Scenario;
+use crate::stalls::{Stall, at_each};
 use crate::stats::{Percentiles, percent};
 use crate::tally::UdpReceived;
 use crate::virtual_run::KERNEL_ONLY;
 
 /// Seconds in which the windows open.
 const OPENING: usize = 2;
+
+/// How long a call stood still where links go, down and up, and a connection beside it.
+const STALL_DOWN: [&str; 4] =
+    ["stall_down_p50_ms", "stall_down_p90_ms", "stall_down_p99_ms", "stall_down_max_ms"];
+const STALL_UP: [&str; 4] =
+    ["stall_up_p50_ms", "stall_up_p90_ms", "stall_up_p99_ms", "stall_up_max_ms"];
+pub(crate) const STALL_TCP: [&str; 4] =
+    ["stall_tcp_p50_ms", "stall_tcp_p90_ms", "stall_tcp_p99_ms", "stall_tcp_max_ms"];
 
 /// Where a scenario ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -174,6 +185,36 @@ impl ScenarioReport {
         self.note("call_up_added_p95_ms", up.delay.p95_ms - idle_up);
         #[expect(clippy::cast_precision_loss, reason = "a call has few packets")]
         self.note("call_lost_packets", (down.lost + up.lost) as f64);
+    }
+
+    /// Notes how long traffic stood still at each moment at which a link went, under the names of the median, the 90th and the
+    /// 99th percentile, and the longest.
+    pub fn note_stalls(&mut self, names: [&'static str; 4], mut stalls: Vec<Duration>) {
+        stalls.sort_unstable();
+        for (name, percent) in names.into_iter().zip([50, 90, 99, 100]) {
+            // The nearest rank.
+            let rank = (stalls.len() * percent).div_ceil(100).saturating_sub(1);
+            if let Some(stall) = stalls.get(rank) {
+                self.note(name, stall.as_secs_f64() * 1e3);
+            }
+        }
+    }
+
+    /// Notes what a call that began so late met where links go.
+    pub fn note_departures(
+        &mut self,
+        scenario: &Scenario,
+        start: Duration,
+        [down, up]: [&UdpReceived; 2],
+    ) {
+        let departures = scenario.departures();
+        for (names, came) in [(STALL_DOWN, down), (STALL_UP, up)] {
+            let later = |stall: &Stall| Stall { end: stall.end + start, ..*stall };
+            let stalls: Vec<_> = came.stalls.iter().map(later).collect();
+            self.note_stalls(names, at_each(&departures, &stalls));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a call has few packets")]
+        self.note("call_doubled_packets", (down.duplicates + up.duplicates) as f64);
     }
 
     /// Notes what a link dropped.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::per_second::PerSecond;
+use crate::stalls::{self, Stall};
 use crate::stats::{Percentiles, mbit, percent};
 
 /// What a receiver saw. Packets are data packets.
@@ -29,6 +30,9 @@ pub struct UdpReceived {
     pub seconds: f64,
     /// The longest time between two packets, in milliseconds.
     pub longest_gap_ms: f64,
+    /// Times without a packet, counted from the first one.
+    #[serde(skip)]
+    pub stalls: Vec<Stall>,
     /// One-way delay.
     pub delay: Percentiles,
     /// UDP payload since the first packet.
@@ -51,6 +55,7 @@ pub struct Tally {
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     longest_gap_ns: u64,
+    stalls: Vec<Stall>,
     delays: Vec<Duration>,
     per_second: PerSecond,
     in_order_per_second: PerSecond,
@@ -91,7 +96,12 @@ impl Tally {
         }
         self.next = self.next.max(number + 1);
         if let Some(last) = self.last_ns.replace(now_ns) {
-            self.longest_gap_ns = self.longest_gap_ns.max(now_ns.saturating_sub(last));
+            let gap_ns = now_ns.saturating_sub(last);
+            self.longest_gap_ns = self.longest_gap_ns.max(gap_ns);
+            let length = Duration::from_nanos(gap_ns);
+            if length >= stalls::SHORT {
+                self.stalls.push(Stall { end: at, length });
+            }
         }
         self.delays.push(Duration::from_nanos(now_ns.saturating_sub(sent_ns)));
     }
@@ -123,6 +133,7 @@ impl Tally {
             mbit: mbit(self.bytes, time),
             seconds: time.as_secs_f64(),
             longest_gap_ms: Duration::from_nanos(self.longest_gap_ns).as_secs_f64() * 1e3,
+            stalls: self.stalls,
             delay: Percentiles::of(self.delays),
             per_second: self.per_second,
             in_order_per_second: self.in_order_per_second,

@@ -242,6 +242,20 @@ impl Topology {
         acquaint(namespace, router, client, wan, Ipv6::Off)
     }
 
+    /// Takes the IPv4 address of a client's interface to a WAN away, or gives it back with what went with it.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn set_address(&self, client: u8, wan: u8, there: bool) -> Result<(), LabError> {
+        let namespace = &self.clients[usize::from(client)];
+        let (interface, address) = (client_interface(wan), client_v4(client, wan));
+        if !there {
+            return namespace.ip(&format!("addr del {address}/24 dev {interface}"));
+        }
+        namespace.ip(&format!("addr add {address}/24 dev {interface}"))?;
+        self.set_interface(client, wan, true)
+    }
+
     /// Changes the conditions of one direction of an access link, at once.
     ///
     /// # Errors

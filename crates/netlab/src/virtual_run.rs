@@ -26,13 +26,14 @@ use crate::network::Network;
 use crate::pair::{TunnelLab, link_config, tunnels};
 use crate::scenario::file::{Beside, TrafficKind};
 use crate::scenario::{Course, Scenario};
-use crate::scenario_report::{Runner, ScenarioReport};
+use crate::scenario_report::{Runner, STALL_TCP, ScenarioReport};
+use crate::stalls;
 use crate::stats::{Percentiles, percent};
-use crate::stream::run_all;
+use crate::stream::{Stream, run_all};
 use crate::tcp::Together;
 use ropewalk_settings::{Direction, SettingError};
 use traffic::{LONGEST, Traffic, towards};
-use turns::{Turn, What, bring_up, take_down, turns};
+use turns::{Turn, What, come, go, turns};
 
 /// Values that only a kernel can give where a stream uses another congestion control.
 pub const KERNEL_ONLY: [&str; 9] = [
@@ -116,7 +117,8 @@ fn play(site: &mut Company, scenario: &Scenario) -> ScenarioReport {
     let mut traffic = Traffic::of(scenario, [mtu, site.others_mtu(bare::MTU)], start);
     site.others_from = traffic.others_from;
     let end = scenario.duration.map(|duration| start + duration);
-    let mut turns = turns(scenario, traffic.fills_downstream());
+    let watched = traffic.fills_downstream() && !scenario.tells_stalls();
+    let mut turns = turns(scenario, watched);
     let mut reuse = Vec::new();
     while let Some(Turn { at, link, what }) = turns.pop() {
         // Of two at the same moment, the later one looked at may only seem slower.
@@ -125,11 +127,13 @@ fn play(site: &mut Company, scenario: &Scenario) -> ScenarioReport {
         if site.now() < at {
             break;
         }
-        let name = &scenario.links[link].name;
         match what {
-            What::Down => take_down(&mut site.lab, name),
-            What::Up => bring_up(&mut site.lab, link, scenario),
-            What::Returns => reuse.push(traffic.time_until_reuse(site, link, name)),
+            What::Goes(kind) => go(&mut site.lab, link, kind, scenario),
+            What::Comes(kind) => come(&mut site.lab, link, kind, scenario),
+            What::Returns => {
+                let name = &scenario.links[link].name;
+                reuse.push(traffic.time_until_reuse(site, link, name));
+            }
         }
     }
     traffic.run(site, end.unwrap_or(start + LONGEST));
@@ -200,6 +204,16 @@ fn note_traffic(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traf
     }
     if let [down, up] = &call[..] {
         report.note_call(scenario, down, up);
+        if scenario.tells_stalls() {
+            let first = |stream: &Stream| {
+                let first = stream.came().first().map(|came| came.at);
+                first.map_or(Duration::ZERO, |at| at.since(traffic.start))
+            };
+            let calls = traffic.sections.iter().zip(&traffic.streams);
+            let start = calls.filter(|(section, _)| section.kind == TrafficKind::Call);
+            let start = start.map(|(_, stream)| first(stream)).max().unwrap_or_default();
+            report.note_departures(scenario, start, [down, up]);
+        }
     }
     report.per_tenth = traffic.per_tenth();
     traffic.meter.note(report);
@@ -227,6 +241,11 @@ fn note_tcp(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<
         if let Some(outage) = scenario.first_outage() {
             let stall = came.longest_stall_from(traffic.start + outage);
             report.note("outage_stall_ms", stall.as_secs_f64() * 1e3);
+        }
+        if scenario.tells_stalls() {
+            let came = came.came().iter().map(|arrival| arrival.at.since(traffic.start));
+            let stalls = stalls::at_each(&scenario.departures(), &stalls::between(came));
+            report.note_stalls(STALL_TCP, stalls);
         }
         report.note_flows(came.flows());
         report.congestion_control.get_or_insert_with(|| CONGESTION.to_owned());
@@ -500,17 +519,17 @@ mod tests {
 
     #[test]
     fn a_link_that_goes_down_with_notice_is_sent_less_than_one_cut_in_silence_and_both_return() {
-        let run_with = |down: bool| {
+        let run_with = |kind: &str| {
             let scenario = scenario(&format!(
                 "name = 'x'\nlinks = [\
                  {{ name = 'a', rtt_ms = 40, both = {{ rate_mbit = 20, queue_ms = 100 }},\
-                    outages = [{{ at_s = 3, for_s = 3, interface_down = {down} }}] }},\
+                    outages = [{{ at_s = 3, for_s = 3, kind = '{kind}' }}] }},\
                  {{ name = 'b', rtt_ms = 40, both = {{ rate_mbit = 20, queue_ms = 100 }} }}]\n\
                  traffic = [{{ kind = 'tcp', duration_s = 14 }}]"
             ));
             run(&scenario).unwrap()
         };
-        let (told, silent) = (run_with(true), run_with(false));
+        let (told, silent) = (run_with("interface-down"), run_with("silent"));
         for report in [&told, &silent] {
             assert!(report.value("half_rate_after_s") < 8.0, "{report:?}");
             assert!(report.value("seconds_to_reuse") < 2.0, "{report:?}");

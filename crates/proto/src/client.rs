@@ -266,6 +266,14 @@ impl Client {
         }
     }
 
+    /// The kernel refused a datagram on this path, for want of the interface, the address or a route: what is under way there
+    /// goes over the other links.
+    pub fn on_send_refused(&mut self, now: Instant, path: Path) {
+        if let Some(session) = &mut self.session {
+            session.tunnel.on_send_refused(now, path);
+        }
+    }
+
     /// All datagrams that were received together are in.
     pub fn end_of_batch(&mut self, now: Instant) {
         if let Some(session) = &mut self.session {

@@ -19,6 +19,7 @@
 
 mod close;
 mod control;
+mod doubt;
 mod egress;
 mod facts;
 mod frames;
@@ -211,6 +212,7 @@ impl Tunnel {
     pub fn remove_link(&mut self, now: Instant, id: LinkId, sink: &mut impl PacketSink) {
         let Some(halt) = self.links.remove(now, id) else { return };
         self.links.announce_leave(halt);
+        self.egress.let_wait(now);
         self.egress.reinject(now, id, true);
         self.ingress.link_left(now, id, None, &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(id, DownReason::Removed));

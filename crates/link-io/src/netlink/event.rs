@@ -10,12 +10,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::link::{LinkFlags, LinkMessage};
 use rtnetlink::packet_route::route::{RouteMessage, RouteType};
 use rtnetlink::sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, TokioSocket};
@@ -56,20 +57,22 @@ pub struct Events {
     rest_until: Option<Instant>,
     /// The burst that the news began is over by then.
     settled_at: Option<Instant>,
+    /// When news of what is gone were last told without waiting for the end of the burst.
+    hurried_at: Option<Instant>,
     // Dropping the handle would end the connection.
     _handle: Handle,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
-    flags: AtomicU8,
+    flags: AtomicU16,
     news: Notify,
     /// The kernel does not tell of the firewall or of settings.
     deaf: AtomicBool,
 }
 
 impl Pending {
-    fn note(&self, flags: u8) {
+    fn note(&self, flags: u16) {
         if flags != 0 {
             self.flags.fetch_or(flags, Ordering::AcqRel);
             self.news.notify_one();
@@ -77,16 +80,18 @@ impl Pending {
     }
 }
 
-const LINKS: u8 = 1;
-const ADDRESSES: u8 = 2;
-const ROUTES: u8 = 4;
-const RULES: u8 = 8;
-const OVERRUN: u8 = 16;
-const FIREWALL: u8 = 32;
-const SETTINGS: u8 = 64;
-const OWN_ROUTES: u8 = 128;
-const LESSER: u8 = FIREWALL | SETTINGS | OWN_ROUTES;
-const ALL: u8 = u8::MAX;
+const LINKS: u16 = 1;
+const ADDRESSES: u16 = 2;
+const ROUTES: u16 = 4;
+const RULES: u16 = 8;
+const OVERRUN: u16 = 16;
+const FIREWALL: u16 = 32;
+const SETTINGS: u16 = 64;
+const OWN_ROUTES: u16 = 128;
+const LESSER: u16 = FIREWALL | SETTINGS | OWN_ROUTES;
+/// An interface or an address is gone: beside what changed.
+const GONE: u16 = 256;
+const ALL: u16 = GONE * 2 - 1;
 
 /// Time after an answer that told of nothing but lesser news, until the next such.
 const REST: Duration = Duration::from_secs(10);
@@ -141,7 +146,14 @@ impl Events {
                 }
             }
         }
-        Ok(Self { pending, carriers, rest_until: None, settled_at: None, _handle: handle })
+        Ok(Self {
+            pending,
+            carriers,
+            rest_until: None,
+            settled_at: None,
+            hurried_at: None,
+            _handle: handle,
+        })
     }
 
     /// How often the host should be looked at without news: seldom, unless the kernel cannot tell of all that matters.
@@ -150,7 +162,8 @@ impl Events {
         if self.pending.deaf.load(Ordering::Acquire) { REST } else { SELDOM }
     }
 
-    /// Waits for news, then `settle` longer so that a burst (an interface coming up makes a dozen) counts as one.
+    /// Waits for news, then `settle` longer so that a burst (an interface coming up makes a dozen) counts as one. Of what is
+    /// gone it tells at once, but not more often than four times in `settle`.
     ///
     /// Cancel safe: news not yet handed out are kept, and the time they have already waited counts.
     pub async fn changed(&mut self, settle: Duration) -> Changes {
@@ -164,8 +177,16 @@ impl Events {
                 Turn::Rest(until) => drop(tokio::time::timeout_at(until, news).await),
             }
         }
-        if let Some(settled_at) = self.settled_at {
-            tokio::time::sleep_until(settled_at).await;
+        while let Some(settled_at) = self.settled_at {
+            let is_gone = self.pending.flags.load(Ordering::Acquire) & GONE != 0;
+            let hurried = self.hurried_at.map(|at| at + settle / 4);
+            let now = Instant::now();
+            let Some(tell_at) = told_at(settled_at, is_gone, hurried).filter(|at| *at > now) else {
+                self.hurried_at = is_gone.then_some(now).or(self.hurried_at);
+                break;
+            };
+            // Whichever comes first is looked at again.
+            drop(tokio::time::timeout_at(tell_at, self.pending.news.notified()).await);
         }
         self.settled_at = None;
         let flags = self.pending.flags.swap(0, Ordering::AcqRel);
@@ -204,11 +225,21 @@ enum Turn {
     Tell,
 }
 
-fn turn(flags: u8, rest_until: Option<Instant>, now: Instant) -> Turn {
+fn turn(flags: u16, rest_until: Option<Instant>, now: Instant) -> Turn {
     match rest_until.filter(|until| *until > now) {
         _ if flags == 0 => Turn::Wait,
         Some(until) if flags & !LESSER == 0 => Turn::Rest(until),
         _ => Turn::Tell,
+    }
+}
+
+/// When news are told of a burst that is over at `settled_at`, where those of what `is_gone` may be told again from `hurried`
+/// on.
+fn told_at(settled_at: Instant, is_gone: bool, hurried: Option<Instant>) -> Option<Instant> {
+    match hurried {
+        _ if !is_gone => Some(settled_at),
+        None => None,
+        Some(again) => Some(again.min(settled_at)),
     }
 }
 
@@ -220,7 +251,7 @@ fn subscribe(protocol: isize, groups: &[u32]) -> io::Result<TokioSocket> {
 }
 
 /// Notes each message, whatever it says.
-async fn listen(socket: TokioSocket, flag: u8, pending: Arc<Pending>) {
+async fn listen(socket: TokioSocket, flag: u16, pending: Arc<Pending>) {
     loop {
         // What is longer is cut off: nobody reads it.
         let mut start = [0; 64];
@@ -240,13 +271,15 @@ async fn listen(socket: TokioSocket, flag: u8, pending: Arc<Pending>) {
 }
 
 /// `own`: the protocol number of our own routes, if there are many.
-fn flags_of(payload: &NetlinkPayload<RouteNetlinkMessage>, own: Option<u8>) -> u8 {
+fn flags_of(payload: &NetlinkPayload<RouteNetlinkMessage>, own: Option<u8>) -> u16 {
     let is_own = |route: &RouteMessage| Some(u8::from(route.header.protocol)) == own;
     match payload {
         NetlinkPayload::Overrun(_) => ALL,
         NetlinkPayload::InnerMessage(message) => match message {
-            RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => LINKS,
-            RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => ADDRESSES,
+            RouteNetlinkMessage::NewLink(link) if carries(link) => LINKS,
+            RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => LINKS | GONE,
+            RouteNetlinkMessage::NewAddress(_) => ADDRESSES,
+            RouteNetlinkMessage::DelAddress(_) => ADDRESSES | GONE,
             RouteNetlinkMessage::NewRoute(route) if is_own(route) => 0,
             // A guard is missed at once.
             RouteNetlinkMessage::DelRoute(route)
@@ -262,9 +295,15 @@ fn flags_of(payload: &NetlinkPayload<RouteNetlinkMessage>, own: Option<u8>) -> u
     }
 }
 
+/// Whether an interface is up and has a carrier.
+fn carries(link: &LinkMessage) -> bool {
+    link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtnetlink::packet_route::address::AddressMessage;
 
     #[test]
     fn an_overrun_raises_every_flag() {
@@ -297,6 +336,35 @@ mod tests {
                 "{kind:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_gone_is_told_at_once_and_a_flapping_interface_not_without_end() {
+        let now = Instant::now();
+        let (settled, again) = (now + REST, now + REST / 4);
+        for (is_gone, hurried, expected) in [
+            (false, None, Some(settled)),
+            (false, Some(again), Some(settled)),
+            (true, None, None),
+            (true, Some(again), Some(again)),
+            (true, Some(settled + REST), Some(settled)),
+        ] {
+            assert_eq!(told_at(settled, is_gone, hurried), expected, "{is_gone} {hurried:?}");
+        }
+    }
+
+    #[test]
+    fn an_interface_without_a_carrier_and_an_address_that_went_are_gone() {
+        let link = |flags| {
+            let mut link = LinkMessage::default();
+            link.header.flags = flags;
+            flags_of(&NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)), None)
+        };
+        assert_eq!(link(LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running), LINKS);
+        assert_eq!(link(LinkFlags::Up), LINKS | GONE);
+        assert_eq!(link(LinkFlags::empty()), LINKS | GONE);
+        let address = RouteNetlinkMessage::DelAddress(AddressMessage::default());
+        assert_eq!(flags_of(&NetlinkPayload::InnerMessage(address), None), ADDRESSES | GONE);
     }
 
     #[test]

@@ -204,7 +204,7 @@ pub enum LossSection {
     },
 }
 
-/// An outage without notice.
+/// An outage, or several alike.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutageSection {
@@ -218,9 +218,40 @@ pub struct OutageSection {
     /// What is lost; everything if absent.
     #[serde(default)]
     pub lose: Lose,
-    /// Whether the client's interface is down meanwhile, so that the client is told; nobody is if absent.
+    /// How the link goes; in silence if absent.
     #[serde(default)]
-    pub interface_down: bool,
+    pub kind: OutageKind,
+    /// So many; one if absent.
+    #[serde(default = "once")]
+    pub times: u16,
+    /// Seconds from the beginning of one to the beginning of the next.
+    #[serde(default)]
+    pub every_s: f64,
+}
+
+/// How a link goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutageKind {
+    /// Nothing passes, and nobody is told.
+    #[default]
+    Silent,
+    /// The client's interface is down, so that the client is told.
+    InterfaceDown,
+    /// The client's interface loses its address.
+    AddressLost,
+    /// The router has no way to the Internet any more, and says so with ICMP; what comes from there still passes.
+    RouterGone,
+    /// The NAT forgets its mappings at the beginning, and gives other ports from then on.
+    NatForgets,
+}
+
+impl OutageKind {
+    /// Whether the link itself carries nothing meanwhile.
+    #[must_use]
+    pub const fn cuts(self) -> bool {
+        matches!(self, Self::Silent | Self::InterfaceDown | Self::AddressLost)
+    }
 }
 
 /// What an outage takes.

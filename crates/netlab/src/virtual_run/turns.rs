@@ -7,18 +7,20 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::tunnel::LinkStats;
 
 use crate::lab::PROXY;
+use crate::netem::{Conditions, Cut};
 use crate::pair::{TunnelLab, link_config};
 use crate::scenario::Scenario;
+use crate::scenario::file::OutageKind;
 
 /// What happens. Of what happens to a link at the same moment, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum What {
-    /// The client's interface is up again.
-    Up,
+    /// An outage is over.
+    Comes(OutageKind),
     /// The link carries again, and how soon it is used is to be measured.
     Returns,
-    /// The client's interface goes down.
-    Down,
+    /// An outage begins.
+    Goes(OutageKind),
 }
 
 /// A moment of the scenario.
@@ -35,9 +37,9 @@ pub(super) struct Turn {
 pub(super) fn turns(scenario: &Scenario, watched: bool) -> Vec<Turn> {
     let mut turns = Vec::new();
     for (link, of) in scenario.links.iter().enumerate() {
-        for down in &of.down {
-            turns.push(Turn { at: down.from, link, what: What::Down });
-            turns.push(Turn { at: down.until, link, what: What::Up });
+        for outage in &of.outages {
+            turns.push(Turn { at: outage.from, link, what: What::Goes(outage.kind) });
+            turns.push(Turn { at: outage.until, link, what: What::Comes(outage.kind) });
         }
     }
     if watched {
@@ -54,20 +56,43 @@ pub(super) fn link_named(lab: &TunnelLab, name: &str) -> Option<LinkStats> {
     lab.client.stats().links.into_iter().find(|link| *link.name == *name)
 }
 
-/// The kernel tells the client that the interface is down: the client gives up the link, and says so over the others.
-pub(super) fn take_down(lab: &mut TunnelLab, name: &str) {
-    if let Some(link) = link_named(lab, name) {
-        lab.with_client(|client, now, sink| client.remove_link(now, link.id, sink));
+/// An outage begins. A client that is told gives up the link, and says so over the others.
+pub(super) fn go(lab: &mut TunnelLab, place: usize, kind: OutageKind, scenario: &Scenario) {
+    match kind {
+        // The links follow their courses.
+        OutageKind::Silent => {}
+        OutageKind::InterfaceDown | OutageKind::AddressLost => {
+            if let Some(link) = link_named(lab, &scenario.links[place].name) {
+                lab.with_client(|client, now, sink| client.remove_link(now, link.id, sink));
+            }
+        }
+        OutageKind::RouterGone => cut_up(lab, place, Some(Cut::Arrivals)),
+        OutageKind::NatForgets => lab.links[place].forget_mapping(),
     }
 }
 
-/// The interface is up again.
-pub(super) fn bring_up(lab: &mut TunnelLab, place: usize, scenario: &Scenario) {
-    let socket = SocketId(u16::try_from(place).unwrap_or(u16::MAX));
-    let path = Path { socket, local: None, remote: PROXY };
-    let config = link_config(&scenario.links[place].name, path, scenario.tunnel.keepalive);
-    lab.with_client(|client, now, _| {
-        // One link was taken away before, so there is room.
-        let _ = client.add_link(now, &config);
-    });
+/// It is over.
+pub(super) fn come(lab: &mut TunnelLab, place: usize, kind: OutageKind, scenario: &Scenario) {
+    match kind {
+        OutageKind::Silent | OutageKind::NatForgets => {}
+        OutageKind::InterfaceDown | OutageKind::AddressLost => {
+            let socket = SocketId(u16::try_from(place).unwrap_or(u16::MAX));
+            let path = Path { socket, local: None, remote: PROXY };
+            let name = &scenario.links[place].name;
+            let config = link_config(name, path, scenario.tunnel.keepalive);
+            lab.with_client(|client, now, _| {
+                // One link was taken away before, so there is room.
+                let _ = client.add_link(now, &config);
+            });
+        }
+        OutageKind::RouterGone => cut_up(lab, place, None),
+    }
+}
+
+/// Nothing passes to the proxy any more, or again.
+fn cut_up(lab: &mut TunnelLab, place: usize, cut: Option<Cut>) {
+    let now = lab.now;
+    let up = &mut lab.links[place].up;
+    let conditions = Conditions { cut, ..up.conditions().clone() };
+    up.plan_change(now, conditions);
 }

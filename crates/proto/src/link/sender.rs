@@ -120,6 +120,8 @@ pub struct LinkSender {
     /// What the link carries, if that was told.
     rate: Option<Bitrate>,
     is_repaired: bool,
+    /// Somebody said that nothing passes; until a datagram from this number on is confirmed.
+    doubted_from: Option<u64>,
     totals: SenderStats,
 }
 
@@ -143,6 +145,7 @@ impl LinkSender {
             extra: 0,
             rate: None,
             is_repaired: false,
+            doubted_from: None,
             totals: SenderStats::default(),
         }
     }
@@ -361,12 +364,22 @@ impl LinkSender {
         })
     }
 
-    /// Whether an answer is overdue: the link may be silent.
+    /// Somebody says that nothing passes here any more: until something that is sent from now on is confirmed, the link is
+    /// suspect. Returns whether nobody had said so.
+    pub fn doubt(&mut self) -> bool {
+        self.doubted_from.replace(self.next_number()).is_none()
+    }
+
+    /// Whether an answer is overdue, or somebody said that none will come: the link may be silent.
     #[inline]
     #[must_use]
     pub fn is_suspect(&self, now: Instant) -> bool {
+        if self.doubted_from.is_some() {
+            return true;
+        }
         let Some(since) = self.unanswered_since() else { return false };
-        self.rtt.patience().is_some_and(|patience| now.since(since) > patience)
+        // At the very moment: what is under way goes over the others then.
+        self.rtt.patience().is_some_and(|patience| now.since(since) >= patience)
     }
 
     /// How long a datagram takes one way without a queue, µs, from an epoch that all links of the tunnel share.
@@ -434,6 +447,7 @@ impl LinkSender {
         self.rtt = Rtt::default();
         self.threshold = LossThreshold::new(self.kind);
         self.one_way = OneWay::default();
+        self.doubted_from = None;
         self.controller = AnyController::new(self.kind, self.path_from);
         self.controller.on_rate_told(self.rate);
         if self.is_repaired {
@@ -492,6 +506,7 @@ impl LinkSender {
         let reported = report.ranges[0].last;
         let delay = Duration::from_micros(u64::from(report.delay_us));
         let largest_sent_at = self.sent.largest_sent_at();
+        self.doubted_from.take_if(|from| reported >= *from);
         let Self { sent, path_from, delivery, threshold, recent, totals, .. } = self;
         sent.confirm(&report.ranges, |confirmed| {
             let Confirmed { settled, stamp, was_overtaken } = confirmed;

@@ -17,6 +17,9 @@ use crate::units::LinkId;
 /// is many packets.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long what waits is judged by links of which one went: some round trips.
+const GRACE: Duration = Duration::from_millis(500);
+
 impl Tunnel {
     /// Another scheduler, or other settings, from now on, and what a person says of links. Nothing is lost by it: packets
     /// that waited for one link are scheduled again. The same settings again change nothing: flows stay on their links.
@@ -68,6 +71,14 @@ impl Tunnel {
 }
 
 impl Egress {
+    /// A link went while it carried packets: what its flows had under way waits for the others now. It may, until their senders
+    /// have had time to find out that less is carried: a packet dropped at once would hold up all behind it for a round trip.
+    pub(super) fn let_wait(&mut self, now: Instant) {
+        if self.repairs().is_some() && self.scheduler.demand().is_some() {
+            self.facts_due = self.facts_due.max(now + GRACE);
+        }
+    }
+
     /// Tells the scheduler what is known of the links, if it is time.
     pub(super) fn tell_facts(&mut self, now: Instant, links: &mut LinkSet) {
         if now < self.facts_due || !self.has_next() {

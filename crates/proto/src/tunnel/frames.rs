@@ -191,19 +191,21 @@ impl Tunnel {
             return;
         }
         self.links.remove_left(now, at);
+        self.egress.let_wait(now);
         self.egress.reinject(now, halt.link, true);
         self.ingress.link_left(now, halt.link, Some(end), &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(halt.link, DownReason::Left));
     }
 
     /// The peer gave up what was in flight on a link; unless something newer came on it since. The other
-    /// direction may be just as dead: asking finds out.
+    /// direction may be just as dead: asking finds out, and until then nothing goes there.
     fn on_down(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
         let Ok(at) = self.links.position(halt.link) else { return };
         let next = self.links.next_received(Some(at));
         if expand(next, u64::from(halt.next), 32) >= next {
             self.links[at].control.pending.ping = true;
             self.ingress.link_down(now, halt.link, &mut self.session.drops, sink);
+            self.doubt(now, at);
         }
     }
 }

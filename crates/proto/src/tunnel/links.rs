@@ -132,11 +132,17 @@ impl LinkSet {
     pub(super) fn give_up(&mut self, now: Instant, at: usize) -> LinkId {
         let link = &mut self.links[at];
         link.enter(now, LinkState::Down);
-        let halt = halt_of(link);
+        let id = link.id;
+        self.announce_down(at);
+        id
+    }
+
+    /// Every other link says that nothing passes on this one.
+    pub(super) fn announce_down(&mut self, at: usize) {
+        let halt = halt_of(&self.links[at]);
         for other in self.links.iter_mut().filter(|other| other.id != halt.link) {
             let _ = other.control.pending.downs.try_push(halt);
         }
-        halt.link
     }
 
     /// Every link says that this one was taken out.

@@ -121,10 +121,7 @@ impl Tunnel {
     /// packet once more, by which the link shows that it lives.
     fn suspect(&mut self, now: Instant, at: usize) {
         if self.egress.repairs().is_some() && self.links[at].suspect(now) {
-            let id = self.links[at].id;
-            let answers = |link: &Link| link.carries(now) && !link.sender.is_suspect(now);
-            let others = self.links.iter().any(|link| link.id != id && answers(link));
-            self.egress.reinject(now, id, others);
+            self.leave_to_others(now, at);
         }
     }
 

@@ -348,3 +348,30 @@ fn one_congestion_at_the_edge_of_a_window_halves_once() {
     apply(&mut sender, at(150), &Report { ce_count: 4, ..report(&[(0, 11)]) });
     assert_eq!(sender.window(), 3, "this one is news");
 }
+
+#[test]
+fn a_link_that_is_doubted_is_suspect_until_something_that_was_sent_since_is_confirmed() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 4);
+    apply(&mut sender, at(40), &report(&[(0, 1)]));
+    assert!(!sender.is_suspect(at(41)));
+    assert!(sender.doubt(), "news");
+    assert!(!sender.doubt(), "no news");
+    assert!(sender.is_suspect(at(41)));
+    apply(&mut sender, at(45), &report(&[(0, 3)]));
+    assert!(sender.is_suspect(at(45)), "sent before it went");
+    send(&mut sender, at(50), 1);
+    apply(&mut sender, at(90), &report(&[(0, 4)]));
+    assert!(!sender.is_suspect(at(90)));
+    assert!(sender.doubt(), "it may go again");
+}
+
+#[test]
+fn an_answer_is_overdue_from_the_very_moment_at_which_it_is_looked_for() {
+    let mut sender = sender();
+    send(&mut sender, at(0), 1);
+    apply(&mut sender, at(40), &report(&[(0, 0)]));
+    send(&mut sender, at(100), 1);
+    let due = at(100) + sender.rtt().patience().unwrap();
+    assert!(!sender.is_suspect(due - MS) && sender.is_suspect(due));
+}
