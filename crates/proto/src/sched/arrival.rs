@@ -48,7 +48,8 @@ pub struct Arrival {
     demand: Demand,
 }
 
-/// The link that has a packet there soonest, of all.
+/// The link that has a packet there soonest, of all. If it is closed for a moment, one of those behind it may go on another: there it
+/// arrives in its turn.
 #[must_use]
 pub fn soonest(links: &[LinkView]) -> Pick {
     let arrival = |link: &LinkView| link.arrives_us.unwrap_or(i64::MIN);
@@ -56,8 +57,25 @@ pub fn soonest(links: &[LinkView]) -> Pick {
     let least = links.iter().enumerate().min_by_key(|(_, link)| (arrival(link), link.room == 0));
     match least {
         Some((index, link)) if link.room > 0 => Pick::Send(index),
-        _ => Pick::Blocked,
+        _ => {
+            let open = links.iter().enumerate().filter(|(_, link)| link.room > 0);
+            let Some((open, _)) = open.min_by_key(|(_, link)| arrival(link)) else {
+                return Pick::Blocked;
+            };
+            match usize::try_from(delivered_before(links, open, arrival)) {
+                Ok(ahead) => Pick::SendBehind(open, ahead),
+                Err(_) => Pick::Blocked,
+            }
+        }
     }
+}
+
+/// The bytes that the other links deliver before a packet on this one would arrive.
+fn delivered_before(links: &[LinkView], on: usize, arrival: impl Fn(&LinkView) -> i64) -> u64 {
+    let (id, arrives) = (links[on].id, arrival(&links[on]));
+    let ahead = |link: &LinkView| arrives.saturating_sub(arrival(link)).saturating_sub(MARGIN_US);
+    let others = links.iter().filter(|link| link.id != id);
+    others.map(|link| link.delivers(ahead(link))).fold(0, u64::saturating_add)
 }
 
 impl Scheduler for Arrival {
@@ -76,17 +94,11 @@ impl Scheduler for Arrival {
         if let Some((first, _)) = first.filter(is_open) {
             return Pick::Send(first);
         }
-        let Some((open, arrives)) = by_arrival().filter(is_open).min_by_key(|(_, at)| *at) else {
+        let Some((open, _)) = by_arrival().filter(is_open).min_by_key(|(_, at)| *at) else {
             return Pick::Blocked;
         };
-        // What the others deliver before this one would.
-        let mut meanwhile = 0_u64;
-        for link in links.iter().filter(|link| link.id != links[open].id) {
-            let ahead = arrives.saturating_sub(arrival(link)).saturating_sub(MARGIN_US);
-            meanwhile = meanwhile.saturating_add(link.delivers(ahead));
-        }
-        // The flows that take turns share it.
-        let own = meanwhile / packet.backlogged_flows.max(1) as u64;
+        // The flows that take turns share what the others deliver before this one would.
+        let own = delivered_before(links, open, arrival) / packet.backlogged_flows.max(1) as u64;
         match usize::try_from(own) {
             Ok(0) => Pick::Send(open),
             Ok(own) if packet.backlog > own => Pick::SendBehind(open, own),

@@ -253,6 +253,9 @@ impl LocalAcks {
         if connection.is_limited && !was_limited {
             self.limited.push(key);
         }
+        if connection.far_edge_moved() && self.due.last() != Some(&key) {
+            self.due.push(key);
+        }
         if connection.is_over() {
             self.forget(key);
         }

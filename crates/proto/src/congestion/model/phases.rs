@@ -42,7 +42,9 @@ impl Model {
                 self.rate = now;
             }
             self.recent_rates.clear();
+            // Its own losses are answered by this.
             self.answered = self.next;
+            self.round.forget();
             self.enter(t, Phase::Drain);
         }
     }

@@ -39,6 +39,11 @@ impl Round {
         }
     }
 
+    /// What was lost and confirmed so far says nothing of what comes.
+    pub(super) fn forget(&mut self) {
+        (self.present, self.before) = (Tally::default(), Tally::default());
+    }
+
     /// The round lasts until what is sent from now on is confirmed.
     pub(super) fn restart(&mut self, next: u64) {
         self.end = next;

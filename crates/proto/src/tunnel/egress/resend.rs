@@ -1,7 +1,7 @@
 //! Sends what was lost again: before anything new, but for packets of sparse flows, as far as these go ahead of others.
 //!
 //! Each goes where it arrives soonest: a link that is closed for a moment is waited for, if it has the packet there sooner all
-//! the same. Small ones share a datagram, as new ones do ([`bundle`](super::bundle)), but take one place in the window: what a
+//! the same. Meanwhile another link takes one further behind, which arrives there in its turn. Small ones share a datagram, as new ones do ([`bundle`](super::bundle)), but take one place in the window: what a
 //! silent link leaves behind is often a hundred acknowledgements.
 
 use super::bundle::{Load, MAX_PACKETS, is_small};
@@ -97,12 +97,22 @@ impl Egress {
             self.forget_given_up();
             return Step::Next;
         }
-        let Pick::Send(index) = soonest(&views.links) else { return Step::Waits };
+        let (index, ahead) = match soonest(&views.links) {
+            Pick::Send(index) => (index, 0),
+            Pick::SendBehind(index, ahead) => (index, ahead),
+            Pick::Wait(_) | Pick::Blocked => return Step::Waits,
+        };
+        let Some(place) = repair.behind(ahead) else { return Step::Waits };
+        let Some((global, lost)) = repair.lost().nth(place) else { return Step::Waits };
         let link = &mut to.links[views.places[index]];
-        let run = run_of(now, repair, usize::from(link.inner_mtu()));
+        if lost.packet.len() > usize::from(link.inner_mtu()) || !lost.is_worth_sending(now) {
+            return Step::Waits;
+        }
+        let len = lost.packet.len();
+        let run = run_of(now, repair, place, usize::from(link.inner_mtu()));
         let number = link.sender.next_number();
         let made = if run.count > 1 {
-            let packets = repair.lost().take(run.count).map(outgoing);
+            let packets = repair.lost().skip(place).take(run.count).map(outgoing);
             let last = packets.clone().last().map_or(global, |last| last.global);
             let packed = Packets::several(global, last, run.count);
             let load = Load { framed: run.framed, places: 1, ride: None, packets: packed };
@@ -114,7 +124,7 @@ impl Egress {
             Step::Next => {}
             other => return other,
         }
-        repair.on_sent(run.count.max(1), link.id, number);
+        repair.on_sent(place, run.count.max(1), link.id, number);
         self.ahead = 0;
         views.refresh(index, to.links, now, len);
         Step::Next
@@ -129,10 +139,10 @@ struct Run {
     framed: usize,
 }
 
-/// Those that come first, as far as they fit into `most` bytes.
-fn run_of(now: Instant, repair: &Repair, most: usize) -> Run {
+/// Those from this place on, as far as they fit into `most` bytes.
+fn run_of(now: Instant, repair: &Repair, place: usize, most: usize) -> Run {
     let (mut run, mut first, mut before) = (Run::default(), None, None);
-    for (global, lost) in repair.lost().take(MAX_PACKETS) {
+    for (global, lost) in repair.lost().skip(place).take(MAX_PACKETS) {
         let framed = run.framed + PACKET_FRAME_HEADER + lost.packet.len();
         let (first, mark) = *first.get_or_insert((global, lost.sent.mark));
         let fits = is_small(lost.packet.len()) && framed <= most && lost.sent.mark == mark;

@@ -18,6 +18,9 @@ const DUPLICATES: u8 = 3;
 /// What may wait of a connection of whose links nothing is known yet, bytes.
 pub(super) const FIRST_ROOM: u32 = 256 * 1024;
 
+/// A near end is told of a part of its window at a time: one in so many.
+const WINDOW_PARTS: u32 = 4;
+
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
 
@@ -98,6 +101,8 @@ pub(super) struct Connection {
     /// Behind the last number that the far end takes, and that the near end was told it may send.
     far_edge: u32,
     edge: u32,
+    /// What `far_edge` was when the near end was last told, or nearly.
+    looked_edge: u32,
     /// How much may be ahead of `next` when nothing waits.
     most: u32,
     /// Behind the highest number of the far end that went to the near one.
@@ -151,6 +156,7 @@ impl Connection {
             confirmed: 0,
             far_edge: 0,
             edge: 0,
+            looked_edge: 0,
             most: FIRST_ROOM,
             far_next: 0,
             times: None,
@@ -194,7 +200,7 @@ impl Connection {
             self.next = near.seq.wrapping_add(1);
             (self.sent, self.confirmed) = (self.next, self.next);
             self.edge = self.next.wrapping_add(far.window.into());
-            self.far_edge = self.edge;
+            (self.far_edge, self.looked_edge) = (self.edge, self.edge);
             self.far_next = far.seq.wrapping_add(1);
             self.times = near.time.zip(far.time).map(|(echo, value)| Times { value, echo });
         }
@@ -424,6 +430,22 @@ impl Connection {
         u16::try_from(bytes >> self.scale()).unwrap_or(u16::MAX)
     }
 
+    /// Whether the far end takes so much more that the near end may have to be told.
+    pub(super) fn far_edge_moved(&mut self) -> bool {
+        let moved = u32::try_from(beyond(self.far_edge, self.looked_edge)).unwrap_or(0);
+        let is_worth_a_look = self.outstanding() > 0 && moved >= self.step();
+        if is_worth_a_look {
+            self.looked_edge = self.far_edge;
+        }
+        is_worth_a_look
+    }
+
+    /// How much more the near end must be allowed to send to be told so: a part of what it can have at most.
+    fn step(&self) -> u32 {
+        let of_far = u32::try_from(beyond(self.far_edge, self.confirmed)).unwrap_or(0);
+        (self.most.min(of_far) / WINDOW_PARTS).max(1)
+    }
+
     /// While `waiting` bytes of it wait of the `most` that may: whether the near end is to be told something.
     pub(super) fn has_news(&mut self, most: u32, waiting: u32) -> bool {
         self.most = most;
@@ -433,7 +455,7 @@ impl Connection {
         let own = room.min(ahead);
         let told = u32::try_from(beyond(before, self.next)).unwrap_or(0);
         // A little more is told with the next acknowledgement.
-        self.is_due || own.saturating_sub(told) >= (most / 4).max(1)
+        self.is_due || own.saturating_sub(told) >= self.step()
     }
 
     /// The acknowledgement that is due, while so much may be sent ahead.
