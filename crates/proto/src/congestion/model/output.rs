@@ -139,7 +139,7 @@ impl Model {
             (Phase::Cruise, Some(rival)) => rival.window * self.place,
             (_, Some(_)) => 0.9 * self.rate * floor,
             (Phase::Startup, None) => {
-                let target = STARTUP_GAIN * self.rate * self.srtt + slack;
+                let target = STARTUP_GAIN * self.rate * floor.min(self.srtt) + slack;
                 let grows = self.window < target || self.rate <= 0.0;
                 self.window + if grows { STARTUP_GROWTH * confirmed } else { 0.0 }
             }
