@@ -143,6 +143,8 @@ pub struct Model {
     /// When the queue was last empty, or asked to be.
     refreshed: f64,
     refresh_for: f64,
+    /// The most that was delivered in this refresh while the queue stood.
+    queued_rate: f64,
     /// The least queue of this refresh.
     low: f64,
     /// Refreshes in a row that did not empty the queue.
@@ -197,6 +199,7 @@ impl Model {
             window: INITIAL_WINDOW * FULL,
             refreshed: 0.0,
             refresh_for: 0.0,
+            queued_rate: 0.0,
             low: f64::INFINITY,
             failed: 0,
             timed_out: false,
@@ -229,22 +232,21 @@ impl Model {
 
     /// What one full datagram takes: small ones arrive sooner, and show a shorter delay.
     fn transmission(&self) -> f64 {
-        if self.rate > 0.0 { (FULL / self.rate).min(MOST_TRANSMISSION) } else { 0.0 }
+        transmission(self.rate)
     }
 
     fn target(&self) -> f64 {
-        TARGET * self.target_share() + self.noise() + self.transmission()
+        TARGET * target_share(self.rate) + self.noise() + self.transmission()
     }
 
     fn limit(&self) -> f64 {
-        LIMIT * self.target_share().clamp(1.0, 1.5) + 1.5 * self.noise() + 2.0 * self.transmission()
+        self.limit_at(self.rate)
     }
 
-    /// The share of the target that this rate is content with. All who share a path see one queue: with one target for all, who has
-    /// more would keep it; with a shorter one for a higher rate, they come to have the same.
-    fn target_share(&self) -> f64 {
-        let (least, most) = TARGET_SHARE;
-        if self.rate > 0.0 { (AT_TARGET / self.rate).sqrt().clamp(least, most) } else { 1.0 }
+    /// What is too long a queue at this rate.
+    fn limit_at(&self, rate: f64) -> f64 {
+        let share = target_share(rate).clamp(1.0, 1.5);
+        LIMIT * share + 1.5 * self.noise() + 2.0 * transmission(rate)
     }
 
     fn enter(&mut self, t: f64, phase: Phase) {
@@ -257,6 +259,7 @@ impl Model {
     /// Asks for an empty queue.
     fn begin_refresh(&mut self, t: f64, deep: bool, length: f64) {
         self.refresh_for = length;
+        self.queued_rate = 0.0;
         self.low = f64::INFINITY;
         self.enter(t, Phase::Refresh { deep });
     }
@@ -329,6 +332,18 @@ impl Model {
             self.rate += (haste * of_round).min(1.0) * (short - self.rate);
         }
     }
+}
+
+/// What one full datagram takes at this rate, seconds.
+fn transmission(rate: f64) -> f64 {
+    if rate > 0.0 { (FULL / rate).min(MOST_TRANSMISSION) } else { 0.0 }
+}
+
+/// The share of the target that this rate is content with. All who share a path see one queue: with one target for all, who has
+/// more would keep it; with a shorter one for a higher rate, they come to have the same.
+fn target_share(rate: f64) -> f64 {
+    let (least, most) = TARGET_SHARE;
+    if rate > 0.0 { (AT_TARGET / rate).sqrt().clamp(least, most) } else { 1.0 }
 }
 
 impl Controller for Model {
