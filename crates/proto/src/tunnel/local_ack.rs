@@ -190,7 +190,9 @@ impl LocalAcks {
             return FromNear::Pass;
         }
         if segment.has(flag::RST) {
-            self.forget(key);
+            if connection.is_ended_by(From::Near, &segment) {
+                self.forget(key);
+            }
             return FromNear::Pass;
         }
         let may_keep = has_room && self.is_on && self.counters.kept_bytes < MOST_BYTES;
@@ -244,7 +246,9 @@ impl LocalAcks {
             return Some(packet);
         }
         if segment.has(flag::RST) {
-            self.forget(key);
+            if connection.is_ended_by(From::Far, &segment) {
+                self.forget(key);
+            }
             return Some(packet);
         }
         let (spare, kept) = (&mut self.spare, &mut self.counters.kept_bytes);
@@ -277,25 +281,35 @@ impl LocalAcks {
         from: From,
         segment: &Segment,
     ) {
-        if segment.has(flag::ACK) {
-            let answers = |connection: &mut Box<Connection>| connection.answer(now, from, segment);
-            if !self.connections.get_mut(&key).is_some_and(answers) {
-                self.forget(key);
-            }
-            return;
-        }
-        // Another connection between the same ends, or the same asked for again.
-        self.forget(key);
-        if !self.is_on || segment.has(flag::RST) {
-            return;
-        }
-        if self.connections.len() >= MOST_CONNECTIONS && !self.make_room() {
-            return;
-        }
         let ends = match from {
             From::Near => view.five_tuple(),
             From::Far => view.five_tuple().reversed(),
         };
+        let before = self.connections.get_mut(&key);
+        // Two flows may share a key: the second one is left to its ends.
+        if before.as_ref().is_some_and(|before| before.ends != ends) || segment.has(flag::RST) {
+            return;
+        }
+        if segment.has(flag::ACK) {
+            let Some(before) = before else { return };
+            if let Some(successor) = before.succeeded_by(now, from, segment) {
+                self.forget(key);
+                self.connections.insert(key, successor);
+            } else if !before.answer(now, from, segment) {
+                self.forget(key);
+            }
+            return;
+        }
+        match before {
+            Some(before) if before.is_asked_by(from, segment) => return before.ask_again(now),
+            Some(before) if !before.is_settled() => {
+                return before.set_successor(Connection::begin(now, ends, from, segment));
+            }
+            _ => self.forget(key),
+        }
+        if !self.is_on || (self.connections.len() >= MOST_CONNECTIONS && !self.make_room()) {
+            return;
+        }
         if let Some(connection) = Connection::begin(now, ends, from, segment) {
             self.connections.insert(key, Box::new(connection));
         }

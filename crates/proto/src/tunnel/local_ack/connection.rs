@@ -18,6 +18,9 @@ const DUPLICATES: u8 = 3;
 /// What may wait of a connection of whose links nothing is known yet, bytes.
 pub(super) const FIRST_ROOM: u32 = 256 * 1024;
 
+/// The largest window that there is (RFC 7323 §2.3).
+const MOST_WINDOW: i32 = 1 << 30;
+
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
 
@@ -102,6 +105,9 @@ pub(super) struct Connection {
     most: u32,
     /// Behind the highest number of the far end that went to the near one.
     far_next: u32,
+    /// The near end has all of the far end below, and takes no more than up to here.
+    near_ack: u32,
+    near_edge: u32,
     /// The far end's clock, and the near end's to echo.
     times: Option<Times>,
     /// The near end's segments met congestion before they came here (RFC 3168), and it does not know yet.
@@ -116,6 +122,9 @@ pub(super) struct Connection {
     hole: Option<u32>,
     near_ended: bool,
     far_ended: bool,
+    /// Another connection between the same ends, which one of them asked for while the near end relies on this one. It takes
+    /// the place of this one when the other end agrees.
+    successor: Option<Box<Connection>>,
     /// When the near end was asked for the connection, or answered; until it says something.
     asked_at: Option<Instant>,
     /// How long it takes to hear from the near end.
@@ -153,6 +162,8 @@ impl Connection {
             edge: 0,
             most: FIRST_ROOM,
             far_next: 0,
+            near_ack: 0,
+            near_edge: 0,
             times: None,
             echoes_congestion: false,
             kept: Store::default(),
@@ -162,6 +173,7 @@ impl Connection {
             hole: None,
             near_ended: false,
             far_ended: false,
+            successor: None,
             asked_at: far.map(|_| now),
             near_rtt: None,
             used_at: now,
@@ -170,8 +182,38 @@ impl Connection {
         })
     }
 
+    /// Whether this asks for the connection that is followed: it may be repeated, and come late.
+    pub(super) fn is_asked_by(&self, from: From, segment: &Segment) -> bool {
+        let asked = if from == From::Near { self.near } else { self.far };
+        asked.is_some_and(|asked| asked.seq == segment.seq)
+    }
+
+    /// The connection is asked for once more: only the answer to that says how far the near end is (RFC 6298 §3).
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        self.asked_at = self.asked_at.map(|_| now);
+    }
+
+    /// One end asks for another connection between the same ends. Anybody can forge that (RFC 5961 §4).
+    pub(super) fn set_successor(&mut self, successor: Option<Self>) {
+        self.successor = successor.map(Box::new);
+    }
+
+    /// The connection that takes the place of this one, if this answers it.
+    pub(super) fn succeeded_by(
+        &mut self,
+        now: Instant,
+        from: From,
+        segment: &Segment,
+    ) -> Option<Box<Self>> {
+        self.successor.take_if(|successor| successor.answer(now, from, segment))
+    }
+
     /// The other end answers. `false`: it is not to be acknowledged here.
     pub(super) fn answer(&mut self, now: Instant, from: From, segment: &Segment) -> bool {
+        if self.is_open {
+            // The answer once more, or forged: both ends know better.
+            return true;
+        }
         self.used_at = now;
         let Some(opening) = Opening::of(segment) else { return false };
         let (asked, answered) = match from {
@@ -187,15 +229,15 @@ impl Connection {
             From::Near => self.note_near_rtt(now),
             From::Far => self.asked_at = Some(now),
         }
-        if let (Some(near), Some(far)) = (self.near, self.far)
-            && !self.is_open
-        {
+        if let (Some(near), Some(far)) = (self.near, self.far) {
             self.is_open = true;
             self.next = near.seq.wrapping_add(1);
             (self.sent, self.confirmed) = (self.next, self.next);
             self.edge = self.next.wrapping_add(far.window.into());
             self.far_edge = self.edge;
             self.far_next = far.seq.wrapping_add(1);
+            self.near_ack = self.far_next;
+            self.near_edge = self.near_ack.wrapping_add(near.window.into());
             self.times = near.time.zip(far.time).map(|(echo, value)| Times { value, echo });
         }
         true
@@ -213,6 +255,12 @@ impl Connection {
         scale(self.near).and(scale(self.far)).unwrap_or(0)
     }
 
+    /// By how many bits the near end's windows are shifted.
+    fn near_scale(&self) -> u8 {
+        let scale = |opening: Option<Opening>| opening.and_then(|opening| opening.scale);
+        scale(self.far).and(scale(self.near)).unwrap_or(0)
+    }
+
     fn has_sack(&self) -> bool {
         [self.near, self.far].iter().all(|opening| opening.is_some_and(|opening| opening.sack))
     }
@@ -225,6 +273,19 @@ impl Connection {
     /// Whether the far end has all that the near end need not send again.
     pub(super) fn is_settled(&self) -> bool {
         self.outstanding() == 0 && self.kept.is_empty()
+    }
+
+    /// Whether this reset is one that its receiver takes (RFC 5961 §3.2), or nobody relies on this end. Of any other nothing is
+    /// believed: if an end is gone, it resets what is sent to it again, too.
+    pub(super) fn is_ended_by(&self, from: From, segment: &Segment) -> bool {
+        self.is_settled()
+            || match from {
+                From::Near => [self.sent, self.next, self.confirmed].contains(&segment.seq),
+                From::Far => {
+                    beyond(segment.seq, self.near_ack) >= 0
+                        && beyond(self.far_next, segment.seq) >= 0
+                }
+            }
     }
 
     /// Whether nothing more is to be expected of it.
@@ -244,6 +305,11 @@ impl Connection {
         if !self.is_open {
             return FromNear::Pass;
         }
+        // A far end takes nothing there, but a question for its window (RFC 9293 §3.8.6.1).
+        if beyond(segment.seq, self.far_edge) > 1 {
+            return FromNear::Pass;
+        }
+        self.note_near_ack(segment);
         let fin = segment.has(flag::FIN);
         let behind = segment.end().wrapping_add(fin.into());
         if beyond(behind, self.sent) > 0 {
@@ -267,6 +333,10 @@ impl Connection {
             self.is_due = true;
             return if fin { FromNear::Pass } else { FromNear::Drop };
         }
+        // It was not told that it may send this: it asks for the window, and the far end answers.
+        if beyond(segment.end(), self.edge) > 0 {
+            return FromNear::Pass;
+        }
         let range = (segment.seq, segment.end());
         if beyond(segment.seq, self.next) > 0 {
             return self.on_early(range, may_keep);
@@ -280,6 +350,23 @@ impl Connection {
         }
         self.is_due = true;
         FromNear::Keep
+    }
+
+    /// What the near end has of the far one's, and still takes.
+    fn note_near_ack(&mut self, segment: &Segment) {
+        let is_news = beyond(segment.ack, self.near_ack) >= 0;
+        if !segment.has(flag::ACK) || !is_news || beyond(segment.ack, self.near_edge) > 0 {
+            return;
+        }
+        self.near_ack = segment.ack;
+        let scale = self.near_scale();
+        let edge = segment.ack.wrapping_add(u32::from(segment.window) << scale);
+        if beyond(edge, self.near_edge) > 0 {
+            self.near_edge = edge;
+        }
+        if beyond(self.near_ack, self.far_next) > 0 {
+            self.far_next = self.near_ack;
+        }
     }
 
     /// A segment of the near end behind a hole.
@@ -346,8 +433,18 @@ impl Connection {
         if !self.is_open {
             return FromFar::Pass;
         }
+        // Of what the near end does not take, or has, nothing is believed (RFC 9293 §3.4, RFC 5961 §5), nor of an acknowledgement
+        // of what was never sent.
         let fin = segment.has(flag::FIN);
         let behind = segment.end().wrapping_add(fin.into());
+        if beyond(segment.seq, self.near_edge) > 0
+            || beyond(behind, self.near_ack) < -1
+            || !segment.has(flag::ACK)
+            || beyond(segment.ack, self.sent) > 0
+            || beyond(self.confirmed, segment.ack) > MOST_WINDOW
+        {
+            return FromFar::Pass;
+        }
         if beyond(behind, self.far_next) > 0 {
             self.far_next = behind;
         }
@@ -357,15 +454,13 @@ impl Connection {
         {
             own.value = times.value;
         }
-        // What was never sent cannot be confirmed.
-        if !segment.has(flag::ACK) || beyond(segment.ack, self.sent) > 0 {
-            return FromFar::Pass;
-        }
         self.on_ack(now, segment, free);
         if self.outstanding() == 0 {
             return self.limit(segment);
         }
         match segment.is_pure_ack() {
+            // An end that asks for another connection hears that there is one.
+            true if self.successor.is_some() => FromFar::Pass,
             true => FromFar::Absorb,
             false => FromFar::Rewrite { ack: self.next, window: self.window(self.next) },
         }
