@@ -257,6 +257,9 @@ impl LocalAcks {
         if connection.is_limited && !was_limited {
             self.limited.push(key);
         }
+        if connection.is_due && self.due.last() != Some(&key) {
+            self.due.push(key);
+        }
         if connection.is_over() {
             self.forget(key);
         }
@@ -347,7 +350,7 @@ impl LocalAcks {
         backlog: Backlog,
         waits: impl Fn(FlowKey) -> usize,
         sink: &mut impl PacketSink,
-        mut send: impl FnMut(&[u8], &Label),
+        mut send: impl FnMut(Vec<u8>, Label),
     ) {
         self.now = self.now.max(now);
         self.tell(backlog, &waits, sink);
@@ -395,16 +398,21 @@ impl LocalAcks {
         round_trip: Duration,
         waits: &impl Fn(FlowKey) -> usize,
         sink: &mut impl PacketSink,
-        send: &mut impl FnMut(&[u8], &Label),
+        send: &mut impl FnMut(Vec<u8>, Label),
     ) {
         // The tunnel repairs by itself within a second; then it is the turn of this.
         let patience = Duration::from_secs(1) + round_trip * 3;
         let mut lost = Vec::new();
         let mut keeps = false;
         for (key, connection) in &mut self.connections {
-            for kept in connection.again(now, patience, waits(*key) > 0) {
+            let again: Vec<_> = connection
+                .again(now, patience, waits(*key) > 0)
+                .map(|kept| (kept.packet.clone(), kept.label))
+                .collect();
+            for (mut packet, label) in again {
                 self.counters.sent_again += 1;
-                send(&kept.packet, &kept.label);
+                connection.refresh(&mut packet);
+                send(packet, Label { checksum: Checksum::Whole, ..label });
             }
             keeps |= connection.keeps();
             if connection.is_lost() {
@@ -415,6 +423,12 @@ impl LocalAcks {
             self.reset(key, sink);
         }
         self.check_at = keeps.then(|| now + CHECK);
+    }
+
+    /// What was sent by a tunnel that is over may be lost: all that is kept goes again.
+    pub(super) fn ask_for_all(&mut self) {
+        self.connections.values_mut().for_each(|connection| connection.ask_for_all());
+        self.check_at = self.check_at.map(|_| self.now);
     }
 
     /// Whether no connection is followed.
@@ -459,7 +473,8 @@ impl LocalAcks {
     pub(super) fn release_memory(&mut self) {
         self.spare = Vec::new();
         self.scratch = Vec::new();
-        (self.due, self.limited) = (Vec::new(), Vec::new());
+        self.due.shrink_to_fit();
+        self.limited.shrink_to_fit();
     }
 }
 

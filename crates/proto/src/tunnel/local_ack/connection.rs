@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 
 use super::kept::{Kept, Store};
-use super::segment::{Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
+use super::segment::{self, Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
 use crate::packet::FiveTuple;
 use crate::queue::Label;
 use crate::time::{Duration, Instant};
@@ -81,6 +81,19 @@ pub(super) enum FromFar {
     Absorb,
 }
 
+/// Segments that go again one after the other, twice as many with each that is confirmed (slow start, RFC 5681 §3.1).
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    /// The next one begins here.
+    from: u32,
+    /// The last one begins below.
+    to: u32,
+    /// So many go at once.
+    most: usize,
+    /// Some were confirmed, so the next go.
+    is_due: bool,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -120,6 +133,15 @@ pub(super) struct Connection {
     duplicates: u8,
     /// A hole at the far end, up to this number.
     hole: Option<u32>,
+    /// The far end takes nothing at present (RFC 9293 §3.8.6.1).
+    is_shut: bool,
+    /// What is kept is to go again without waiting longer.
+    goes_again: bool,
+    /// What was not confirmed in time goes again from its first segment on.
+    recovery: Option<Recovery>,
+    /// What the near end said last of the far one's numbers: its window and clock.
+    near_window: u16,
+    near_time: Option<Times>,
     near_ended: bool,
     far_ended: bool,
     /// Another connection between the same ends, which one of them asked for while the near end relies on this one. It takes
@@ -171,6 +193,11 @@ impl Connection {
             timeouts: 0,
             duplicates: 0,
             hole: None,
+            is_shut: false,
+            goes_again: false,
+            recovery: None,
+            near_window: 0,
+            near_time: None,
             near_ended: false,
             far_ended: false,
             successor: None,
@@ -359,6 +386,8 @@ impl Connection {
             return;
         }
         self.near_ack = segment.ack;
+        self.near_window = segment.window;
+        self.near_time = segment.times.or(self.near_time);
         let scale = self.near_scale();
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << scale);
         if beyond(edge, self.near_edge) > 0 {
@@ -473,13 +502,18 @@ impl Connection {
             self.far_edge = edge;
             self.is_limited = true;
         }
+        if beyond(segment.ack, self.confirmed) >= 0 {
+            self.note_window(segment);
+        }
         if beyond(segment.ack, self.confirmed) > 0 {
             self.confirmed = segment.ack;
+            self.recover(segment.ack);
             (self.progress_at, self.timeouts) = (now, 0);
             (self.duplicates, self.hole) = (0, None);
             self.kept.confirm(segment.ack, free);
             if beyond(segment.ack, self.next) > 0 {
                 self.advance(segment.ack);
+                self.is_due |= self.outstanding() > 0;
             }
         } else if let Some((start, _)) = segment.sack
             && segment.ack == self.confirmed
@@ -490,6 +524,34 @@ impl Connection {
             if self.duplicates >= DUPLICATES {
                 self.hole = Some(start);
             }
+        }
+    }
+
+    /// A far end that takes nothing is not lost while it answers (RFC 1122 §4.2.2.17); when it takes some again, it may miss what
+    /// it did not take.
+    fn note_window(&mut self, segment: &Segment) {
+        let was_shut = std::mem::replace(&mut self.is_shut, segment.window == 0);
+        if self.is_shut {
+            self.timeouts = self.timeouts.min(MOST_DOUBLED - 1);
+        } else if was_shut && self.keeps() {
+            self.ask_for_all();
+        }
+    }
+
+    /// What is kept goes again at once: the far end may have missed all of it.
+    pub(super) fn ask_for_all(&mut self) {
+        (self.timeouts, self.goes_again) = (0, self.keeps());
+    }
+
+    /// The far end has all below this.
+    fn recover(&mut self, confirmed: u32) {
+        let Some(recovery) = &mut self.recovery else { return };
+        // More than went again is confirmed: the first ones have arrived.
+        if beyond(confirmed, recovery.from) > 0 || beyond(recovery.to, confirmed) <= 0 {
+            self.recovery = None;
+        } else {
+            recovery.most = recovery.most.saturating_mul(2);
+            recovery.is_due = true;
         }
     }
 
@@ -548,7 +610,7 @@ impl Connection {
         }
     }
 
-    /// The segments that are to go again: those of a hole that the far end told, or the first of all where it says nothing
+    /// The segments that are to go again: those of a hole that the far end told, or the first ones of all where it says nothing
     /// for `patience`. `is_waiting`: some of them have not gone yet.
     pub(super) fn again(
         &mut self,
@@ -559,17 +621,34 @@ impl Connection {
         if self.kept.is_empty() || is_waiting {
             self.progress_at = self.progress_at.max(now);
         }
-        let is_late = now >= self.late_at(patience);
-        let hole = self.hole.take();
+        let is_late = now >= self.late_at(patience) || (self.goes_again && !is_waiting);
         if is_late {
-            self.timeouts = self.timeouts.saturating_add(1);
+            if !std::mem::take(&mut self.goes_again) {
+                self.timeouts = self.timeouts.saturating_add(1);
+            }
             self.progress_at = now;
+            let (from, to) = (self.confirmed, self.next);
+            self.recovery = Some(Recovery { from, to, most: 1, is_due: true });
         }
-        let pause = if is_late { Duration::ZERO } else { patience / 2 };
-        let some = is_late || hole.is_some();
-        let end = if is_late { None } else { hole };
-        let segments = some.then(|| self.kept.again(now, end, pause));
-        segments.into_iter().flatten()
+        let hole = self.hole.take();
+        let due = self.recovery.as_mut().filter(|recovery| recovery.is_due);
+        let (from, below, most, pause) = match (due, hole) {
+            (Some(recovery), _) => {
+                recovery.is_due = false;
+                let from = recovery.from;
+                recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
+                (from, recovery.to, recovery.most, Duration::ZERO)
+            }
+            (None, Some(hole)) => (self.confirmed, hole, usize::MAX, patience / 2),
+            (None, None) => (self.confirmed, self.confirmed, 0, Duration::ZERO),
+        };
+        self.kept.again(now, from, below, most, pause)
+    }
+
+    /// Writes what the near end says by now of the far one's numbers into a segment that goes again. A far end drops one that
+    /// acknowledges too little (RFC 5961 §5), or has an old clock (RFC 7323 §5).
+    pub(super) fn refresh(&self, packet: &mut [u8]) {
+        segment::refresh(packet, self.near_ack, self.near_window, self.near_time);
     }
 
     fn late_at(&self, patience: Duration) -> Instant {

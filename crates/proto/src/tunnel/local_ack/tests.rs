@@ -156,7 +156,11 @@ impl Story {
         let Self { acks, now, waiting, backlog, again, .. } = self;
         let backlog = Backlog { waiting: *waiting, ..*backlog };
         if acks.poll_timeout(*waiting).is_some_and(|at| at <= *now) {
-            let send = |packet: &[u8], _: &Label| again.push(read(packet));
+            let send = |packet: Vec<u8>, _: Label| {
+                let segment = read(&packet);
+                assert!(segment.at.is_right(&packet));
+                again.push(segment);
+            };
             acks.handle_timeout(*now, backlog, |_| *waiting, &mut tun, send);
         }
         assert!(acks.poll_timeout(*waiting).is_none_or(|at| at > *now), "it would spin");
@@ -321,6 +325,91 @@ fn a_far_end_that_says_nothing_is_asked_ever_more_rarely_and_at_last_the_near_en
     assert_eq!(heard.iter().map(|end| end.flags).collect::<Vec<_>>(), [flag::ACK | flag::RST]);
     assert_eq!(story.acks.counters().kept_bytes, 0);
     assert_eq!(story.acks.poll_timeout(0), None);
+}
+
+#[test]
+fn a_far_end_that_lost_all_has_it_again_within_a_second() {
+    let mut story = Story::begin();
+    for at in 0..100 {
+        story.sends(at * 1000, 1000);
+    }
+    story.acks.ask_for_all();
+    let (mut has, mut tenths) = (0, 0);
+    while has < 100_000 && tenths < 100 {
+        tenths += 1;
+        story.after(100);
+        for segment in std::mem::take(&mut story.again) {
+            assert_eq!(place(segment.seq), has, "one after the other");
+            has = place(segment.end());
+        }
+        story.confirms(has, &[]);
+    }
+    assert!(tenths <= 10, "{tenths}");
+    assert_eq!(story.acks.counters().kept_bytes, 0);
+    assert_eq!(story.acks.counters().sent_again, 100);
+}
+
+#[test]
+fn a_far_end_that_takes_nothing_for_an_hour_but_answers_is_waited_for_and_then_has_all_at_once() {
+    let mut story = Story::begin();
+    for at in 0..20 {
+        story.sends(at * 1000, 1000);
+    }
+    story.after(0);
+    let mut shut = packet(From::Far, flag::ACK, (FAR + 1, NEAR.wrapping_add(1)), &[], &[]);
+    shut[34..36].fill(0);
+    complete(&mut shut);
+    let mut asked = 0;
+    for _ in 0..36_000 {
+        let heard = story.after(100);
+        assert!(heard.iter().all(|segment| !segment.has(flag::RST)));
+        if !std::mem::take(&mut story.again).is_empty() {
+            asked += 1;
+            assert_eq!(story.far(&shut), None);
+        }
+    }
+    assert!((30..120).contains(&asked), "{asked}");
+    story.confirms(0, &[]);
+    let mut has = 0;
+    for _ in 0..8 {
+        story.after(100);
+        has = story.again.drain(..).map(|segment| place(segment.end())).max().unwrap_or(has);
+        story.confirms(has, &[]);
+    }
+    assert_eq!(has, 20_000);
+}
+
+#[test]
+fn what_goes_again_acknowledges_what_the_near_end_has_by_then_with_its_clock() {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    story.after(0);
+    story.far(&packet(From::Far, flag::ACK, (FAR + 1, NEAR.wrapping_add(1)), &[], &[5; 700]));
+    let later = packet(From::Near, flag::ACK, (NEAR.wrapping_add(1001), FAR + 701), &[], &[]);
+    story.near(&later);
+    story.after(2000);
+    let [again] = story.again[..] else { panic!("one") };
+    assert_eq!((place(again.seq), again.ack), (0, FAR + 701));
+    assert_eq!(again.times, read(&later).times);
+}
+
+#[test]
+fn a_near_end_that_may_not_send_hears_of_room_although_memory_was_given_back() {
+    let mut story = Story::begin();
+    story.backlog.round_trip = Duration::ZERO;
+    story.confirms(0, &[]);
+    story.waiting = 49_000;
+    for at in 0..120 {
+        story.sends(at * 1000, 1000);
+    }
+    story.after(0);
+    story.confirms(100_000, &[]);
+    story.after(1);
+    story.waiting = 45_000;
+    assert!(story.after(1).is_empty(), "too little to tell");
+    story.acks.release_memory();
+    story.waiting = 10_000;
+    assert_eq!(story.after(1).len(), 1);
 }
 
 #[test]
@@ -550,7 +639,7 @@ fn whatever_comes_in_whatever_order_nothing_panics_and_what_is_kept_is_bounded()
             story.waiting = rng.random_range(0..300_000);
             story.now += Duration::from_millis(rng.random_range(0..300));
             let mut tun = Tun::default();
-            let send = |_: &[u8], _: &Label| {};
+            let send = |_: Vec<u8>, _: Label| {};
             let (now, waiting) = (story.now, story.waiting);
             story.acks.handle_timeout(now, BACKLOG, |_| waiting, &mut tun, send);
         }
