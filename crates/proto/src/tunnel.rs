@@ -172,6 +172,7 @@ impl Tunnel {
     /// Takes over what another tunnel of the same peer has acknowledged to senders of TCP.
     pub(crate) fn take_over(&mut self, mut local_acks: LocalAcks) {
         local_acks.set_on(self.config.acknowledges_locally(self.session.order));
+        local_acks.ask_for_all();
         self.ingress.local_acks = local_acks;
     }
 

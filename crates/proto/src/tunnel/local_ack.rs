@@ -190,7 +190,9 @@ impl LocalAcks {
             return FromNear::Pass;
         }
         if segment.has(flag::RST) {
-            self.forget(key);
+            if connection.is_ended_by(From::Near, &segment) {
+                self.forget(key);
+            }
             return FromNear::Pass;
         }
         let may_keep = has_room && self.is_on && self.counters.kept_bytes < MOST_BYTES;
@@ -244,7 +246,9 @@ impl LocalAcks {
             return Some(packet);
         }
         if segment.has(flag::RST) {
-            self.forget(key);
+            if connection.is_ended_by(From::Far, &segment) {
+                self.forget(key);
+            }
             return Some(packet);
         }
         let (spare, kept) = (&mut self.spare, &mut self.counters.kept_bytes);
@@ -253,7 +257,8 @@ impl LocalAcks {
         if connection.is_limited && !was_limited {
             self.limited.push(key);
         }
-        if connection.far_edge_moved() && self.due.last() != Some(&key) {
+        let is_due = connection.far_edge_moved() || connection.is_due;
+        if is_due && self.due.last() != Some(&key) {
             self.due.push(key);
         }
         if connection.is_over() {
@@ -280,25 +285,35 @@ impl LocalAcks {
         from: From,
         segment: &Segment,
     ) {
-        if segment.has(flag::ACK) {
-            let answers = |connection: &mut Box<Connection>| connection.answer(now, from, segment);
-            if !self.connections.get_mut(&key).is_some_and(answers) {
-                self.forget(key);
-            }
-            return;
-        }
-        // Another connection between the same ends, or the same asked for again.
-        self.forget(key);
-        if !self.is_on || segment.has(flag::RST) {
-            return;
-        }
-        if self.connections.len() >= MOST_CONNECTIONS && !self.make_room() {
-            return;
-        }
         let ends = match from {
             From::Near => view.five_tuple(),
             From::Far => view.five_tuple().reversed(),
         };
+        let before = self.connections.get_mut(&key);
+        // Two flows may share a key: the second one is left to its ends.
+        if before.as_ref().is_some_and(|before| before.ends != ends) || segment.has(flag::RST) {
+            return;
+        }
+        if segment.has(flag::ACK) {
+            let Some(before) = before else { return };
+            if let Some(successor) = before.succeeded_by(now, from, segment) {
+                self.forget(key);
+                self.connections.insert(key, successor);
+            } else if !before.answer(now, from, segment) {
+                self.forget(key);
+            }
+            return;
+        }
+        match before {
+            Some(before) if before.is_asked_by(from, segment) => return before.ask_again(now),
+            Some(before) if !before.is_settled() => {
+                return before.set_successor(Connection::begin(now, ends, from, segment));
+            }
+            _ => self.forget(key),
+        }
+        if !self.is_on || (self.connections.len() >= MOST_CONNECTIONS && !self.make_room()) {
+            return;
+        }
         if let Some(connection) = Connection::begin(now, ends, from, segment) {
             self.connections.insert(key, Box::new(connection));
         }
@@ -336,7 +351,7 @@ impl LocalAcks {
         backlog: Backlog,
         waits: impl Fn(FlowKey) -> usize,
         sink: &mut impl PacketSink,
-        mut send: impl FnMut(&[u8], &Label),
+        mut send: impl FnMut(Vec<u8>, Label),
     ) {
         self.now = self.now.max(now);
         self.tell(backlog, &waits, sink);
@@ -384,16 +399,21 @@ impl LocalAcks {
         round_trip: Duration,
         waits: &impl Fn(FlowKey) -> usize,
         sink: &mut impl PacketSink,
-        send: &mut impl FnMut(&[u8], &Label),
+        send: &mut impl FnMut(Vec<u8>, Label),
     ) {
         // The tunnel repairs by itself within a second; then it is the turn of this.
         let patience = Duration::from_secs(1) + round_trip * 3;
         let mut lost = Vec::new();
         let mut keeps = false;
         for (key, connection) in &mut self.connections {
-            for kept in connection.again(now, patience, waits(*key) > 0) {
+            let again: Vec<_> = connection
+                .again(now, patience, waits(*key) > 0)
+                .map(|kept| (kept.packet.clone(), kept.label))
+                .collect();
+            for (mut packet, label) in again {
                 self.counters.sent_again += 1;
-                send(&kept.packet, &kept.label);
+                connection.refresh(&mut packet);
+                send(packet, Label { checksum: Checksum::Whole, ..label });
             }
             keeps |= connection.keeps();
             if connection.is_lost() {
@@ -404,6 +424,12 @@ impl LocalAcks {
             self.reset(key, sink);
         }
         self.check_at = keeps.then(|| now + CHECK);
+    }
+
+    /// What was sent by a tunnel that is over may be lost: all that is kept goes again.
+    pub(super) fn ask_for_all(&mut self) {
+        self.connections.values_mut().for_each(|connection| connection.ask_for_all());
+        self.check_at = self.check_at.map(|_| self.now);
     }
 
     /// Whether no connection is followed.
@@ -448,7 +474,8 @@ impl LocalAcks {
     pub(super) fn release_memory(&mut self) {
         self.spare = Vec::new();
         self.scratch = Vec::new();
-        (self.due, self.limited) = (Vec::new(), Vec::new());
+        self.due.shrink_to_fit();
+        self.limited.shrink_to_fit();
     }
 }
 

@@ -103,7 +103,7 @@ impl Tunnel {
         let backlog = egress.backlog(links.longest_round_trip());
         let mut again = Vec::new();
         let waits = |flow| egress.waiting_of(flow);
-        let send = |packet: &[u8], label: &Label| again.push((packet.to_vec(), *label));
+        let send = |packet: Vec<u8>, label: Label| again.push((packet, label));
         ingress.local_acks.handle_timeout(now, backlog, waits, sink, send);
         for (packet, label) in again {
             let label = Label { is_acknowledged: true, ..label };

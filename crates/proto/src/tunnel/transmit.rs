@@ -71,7 +71,9 @@ impl Tunnel {
         if !self.ending.takes_packets() {
             return drops.count(DropReason::NoSession);
         }
-        let has_room = self.egress.has_room(packet.len());
+        // One that fits no link is its sender's to make smaller.
+        let has_room = self.egress.has_room(packet.len())
+            && self.links.too_big_for(now, packet.len()).is_none();
         let label = match self.ingress.local_acks.on_near(now, packet, label, has_room) {
             FromNear::Pass => *label,
             FromNear::Acknowledges(number) => Label { acknowledges: Some(number), ..*label },

@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 
 use super::kept::{Kept, Store};
-use super::segment::{Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
+use super::segment::{self, Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
 use crate::packet::FiveTuple;
 use crate::queue::Label;
 use crate::time::{Duration, Instant};
@@ -20,6 +20,9 @@ pub(super) const FIRST_ROOM: u32 = 256 * 1024;
 
 /// A near end is told of a part of its window at a time: one in so many.
 const WINDOW_PARTS: u32 = 4;
+
+/// The largest window that there is (RFC 7323 §2.3).
+const MOST_WINDOW: i32 = 1 << 30;
 
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
@@ -81,6 +84,19 @@ pub(super) enum FromFar {
     Absorb,
 }
 
+/// Segments that go again one after the other, twice as many with each that is confirmed (slow start, RFC 5681 §3.1).
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    /// The next one begins here.
+    from: u32,
+    /// The last one begins below.
+    to: u32,
+    /// So many go at once.
+    most: usize,
+    /// Some were confirmed, so the next go.
+    is_due: bool,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -107,6 +123,9 @@ pub(super) struct Connection {
     most: u32,
     /// Behind the highest number of the far end that went to the near one.
     far_next: u32,
+    /// The near end has all of the far end below, and takes no more than up to here.
+    near_ack: u32,
+    near_edge: u32,
     /// The far end's clock, and the near end's to echo.
     times: Option<Times>,
     /// The near end's segments met congestion before they came here (RFC 3168), and it does not know yet.
@@ -119,8 +138,20 @@ pub(super) struct Connection {
     duplicates: u8,
     /// A hole at the far end, up to this number.
     hole: Option<u32>,
+    /// The far end takes nothing at present (RFC 9293 §3.8.6.1).
+    is_shut: bool,
+    /// What is kept is to go again without waiting longer.
+    goes_again: bool,
+    /// What was not confirmed in time goes again from its first segment on.
+    recovery: Option<Recovery>,
+    /// What the near end said last of the far one's numbers: its window and clock.
+    near_window: u16,
+    near_time: Option<Times>,
     near_ended: bool,
     far_ended: bool,
+    /// Another connection between the same ends, which one of them asked for while the near end relies on this one. It takes
+    /// the place of this one when the other end agrees.
+    successor: Option<Box<Connection>>,
     /// When the near end was asked for the connection, or answered; until it says something.
     asked_at: Option<Instant>,
     /// How long it takes to hear from the near end.
@@ -159,6 +190,8 @@ impl Connection {
             looked_edge: 0,
             most: FIRST_ROOM,
             far_next: 0,
+            near_ack: 0,
+            near_edge: 0,
             times: None,
             echoes_congestion: false,
             kept: Store::default(),
@@ -166,8 +199,14 @@ impl Connection {
             timeouts: 0,
             duplicates: 0,
             hole: None,
+            is_shut: false,
+            goes_again: false,
+            recovery: None,
+            near_window: 0,
+            near_time: None,
             near_ended: false,
             far_ended: false,
+            successor: None,
             asked_at: far.map(|_| now),
             near_rtt: None,
             used_at: now,
@@ -176,8 +215,38 @@ impl Connection {
         })
     }
 
+    /// Whether this asks for the connection that is followed: it may be repeated, and come late.
+    pub(super) fn is_asked_by(&self, from: From, segment: &Segment) -> bool {
+        let asked = if from == From::Near { self.near } else { self.far };
+        asked.is_some_and(|asked| asked.seq == segment.seq)
+    }
+
+    /// The connection is asked for once more: only the answer to that says how far the near end is (RFC 6298 §3).
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        self.asked_at = self.asked_at.map(|_| now);
+    }
+
+    /// One end asks for another connection between the same ends. Anybody can forge that (RFC 5961 §4).
+    pub(super) fn set_successor(&mut self, successor: Option<Self>) {
+        self.successor = successor.map(Box::new);
+    }
+
+    /// The connection that takes the place of this one, if this answers it.
+    pub(super) fn succeeded_by(
+        &mut self,
+        now: Instant,
+        from: From,
+        segment: &Segment,
+    ) -> Option<Box<Self>> {
+        self.successor.take_if(|successor| successor.answer(now, from, segment))
+    }
+
     /// The other end answers. `false`: it is not to be acknowledged here.
     pub(super) fn answer(&mut self, now: Instant, from: From, segment: &Segment) -> bool {
+        if self.is_open {
+            // The answer once more, or forged: both ends know better.
+            return true;
+        }
         self.used_at = now;
         let Some(opening) = Opening::of(segment) else { return false };
         let (asked, answered) = match from {
@@ -193,15 +262,15 @@ impl Connection {
             From::Near => self.note_near_rtt(now),
             From::Far => self.asked_at = Some(now),
         }
-        if let (Some(near), Some(far)) = (self.near, self.far)
-            && !self.is_open
-        {
+        if let (Some(near), Some(far)) = (self.near, self.far) {
             self.is_open = true;
             self.next = near.seq.wrapping_add(1);
             (self.sent, self.confirmed) = (self.next, self.next);
             self.edge = self.next.wrapping_add(far.window.into());
             (self.far_edge, self.looked_edge) = (self.edge, self.edge);
             self.far_next = far.seq.wrapping_add(1);
+            self.near_ack = self.far_next;
+            self.near_edge = self.near_ack.wrapping_add(near.window.into());
             self.times = near.time.zip(far.time).map(|(echo, value)| Times { value, echo });
         }
         true
@@ -219,6 +288,12 @@ impl Connection {
         scale(self.near).and(scale(self.far)).unwrap_or(0)
     }
 
+    /// By how many bits the near end's windows are shifted.
+    fn near_scale(&self) -> u8 {
+        let scale = |opening: Option<Opening>| opening.and_then(|opening| opening.scale);
+        scale(self.far).and(scale(self.near)).unwrap_or(0)
+    }
+
     fn has_sack(&self) -> bool {
         [self.near, self.far].iter().all(|opening| opening.is_some_and(|opening| opening.sack))
     }
@@ -231,6 +306,19 @@ impl Connection {
     /// Whether the far end has all that the near end need not send again.
     pub(super) fn is_settled(&self) -> bool {
         self.outstanding() == 0 && self.kept.is_empty()
+    }
+
+    /// Whether this reset is one that its receiver takes (RFC 5961 §3.2), or nobody relies on this end. Of any other nothing is
+    /// believed: if an end is gone, it resets what is sent to it again, too.
+    pub(super) fn is_ended_by(&self, from: From, segment: &Segment) -> bool {
+        self.is_settled()
+            || match from {
+                From::Near => [self.sent, self.next, self.confirmed].contains(&segment.seq),
+                From::Far => {
+                    beyond(segment.seq, self.near_ack) >= 0
+                        && beyond(self.far_next, segment.seq) >= 0
+                }
+            }
     }
 
     /// Whether nothing more is to be expected of it.
@@ -250,6 +338,11 @@ impl Connection {
         if !self.is_open {
             return FromNear::Pass;
         }
+        // A far end takes nothing there, but a question for its window (RFC 9293 §3.8.6.1).
+        if beyond(segment.seq, self.far_edge) > 1 {
+            return FromNear::Pass;
+        }
+        self.note_near_ack(segment);
         let fin = segment.has(flag::FIN);
         let behind = segment.end().wrapping_add(fin.into());
         if beyond(behind, self.sent) > 0 {
@@ -273,6 +366,10 @@ impl Connection {
             self.is_due = true;
             return if fin { FromNear::Pass } else { FromNear::Drop };
         }
+        // It was not told that it may send this: it asks for the window, and the far end answers.
+        if beyond(segment.end(), self.edge) > 0 {
+            return FromNear::Pass;
+        }
         let range = (segment.seq, segment.end());
         if beyond(segment.seq, self.next) > 0 {
             return self.on_early(range, may_keep);
@@ -286,6 +383,25 @@ impl Connection {
         }
         self.is_due = true;
         FromNear::Keep
+    }
+
+    /// What the near end has of the far one's, and still takes.
+    fn note_near_ack(&mut self, segment: &Segment) {
+        let is_news = beyond(segment.ack, self.near_ack) >= 0;
+        if !segment.has(flag::ACK) || !is_news || beyond(segment.ack, self.near_edge) > 0 {
+            return;
+        }
+        self.near_ack = segment.ack;
+        self.near_window = segment.window;
+        self.near_time = segment.times.or(self.near_time);
+        let scale = self.near_scale();
+        let edge = segment.ack.wrapping_add(u32::from(segment.window) << scale);
+        if beyond(edge, self.near_edge) > 0 {
+            self.near_edge = edge;
+        }
+        if beyond(self.near_ack, self.far_next) > 0 {
+            self.far_next = self.near_ack;
+        }
     }
 
     /// A segment of the near end behind a hole.
@@ -352,8 +468,18 @@ impl Connection {
         if !self.is_open {
             return FromFar::Pass;
         }
+        // Of what the near end does not take, or has, nothing is believed (RFC 9293 §3.4, RFC 5961 §5), nor of an acknowledgement
+        // of what was never sent.
         let fin = segment.has(flag::FIN);
         let behind = segment.end().wrapping_add(fin.into());
+        if beyond(segment.seq, self.near_edge) > 0
+            || beyond(behind, self.near_ack) < -1
+            || !segment.has(flag::ACK)
+            || beyond(segment.ack, self.sent) > 0
+            || beyond(self.confirmed, segment.ack) > MOST_WINDOW
+        {
+            return FromFar::Pass;
+        }
         if beyond(behind, self.far_next) > 0 {
             self.far_next = behind;
         }
@@ -363,15 +489,13 @@ impl Connection {
         {
             own.value = times.value;
         }
-        // What was never sent cannot be confirmed.
-        if !segment.has(flag::ACK) || beyond(segment.ack, self.sent) > 0 {
-            return FromFar::Pass;
-        }
         self.on_ack(now, segment, free);
         if self.outstanding() == 0 {
             return self.limit(segment);
         }
         match segment.is_pure_ack() {
+            // An end that asks for another connection hears that there is one.
+            true if self.successor.is_some() => FromFar::Pass,
             true => FromFar::Absorb,
             false => FromFar::Rewrite { ack: self.next, window: self.window(self.next) },
         }
@@ -384,13 +508,18 @@ impl Connection {
             self.far_edge = edge;
             self.is_limited = true;
         }
+        if beyond(segment.ack, self.confirmed) >= 0 {
+            self.note_window(segment);
+        }
         if beyond(segment.ack, self.confirmed) > 0 {
             self.confirmed = segment.ack;
+            self.recover(segment.ack);
             (self.progress_at, self.timeouts) = (now, 0);
             (self.duplicates, self.hole) = (0, None);
             self.kept.confirm(segment.ack, free);
             if beyond(segment.ack, self.next) > 0 {
                 self.advance(segment.ack);
+                self.is_due |= self.outstanding() > 0;
             }
         } else if let Some((start, _)) = segment.sack
             && segment.ack == self.confirmed
@@ -401,6 +530,34 @@ impl Connection {
             if self.duplicates >= DUPLICATES {
                 self.hole = Some(start);
             }
+        }
+    }
+
+    /// A far end that takes nothing is not lost while it answers (RFC 1122 §4.2.2.17); when it takes some again, it may miss what
+    /// it did not take.
+    fn note_window(&mut self, segment: &Segment) {
+        let was_shut = std::mem::replace(&mut self.is_shut, segment.window == 0);
+        if self.is_shut {
+            self.timeouts = self.timeouts.min(MOST_DOUBLED - 1);
+        } else if was_shut && self.keeps() {
+            self.ask_for_all();
+        }
+    }
+
+    /// What is kept goes again at once: the far end may have missed all of it.
+    pub(super) fn ask_for_all(&mut self) {
+        (self.timeouts, self.goes_again) = (0, self.keeps());
+    }
+
+    /// The far end has all below this.
+    fn recover(&mut self, confirmed: u32) {
+        let Some(recovery) = &mut self.recovery else { return };
+        // More than went again is confirmed: the first ones have arrived.
+        if beyond(confirmed, recovery.from) > 0 || beyond(recovery.to, confirmed) <= 0 {
+            self.recovery = None;
+        } else {
+            recovery.most = recovery.most.saturating_mul(2);
+            recovery.is_due = true;
         }
     }
 
@@ -475,7 +632,7 @@ impl Connection {
         }
     }
 
-    /// The segments that are to go again: those of a hole that the far end told, or the first of all where it says nothing
+    /// The segments that are to go again: those of a hole that the far end told, or the first ones of all where it says nothing
     /// for `patience`. `is_waiting`: some of them have not gone yet.
     pub(super) fn again(
         &mut self,
@@ -486,17 +643,34 @@ impl Connection {
         if self.kept.is_empty() || is_waiting {
             self.progress_at = self.progress_at.max(now);
         }
-        let is_late = now >= self.late_at(patience);
-        let hole = self.hole.take();
+        let is_late = now >= self.late_at(patience) || (self.goes_again && !is_waiting);
         if is_late {
-            self.timeouts = self.timeouts.saturating_add(1);
+            if !std::mem::take(&mut self.goes_again) {
+                self.timeouts = self.timeouts.saturating_add(1);
+            }
             self.progress_at = now;
+            let (from, to) = (self.confirmed, self.next);
+            self.recovery = Some(Recovery { from, to, most: 1, is_due: true });
         }
-        let pause = if is_late { Duration::ZERO } else { patience / 2 };
-        let some = is_late || hole.is_some();
-        let end = if is_late { None } else { hole };
-        let segments = some.then(|| self.kept.again(now, end, pause));
-        segments.into_iter().flatten()
+        let hole = self.hole.take();
+        let due = self.recovery.as_mut().filter(|recovery| recovery.is_due);
+        let (from, below, most, pause) = match (due, hole) {
+            (Some(recovery), _) => {
+                recovery.is_due = false;
+                let from = recovery.from;
+                recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
+                (from, recovery.to, recovery.most, Duration::ZERO)
+            }
+            (None, Some(hole)) => (self.confirmed, hole, usize::MAX, patience / 2),
+            (None, None) => (self.confirmed, self.confirmed, 0, Duration::ZERO),
+        };
+        self.kept.again(now, from, below, most, pause)
+    }
+
+    /// Writes what the near end says by now of the far one's numbers into a segment that goes again. A far end drops one that
+    /// acknowledges too little (RFC 5961 §5), or has an old clock (RFC 7323 §5).
+    pub(super) fn refresh(&self, packet: &mut [u8]) {
+        segment::refresh(packet, self.near_ack, self.near_window, self.near_time);
     }
 
     fn late_at(&self, patience: Duration) -> Instant {

@@ -55,17 +55,26 @@ impl Store {
         self.segments.drain(..).for_each(|kept| free(kept.packet));
     }
 
-    /// Those that begin below `limit` and did not go again during `pause`; `None`: the first one alone.
+    /// Behind the last of up to `most` segments that end behind `from` and begin below `below`.
+    pub(super) fn end_of(&self, from: u32, below: u32, most: usize) -> u32 {
+        let all = self.segments.iter().filter(|kept| beyond(kept.end, from) > 0);
+        let those = all.take_while(|kept| beyond(below, kept.seq) > 0).take(most);
+        those.fold(from, |end, kept| if beyond(kept.end, end) > 0 { kept.end } else { end })
+    }
+
+    /// Up to `most` that end behind `from`, begin below `below`, and did not go again during `pause`.
     pub(super) fn again(
         &mut self,
         now: Instant,
-        limit: Option<u32>,
+        from: u32,
+        below: u32,
+        most: usize,
         pause: Duration,
     ) -> impl Iterator<Item = &Kept> {
-        let most = if limit.is_some() { usize::MAX } else { 1 };
-        let is_below = move |kept: &&mut Kept| limit.is_none_or(|end| beyond(end, kept.seq) > 0);
+        let all = self.segments.iter_mut().filter(move |kept| beyond(kept.end, from) > 0);
+        let those = all.take_while(move |kept| beyond(below, kept.seq) > 0).take(most);
         let rested = move |kept: &Kept| kept.again_at.is_none_or(|at| now.since(at) >= pause);
-        self.segments.iter_mut().take(most).take_while(is_below).filter_map(move |kept| {
+        those.filter_map(move |kept| {
             rested(kept).then(|| {
                 kept.again_at = Some(now);
                 &*kept

@@ -196,6 +196,33 @@ pub(super) fn rewrite(
     }
 }
 
+/// Writes another acknowledgement, window and clock into a packet of TCP, and completes its checksum. Ranges that it acknowledges
+/// are taken out: they are old.
+pub(super) fn refresh(packet: &mut [u8], ack: u32, window: u16, times: Option<Times>) {
+    let Ok(view) = PacketView::parse(packet) else { return };
+    let Some(segment) = Segment::read(&view) else { return };
+    rewrite(packet, &segment, Checksum::Partial, ack, window);
+    let Transport { start, payload, kind } = segment.at;
+    if let Some(times) = times
+        && let Some(header) = packet.get_mut(start..payload)
+    {
+        let mut place = None;
+        for_each_option(&header[20..], |at, kind, value| {
+            if kind == option::TIMESTAMPS && value.len() == 8 {
+                place = Some(20 + at + 2);
+            }
+        });
+        if let Some(at) = place {
+            header[at..at + 4].copy_from_slice(&times.value.to_be_bytes());
+            header[at + 4..at + 8].copy_from_slice(&times.echo.to_be_bytes());
+        }
+    }
+    let partial = segment.at.partial(packet).to_be_bytes();
+    let at = start + kind.checksum_offset();
+    packet[at..at + 2].copy_from_slice(&partial);
+    segment.at.complete(packet);
+}
+
 /// An acknowledgement that was never sent by the end it comes from.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {

@@ -120,6 +120,13 @@ impl Story {
         assert!(self.far(&agrees).is_some());
     }
 
+    fn gives(&mut self, from: From, packet: &[u8]) {
+        match from {
+            From::Near => drop(self.near(packet)),
+            From::Far => drop(self.far(packet)),
+        }
+    }
+
     fn near(&mut self, packet: &[u8]) -> FromNear {
         let label = Label::of(&PacketView::parse(packet).unwrap(), Checksum::Whole);
         self.acks.on_near(self.now, packet, &label, true)
@@ -149,7 +156,11 @@ impl Story {
         let Self { acks, now, waiting, backlog, again, .. } = self;
         let backlog = Backlog { waiting: *waiting, ..*backlog };
         if acks.poll_timeout(*waiting).is_some_and(|at| at <= *now) {
-            let send = |packet: &[u8], _: &Label| again.push(read(packet));
+            let send = |packet: Vec<u8>, _: Label| {
+                let segment = read(&packet);
+                assert!(segment.at.is_right(&packet));
+                again.push(segment);
+            };
             acks.handle_timeout(*now, backlog, |_| *waiting, &mut tun, send);
         }
         assert!(acks.poll_timeout(*waiting).is_none_or(|at| at > *now), "it would spin");
@@ -317,6 +328,91 @@ fn a_far_end_that_says_nothing_is_asked_ever_more_rarely_and_at_last_the_near_en
 }
 
 #[test]
+fn a_far_end_that_lost_all_has_it_again_within_a_second() {
+    let mut story = Story::begin();
+    for at in 0..100 {
+        story.sends(at * 1000, 1000);
+    }
+    story.acks.ask_for_all();
+    let (mut has, mut tenths) = (0, 0);
+    while has < 100_000 && tenths < 100 {
+        tenths += 1;
+        story.after(100);
+        for segment in std::mem::take(&mut story.again) {
+            assert_eq!(place(segment.seq), has, "one after the other");
+            has = place(segment.end());
+        }
+        story.confirms(has, &[]);
+    }
+    assert!(tenths <= 10, "{tenths}");
+    assert_eq!(story.acks.counters().kept_bytes, 0);
+    assert_eq!(story.acks.counters().sent_again, 100);
+}
+
+#[test]
+fn a_far_end_that_takes_nothing_for_an_hour_but_answers_is_waited_for_and_then_has_all_at_once() {
+    let mut story = Story::begin();
+    for at in 0..20 {
+        story.sends(at * 1000, 1000);
+    }
+    story.after(0);
+    let mut shut = packet(From::Far, flag::ACK, (FAR + 1, NEAR.wrapping_add(1)), &[], &[]);
+    shut[34..36].fill(0);
+    complete(&mut shut);
+    let mut asked = 0;
+    for _ in 0..36_000 {
+        let heard = story.after(100);
+        assert!(heard.iter().all(|segment| !segment.has(flag::RST)));
+        if !std::mem::take(&mut story.again).is_empty() {
+            asked += 1;
+            assert_eq!(story.far(&shut), None);
+        }
+    }
+    assert!((30..120).contains(&asked), "{asked}");
+    story.confirms(0, &[]);
+    let mut has = 0;
+    for _ in 0..8 {
+        story.after(100);
+        has = story.again.drain(..).map(|segment| place(segment.end())).max().unwrap_or(has);
+        story.confirms(has, &[]);
+    }
+    assert_eq!(has, 20_000);
+}
+
+#[test]
+fn what_goes_again_acknowledges_what_the_near_end_has_by_then_with_its_clock() {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    story.after(0);
+    story.far(&packet(From::Far, flag::ACK, (FAR + 1, NEAR.wrapping_add(1)), &[], &[5; 700]));
+    let later = packet(From::Near, flag::ACK, (NEAR.wrapping_add(1001), FAR + 701), &[], &[]);
+    story.near(&later);
+    story.after(2000);
+    let [again] = story.again[..] else { panic!("one") };
+    assert_eq!((place(again.seq), again.ack), (0, FAR + 701));
+    assert_eq!(again.times, read(&later).times);
+}
+
+#[test]
+fn a_near_end_that_may_not_send_hears_of_room_although_memory_was_given_back() {
+    let mut story = Story::begin();
+    story.backlog.round_trip = Duration::ZERO;
+    story.confirms(0, &[]);
+    story.waiting = 49_000;
+    for at in 0..120 {
+        story.sends(at * 1000, 1000);
+    }
+    story.after(0);
+    story.confirms(100_000, &[]);
+    story.after(1);
+    story.waiting = 45_000;
+    assert!(story.after(1).is_empty(), "too little to tell");
+    story.acks.release_memory();
+    story.waiting = 10_000;
+    assert_eq!(story.after(1).len(), 1);
+}
+
+#[test]
 fn data_that_come_back_carry_what_the_near_end_has_heard_already() {
     let mut story = Story::begin();
     story.sends(0, 1000);
@@ -394,23 +490,87 @@ fn connections_that_are_not_to_be_touched_are_not() {
 }
 
 #[test]
-fn a_connection_that_is_reset_or_asked_for_anew_is_forgotten() {
-    for (from, flags) in [
-        (From::Near, flag::RST),
-        (From::Far, flag::RST | flag::ACK),
-        (From::Far, flag::SYN),
-        (From::Near, flag::SYN),
-    ] {
+fn a_connection_that_is_reset_is_forgotten() {
+    for (from, flags) in [(From::Near, flag::RST), (From::Far, flag::RST | flag::ACK)] {
         let mut story = Story::begin();
         story.sends(0, 1000);
-        let end = packet(from, flags, (NEAR.wrapping_add(1001), FAR + 1), &[], &[]);
-        match from {
-            From::Near => assert_eq!(story.near(&end), FromNear::Pass),
-            From::Far => assert!(story.far(&end).is_some()),
-        }
+        story.gives(from, &packet(from, flags, numbers(from, 1001), &[], &[]));
         assert_eq!(story.acks.counters().kept_bytes, 0);
         assert_eq!(story.sends(1000, 1000), FromNear::Pass);
     }
+}
+
+/// From the near end behind so many bytes, or from the far end at its first.
+fn numbers(from: From, place: u32) -> (u32, u32) {
+    match from {
+        From::Near => (NEAR.wrapping_add(place), FAR + 1),
+        From::Far => (FAR + 1, NEAR.wrapping_add(place)),
+    }
+}
+
+#[test]
+fn what_is_kept_survives_what_strangers_can_forge_without_the_numbers_of_the_connection() {
+    let stranger = 0x3000_0000;
+    for from in [From::Near, From::Far] {
+        for flags in [flag::RST, flag::RST | flag::ACK, flag::SYN, flag::SYN | flag::ACK, flag::ACK]
+        {
+            let mut story = Story::begin();
+            story.sends(0, 1000);
+            story.after(0);
+            let (seq, ack) = numbers(from, 1001);
+            let forged =
+                packet(from, flags, (seq + stranger, ack.wrapping_add(stranger)), &[], &[9; 10]);
+            story.gives(from, &forged);
+            assert_eq!(story.acks.counters().kept_bytes, 1052, "{from:?} {flags:02x}");
+            // What it says in the far end's name goes on where the far end is, by its clock.
+            story.sends(1000, 1000);
+            let [ack] = story.after(0)[..] else { panic!("one") };
+            assert_eq!((place(ack.ack), ack.seq), (2000, FAR + 1), "{from:?} {flags:02x}");
+            assert_eq!(ack.times.unwrap().value, 1 << 20);
+            assert_eq!(story.confirms(1000, &[]), None, "{from:?} {flags:02x}");
+        }
+    }
+}
+
+#[test]
+fn a_syn_that_comes_twice_changes_nothing_and_one_for_another_connection_counts_when_it_is_answered()
+ {
+    let mut story = Story::begin();
+    story.sends(0, 1000);
+    let again = packet(From::Far, flag::SYN, (FAR, 0), &[], &[]);
+    story.far(&again);
+    assert_eq!(story.sends(1000, 1000), FromNear::Keep);
+    let (near, far) = (5_000_000, 9_000_000);
+    story.far(&packet(From::Far, flag::SYN, (far, 0), &[], &[]));
+    assert_eq!(story.sends(2000, 1000), FromNear::Keep, "it may be forged");
+    assert!(story.confirms(1000, &[]).is_some(), "who asks hears what the other end has");
+    story.near(&packet(From::Near, flag::SYN | flag::ACK, (near, far + 1), &[], &[]));
+    assert_eq!(story.acks.counters().kept_bytes, 0, "the other end agrees");
+    story.far(&packet(From::Far, flag::ACK, (far + 1, near + 1), &[], &[]));
+    let data = packet(From::Near, flag::ACK, (near + 1, far + 1), &[], &[1; 100]);
+    assert_eq!(story.near(&data), FromNear::Keep);
+}
+
+#[test]
+fn a_byte_beyond_the_window_asks_for_it_and_is_left_to_the_far_end() {
+    let mut story = Story::begin();
+    let shut = |place: u32| {
+        let numbers = (FAR + 1, NEAR.wrapping_add(1 + place));
+        let mut shut = packet(From::Far, flag::ACK, numbers, &[], &[]);
+        shut[34..36].fill(0);
+        complete(&mut shut);
+        shut
+    };
+    let most = 127_000;
+    for at in 0..most / 1000 {
+        assert_eq!(story.sends(at * 1000, 1000), FromNear::Keep);
+    }
+    story.after(0);
+    assert_eq!(story.sends(most, 1000), FromNear::Keep);
+    assert!(story.far(&shut(128_000)).is_some());
+    assert_eq!(story.sends(128_000, 1), FromNear::Pass);
+    assert!(story.far(&shut(128_000)).is_some(), "the far end answers");
+    assert_eq!(story.acks.counters().kept_bytes, 0);
 }
 
 #[test]
@@ -479,7 +639,7 @@ fn whatever_comes_in_whatever_order_nothing_panics_and_what_is_kept_is_bounded()
             story.waiting = rng.random_range(0..300_000);
             story.now += Duration::from_millis(rng.random_range(0..300));
             let mut tun = Tun::default();
-            let send = |_: &[u8], _: &Label| {};
+            let send = |_: Vec<u8>, _: Label| {};
             let (now, waiting) = (story.now, story.waiting);
             story.acks.handle_timeout(now, BACKLOG, |_| waiting, &mut tun, send);
         }
