@@ -37,7 +37,7 @@ impl Redundant {
     pub const BUDGET: RangeInclusive<Bitrate> =
         Bitrate::from_kbps(10)..=Bitrate::from_kbps(100_000);
 
-    /// Ten calls of 64 kbit/s in packets of 20 ms, which cost 108 kbit/s each with all headers: what a household says at once. It is
+    /// Nine calls of 64 kbit/s in packets of 20 ms, which cost 104 kbit/s each with all headers: what a household says at once. It is
     /// a twentieth of a link of 20 Mbit/s.
     pub const DEFAULT_BUDGET: Bitrate = Bitrate::from_kbps(1_000);
 
