@@ -179,17 +179,18 @@ fn beside_a_download(redundant: Redundant) -> (f64, Stream, Redundancy) {
 fn beside_a_download_a_call_keeps_its_delay_and_the_download_loses_no_more_than_the_budget() {
     let (without, once, _) = beside_a_download(Redundant::off());
     let (beside, twice, copies) = beside_a_download(the_call());
-    let [p50, p95] =
-        [once.delays(), twice.delays()].map(|delays| (delays.p50_ms, delays.p95_ms)).into();
+    let [delay, delay_twice] = [once.delays(), twice.delays()];
     println!(
-        "download {without:.2} and {beside:.2} Mbit/s; call once {p50:?} ms, twice {p95:?} ms; {copies:?} (seed {SEED})"
+        "download {without:.2} and {beside:.2} Mbit/s; call once p50 {:.1}, p95 {:.1} ms, twice {:.1}, {:.1}; {copies:?} (seed {SEED})",
+        delay.p50_ms, delay.p95_ms, delay_twice.p50_ms, delay_twice.p95_ms
     );
     assert_eq!((missing_and_doubled(&once), missing_and_doubled(&twice)), ((0, 0), (0, 0)));
     assert!(copies.packets >= 900, "{copies:?}");
     // Of 40; the call itself costs 0.1.
     let budget = 1.0;
     assert!(beside >= without - budget, "{beside} Mbit/s in place of {without}");
-    assert!(p95.1 <= p50.1 + 2.0, "{p95:?} ms in place of {p50:?}");
+    // Copies run ahead of the pace by 4 ms at most.
+    assert!(delay_twice.p95_ms <= delay.p95_ms + 4.0, "{delay_twice:?} in place of {delay:?}");
 }
 
 #[test]
