@@ -5,7 +5,9 @@ mod clients;
 mod files;
 mod look;
 
-pub(crate) use change::{Links, LinksWhat, Reload, Set, SetLink, SetScheduler, SetWhat};
+pub(crate) use change::{
+    Links, LinksWhat, Reload, Set, SetLink, SetRedundant, SetScheduler, SetWhat,
+};
 pub(crate) use clients::{Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{CheckConfig, Client, Completions, Doctor, Keygen, Man, Proxy};
 pub(crate) use look::{Flows, Logs, Status, Watch, Why};
@@ -207,6 +209,7 @@ EXAMPLES
   sudo ropewalk set link wlan0 --weight 3
   sudo ropewalk set scheduler batcp
   sudo ropewalk set link lte0 --use when-needed --cost '5 EUR/GB'
+  sudo ropewalk set redundant --ports 5060,16384-32767      a call goes over two links at once
   sudo ropewalk set --peer van scheduler safire             on a proxy: for one client
   sudo ropewalk set                                         show what is in force")]
     Set(Set),

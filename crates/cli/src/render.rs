@@ -186,6 +186,9 @@ fn tunnel(page: &mut Page, role: Role, tunnel: &TunnelStatus) {
             if policy.own { "; settings of its own" } else { "" }
         ),
     );
+    if let Some(redundant) = &policy.redundant {
+        page.fact("sent twice", redundant);
+    }
     page.fact("up", &traffic(&tunnel.up));
     page.fact("down", &traffic(&tunnel.down));
     page.fact(
@@ -432,6 +435,19 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
                 repairs.given_up,
                 repairs.kept,
                 bytes(repairs.kept_bytes)
+            ),
+        );
+    }
+    if let Some(copies) = tunnel.redundancy.filter(|copies| *copies != Default::default()) {
+        page.line(
+            0,
+            &format!(
+                "Sent over two links from here: {} packets ({}); once for want of budget {} ({}), of room {}",
+                copies.packets,
+                bytes(copies.bytes),
+                copies.over_budget,
+                bytes(copies.over_budget_bytes),
+                copies.no_room
             ),
         );
     }

@@ -16,7 +16,7 @@ use ropewalk_settings::Bitrate;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
 
 /// Changes at the proxy, in turn, while it sends.
-const CHANGES: [&[&str]; 9] = [
+const CHANGES: [&[&str]; 10] = [
     &["scheduler", "natalie"],
     &["link", "wan0", "--weight", "3"],
     &["scheduler", "natalie", "--weights", "told", "--when-full", "wait"],
@@ -26,6 +26,7 @@ const CHANGES: [&[&str]; 9] = [
     &["scheduler", "safire", "--k", "1.2"],
     &["scheduler", "free-window"],
     &["scheduler", "arrival"],
+    &["redundant", "--addresses", "0.0.0.0/0", "--budget", "500 kbit/s"],
 ];
 
 #[test]
@@ -56,6 +57,16 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
         assert!(came.longest_gap_ms < 50.0, "{came:?}");
         assert!(seen[3].contains("wan0: weight 0, cost 5 EUR/GB"), "{seen:?}");
         assert!(seen[6].starts_with("scheduler  safire (k 1.2"), "{seen:?}");
+
+        // What went over two links at last came once.
+        let (deployment, _) = stage.split();
+        let [proxy, client] = [deployment.proxy_status(), deployment.client_status(0)]
+            .map(|status| status.unwrap()["tunnels"][0].clone());
+        let [sent, over] = ["packets", "over_budget"].map(|key| proxy["redundancy"][key].as_u64());
+        assert!(sent > Some(10) && over > Some(10), "{}", proxy["redundancy"]);
+        assert!(client["resequencer"]["duplicate"].as_u64() >= sent, "{}", client["resequencer"]);
+        let redundant = "DSCP 40 and above, addresses 0.0.0.0/0; copies of at most 500 kbit/s";
+        assert_eq!(proxy["policy"]["redundant"], redundant);
 
         // The client's own choice, up, is its own.
         let client = folder.join("client0.sock");
@@ -99,7 +110,7 @@ fn sends_to_one_otherwise(socket: &Path, stage: &mut Stage) {
 }
 
 fn refuses(socket: &Path) {
-    let table: [(&[&str], i32, &str); 8] = [
+    let table: [(&[&str], i32, &str); 10] = [
         (&["scheduler", "batcp", "--peer", "van"], 2, "this is a client"),
         (&["scheduler", "natali"], 2, "did you mean `natalie`?"),
         (&["scheduler", "batcp", "--weights", "told"], 2, "no meaning for the scheduler batcp"),
@@ -108,6 +119,8 @@ fn refuses(socket: &Path) {
         (&["link", "wan0", "--weight", "NaN"], 2, "link wan0: weight = NaN"),
         (&["link", "wan0", "--cost", "5"], 2, "such as \"5 EUR/GB\""),
         (&["link", "wan0"], 2, "say what"),
+        (&["redundant"], 2, "say what"),
+        (&["redundant", "--budget", "1 Gbit/s"], 2, "outside 10 kbit/s to 100 Mbit/s"),
     ];
     for (args, code, message) in table {
         let done = set(socket, args);

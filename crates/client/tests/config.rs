@@ -61,7 +61,7 @@ fn every_key_that_the_sample_only_mentions_exists() {
             assert!(!error.contains("unknown key"), "{key}: {error}");
         }
     }
-    assert_eq!(mentioned, 10);
+    assert_eq!(mentioned, 11);
     let link = SAMPLE
         .replace(PLACEHOLDER, PROXY)
         .replace("# [[link]]\n# interface", "[[link]]\ninterface")

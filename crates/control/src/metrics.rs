@@ -178,6 +178,25 @@ fn several(page: &mut Page, tunnels: &[(Labels<'_>, &TunnelStatus)]) {
     let help = "Packets that are waited for no more: proven lost, or overdue.";
     page.family("resequencer_passed_over_total", Kind::Counter, help, passed);
 
+    let copies =
+        || tunnels.iter().filter_map(|(labels, tunnel)| Some((labels, tunnel.redundancy?)));
+    let packets = copies().flat_map(|(labels, copies)| {
+        let by = |outcome: &str, count| (labels.with("outcome", outcome), Value::Whole(count));
+        [
+            by("sent_twice", copies.packets),
+            by("over_budget", copies.over_budget),
+            by("no_room", copies.no_room),
+        ]
+    });
+    let help = "Packets to be sent over two links at once, by what became of the copy.";
+    page.family("redundant_packets_total", Kind::Counter, help, packets);
+    let bytes = copies().flat_map(|(labels, copies)| {
+        let by = |outcome: &str, count| (labels.with("outcome", outcome), Value::Whole(count));
+        [by("sent_twice", copies.bytes), by("over_budget", copies.over_budget_bytes)]
+    });
+    let help = "What the copies cost, or would have cost, with all headers.";
+    page.family("redundant_bytes_total", Kind::Counter, help, bytes);
+
     let waits = tunnels.iter().flat_map(|(labels, tunnel)| {
         let reseq = &tunnel.resequencer;
         let waits = [("0.5", reseq.wait_p50_ms), ("0.99", reseq.wait_p99_ms)];

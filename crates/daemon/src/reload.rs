@@ -173,6 +173,8 @@ fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Sc
     }
     let routes = [&before.safire.routes, &after.safire.routes];
     report.compare("tunnel.safire.routes", shown(routes), true);
+    let redundant = [before, after].map(|scheduling| scheduling.redundant.in_words());
+    report.compare("tunnel.redundant", redundant, true);
 }
 
 /// Two values as people write them.

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 
 use ropewalk_control::api::{
     AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LimitTimes, LinkState, LinkStatus,
-    LocalAckStatus, OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, RepairStatus,
-    ResequencerStatus, Role, SessionStatus, ShareStatus,
+    LocalAckStatus, OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, RedundancyStatus,
+    RepairStatus, ResequencerStatus, Role, SessionStatus, ShareStatus,
 };
 use ropewalk_proto::link::sensing::as_f64;
 use ropewalk_proto::reseq;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::{Duty, LinkStats, Traffic, TunnelStats};
-use ropewalk_settings::{LinkTerms, Scheduling, TunnelSettings};
+use ropewalk_settings::{LinkTerms, Order, Scheduling, TunnelSettings};
 
 use crate::shown;
 
@@ -42,12 +42,14 @@ pub fn daemon(
 #[must_use]
 pub fn policy(config: &TunnelSettings, own: Option<&Scheduling>) -> PolicyStatus {
     let scheduling = own.unwrap_or(&config.scheduling);
+    let sends_twice = config.order == Order::Flow && !scheduling.redundant.is_off();
     PolicyStatus {
         scheduler: scheduling.scheduler.to_string(),
         settings: scheduling.settings_in_words(),
         own: own.is_some(),
         controller: config.controller.to_string(),
         order: Some(config.order.to_string()),
+        redundant: sends_twice.then(|| scheduling.redundant.in_words()),
         when_closed: config.when_closed_in_words(),
     }
 }
@@ -82,6 +84,18 @@ pub fn repairs(tunnel: &TunnelStats) -> Option<RepairStatus> {
         given_up: repairs.given_up,
         kept: repairs.kept as u64,
         kept_bytes: repairs.kept_bytes as u64,
+    })
+}
+
+/// What was sent over two links at once.
+#[must_use]
+pub fn redundancy(tunnel: &TunnelStats) -> Option<RedundancyStatus> {
+    tunnel.redundancy.map(|copies| RedundancyStatus {
+        packets: copies.packets,
+        bytes: copies.bytes,
+        over_budget: copies.over_budget,
+        over_budget_bytes: copies.over_budget_bytes,
+        no_room: copies.no_room,
     })
 }
 

@@ -330,6 +330,12 @@ impl<'a> PacketView<'a> {
         self.source.is_ipv6() || self.bytes[6] & 0x40 != 0
     }
 
+    /// The differentiated services codepoint (RFC 2474 §3), from 0 to 63.
+    #[must_use]
+    pub fn dscp(&self) -> u8 {
+        self.traffic_class() >> 2
+    }
+
     /// Congestion notification bits.
     #[must_use]
     pub fn ecn(&self) -> Ecn {

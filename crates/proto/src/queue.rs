@@ -38,10 +38,14 @@ pub struct Label {
     pub meta: PacketMeta,
     /// Its congestion notification bits.
     pub ecn: Ecn,
+    /// How it is to be treated (RFC 2474): six bits.
+    pub dscp: u8,
     /// How its checksum stands.
     pub checksum: Checksum,
     /// Its sender was told that it has arrived: it is not given up.
     pub is_acknowledged: bool,
+    /// It goes over two links at once.
+    pub is_redundant: bool,
     /// It acknowledges up to this number of its connection of TCP, and does nothing else: one that acknowledges more says it all.
     pub acknowledges: Option<u32>,
 }
@@ -53,8 +57,10 @@ impl Label {
         Self {
             meta: PacketMeta::new(packet),
             ecn: packet.ecn(),
+            dscp: packet.dscp(),
             checksum,
             is_acknowledged: false,
+            is_redundant: false,
             acknowledges: None,
         }
     }
@@ -360,8 +366,10 @@ pub(crate) fn label(flow: FlowKey) -> Label {
     Label {
         meta,
         ecn: Ecn::NotEct,
+        dscp: 0,
         checksum: Checksum::Whole,
         is_acknowledged: false,
+        is_redundant: false,
         acknowledges: None,
     }
 }

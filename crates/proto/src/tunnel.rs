@@ -47,7 +47,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use ropewalk_settings::Order;
 
-pub use egress::{Bundled, MAX_PACKETS, Repairs};
+pub use egress::{Bundled, MAX_PACKETS, Redundancy, Repairs};
 pub use ingress::InnerFilter;
 pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};

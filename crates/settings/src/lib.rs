@@ -8,6 +8,7 @@
 //! | `tunnel`, `resequencer` | how an end sends and receives ([`TunnelSettings`]) |
 //! | `section` | the same as it is written ([`TunnelSection`]) |
 //! | `scheduling`, `schedulers` | which link takes the next packet |
+//! | `redundant` | which packets go over two links at once |
 //! | `link`, `cost`, `terms` | what is said of a link, and what that means to an end |
 //! | `words` | how an end sends, for people |
 //! | `text` | from text to value |
@@ -28,6 +29,7 @@ mod mtu;
 mod nearest;
 pub mod pattern;
 mod profile;
+mod redundant;
 mod resequencer;
 mod schedulers;
 mod scheduling;
@@ -53,13 +55,14 @@ pub use mtu::Mtu;
 pub use nearest::nearest;
 pub use pattern::NamePattern;
 pub use profile::Profile;
+pub use redundant::{Network, PortRange, Redundant};
 pub use resequencer::{Release, Resequencer};
 pub use schedulers::{
     BatcpSettings, Count, Formula, NatalieSettings, SafireSettings, SchedulerKind, Weights,
     WhenFull,
 };
 pub use scheduling::Scheduling;
-pub use section::{ControllerName, ResequencerSection, TunnelSection};
+pub use section::{ControllerName, RedundantSection, ResequencerSection, TunnelSection};
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
 pub use tunnel::{

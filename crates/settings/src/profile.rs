@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::text::shown_as_written;
-use crate::{Acknowledge, ControllerKind, Order, SchedulerKind};
+use crate::{Acknowledge, ControllerKind, Order, Redundant, SchedulerKind};
 
 /// A scheduler, a controller, an order and whose acknowledgements TCP hears, which belong together. Each may still be set by itself.
 ///
-/// | profile | scheduler | controller | order | acknowledge |
-/// | --- | --- | --- | --- | --- |
-/// | `default` | `arrival` | `model` | `flow` | `local` |
-/// | `paper` | `free-window` | `ccid2` | `global` | `end-to-end` |
+/// | profile | scheduler | controller | order | acknowledge | sent over two links |
+/// | --- | --- | --- | --- | --- | --- |
+/// | `default` | `arrival` | `model` | `flow` | `local` | what is marked as real time |
+/// | `paper` | `free-window` | `ccid2` | `global` | `end-to-end` | nothing |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
@@ -46,6 +46,15 @@ impl Profile {
         match self {
             Self::Default => Order::default(),
             Self::Paper => Order::Global,
+        }
+    }
+
+    /// Which packets go over two links at once.
+    #[must_use]
+    pub fn redundant(self) -> Redundant {
+        match self {
+            Self::Default => Redundant::default(),
+            Self::Paper => Redundant::off(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which scheduler, its settings, and what is said of each link: the same in a config file (`[tunnel]`) and in a
+//! Which scheduler, its settings, which packets go over two links, and what is said of each link: the same in a config file (`[tunnel]`) and in a
 //! change of a running tunnel.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pattern::{literals, matches};
 use crate::{
-    BatcpSettings, Direction, LinkTerms, NatalieSettings, SafireSettings, SchedulerKind,
+    BatcpSettings, Direction, LinkTerms, NatalieSettings, Redundant, SafireSettings, SchedulerKind,
     SettingError, Terms, nearest, shortened,
 };
 
@@ -23,6 +23,8 @@ pub struct Scheduling {
     pub batcp: BatcpSettings,
     /// Settings of `safire`.
     pub safire: SafireSettings,
+    /// Which packets go over two links at once, whatever the scheduler.
+    pub redundant: Redundant,
     /// What is said of links, by name or by a pattern of names ([`Scheduling::told`]).
     pub terms: BTreeMap<String, LinkTerms>,
 }
@@ -76,6 +78,7 @@ impl Scheduling {
         }
         self.check_costs()?;
         self.check_weights()?;
+        self.redundant.check()?;
         self.safire.check().map_err(|problem| SettingError::new(["safire"], problem))
     }
 

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::in_range;
 use crate::{
-    Acknowledge, BatcpSettings, Cipher, ControllerKind, LinkTerms, NatalieSettings, Offload, Order,
-    Parsed, Profile, Release, Resequencer, SafireSettings, SchedulerKind, Scheduling, SettingError,
-    Switch, TunnelSettings, WhenClosed,
+    Acknowledge, BatcpSettings, Bitrate, Cipher, ControllerKind, LinkTerms, NatalieSettings,
+    Network, Offload, Order, Parsed, PortRange, Profile, Redundant, Release, Resequencer,
+    SafireSettings, SchedulerKind, Scheduling, SettingError, Switch, TunnelSettings, WhenClosed,
 };
 
 /// The section. What is absent is the default; what is the default is not written.
@@ -33,6 +33,9 @@ pub struct TunnelSection {
     /// Settings of `safire`.
     #[serde(skip_serializing_if = "is_default")]
     pub safire: SafireSettings,
+    /// Which packets go over two links at once.
+    #[serde(skip_serializing_if = "is_default")]
+    pub redundant: RedundantSection,
     /// What is said of links, by name or by a pattern of names.
     #[serde(skip_serializing_if = "is_default")]
     pub link: BTreeMap<String, LinkTerms>,
@@ -87,6 +90,24 @@ pub enum ControllerName {
     Ccid2,
     /// [`ControllerKind::Fixed`]
     Fixed,
+}
+
+/// `[tunnel.redundant]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedundantSection {
+    /// Packets that are marked as real time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub marked: Option<bool>,
+    /// Packets from or to these ports.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ports: Vec<PortRange>,
+    /// Packets from or to these networks.
+    #[serde(skip_serializing_if = "is_default")]
+    pub addresses: Vec<Network>,
+    /// The most that the copies may cost.
+    #[serde(skip_serializing_if = "is_default")]
+    pub budget: Option<Bitrate>,
 }
 
 /// `[tunnel.resequencer]`
@@ -148,10 +169,26 @@ impl TunnelSection {
             natalie: self.natalie,
             batcp: self.batcp,
             safire: self.safire.clone(),
+            redundant: self.redundant(),
             terms: self.link.clone(),
         };
         scheduling.check()?;
         Ok(scheduling)
+    }
+
+    /// Where copies have no effect, none is meant unless somebody says so.
+    fn redundant(&self) -> Redundant {
+        let defaults = match self.order.unwrap_or_else(|| self.profile.order()) {
+            Order::Flow => self.profile.redundant(),
+            Order::Global => Redundant::off(),
+        };
+        let RedundantSection { marked, ref ports, ref addresses, budget } = self.redundant;
+        Redundant {
+            marked: marked.unwrap_or(defaults.marked),
+            ports: ports.clone(),
+            addresses: addresses.clone(),
+            budget: budget.unwrap_or(defaults.budget),
+        }
     }
 
     fn controller(&self) -> Result<ControllerKind, SettingError> {
@@ -263,6 +300,7 @@ mod tests {
         assert_eq!(paper.scheduling.scheduler, SchedulerKind::FreeWindow);
         assert_eq!((paper.controller, paper.order), (ControllerKind::Ccid2, Order::Global));
         assert_eq!(paper.acknowledge, Acknowledge::EndToEnd);
+        assert!(paper.scheduling.redundant.is_off());
         let defaults = TunnelSettings::default();
         let as_default = TunnelSettings {
             scheduling: defaults.scheduling.clone(),
@@ -279,6 +317,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_marked_goes_over_two_links_where_that_has_an_effect() {
+        let table = [
+            ("", true),
+            ("redundant.marked = false", false),
+            ("order = \"global\"", false),
+            ("order = \"global\"\nredundant.marked = true", true),
+            ("profile = \"paper\"", false),
+            ("profile = \"paper\"\norder = \"flow\"", false),
+            ("profile = \"paper\"\norder = \"flow\"\nredundant.marked = true", true),
+        ];
+        for (text, marked) in table {
+            let settings = read(text).resolve().unwrap();
+            assert_eq!(settings.scheduling.redundant.marked, marked, "{text}");
+            let noted = settings.without_effect().iter().any(|note| note.contains("two links"));
+            assert_eq!(noted, marked && settings.order == Order::Global, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_written_is_read_again() {
         let text = r#"
             scheduler = "batcp"
@@ -292,6 +349,7 @@ mod tests {
             cipher = "aes-256-gcm"
             udp_gro = "off"
             batcp = { formula = "literal" }
+            redundant = { marked = true, ports = [5060], budget = "2 Mbit/s" }
             link = { a = { rate = "20 Mbit/s", use = "first" } }
             resequencer = { max_wait = "30ms", buffer = "1MiB", release = "one" }
         "#;
@@ -308,6 +366,7 @@ mod tests {
     #[test]
     fn a_value_out_of_its_range_or_without_meaning_is_refused_with_its_path() {
         let table = [
+            ("redundant.budget = \"1 kbit/s\"", "redundant budget: 1 kbit/s is outside"),
             ("queue = \"101ms\"", "queue: 101ms is outside 1ms to 100ms"),
             ("when_closed = \"drop\"\nqueue = \"9ms\"", "queue: it has no meaning"),
             ("fixed_window = 7", "fixed_window: it has no meaning"),

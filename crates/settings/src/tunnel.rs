@@ -54,7 +54,7 @@ impl TunnelSettings {
     #[must_use]
     pub fn of(profile: Profile) -> Self {
         Self {
-            scheduling: profile.scheduler().into(),
+            scheduling: Scheduling { redundant: profile.redundant(), ..profile.scheduler().into() },
             controller: profile.controller(),
             order: profile.order(),
             acknowledge: profile.acknowledge(),

@@ -1,6 +1,8 @@
 //! How an end sends, in words: the same in `ropewalk status`, `ropewalk set` and `ropewalk check-config`.
 
-use crate::{LinkTerms, SchedulerKind, Scheduling, TunnelSettings, Weights, WhenClosed, WhenFull};
+use crate::{
+    LinkTerms, Order, SchedulerKind, Scheduling, TunnelSettings, Weights, WhenClosed, WhenFull,
+};
 
 impl Scheduling {
     /// The scheduler, and its settings where it has some.
@@ -64,6 +66,18 @@ impl Scheduling {
 }
 
 impl TunnelSettings {
+    /// What is said and changes nothing beside the rest, with what would: a sentence each.
+    #[must_use]
+    pub fn without_effect(&self) -> Vec<String> {
+        let mut idle = self.scheduling.without_effect();
+        if self.order == Order::Global && !self.scheduling.redundant.is_off() {
+            idle.push(
+                "no packet goes over two links ([tunnel.redundant]) with order global".to_owned(),
+            );
+        }
+        idle
+    }
+
     /// What happens to a packet when no link has room.
     #[must_use]
     pub fn when_closed_in_words(&self) -> String {

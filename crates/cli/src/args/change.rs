@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use ropewalk_settings::{
-    Bitrate, Cost, Count, Direction, Formula, Importance, Preference, SchedulerKind, Text as _,
-    Weights, WhenFull,
+    Bitrate, Cost, Count, Direction, Formula, Importance, Network, PortRange, Preference,
+    SchedulerKind, Text, Weights, WhenFull,
 };
 use serde::de::value::Error as ConfigNameError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -91,6 +91,9 @@ pub(crate) enum SetWhat {
 
     /// What is said of one link
     Link(SetLink),
+
+    /// Which packets go over two links at once, and how much that may cost
+    Redundant(SetRedundant),
 }
 
 #[derive(Debug, Args)]
@@ -150,6 +153,38 @@ pub(crate) struct SetLink {
     /// Which way it carries packets: up, down or both
     #[arg(long, value_name = "WAY", value_parser = choice::<Direction>)]
     pub(crate) direction: Option<Direction>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetRedundant {
+    /// Packets that their sender marked as real time (DSCP 40 and above): yes or no
+    #[arg(long, value_name = "ANSWER", value_parser = clap::builder::BoolishValueParser::new())]
+    pub(crate) marked: Option<bool>,
+
+    /// UDP and TCP packets from or to these ports, such as 5060,16384-32767; none
+    #[arg(long, value_name = "PORTS", value_parser = list::<PortRange>)]
+    pub(crate) ports: Option<List<PortRange>>,
+
+    /// Packets from or to these addresses or prefixes, such as 192.0.2.7,2001:db8::/32; none
+    #[arg(long, value_name = "NETWORKS", value_parser = list::<Network>)]
+    pub(crate) addresses: Option<List<Network>>,
+
+    /// The most that the copies may cost, with all headers, such as "1 Mbit/s"
+    #[arg(long, value_name = "RATE", value_parser = Bitrate::from_text)]
+    pub(crate) budget: Option<Bitrate>,
+}
+
+/// Values that are written with commas between them.
+#[derive(Clone, Debug)]
+pub(crate) struct List<T>(pub(crate) Vec<T>);
+
+/// Reads values with commas between them, or `none`.
+fn list<T: Text>(text: &str) -> Result<List<T>, String> {
+    if text.trim() == "none" {
+        return Ok(List(Vec::new()));
+    }
+    let values: Result<_, _> = text.split(',').map(|value| T::from_text(value.trim())).collect();
+    values.map(List)
 }
 
 /// Reads two shares.

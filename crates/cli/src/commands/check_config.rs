@@ -266,7 +266,11 @@ impl Lines {
         for (name, terms) in &tunnel.scheduling.terms {
             self.add("told", &format!("{name}: {}", terms.in_words()));
         }
-        for idle in tunnel.scheduling.without_effect() {
+        let redundant = &tunnel.scheduling.redundant;
+        if !redundant.is_off() {
+            self.add("sent twice", &redundant.in_words());
+        }
+        for idle in tunnel.without_effect() {
             self.add("note", &idle);
         }
     }

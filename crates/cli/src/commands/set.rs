@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use ropewalk_control::api::Role;
-use ropewalk_settings::{Direction, LinkTerms, SchedulerKind, Scheduling, nearest};
+use ropewalk_settings::{Direction, LinkTerms, Order, SchedulerKind, Scheduling, nearest};
 
 use super::ask;
-use crate::args::{Set, SetLink, SetScheduler, SetWhat};
+use crate::args::{Set, SetLink, SetRedundant, SetScheduler, SetWhat};
 use crate::exit::{Failure, print};
 
 /// Reads what is in force, changes it as told, has it put in force, and shows it.
@@ -15,11 +15,18 @@ pub(crate) fn run(set: &Set) -> Result<(), Failure> {
     let peer = set.peer.as_deref();
     let socket = ask::socket_for(set.daemon.socket.as_deref(), peer);
     let mut scheduling = ask::scheduling(socket, peer, None)?;
+    let mut note = "";
     if let Some(what) = &set.what {
         let report = ask::status(socket)?;
         let tunnels = report.tunnels.iter();
-        let asked = tunnels.filter(|tunnel| peer.is_none_or(|peer| tunnel.peer == peer));
-        let links = asked.flat_map(|tunnel| &tunnel.links);
+        let asked = || tunnels.clone().filter(|tunnel| peer.is_none_or(|peer| tunnel.peer == peer));
+        let global = Order::Global.to_string();
+        if matches!(what, SetWhat::Redundant(_))
+            && asked().any(|tunnel| tunnel.policy.order.as_ref() == Some(&global))
+        {
+            note = "note       no packet goes over two links with order global\n";
+        }
+        let links = asked().flat_map(|tunnel| &tunnel.links);
         let known: Vec<_> = links.map(|link| link.name.as_str()).collect();
         change(&mut scheduling, what, &known, sends(report.daemon.role))?;
         scheduling = ask::scheduling(socket, peer, Some(scheduling))?;
@@ -28,7 +35,7 @@ pub(crate) fn run(set: &Set) -> Result<(), Failure> {
         let json = serde_json::to_string_pretty(&scheduling);
         return print(&(json.context("cannot write it as JSON")? + "\n"));
     }
-    print(&shown(&scheduling, peer))
+    print(&(shown(&scheduling, peer) + note))
 }
 
 /// Which way an end sends.
@@ -50,6 +57,7 @@ fn change(
     match what {
         SetWhat::Scheduler(change) => change_scheduler(scheduling, change)?,
         SetWhat::Link(change) => change_link(scheduling, change, known, sends)?,
+        SetWhat::Redundant(change) => change_redundant(scheduling, change)?,
     }
     scheduling.check().map_err(|error| Failure::Usage(error.to_string()))
 }
@@ -81,6 +89,24 @@ fn change_scheduler(scheduling: &mut Scheduling, change: &SetScheduler) -> Resul
     }
     batcp.formula = change.formula.unwrap_or(batcp.formula);
     scheduling.safire.k = change.k.unwrap_or(scheduling.safire.k);
+    Ok(())
+}
+
+fn change_redundant(scheduling: &mut Scheduling, change: &SetRedundant) -> Result<(), Failure> {
+    let SetRedundant { marked, ports, addresses, budget } = change;
+    if marked.is_none() && ports.is_none() && addresses.is_none() && budget.is_none() {
+        let help = "say what: --marked, --ports, --addresses or --budget";
+        return Err(Failure::Usage(format!("nothing was said of packets over two links: {help}")));
+    }
+    let redundant = &mut scheduling.redundant;
+    redundant.marked = marked.unwrap_or(redundant.marked);
+    redundant.budget = budget.unwrap_or(redundant.budget);
+    if let Some(ports) = ports {
+        redundant.ports.clone_from(&ports.0);
+    }
+    if let Some(addresses) = addresses {
+        redundant.addresses.clone_from(&addresses.0);
+    }
     Ok(())
 }
 
@@ -137,6 +163,7 @@ fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
         let _ = writeln!(text, "peer       {}", peer.escape_debug());
     }
     let _ = writeln!(text, "scheduler  {}", scheduling.in_words());
+    let _ = writeln!(text, "sent twice {}", scheduling.redundant.in_words());
     for (name, terms) in &scheduling.terms {
         let _ = writeln!(text, "link       {name}: {}", terms.in_words());
     }
@@ -189,6 +216,7 @@ mod tests {
         assert!(change_scheduler(&mut scheduling, &wait).is_ok());
         assert!(change_scheduler(&mut scheduling, &scheduler(SchedulerKind::Batcp)).is_ok());
         let expected = "scheduler  batcp (formula prose, packets wait for a full link)\n\
+            sent twice DSCP 40 and above; copies of at most 1 Mbit/s\n\
             link       lte0: cost 5 EUR/GB, use when-needed\n";
         assert_eq!(shown(&scheduling, None), expected);
         let shares = Importance::new(0.2, 0.8).unwrap();
@@ -196,6 +224,7 @@ mod tests {
         assert!(change_link(&mut scheduling, &numbers, &known, Direction::Up).is_ok());
         scheduling.scheduler = SchedulerKind::Safire;
         let expected = "peer       van\nscheduler  safire (k 1, 0 routes)\n\
+            sent twice DSCP 40 and above; copies of at most 1 Mbit/s\n\
             link       lte0: cost 5 EUR/GB, throughput matters 0.2, cost 0.8\n\
             note       the use of lte0 counts only for the scheduler batcp\n";
         assert_eq!(shown(&scheduling, Some("van")), expected);
@@ -225,6 +254,13 @@ mod tests {
             ("link wlan0 --use first --importance 1,0", "cannot be used with"),
             ("link wlan0 --direction sideways", "up, down, both"),
             ("link wlan0", "say what"),
+            ("redundant", "say what: --marked"),
+            ("redundant --marked perhaps", "perhaps"),
+            ("redundant --ports 0", "`0` is not a port"),
+            ("redundant --ports 9-7", "write \"7-9\""),
+            ("redundant --addresses 10.0.0.1/8", "write \"10.0.0.0/8\""),
+            ("redundant --budget 1", "such as \"20 Mbit/s\""),
+            ("redundant --budget 1Gbit/s", "is outside 10 kbit/s to 100 Mbit/s"),
         ];
         for (written, expected) in table {
             let words = ["ropewalk", "set"].into_iter().chain(written.split(' '));
@@ -242,6 +278,32 @@ mod tests {
                 Ok(other) => format!("{other:?}"),
             };
             assert!(error.contains(expected), "{written}: {error}");
+        }
+    }
+
+    #[test]
+    fn packets_over_two_links_are_said_part_by_part() {
+        let table = [
+            ("--ports 5060,16384-32767", "DSCP 40 and above, ports 5060, 16384-32767; "),
+            ("--marked no", "ports 5060, 16384-32767; "),
+            ("--addresses 192.0.2.7", "ports 5060, 16384-32767, addresses 192.0.2.7; "),
+            (
+                "--budget 300kbit/s --ports none",
+                "addresses 192.0.2.7; copies of at most 300 kbit/s",
+            ),
+            ("--addresses none", "nothing"),
+        ];
+        let mut scheduling = Scheduling::default();
+        for (written, expected) in table {
+            let words = ["ropewalk", "set", "redundant"].into_iter().chain(written.split(' '));
+            let Ok(Arguments { command: Command::Set(set), .. }) = Arguments::try_parse_from(words)
+            else {
+                panic!("{written}")
+            };
+            let what = set.what.expect("something was said");
+            assert!(change(&mut scheduling, &what, &[], Direction::Up).is_ok(), "{written}");
+            let words = scheduling.redundant.in_words();
+            assert!(words.starts_with(expected), "{written}: {words}");
         }
     }
 

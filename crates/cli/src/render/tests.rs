@@ -1,8 +1,8 @@
 use ropewalk_control::api::{
     ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
     LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, PathStatus, PolicyStatus,
-    PoolStatus, QueueStatus, RepairStatus, ResequencerStatus, STATUS_VERSION, SessionStatus,
-    TurnedAwayStatus,
+    PoolStatus, QueueStatus, RedundancyStatus, RepairStatus, ResequencerStatus, STATUS_VERSION,
+    SessionStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
 
@@ -72,6 +72,23 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
         Some(RepairStatus { sent_again: 12, given_up: 1, kept: 40, kept_bytes: 56_000 });
     let repairing = status(&repairing, true);
     assert!(repairing.contains("Sent again from here: 12 packets, 1 given up"), "{repairing}");
+    let mut twice = client();
+    twice.tunnels[0].policy.redundant = Some("ports 5060; copies of at most 1 Mbit/s".to_owned());
+    twice.tunnels[0].redundancy = Some(RedundancyStatus {
+        packets: 500,
+        bytes: 130_000,
+        over_budget: 7,
+        over_budget_bytes: 7_000,
+        no_room: 3,
+    });
+    let twice = status(&twice, true);
+    for text in [
+        "  sent twice ports 5060; copies of at most 1 Mbit/s",
+        "Sent over two links from here: 500 packets (127.0 KiB); once for want of budget",
+        "7 (6.8 KiB), of room 3",
+    ] {
+        assert!(twice.contains(text), "{text} is missing in\n{twice}");
+    }
     let mut plain = client();
     plain.tunnels[0].resequencer = ResequencerStatus { as_they_came: 7, ..Default::default() };
     let plain = status(&plain, true);
@@ -505,6 +522,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             own: false,
             controller: "ccid2".to_owned(),
             order: Some("global".to_owned()),
+            redundant: None,
             when_closed: "queue 100ms".to_owned(),
         },
         up: PacketTraffic { rate_bps: 520_000.0, packets: 1000, bytes: 1 << 20 },
@@ -522,6 +540,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             ..Default::default()
         },
         repairs: None,
+        redundancy: None,
         local_acks: Default::default(),
         links: vec![up, down],
         flows: None,

@@ -183,6 +183,10 @@ pub struct TunnelStatus {
     /// What this end sent again of what was lost, if it does so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<RepairStatus>,
+    /// What this end sent over two links at once, if it does so. What the receiver drops of it is in
+    /// [`ResequencerStatus::duplicate`] of the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<RedundancyStatus>,
     /// What senders of TCP at this end were told before the other end had it.
     #[serde(default)]
     pub local_acks: LocalAckStatus,
@@ -259,6 +263,9 @@ pub struct PolicyStatus {
     /// Which order the other end restores; absent where the daemon is older than that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
+    /// Which packets go over two links at once, and how much the copies may cost; absent where none do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundant: Option<String>,
     /// What happens to a packet when no link has room.
     pub when_closed: String,
 }
@@ -324,6 +331,21 @@ pub struct RepairStatus {
     pub kept: u64,
     /// Their bytes.
     pub kept_bytes: u64,
+}
+
+/// Packets that were sent over two links at once, and those that should have been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedundancyStatus {
+    /// Packets sent a second time.
+    pub packets: u64,
+    /// What that cost, bytes at IP level.
+    pub bytes: u64,
+    /// Packets that went once because the budget was used up.
+    pub over_budget: u64,
+    /// What their copies would have cost, bytes at IP level.
+    pub over_budget_bytes: u64,
+    /// Packets that went once because no other link had room.
+    pub no_room: u64,
 }
 
 /// Connections of TCP whose senders this end acknowledges.

@@ -10,10 +10,12 @@
 //!    link since it came is dropped at once, so that it does not hold up the others.
 //! 5. The packet gets its global number ([`numbering`]), the datagram its local one; both are sealed into the batch. Small
 //!    packets that leave at one moment for one link share a datagram ([`bundle`]).
+//! 6. What is to go over two links goes over a second one ([`redundant`]).
 
 mod bundle;
 mod flows;
 mod numbering;
+mod redundant;
 mod repair;
 mod resend;
 mod too_big;
@@ -27,6 +29,8 @@ use ropewalk_settings::{Order, WhenClosed};
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
 use numbering::Numbering;
+use redundant::Copies;
+pub use redundant::Redundancy;
 pub use repair::Repairs;
 use repair::{Attempt, Repair};
 use too_big::TooBig;
@@ -73,6 +77,8 @@ pub(super) struct Egress {
     numbering: Numbering,
     /// The packets that are not confirmed; `None`: what is lost stays lost.
     repair: Option<Repair>,
+    /// Which packets go over two links.
+    redundant: Copies,
     /// Bytes of sparse flows that went since a lost packet did, while any was to go.
     ahead: usize,
     too_big: TooBig,
@@ -145,6 +151,7 @@ impl Egress {
             refused_at: None,
             numbering: Numbering::new(order),
             repair: (order == Order::Flow).then(Repair::default),
+            redundant: Copies::new(now, config.scheduling.redundant.clone()),
             ahead: 0,
             too_big: TooBig::new(now, gateways),
             accepted: Traffic::default(),
@@ -175,6 +182,8 @@ impl Egress {
             return false;
         }
         self.accepted.count(packet.len());
+        let is_redundant = self.repair.is_some() && self.redundant.means(label);
+        let label = &Label { is_redundant, ..*label };
         let most = self.policy.limits.bytes.saturating_sub(self.waiting.held().1);
         let dropped = self.queue.push(now, label, packet, most);
         if dropped != Dropped::default() {
@@ -298,12 +307,18 @@ impl Egress {
         self.queue.release_memory();
         self.waiting.release_memory();
         self.numbering.release_memory();
+        self.redundant.release_memory();
         self.repair.iter_mut().for_each(Repair::release_memory);
     }
 
-    /// Steps 2 to 5: sends what may be sent now. `false`: the batch is full.
+    /// Steps 2 to 6: sends what may be sent now. `false`: the batch is full.
     pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
         self.tell_facts(now, to.links);
+        self.send_once(now, to) && self.send_copies(now, to)
+    }
+
+    /// Steps 2 to 5: each packet once.
+    fn send_once<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
         if !self.send_waiting(now, to) {
             return false;
         }
@@ -499,6 +514,8 @@ impl Egress {
             previous_of_flow: outgoing.previous_of_flow,
             is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
             is_acknowledged: label.is_acknowledged,
+            // A part is of no use alone.
+            is_redundant: label.is_redundant && part.is_none(),
             link: link.id,
             number: link.sender.next_number(),
         };
@@ -557,6 +574,7 @@ impl Egress {
             previous_of_flow,
             is_sparse: false,
             is_acknowledged: label.is_acknowledged,
+            is_redundant: label.is_redundant,
             link: link.id,
             number: link.sender.next_number(),
         };

@@ -28,6 +28,7 @@ impl Tunnel {
             self.egress.set_scheduler(AnyScheduler::new(now, &scheduling));
             self.links.iter_mut().for_each(|link| link.scheduled_pace = None);
         }
+        self.egress.set_redundant(scheduling.redundant.clone());
         self.config.scheduling = scheduling;
         let is_on = self.config.acknowledges_locally(self.session.order);
         self.ingress.local_acks.set_on(is_on);

@@ -225,6 +225,12 @@ impl Link {
         self.opening.room(now, self.pace(), &self.sender)
     }
 
+    /// Whether a copy of a packet that went elsewhere may leave on it now: its window has room, and its pace allows it.
+    pub(super) fn takes_copy(&self, now: Instant) -> bool {
+        let paced = self.pace().is_none_or(|rate| self.opening.pacer().is_open_for_copy(now, rate));
+        paced && self.sender.room() > 0 && !self.sender.is_suspect(now)
+    }
+
     /// What a scheduler sees of it for each packet.
     #[inline]
     pub(super) fn view(&self, now: Instant) -> LinkView {

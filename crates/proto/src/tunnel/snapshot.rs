@@ -3,7 +3,7 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
-use super::egress::{Bundled, Repairs};
+use super::egress::{Bundled, Redundancy, Repairs};
 use super::link::{Duty, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
 use super::local_ack::LocallyAcknowledged;
@@ -102,6 +102,8 @@ pub struct TunnelStats {
     pub bundled: Bundled,
     /// What was sent again of what was lost; `None`: nothing is.
     pub repairs: Option<Repairs>,
+    /// What was sent over two links at once; `None`: nothing is.
+    pub redundancy: Option<Redundancy>,
     /// What senders of TCP were told before the other end had it.
     pub local_acks: LocallyAcknowledged,
     /// How full the table of flow routing is; `None`: another scheduler decides.
@@ -147,6 +149,7 @@ impl Tunnel {
             leaves_checksums: self.peer_completes,
             bundled: self.egress.bundled(),
             repairs: self.egress.repairs(),
+            redundancy: self.egress.redundancy(),
             local_acks: self.ingress.local_acks.counters(),
             flows: self.flow_counts(),
             ledger: self.links.ledger(),

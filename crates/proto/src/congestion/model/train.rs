@@ -6,14 +6,19 @@
 //! that for congestion (HyStart, RFC 9406). Where delays vary by themselves trains contradict each other, and nothing is
 //! said.
 
+use super::FULL;
 use super::number::real;
 use crate::congestion::ArrivalSample;
+use crate::time::{Duration, Instant};
 
 /// Datagrams that show something, and after which another train begins.
 const LEAST: f64 = 8.0;
 const MOST: f64 = 16.0;
 /// A pause of the sender, or of the path, ends a train, µs.
 const PAUSE: i64 = 20_000;
+/// So does one of a sender that is not held back, if less than a full datagram came meanwhile: the small datagrams of a call are no
+/// train, however many there are.
+const SENDER_PAUSE: Duration = Duration::from_millis(10);
 /// Arriving by this much more slowly is no chance: two percent, and the granularity of clocks in µs.
 const STRETCHED: (f64, f64) = (1.02, 50.0);
 /// What contradicts by more than this in the mean says nothing.
@@ -24,6 +29,8 @@ const IRREGULAR: f64 = 0.25;
 pub(super) struct Trains {
     /// The first datagram of the present one.
     first: Option<ArrivalSample>,
+    /// When the newest datagram was sent, and the bytes that had arrived with it.
+    last: (Instant, u64),
     /// Bytes a second; 0: nothing is known.
     rate: f64,
     /// By what share trains differ from that, in the mean.
@@ -33,7 +40,11 @@ pub(super) struct Trains {
 impl Trains {
     /// A datagram arrived; a full one has so many bytes.
     pub(super) fn on_arrival(&mut self, arrival: &ArrivalSample, full: f64) {
-        let Some(first) = self.first else {
+        let (sent_at, total) = std::mem::replace(&mut self.last, (arrival.sent_at, arrival.total));
+        let pauses = arrival.sent_at.since(sent_at) >= SENDER_PAUSE
+            && real(arrival.total.saturating_sub(total)) < FULL
+            && !arrival.held_back;
+        let Some(first) = self.first.filter(|_| !pauses) else {
             self.first = Some(*arrival);
             return;
         };
@@ -79,7 +90,6 @@ impl Trains {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Duration, Instant};
 
     /// Trains of 32 datagrams of 1,000 bytes each 40 ms, sent this many µs apart; the gaps at the receiver in turn.
     fn after(sent_us: u64, gaps_us: &[i64], trains: u64) -> Option<f64> {
@@ -103,6 +113,23 @@ mod tests {
             }
         }
         seen.rate()
+    }
+
+    #[test]
+    fn the_datagrams_of_a_call_are_no_train_though_a_queue_delays_some() {
+        let mut seen = Trains::default();
+        let sample = |number: u64, late_us: i64| ArrivalSample {
+            at_us: i64::try_from(number).unwrap() * 20_000 + 50_000 + late_us,
+            sent_at: Instant::from_millis(20 * number),
+            bytes: 0,
+            interval: Duration::ZERO,
+            total: 260 * number,
+            held_back: false,
+        };
+        for number in 0..500 {
+            seen.on_arrival(&sample(number, if number % 50 < 25 { 0 } else { 15_000 }), 260.0);
+            assert_eq!(seen.rate(), None, "after {number}");
+        }
     }
 
     #[test]

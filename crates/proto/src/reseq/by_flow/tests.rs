@@ -274,3 +274,26 @@ fn a_link_is_waited_for_while_others_wait_for_its_packet() {
     bench.reseq.release_memory();
     assert_eq!((bench.reseq.has_spare(), bench.reseq.spare_bytes()), (false, 0));
 }
+
+#[test]
+fn a_peer_that_sends_the_same_packets_for_ever_has_each_delivered_once_and_fills_nothing() {
+    let mut bench = Bench::new(Config::default());
+    assert_eq!(bench.flow(0, None), [0]);
+    // Number 2 is missing: 3 waits for it.
+    assert_eq!(bench.flow(1, Some(0)), [1]);
+    assert_eq!(bench.flow(3, Some(2)), Vec::<u64>::new());
+    let before = (bench.reseq.stats(), bench.reseq.spare_bytes());
+    for round in 0..50_000 {
+        let link = if round % 2 == 0 { FAST } else { SLOW };
+        for (global, of_flow) in [(0, None), (1, Some(0)), (3, Some(2)), (3, Some(1)), (1, None)] {
+            bench.offer(link, global, ArrivalKind::FlowData { prev_of_flow: of_flow });
+        }
+    }
+    assert_eq!(bench.take(), Vec::<u64>::new());
+    let after = (bench.reseq.stats(), bench.reseq.spare_bytes());
+    assert_eq!(after.0.duplicates, before.0.duplicates + 250_000);
+    assert_eq!((after.0.held, after.0.held_bytes), (1, 8));
+    assert_eq!(after.1, before.1, "no memory is kept for them");
+    // They hold up nobody either.
+    assert_eq!(bench.flow(2, Some(1)), [2, 3]);
+}

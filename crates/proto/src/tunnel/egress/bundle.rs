@@ -336,6 +336,7 @@ impl Egress {
                 previous_of_flow: None,
                 is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
                 is_acknowledged: false,
+                is_redundant: false,
                 link: link.id,
                 number: link.sender.next_number(),
             };
@@ -360,14 +361,15 @@ impl Egress {
                 _ => self.queue.pop_packet(),
             };
             let Some(waiting) = waiting else { continue };
-            let (flow, packet) = (waiting.label().meta.flow, waiting.into_packet());
+            let (flow, is_redundant) = (waiting.label().meta.flow, waiting.label().is_redundant);
+            let packet = waiting.into_packet();
             let is_it = |item: &&Item| usize::from(item.place) == place;
             let mut own = items.iter_mut().zip(&attempts);
             let own = own.find_map(|(items, attempt)| Some((items.next_if(is_it)?, *attempt)));
             match own {
                 Some((item, Some(attempt))) => {
                     let previous_of_flow = item.previous_of_flow;
-                    let sent = Attempt { flow, previous_of_flow, ..attempt };
+                    let sent = Attempt { flow, previous_of_flow, is_redundant, ..attempt };
                     self.keep(now, packet, first + place as u64, sent);
                 }
                 _ => self.queue.recycle(packet),

@@ -5,6 +5,9 @@
 //! before anything new, as often as it takes, until it is too old to be of use. One whose link does not answer is sent
 //! again over the others before anybody knows whether it was lost ([`reinject`](Repair::reinject)).
 //!
+//! A packet that went over two links at once ([`redundant`](super::redundant)) has two datagrams under way. It is confirmed when either is, and lost
+//! when both are.
+//!
 //! A packet here is the one that waited in the queue: it is moved, not copied, and its buffer goes back there.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -42,6 +45,15 @@ pub(super) struct Unconfirmed {
     /// When it first left.
     pub(super) sent_at: Instant,
     pub(super) sent: Attempt,
+    /// Where a second datagram with it is under way.
+    pub(super) copy: Option<Way>,
+}
+
+/// A link, and the number of a datagram there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Way {
+    pub(super) link: LinkId,
+    pub(super) number: u64,
 }
 
 /// How a packet left.
@@ -57,6 +69,8 @@ pub(super) struct Attempt {
     pub(super) is_sparse: bool,
     /// Its sender was told that it has arrived.
     pub(super) is_acknowledged: bool,
+    /// It is to go over a second link, too.
+    pub(super) is_redundant: bool,
     /// The link that it went on last, and its datagram's number there.
     pub(super) link: LinkId,
     pub(super) number: u64,
@@ -67,6 +81,21 @@ impl Unconfirmed {
     pub(super) fn is_worth_sending(&self, now: Instant) -> bool {
         let most = if self.sent.is_acknowledged { MOST_AGE_ACKNOWLEDGED } else { MOST_AGE };
         now.since(self.sent_at) <= most
+    }
+
+    /// Whether it went, or was copied, as this datagram.
+    fn went(&self, way: Way) -> bool {
+        Way { link: self.sent.link, number: self.sent.number } == way || self.copy == Some(way)
+    }
+
+    /// The datagram with this number on `link` is lost, or all of them that are there. Returns whether another one is under way.
+    fn has_another(&mut self, link: LinkId, number: Option<u64>) -> bool {
+        let is_it = |way: Way| way.link == link && number.is_none_or(|number| way.number == number);
+        let Some(copy) = self.copy.take() else { return false };
+        if !is_it(copy) {
+            (self.sent.link, self.sent.number) = (copy.link, copy.number);
+        }
+        true
     }
 
     const fn lost(&self, global: u64) -> Lost {
@@ -190,18 +219,22 @@ impl Repair {
         if packets.count == 0 || self.places.is_empty() {
             return;
         }
+        let way = Way { link, number: settled.number };
         for global in packets.first..=packets.last() {
-            let went =
-                |copy: &Unconfirmed| copy.sent.link == link && copy.sent.number == settled.number;
-            let went_so = |place: &usize| self.places[*place].as_ref().is_some_and(went);
-            let Some(place) = self.place(global).filter(went_so) else { continue };
+            let went_so = |copy: &&mut Unconfirmed| copy.went(way);
+            let Some(place) = self.place(global) else { continue };
+            let Some(copy) = self.places[place].as_mut().filter(went_so) else { continue };
             match settled.fate {
                 Fate::Confirmed | Fate::ConfirmedLate => {
                     if let Some(copy) = self.take_from(place, global) {
                         free(copy.packet);
                     }
                 }
-                Fate::Lost | Fate::TimedOut => self.lose(now, global, &mut free),
+                Fate::Lost | Fate::TimedOut => {
+                    if !copy.has_another(link, Some(way.number)) {
+                        self.lose(now, global, &mut free);
+                    }
+                }
             }
         }
         self.trim();
@@ -217,11 +250,14 @@ impl Repair {
         mut free: impl FnMut(Vec<u8>),
     ) {
         let most = if all { usize::MAX } else { 1 };
-        let under_way = |(place, copy): (usize, &Option<Unconfirmed>)| {
-            copy.as_ref().filter(|copy| copy.sent.link == link).map(|_| self.base + place as u64)
+        let base = self.base;
+        let alone_there = |(place, copy): (usize, &mut Option<Unconfirmed>)| {
+            let copy = copy.as_mut()?;
+            let is_there = copy.sent.link == link || copy.copy.is_some_and(|way| way.link == link);
+            (is_there && !(all && copy.has_another(link, None))).then_some(base + place as u64)
         };
         let numbers: Vec<u64> =
-            self.places.iter().enumerate().filter_map(under_way).take(most).collect();
+            self.places.iter_mut().enumerate().filter_map(alone_there).take(most).collect();
         for global in numbers {
             self.lose(now, global, &mut free);
         }
@@ -271,6 +307,18 @@ impl Repair {
             if let Some(copy) = self.place(global).and_then(|at| self.places[at].as_mut()) {
                 (copy.sent.link, copy.sent.number) = (link, number);
             }
+        }
+    }
+
+    /// The packet, if it is not confirmed.
+    pub(super) fn kept(&self, global: u64) -> Option<&Unconfirmed> {
+        self.get(global)
+    }
+
+    /// The packet went over a second link, as this datagram.
+    pub(super) fn on_copied(&mut self, global: u64, way: Way) {
+        if let Some(kept) = self.place(global).and_then(|at| self.places[at].as_mut()) {
+            kept.copy = Some(way);
         }
     }
 
@@ -369,10 +417,11 @@ mod tests {
             previous_of_flow: None,
             is_sparse: false,
             is_acknowledged: false,
+            is_redundant: false,
             link,
             number,
         };
-        Unconfirmed { packet: vec![7; 100], sent_at: at(ms), sent }
+        Unconfirmed { packet: vec![7; 100], sent_at: at(ms), sent, copy: None }
     }
 
     /// Packets 10 to 13, on two links in turn.
@@ -427,6 +476,49 @@ mod tests {
             assert_eq!(settle(&mut repair, 50, link, number, global, Fate::Confirmed), 1);
         }
         assert!(repair.places.is_empty() && repair.repairs().kept_bytes == 0);
+    }
+
+    /// Packet 10 on both links.
+    fn copied() -> Repair {
+        let mut repair = Repair::default();
+        repair.keep(at(0), 10, unconfirmed(0, WLAN, 5), drop);
+        repair.on_copied(10, Way { link: LTE, number: 9 });
+        repair
+    }
+
+    #[test]
+    fn a_packet_on_two_links_is_confirmed_by_either_datagram_and_lost_with_both() {
+        use Fate::{Confirmed, Lost, TimedOut};
+        let table: [(&[(LinkId, u64, Fate)], (usize, usize)); 9] = [
+            (&[(WLAN, 5, Confirmed)], (0, 0)),
+            (&[(LTE, 9, Confirmed)], (0, 0)),
+            (&[(WLAN, 5, Lost)], (1, 0)),
+            (&[(LTE, 9, Lost)], (1, 0)),
+            (&[(WLAN, 5, TimedOut), (LTE, 9, Confirmed)], (0, 0)),
+            (&[(LTE, 9, Lost), (WLAN, 5, Confirmed)], (0, 0)),
+            (&[(WLAN, 5, Confirmed), (LTE, 9, Lost)], (0, 0)),
+            (&[(WLAN, 5, Lost), (LTE, 9, Lost)], (1, 1)),
+            (&[(LTE, 9, Lost), (WLAN, 5, TimedOut)], (1, 1)),
+        ];
+        for (fates, (kept, again)) in table {
+            let mut repair = copied();
+            for (link, number, fate) in fates {
+                settle(&mut repair, 50, *link, *number, 10, *fate);
+            }
+            assert_eq!((repair.repairs().kept, lost(&repair).len()), (kept, again), "{fates:?}");
+            assert_eq!(repair.repairs().sent, 0, "a copy is no repair");
+        }
+    }
+
+    #[test]
+    fn a_packet_on_two_links_goes_again_when_both_are_silent() {
+        for links in [[WLAN, LTE], [LTE, WLAN]] {
+            let mut repair = copied();
+            repair.reinject(at(60), links[0], true, drop);
+            assert_eq!(lost(&repair), [], "the other one carries it");
+            repair.reinject(at(70), links[1], true, drop);
+            assert_eq!(lost(&repair), [10]);
+        }
     }
 
     #[test]

@@ -61,7 +61,10 @@ impl Egress {
         match &mut self.repair {
             None => queue.recycle(packet),
             Some(repair) => {
-                let copy = Unconfirmed { packet, sent_at: now, sent };
+                if sent.is_redundant {
+                    self.redundant.want(global);
+                }
+                let copy = Unconfirmed { packet, sent_at: now, sent, copy: None };
                 repair.keep(now, global, copy, |buffer| queue.recycle(buffer));
                 self.forget_given_up();
             }
@@ -157,7 +160,7 @@ fn run_of(now: Instant, repair: &Repair, place: usize, most: usize) -> Run {
     run
 }
 
-fn outgoing((global, lost): (u64, &Unconfirmed)) -> Outgoing<'_> {
+pub(super) fn outgoing((global, lost): (u64, &Unconfirmed)) -> Outgoing<'_> {
     Outgoing {
         packet: Packet { bytes: &lost.packet, checksum: lost.sent.checksum },
         global,
