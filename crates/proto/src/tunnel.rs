@@ -47,7 +47,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use ropewalk_settings::Order;
 
-pub use egress::{Bundled, MAX_PACKETS, Repairs};
+pub use egress::{Bundled, ByLink, FlowWait, MAX_PACKETS, RecentFlow, RecentFlows, Repairs};
 pub use ingress::InnerFilter;
 pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
@@ -57,7 +57,7 @@ pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
-pub use snapshot::{LinkStats, TunnelStats};
+pub use snapshot::{Flows, LinkStats, TunnelStats};
 
 use crate::config::{LinkConfig, MAX_LINKS, TunnelConfig};
 use crate::crypto::KeyRing;

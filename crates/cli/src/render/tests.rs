@@ -1,8 +1,8 @@
 use ropewalk_control::api::{
-    ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
-    LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, PathStatus, PolicyStatus,
-    PoolStatus, QueueStatus, RepairStatus, ResequencerStatus, STATUS_VERSION, SessionStatus,
-    TurnedAwayStatus,
+    ConntrackStatus, DaemonStatus, DatagramTraffic, FlowPart, FlowStatus, FlowWait, FlowsReport,
+    HandshakeCounters, LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, PathStatus,
+    PolicyStatus, PoolStatus, QueueStatus, RecentFlowStatus, RepairStatus, ResequencerStatus,
+    STATUS_VERSION, SessionStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
 
@@ -319,6 +319,7 @@ fn flows_are_shown_with_their_links_and_what_is_left_out_is_said() {
         ],
         left_out: 39,
         table: Some(FlowTableStatus { active: 41, capacity: 32_768, given_up: 3 }),
+        ..FlowsReport::default()
     };
     let shown = flows(&report);
     for text in [
@@ -334,9 +335,47 @@ fn flows_are_shown_with_their_links_and_what_is_left_out_is_said() {
     }
     assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
     report.table = None;
-    report.scheduler = "batcp".to_owned();
-    assert!(flows(&report).contains("the scheduler is batcp"));
-    assert!(flows(&report).contains("`ropewalk set scheduler safire`"));
+    assert_eq!(flows(&report), "There is no session at present.\n");
+}
+
+#[test]
+fn each_flow_is_shown_with_its_links_and_what_it_waits_for() {
+    let wait = FlowWait::Link { link: "wlan".to_owned(), later_ms: Some(45.0) };
+    let part = |link: &str, share| FlowPart { link: link.to_owned(), bytes: 1, share };
+    let flow = RecentFlowStatus {
+        source: "192.0.2.1".parse().unwrap(),
+        destination: "10.77.0.2".parse().unwrap(),
+        protocol: Some(6),
+        source_port: Some(443),
+        destination_port: Some(51_234),
+        rate_bps: 48.2e6,
+        links: vec![part("wlan", 0.71), part("lte", 0.29)],
+        under_way_bytes: 210 << 10,
+        waiting_bytes: 96 << 10,
+        to_repair: 0,
+        why: wait.in_words(0),
+        waits_for: wait,
+    };
+    let mut report = FlowsReport {
+        peer: "van".to_owned(),
+        scheduler: "arrival".to_owned(),
+        recent: vec![flow],
+        recent_over_s: Some(1.03),
+        left_out: 3,
+        ..FlowsReport::default()
+    };
+    let expected = "\
+Flows to van in the last 1.0 s, by arrival:
+
+tcp 192.0.2.1:443 > 10.77.0.2:51234
+  48.20 Mbit/s: 71 % wlan, 29 % lte; 210.0 KiB under way, 96.0 KiB waiting here
+  waits for wlan: it arrives there first, elsewhere 45 ms later
+
+3 more, of which less is sent: see --top
+";
+    assert_eq!(flows(&report), expected);
+    (report.recent, report.left_out) = (Vec::new(), 0);
+    assert!(flows(&report).ends_with("\n  none: nothing is sent\n"));
 }
 
 #[test]

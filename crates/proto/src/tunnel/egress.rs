@@ -12,8 +12,10 @@
 //!    packets that leave at one moment for one link share a datagram ([`bundle`]).
 
 mod bundle;
+mod flow_meter;
 mod flows;
 mod numbering;
+mod recent_flows;
 mod repair;
 mod resend;
 mod too_big;
@@ -26,7 +28,10 @@ use ropewalk_settings::{Order, WhenClosed};
 
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
+pub use flow_meter::ByLink;
+use flow_meter::FlowMeter;
 use numbering::Numbering;
+pub use recent_flows::{FlowWait, RecentFlow, RecentFlows};
 pub use repair::Repairs;
 use repair::{Attempt, Repair};
 use too_big::TooBig;
@@ -80,6 +85,8 @@ pub(super) struct Egress {
     accepted: Traffic,
     /// Packets that shared their datagram with others.
     bundled: Bundled,
+    /// What is counted by flow while somebody looks.
+    meter: Option<Box<FlowMeter>>,
 }
 
 /// What is set for all packets.
@@ -149,6 +156,7 @@ impl Egress {
             too_big: TooBig::new(now, gateways),
             accepted: Traffic::default(),
             bundled: Bundled::default(),
+            meter: None,
         }
     }
 
@@ -232,6 +240,11 @@ impl Egress {
         }
     }
 
+    /// Counts by flow no more if nobody looks any more.
+    pub(super) fn stop_metering(&mut self, now: Instant) {
+        self.meter.take_if(|meter| meter.is_over(now));
+    }
+
     /// Whether any packet waits for a link.
     pub(super) fn has_waiting(&self) -> bool {
         !self.queue.is_empty() || self.waiting.held().0 > 0 || self.has_lost()
@@ -294,7 +307,8 @@ impl Egress {
     }
 
     /// Gives that memory back.
-    pub(super) fn release_memory(&mut self) {
+    pub(super) fn release_memory(&mut self, now: Instant) {
+        self.stop_metering(now);
         self.queue.release_memory();
         self.waiting.release_memory();
         self.numbering.release_memory();

@@ -85,6 +85,7 @@ impl Egress {
             return;
         }
         self.facts_due = now + INTERVAL;
+        self.stop_metering(now);
         let facts: ArrayVec<_, MAX_LINKS> = links.iter().map(|link| facts(now, link)).collect();
         self.scheduler.refresh(&facts);
         self.allow_queue();

@@ -3,12 +3,12 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
-use super::egress::{Bundled, Repairs};
+use super::egress::{Bundled, RecentFlows, Repairs};
 use super::link::{Duty, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
 use super::local_ack::LocallyAcknowledged;
 use super::recent::Recent;
-use super::routing::FlowCounts;
+use super::routing::{FlowCounts, FlowTables};
 use crate::config::Wishes;
 use crate::congestion::PathModel;
 use crate::error::DropCounters;
@@ -73,6 +73,15 @@ pub struct LinkStats {
     pub recent: Recent,
     /// Both with IP and UDP headers.
     pub on_wire: Metered,
+}
+
+/// The flows that an end sends.
+#[derive(Clone, Debug)]
+pub enum Flows {
+    /// The scheduler keeps each on one link: its tables.
+    Routed(FlowTables),
+    /// Packets of a flow may take any link: what each did lately.
+    Recent(Box<RecentFlows>),
 }
 
 /// The tunnel.
@@ -152,6 +161,24 @@ impl Tunnel {
             ledger: self.links.ledger(),
             reseq: self.ingress.stats(),
             drops: self.session.drops.clone(),
+        }
+    }
+
+    /// The busiest flows that this end sends, at most so many. Where they are not routed, bytes are counted by flow and link from
+    /// now on, until nobody has asked for some seconds.
+    #[must_use]
+    pub fn flows(&mut self, now: Instant, most: usize) -> Flows {
+        match self.flow_tables(most) {
+            Some(tables) => Flows::Routed(tables),
+            None => {
+                let local_acks = &self.ingress.local_acks;
+                Flows::Recent(Box::new(self.egress.recent_flows(
+                    now,
+                    &self.links,
+                    local_acks,
+                    most,
+                )))
+            }
         }
     }
 

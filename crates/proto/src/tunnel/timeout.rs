@@ -143,7 +143,7 @@ impl Tunnel {
 
     fn release_memory(&mut self, now: Instant) {
         if self.release_at().is_some_and(|at| at <= now) {
-            self.egress.release_memory();
+            self.egress.release_memory(now);
             self.ingress.release_memory();
             self.links.iter_mut().for_each(|link| link.sender.release_memory());
         }

@@ -246,6 +246,11 @@ impl Repair {
         self.lost.iter().filter_map(|lost| Some((lost.global, self.get(lost.global)?)))
     }
 
+    /// All packets that left and are not confirmed, in the order of their numbers.
+    pub(super) fn unconfirmed(&self) -> impl Iterator<Item = &Unconfirmed> {
+        self.places.iter().flatten()
+    }
+
     /// The first so many left again, on this link as this datagram.
     pub(super) fn on_sent(&mut self, packets: usize, link: LinkId, number: u64) {
         for _ in 0..packets {

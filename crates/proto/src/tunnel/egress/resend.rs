@@ -57,6 +57,9 @@ impl Egress {
         if self.has_lost() {
             self.ahead += packet.len();
         }
+        if let Some(meter) = &mut self.meter {
+            meter.count(sent.flow, sent.link, &packet);
+        }
         let queue = &mut self.queue;
         match &mut self.repair {
             None => queue.recycle(packet),
@@ -114,7 +117,12 @@ impl Egress {
             Step::Next => {}
             other => return other,
         }
-        repair.on_sent(run.count.max(1), link.id, number);
+        let sent = run.count.max(1);
+        if let Some(meter) = &mut self.meter {
+            let again = repair.lost().take(sent);
+            again.for_each(|(_, lost)| meter.count(lost.sent.flow, link.id, &lost.packet));
+        }
+        repair.on_sent(sent, link.id, number);
         self.ahead = 0;
         views.refresh(index, to.links, now, len);
         Step::Next

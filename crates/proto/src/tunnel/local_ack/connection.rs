@@ -18,6 +18,9 @@ const DUPLICATES: u8 = 3;
 /// What may wait of a connection of whose links nothing is known yet, bytes.
 pub(super) const FIRST_ROOM: u32 = 256 * 1024;
 
+/// A window with room for less than this is full, bytes (RFC 9293 §3.8.6.2.2).
+const FULL_SEGMENT: i32 = 1400;
+
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
 
@@ -225,6 +228,11 @@ impl Connection {
     /// Whether the far end has all that the near end need not send again.
     pub(super) fn is_settled(&self) -> bool {
         self.outstanding() == 0 && self.kept.is_empty()
+    }
+
+    /// Whether the far end takes no full segment more until it has confirmed some.
+    pub(super) fn fills_window(&self) -> bool {
+        self.outstanding() > 0 && beyond(self.far_edge, self.next) < FULL_SEGMENT
     }
 
     /// Whether nothing more is to be expected of it.
