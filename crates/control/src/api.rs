@@ -22,10 +22,10 @@ pub use reload::{KeyChange, ReloadReport};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
-    ModelStatus, OffloadState, OffloadStatus, PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus,
-    QueueStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SensedStatus,
-    SessionStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
-    TurnedAwayStatus,
+    ModelStatus, OffloadState, OffloadStatus, OutageCause, OutageStatus, OutagesStatus,
+    PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RepairStatus,
+    ResequencerStatus, Role, STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus,
+    SpendingStatus, StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.

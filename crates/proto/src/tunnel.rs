@@ -9,6 +9,7 @@
 //! | `Egress` | packets that leave: queue, scheduler, numbers |
 //! | `Ingress` | packets that came: their order, and which of them pass |
 //! | `Outbox` | what is to be said that belongs to no one link |
+//! | `Outages` | links that carried nothing for a while, for people |
 //! | `Rekey`, `Ending` | fresh keys under way; the end |
 //!
 //! The tunnel holds them together: what a datagram does (`receive`, `frames`), what leaves (`transmit`, `control`),
@@ -27,6 +28,7 @@ mod ingress;
 mod link;
 mod links;
 mod local_ack;
+mod outages;
 mod outbox;
 mod partial;
 mod parts;
@@ -53,6 +55,7 @@ pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
 pub(crate) use local_ack::LocalAcks;
 pub use local_ack::LocallyAcknowledged;
+pub use outages::{Outage, OutageCause, Outages, Standing};
 pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;
@@ -73,6 +76,7 @@ use egress::Egress;
 use ingress::Ingress;
 use link::{Link, NewLink, Validation};
 use links::LinkSet;
+use outages::Gone;
 use outbox::Outbox;
 use rekey::Rekey;
 use session::Session;
@@ -115,6 +119,7 @@ pub struct Tunnel {
     egress: Egress,
     ingress: Ingress,
     outbox: Outbox,
+    outages: Outages,
     ending: Ending,
     /// Whether the peer completes partial checksums.
     peer_completes: bool,
@@ -160,6 +165,7 @@ impl Tunnel {
             egress: Egress::new(now, &config, order, gateways),
             ingress: Ingress::new(&config, order, filter),
             outbox: Outbox::default(),
+            outages: Outages::default(),
             ending: Ending::default(),
             peer_completes,
             usage: Usage::new(now),
@@ -210,10 +216,13 @@ impl Tunnel {
 
     /// Takes a link out and tells the peer over the others.
     pub fn remove_link(&mut self, now: Instant, id: LinkId, sink: &mut impl PacketSink) {
+        let Ok(at) = self.links.position(id) else { return };
+        let gone = Gone::of(now, &self.links[at]);
         let Some(halt) = self.links.remove(now, id) else { return };
         self.links.announce_leave(halt);
         self.egress.let_wait(now);
-        self.egress.reinject(now, id, true);
+        let moved = self.egress.reinject(now, id, true);
+        self.note_outage(now, &gone, OutageCause::Removed, moved);
         self.ingress.link_left(now, id, None, &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(id, DownReason::Removed));
         self.update_inner_mtu(now);

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
 use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
+use ropewalk_daemon::status::moved_in_words;
 use ropewalk_daemon::{offload, shown, wakeup};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError};
@@ -464,6 +465,9 @@ fn log(peer: &str, event: &Event) {
         Event::LinkUp(link) => tracing::info!(peer, link = link.0, "link up"),
         Event::LinkDown(link, reason) => {
             tracing::info!(peer, link = link.0, "link down: {}", down_reason(*reason));
+        }
+        Event::PacketsMoved(outage) => {
+            tracing::info!(peer, link = %outage.name, "{}", moved_in_words(outage));
         }
         Event::PathMoved(link, path) => {
             tracing::info!(peer, link = link.0, to = %path.remote, "the link's address changed");

@@ -1,8 +1,9 @@
 use ropewalk_control::api::{
     ConntrackStatus, DaemonStatus, DatagramTraffic, FlowPart, FlowStatus, FlowWait, FlowsReport,
-    HandshakeCounters, LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, PathStatus,
-    PolicyStatus, PoolStatus, QueueStatus, RecentFlowStatus, RepairStatus, ResequencerStatus,
-    STATUS_VERSION, SessionStatus, TurnedAwayStatus,
+    HandshakeCounters, LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, OutageCause,
+    OutageStatus, OutagesStatus, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
+    RecentFlowStatus, RepairStatus, ResequencerStatus, STATUS_VERSION, SessionStatus,
+    TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
 
@@ -68,10 +69,29 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     assert!(status(&report, true).contains("Put in order"));
     assert!(!status(&report, true).contains("Sent again"));
     let mut repairing = client();
-    repairing.tunnels[0].repairs =
-        Some(RepairStatus { sent_again: 12, given_up: 1, kept: 40, kept_bytes: 56_000 });
+    repairing.tunnels[0].repairs = Some(RepairStatus {
+        sent_again: 12,
+        sent_again_bytes: 16_800,
+        given_up: 1,
+        kept: 40,
+        kept_bytes: 56_000,
+    });
+    let outage = |ago_s| OutageStatus {
+        link: "wlan".to_owned(),
+        how: OutageCause::Silent,
+        ago_s,
+        moved_packets: 45,
+        stall_ms: Some(62.0),
+        away_s: Some(1.2),
+    };
+    let newest = (1..=6).map(|number| outage(f64::from(number))).collect();
+    repairing.tunnels[0].outages =
+        OutagesStatus { silent: 6, moved_packets: 270, newest, ..OutagesStatus::default() };
     let repairing = status(&repairing, true);
-    assert!(repairing.contains("Sent again from here: 12 packets, 1 given up"), "{repairing}");
+    assert!(repairing.contains("12 packets (16.4 KiB), 1 given up"), "{repairing}");
+    assert!(repairing.contains("nothing for a while: 6 silent, 0 refused"), "{repairing}");
+    assert!(repairing.contains("  5 s ago wlan: fell silent; 45 packets over"), "{repairing}");
+    assert!(!repairing.contains("  6 s ago"), "{repairing}");
     let mut plain = client();
     plain.tunnels[0].resequencer = ResequencerStatus { as_they_came: 7, ..Default::default() };
     let plain = status(&plain, true);
@@ -561,6 +581,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
             ..Default::default()
         },
         repairs: None,
+        outages: Default::default(),
         local_acks: Default::default(),
         links: vec![up, down],
         flows: None,

@@ -515,6 +515,7 @@ impl Egress {
             is_acknowledged: label.is_acknowledged,
             link: link.id,
             number: link.sender.next_number(),
+            moved_from: None,
         };
         let made = to.session.packet(now, link, &outgoing, part, to.out);
         if made == Made::Sent {
@@ -573,6 +574,7 @@ impl Egress {
             is_acknowledged: label.is_acknowledged,
             link: link.id,
             number: link.sender.next_number(),
+            moved_from: None,
         };
         let made = to.session.packet(now, link, &outgoing, None, to.out);
         if made == Made::Sent

@@ -7,6 +7,7 @@ use super::egress::{Bundled, RecentFlows, Repairs};
 use super::link::{Duty, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
 use super::local_ack::LocallyAcknowledged;
+use super::outages::Outages;
 use super::recent::Recent;
 use super::routing::{FlowCounts, FlowTables};
 use crate::config::Wishes;
@@ -111,6 +112,8 @@ pub struct TunnelStats {
     pub bundled: Bundled,
     /// What was sent again of what was lost; `None`: nothing is.
     pub repairs: Option<Repairs>,
+    /// Links that carried nothing for a while.
+    pub outages: Outages,
     /// What senders of TCP were told before the other end had it.
     pub local_acks: LocallyAcknowledged,
     /// How full the table of flow routing is; `None`: another scheduler decides.
@@ -156,6 +159,7 @@ impl Tunnel {
             leaves_checksums: self.peer_completes,
             bundled: self.egress.bundled(),
             repairs: self.egress.repairs(),
+            outages: self.outages.clone(),
             local_acks: self.ingress.local_acks.counters(),
             flows: self.flow_counts(),
             ledger: self.links.ledger(),

@@ -338,6 +338,7 @@ impl Egress {
                 is_acknowledged: false,
                 link: link.id,
                 number: link.sender.next_number(),
+                moved_from: None,
             };
             let sent = to.session.bundle(now, link, line, first, bundle, to.out) == Made::Sent;
             attempts.push(sent.then_some(attempt));

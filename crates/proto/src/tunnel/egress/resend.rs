@@ -29,13 +29,19 @@ impl Egress {
         }
     }
 
-    /// Nothing is heard of `link` any more: what is under way there goes over the others, or its first packet once more.
-    pub(in crate::tunnel) fn reinject(&mut self, now: Instant, link: LinkId, all: bool) {
-        if let Some(repair) = &mut self.repair {
-            let queue = &mut self.queue;
-            repair.reinject(now, link, all, |buffer| queue.recycle(buffer));
-            self.forget_given_up();
-        }
+    /// Nothing is heard of `link` any more: what is under way there goes over the others, or its first packet once more. Returns
+    /// how many packets go again for it.
+    pub(in crate::tunnel) fn reinject(&mut self, now: Instant, link: LinkId, all: bool) -> u64 {
+        let Some(repair) = &mut self.repair else { return 0 };
+        let queue = &mut self.queue;
+        let moved = repair.reinject(now, link, all, |buffer| queue.recycle(buffer));
+        self.forget_given_up();
+        moved
+    }
+
+    /// The next link from which packets were moved, of which one was confirmed.
+    pub(in crate::tunnel) fn poll_resumed(&mut self) -> Option<LinkId> {
+        self.repair.as_mut()?.poll_resumed()
     }
 
     /// No packet waits for one that was given up: the next of its flow does not name it.
