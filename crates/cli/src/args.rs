@@ -202,6 +202,7 @@ until the daemon ends; what stands in the config file holds again at its next st
 On a proxy it is for all clients, or with --peer for one; a later change for all is for that one, too.
 
 EXAMPLES
+  sudo ropewalk set profile paper                           the papers' system; default brings the other back
   sudo ropewalk set scheduler natalie                       weighted rounds, by what others leave of each link
   sudo ropewalk set scheduler natalie --weights told
   sudo ropewalk set link wlan0 --weight 3

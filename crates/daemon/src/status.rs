@@ -46,8 +46,8 @@ pub fn policy(config: &TunnelSettings, own: Option<&Scheduling>) -> PolicyStatus
         scheduler: scheduling.scheduler.to_string(),
         settings: scheduling.settings_in_words(),
         own: own.is_some(),
-        controller: config.controller.to_string(),
-        order: Some(config.order.to_string()),
+        controller: scheduling.controller(config.controller).to_string(),
+        order: Some(scheduling.order(config.order).to_string()),
         when_closed: config.when_closed_in_words(),
     }
 }

@@ -47,7 +47,6 @@ use std::net::IpAddr;
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use ropewalk_settings::Order;
 
 pub use egress::{Bundled, ByLink, FlowWait, MAX_PACKETS, RecentFlow, RecentFlows, Repairs};
 pub use ingress::InnerFilter;
@@ -123,6 +122,8 @@ pub struct Tunnel {
     ending: Ending,
     /// Whether the peer completes partial checksums.
     peer_completes: bool,
+    /// Whether the peer restores the order within flows.
+    peer_orders_flows: bool,
     usage: Usage,
     /// How much lately: what was accepted, and delivered.
     recent: Recent,
@@ -156,7 +157,7 @@ impl Tunnel {
     ) -> Self {
         let Established { side, keys, peer, rekey, gateways, peer_completes, peer_orders_flows } =
             session;
-        let order = if peer_orders_flows { config.order } else { Order::Global };
+        let order = config.order_towards(peer_orders_flows);
         Self {
             side,
             session: Session { keys, peer, order, drops: DropCounters::default() },
@@ -168,6 +169,7 @@ impl Tunnel {
             outages: Outages::default(),
             ending: Ending::default(),
             peer_completes,
+            peer_orders_flows,
             usage: Usage::new(now),
             recent: Recent::new(now),
             config,
@@ -235,7 +237,7 @@ impl Tunnel {
         validation: Validation,
         max_mtu: u16,
     ) -> NewLink<'a> {
-        let mut sender = LinkSender::new(self.config.controller, 0);
+        let mut sender = LinkSender::new(self.config.controller_in_force(), 0);
         if self.egress.repairs().is_some() {
             sender = sender.repaired();
         }

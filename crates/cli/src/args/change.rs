@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use ropewalk_settings::{
-    Bitrate, Cost, Count, Direction, Formula, Importance, Preference, SchedulerKind, Text as _,
-    Weights, WhenFull,
+    Bitrate, Cost, Count, Direction, Formula, Importance, Preference, Profile, SchedulerKind,
+    Text as _, Weights, WhenFull,
 };
 use serde::de::value::Error as ConfigNameError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -86,11 +86,21 @@ pub(crate) struct Set {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SetWhat {
+    /// Scheduler, controller, order and acknowledgements that belong together
+    Profile(SetProfile),
+
     /// Which link takes the next packet
     Scheduler(SetScheduler),
 
     /// What is said of one link
     Link(SetLink),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetProfile {
+    /// default or paper
+    #[arg(value_name = "NAME", value_parser = choice::<Profile>)]
+    pub(crate) name: Profile,
 }
 
 #[derive(Debug, Args)]

@@ -48,6 +48,7 @@ fn change(
     sends: Direction,
 ) -> Result<(), Failure> {
     match what {
+        SetWhat::Profile(change) => scheduling.set_profile(change.name),
         SetWhat::Scheduler(change) => change_scheduler(scheduling, change)?,
         SetWhat::Link(change) => change_link(scheduling, change, known, sends)?,
     }
@@ -136,6 +137,14 @@ fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
     if let Some(peer) = peer {
         let _ = writeln!(text, "peer       {}", peer.escape_debug());
     }
+    if let Some(profile) = scheduling.profile {
+        let (controller, order) = (profile.controller(), profile.order());
+        let acknowledge = profile.acknowledge();
+        let _ = writeln!(
+            text,
+            "profile    {profile}: controller {controller}, order {order}, acknowledge {acknowledge}"
+        );
+    }
     let _ = writeln!(text, "scheduler  {}", scheduling.in_words());
     for (name, terms) in &scheduling.terms {
         let _ = writeln!(text, "link       {name}: {}", terms.in_words());
@@ -148,7 +157,7 @@ fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_settings::{Cost, Formula, Importance, Preference, WhenFull};
+    use ropewalk_settings::{Cost, Formula, Importance, Preference, Profile, WhenFull};
 
     use clap::Parser as _;
 
@@ -243,6 +252,17 @@ mod tests {
             };
             assert!(error.contains(expected), "{written}: {error}");
         }
+    }
+
+    #[test]
+    fn a_profile_is_taken_as_a_whole_and_its_scheduler_may_be_changed_afterwards() {
+        let mut scheduling = Scheduling::default();
+        scheduling.set_profile(Profile::Paper);
+        let expected = "profile    paper: controller ccid2, order global, acknowledge end-to-end\n\
+            scheduler  free-window\n";
+        assert_eq!(shown(&scheduling, None), expected);
+        assert!(change_scheduler(&mut scheduling, &scheduler(SchedulerKind::RoundRobin)).is_ok());
+        assert!(shown(&scheduling, None).ends_with("end-to-end\nscheduler  round-robin\n"));
     }
 
     #[test]

@@ -268,6 +268,12 @@ impl Egress {
         self.scheduler = scheduler;
     }
 
+    /// The peer restores this order from the next packet on.
+    pub(super) fn set_order(&mut self, order: Order) {
+        self.numbering.set_order(order);
+        self.repair = (order == Order::Flow).then(Repair::default);
+    }
+
     /// Whether a packet is next in the tunnel's queue.
     pub(super) fn has_next(&self) -> bool {
         !self.queue.is_empty()
