@@ -204,6 +204,7 @@ until the daemon ends; what stands in the config file holds again at its next st
 On a proxy it is for all clients, or with --peer for one; a later change for all is for that one, too.
 
 EXAMPLES
+  sudo ropewalk set profile paper                           the papers' system; default brings the other back
   sudo ropewalk set scheduler natalie                       weighted rounds, by what others leave of each link
   sudo ropewalk set scheduler natalie --weights told
   sudo ropewalk set link wlan0 --weight 3
@@ -214,15 +215,16 @@ EXAMPLES
   sudo ropewalk set                                         show what is in force")]
     Set(Set),
 
-    /// Show which flow is on which link, where the scheduler is safire
+    /// Show which links carry each flow, and what it waits for
     #[command(after_long_help = "\
-Each end has the flows that it sends. The most active come first: a flow's counter is 8 at its first packet, one
-more for each, at most 64, and halved every second; at 0 the flow is over.
+Each end has the flows that it sends. Their bytes are counted for a second, and the busiest come first.
+With the scheduler safire each flow is on one link, and its tables are shown: the most active flows come first. A
+flow's counter is 8 at its first packet, one more for each, at most 64, and halved every second; at 0 the flow is over.
 
 EXAMPLES
-  sudo ropewalk set scheduler safire
-  sudo ropewalk flows                                 the 20 most active, and what is known of each link
-  sudo ropewalk flows --top 4096 --json | jq '.flows | group_by(.link) | map(length)'
+  sudo ropewalk flows                                 the 20 busiest
+  sudo ropewalk flows --over 4s --json | jq '.recent[] | {destination, rate_bps, why}'
+  sudo ropewalk flows --top 4096 --json | jq '.flows | group_by(.link) | map(length)'      with safire
   sudo ropewalk flows --peer laptop                   on a proxy with several clients")]
     Flows(Flows),
 

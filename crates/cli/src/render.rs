@@ -17,9 +17,9 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
-    AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, PacketTraffic, ProxyStatus, Role,
-    SensedStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
-    TurnedAwayStatus,
+    AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, OutagesStatus, PacketTraffic,
+    ProxyStatus, Role, SensedStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState,
+    TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
 
@@ -430,8 +430,9 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
         page.line(
             0,
             &format!(
-                "Sent again from here: {} packets, {} given up; {} kept until they are confirmed ({})",
+                "Sent again from here: {} packets ({}), {} given up; {} kept until they are confirmed ({})",
                 repairs.sent_again,
+                bytes(repairs.sent_again_bytes),
                 repairs.given_up,
                 repairs.kept,
                 bytes(repairs.kept_bytes)
@@ -451,6 +452,7 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
             ),
         );
     }
+    outages(page, &tunnel.outages);
     let acks = tunnel.local_acks;
     if acks.segments > 0 {
         page.line(
@@ -465,6 +467,28 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
                 bytes(acks.kept_bytes)
             ),
         );
+    }
+}
+
+/// Outages that are shown one by one: the document has more.
+const SHOWN_OUTAGES: usize = 5;
+
+/// Links that carried nothing for a while.
+fn outages(page: &mut Page, outages: &OutagesStatus) {
+    if outages.count() == 0 && outages.brief == 0 {
+        return;
+    }
+    let OutagesStatus { silent, refused, removed, peer, brief, moved_packets, newest } = outages;
+    page.line(
+        0,
+        &format!(
+            "Links that carried nothing for a while: {silent} silent, {refused} refused by the kernel, {removed} taken \
+             out here, {peer} told by the other end; {brief} answers were late; {moved_packets} packets went over \
+             others"
+        ),
+    );
+    for outage in newest.iter().take(SHOWN_OUTAGES) {
+        page.line(2, &format!("{} ago {}", age(outage.ago_s), outage.in_words()));
     }
 }
 

@@ -16,7 +16,9 @@ use ropewalk_settings::Bitrate;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
 
 /// Changes at the proxy, in turn, while it sends.
-const CHANGES: [&[&str]; 10] = [
+const CHANGES: [&[&str]; 12] = [
+    &["profile", "paper"],
+    &["profile", "default"],
     &["scheduler", "natalie"],
     &["link", "wan0", "--weight", "3"],
     &["scheduler", "natalie", "--weights", "told", "--when-full", "wait"],
@@ -41,8 +43,8 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
         stage.start(0..2).unwrap();
         let mtu = stage.settled_mtu().unwrap();
         let folder = stage.deployment().folder().to_owned();
-        let (came, seen) = thread::scope(|scope| {
-            let stream = scope.spawn(|| stage.stream_down(5_000_000, mtu, Duration::from_secs(6)));
+        let (came, seen, flows) = thread::scope(|scope| {
+            let stream = scope.spawn(|| stage.stream_down(5_000_000, mtu, Duration::from_secs(7)));
             thread::sleep(Duration::from_millis(800));
             let mut seen = Vec::new();
             for change in CHANGES {
@@ -51,12 +53,18 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
                 seen.push(text(&done.stdout));
                 thread::sleep(Duration::from_millis(400));
             }
-            (stream.join().unwrap().unwrap(), seen)
+            let flows = flows(&folder.join("proxy.sock"));
+            (stream.join().unwrap().unwrap(), seen, flows)
         });
+        shows_the_stream(&flows);
         assert_eq!(came.lost, 0, "{came:?}");
         assert!(came.longest_gap_ms < 50.0, "{came:?}");
-        assert!(seen[3].contains("wan0: weight 0, cost 5 EUR/GB"), "{seen:?}");
-        assert!(seen[6].starts_with("scheduler  safire (k 1.2"), "{seen:?}");
+        assert!(
+            seen[0].starts_with("profile    paper: controller ccid2, order global"),
+            "{seen:?}"
+        );
+        assert!(seen[5].contains("wan0: weight 0, cost 5 EUR/GB"), "{seen:?}");
+        assert!(seen[8].contains("\nscheduler  safire (k 1.2"), "{seen:?}");
 
         // What went over two links at last came once.
         let (deployment, _) = stage.split();
@@ -82,6 +90,24 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
     });
 }
 
+/// What is said of the flows that the daemon at this socket sends.
+fn flows(socket: &Path) -> serde_json::Value {
+    let flows = Command::new(PROGRAM).args(["flows", "--json", "--socket"]).arg(socket).output();
+    serde_json::from_slice(&flows.expect("the program runs").stdout).expect("JSON")
+}
+
+/// A stream of 5 Mbit/s goes by arrival.
+fn shows_the_stream(flows: &serde_json::Value) {
+    let stream = &flows["recent"][0];
+    let rate = stream["rate_bps"].as_f64().unwrap_or_default();
+    assert!((4e6..6e6).contains(&rate), "{flows}");
+    assert_eq!(stream["protocol"], 17, "{flows}");
+    let shares = stream["links"].as_array().expect("links");
+    let sum: f64 = shares.iter().filter_map(|part| part["share"].as_f64()).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{flows}");
+    assert!(stream["why"].as_str().is_some_and(|why| !why.is_empty()), "{flows}");
+}
+
 /// The proxy has one client; what is said of it is its own.
 fn sends_to_one_otherwise(socket: &Path, stage: &mut Stage) {
     let status = stage.deployment().proxy_status().expect("the proxy answers");
@@ -95,10 +121,8 @@ fn sends_to_one_otherwise(socket: &Path, stage: &mut Stage) {
         (Some("safire"), Some(true))
     );
     let general = text(&set(socket, &[]).stdout);
-    assert!(general.starts_with("scheduler  arrival"), "{general}");
-    let flows = Command::new(PROGRAM).args(["flows", "--json", "--socket"]).arg(socket).output();
-    let flows: serde_json::Value =
-        serde_json::from_slice(&flows.expect("the program runs").stdout).expect("JSON");
+    assert!(general.contains("scheduler  arrival"), "{general}");
+    let flows = flows(socket);
     assert_eq!(
         (flows["scheduler"].as_str(), flows["peer"].as_str()),
         (Some("safire"), Some(&*name))

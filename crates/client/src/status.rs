@@ -131,6 +131,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
         repairs: tunnel.and_then(status::repairs),
         redundancy: tunnel.and_then(status::redundancy),
+        outages: status::outages(facts.now, &stats.outages),
         local_acks: tunnel.map(status::local_acks).unwrap_or_default(),
         links: links(facts, local),
         flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use ropewalk_settings::Scheduling;
 
-pub use flows::{FlowStatus, FlowsReport, PathStatus};
+pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{
@@ -22,10 +22,10 @@ pub use reload::{KeyChange, ReloadReport};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
-    ModelStatus, OffloadState, OffloadStatus, PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus,
-    QueueStatus, RedundancyStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION,
-    SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState,
-    TunnelStatus, TurnedAwayStatus,
+    ModelStatus, OffloadState, OffloadStatus, OutageCause, OutageStatus, OutagesStatus,
+    PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RedundancyStatus,
+    RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SensedStatus, SessionStatus,
+    ShareStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.
@@ -46,7 +46,7 @@ pub enum Request {
         /// The scheduler, its settings, and what is said of links.
         scheduling: Box<Scheduling>,
     },
-    /// `GET /v1/flows`: which flow is on which link, where the scheduler is `safire`; with `?peer=NAME` (on a
+    /// `GET /v1/flows`: which links carry each flow, and what it waits for; with `?peer=NAME` (on a
     /// proxy) towards this client, with `?limit=N` at most so many flows.
     Flows {
         /// Its name; `None`: the only one that there is.

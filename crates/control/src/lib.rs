@@ -6,8 +6,8 @@
 //! ([`server::Access`]); the file's mode says so and the credentials of each connection are checked
 //! again.
 //!
-//! `GET` and `PUT /v1/scheduling` read and change how the daemon sends, `GET /v1/flows` gives the flow table of a
-//! scheduler that has one.
+//! `GET` and `PUT /v1/scheduling` read and change how the daemon sends, `GET /v1/flows` says which links
+//! carry each flow, and what it waits for.
 //!
 //! `GET /metrics` gives [the numbers](metrics) of the status as Prometheus reads them. They and a page that shows the
 //! links live are served on a TCP port of the loopback interface too where the config asks for that.

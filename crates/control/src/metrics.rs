@@ -147,6 +147,19 @@ fn several(page: &mut Page, tunnels: &[(Labels<'_>, &TunnelStatus)]) {
     let help = "State of the tunnel: 1 for the one it is in.";
     page.family("tunnel_state", Kind::Gauge, help, states);
 
+    let outages = tunnels.iter().flat_map(|(labels, tunnel)| {
+        let outages = &tunnel.outages;
+        let by = |cause: &str, count| (labels.with("cause", cause), Value::Whole(count));
+        [
+            by("silent", outages.silent),
+            by("refused", outages.refused),
+            by("removed", outages.removed),
+            by("peer", outages.peer),
+        ]
+    });
+    let help = "Times that a link of the tunnel carried nothing, by how this end knew.";
+    page.family("link_outages_total", Kind::Counter, help, outages);
+
     let drops = tunnels.iter().flat_map(|(labels, tunnel)| {
         tunnel
             .drops
@@ -323,6 +336,58 @@ const TUNNEL: &[Family<TunnelStatus>] = &[
     Family::gauge("queue_bytes", "Bytes that wait for a link at this end.", |_, tunnel| {
         Some(Value::Whole(tunnel.queue.bytes))
     }),
+    Family::counter(
+        "late_answers_total",
+        "Answers on a link that were overdue and came within 200 ms all the same.",
+        |_, tunnel| Some(Value::Whole(tunnel.outages.brief)),
+    ),
+    Family::counter(
+        "moved_packets_total",
+        "Packets that were under way on a link that carried nothing any more, and went over others.",
+        |_, tunnel| Some(Value::Whole(tunnel.outages.moved_packets)),
+    ),
+    Family::counter("repair_packets_total", "Packets sent again.", |_, tunnel| {
+        tunnel.repairs.map(|repairs| Value::Whole(repairs.sent_again))
+    }),
+    Family::counter("repair_bytes_total", "Bytes of packets sent again.", |_, tunnel| {
+        tunnel.repairs.map(|repairs| Value::Whole(repairs.sent_again_bytes))
+    }),
+    Family::counter(
+        "repair_given_up_packets_total",
+        "Packets that were lost and too old to be sent again.",
+        |_, tunnel| tunnel.repairs.map(|repairs| Value::Whole(repairs.given_up)),
+    ),
+    Family::gauge("repair_kept_packets", "Packets kept until they are confirmed.", |_, tunnel| {
+        tunnel.repairs.map(|repairs| Value::Whole(repairs.kept))
+    }),
+    Family::gauge("repair_kept_bytes", "Bytes of packets kept until confirmed.", |_, tunnel| {
+        tunnel.repairs.map(|repairs| Value::Whole(repairs.kept_bytes))
+    }),
+    Family::gauge(
+        "local_ack_connections",
+        "Connections of TCP whose senders this end acknowledges.",
+        |_, tunnel| Some(Value::Whole(tunnel.local_acks.connections)),
+    ),
+    Family::gauge(
+        "local_ack_kept_bytes",
+        "Bytes acknowledged here and kept until the receivers have them.",
+        |_, tunnel| Some(Value::Whole(tunnel.local_acks.kept_bytes)),
+    ),
+    Family::counter(
+        "local_ack_segments_total",
+        "Segments of TCP acknowledged here before the receiver had them.",
+        |_, tunnel| Some(Value::Whole(tunnel.local_acks.segments)),
+    ),
+    Family::counter(
+        "local_ack_sent_again_total",
+        "Segments of TCP sent again because the receiver missed them.",
+        |_, tunnel| Some(Value::Whole(tunnel.local_acks.sent_again)),
+    ),
+    Family::counter(
+        "local_ack_lost_connections_total",
+        "Connections reset because the receiver never had what was acknowledged.",
+        |_, tunnel| Some(Value::Whole(tunnel.local_acks.lost)),
+    ),
     Family::gauge("resequencer_held_packets", "Packets held to put them in order.", |_, tunnel| {
         Some(Value::Whole(tunnel.resequencer.held))
     }),

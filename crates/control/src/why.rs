@@ -18,13 +18,15 @@
 mod bundle;
 mod link;
 mod model;
+mod one_flow;
 mod others;
+mod repair;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::{LinkStatus, Role, StatusReport, TunnelState, TunnelStatus};
+use crate::api::{FlowsReport, LinkStatus, Role, StatusReport, TunnelState, TunnelStatus};
 use link::Way;
 
 /// What limits the links of a daemon.
@@ -54,6 +56,12 @@ pub struct TunnelWhy {
     pub up: BundleWhy,
     /// The bundle, proxy to client.
     pub down: BundleWhy,
+    /// Where one flow goes over one link while another is idle: which, and why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_flow: Option<String>,
+    /// What sending again what was lost costs and saves, for people; absent where nothing was sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<String>,
 }
 
 /// One link.
@@ -175,9 +183,9 @@ impl fmt::Display for Factor {
 }
 
 /// The judgement on what happened between two documents of one daemon. Of a daemon that was restarted in between, and of
-/// links that came in between, what happened since.
+/// links that came in between, what happened since. `flows`: what is known of the flows of each tunnel in about that time.
 #[must_use]
-pub fn judge(earlier: &StatusReport, later: &StatusReport) -> WhyReport {
+pub fn judge(earlier: &StatusReport, later: &StatusReport, flows: &[FlowsReport]) -> WhyReport {
     let same = earlier.daemon.pid == later.daemon.pid;
     let passed = later.daemon.uptime_s - if same { earlier.daemon.uptime_s } else { 0.0 };
     let before = |tunnel: &TunnelStatus| {
@@ -187,7 +195,7 @@ pub fn judge(earlier: &StatusReport, later: &StatusReport) -> WhyReport {
     let tunnels = later.tunnels.iter().map(|tunnel| {
         let span =
             Span { role: later.daemon.role, seconds: passed, before: before(tunnel), tunnel };
-        span.judge()
+        span.judge(flows.iter().find(|flows| flows.peer == tunnel.peer))
     });
     WhyReport { role: later.daemon.role, over_s: passed, tunnels: tunnels.collect() }
 }
@@ -202,7 +210,7 @@ struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    fn judge(self) -> TunnelWhy {
+    fn judge(self, flows: Option<&FlowsReport>) -> TunnelWhy {
         let verdicts: Vec<_> = self
             .tunnel
             .links
@@ -215,6 +223,8 @@ impl<'a> Span<'a> {
         };
         let (up, down) =
             (bundle::judge(&self, Way::Up, &of(0)), bundle::judge(&self, Way::Down, &of(1)));
+        let sent = if self.sends(Way::Up) { (Way::Up, of(0)) } else { (Way::Down, of(1)) };
+        let one_flow = flows.and_then(|flows| one_flow::judge(&self, sent.0, &sent.1, flows));
         let links = self.tunnel.links.iter().zip(verdicts);
         TunnelWhy {
             peer: self.tunnel.peer.clone(),
@@ -223,6 +233,8 @@ impl<'a> Span<'a> {
             links: links.map(|(link, [up, down])| self.of_link(link, up, down)).collect(),
             up,
             down,
+            one_flow,
+            repair: repair::judge(&self),
         }
     }
 

@@ -3,15 +3,19 @@
 use std::collections::BTreeSet;
 
 use ropewalk_control::api::{
-    ApiError, ErrorCode, FlowStatus, FlowTableStatus, FlowsReport, LinkSpending, ModelLimit,
-    ModelStatus, PathStatus, SensedStatus, ShareStatus, SpendingStatus,
+    ApiError, ErrorCode, FlowPart, FlowStatus, FlowTableStatus, FlowWait, FlowsReport,
+    LinkSpending, ModelLimit, ModelStatus, PathStatus, RecentFlowStatus, SensedStatus, ShareStatus,
+    SpendingStatus,
 };
 use ropewalk_proto::congestion::{PathLimit, PathModel};
 use ropewalk_proto::link::sensing::{Sensed, as_f64};
 use ropewalk_proto::packet::FiveTuple;
 use ropewalk_proto::sched::LinkShare;
 use ropewalk_proto::sched::safire::Flow;
-use ropewalk_proto::tunnel::{FlowCounts, FlowTables, Ledger, LinkState, LinkStats, PathRow};
+use ropewalk_proto::tunnel::{
+    self, FlowCounts, FlowTables, Flows, Ledger, LinkState, LinkStats, PathRow, RecentFlow,
+    RecentFlows,
+};
 use ropewalk_proto::units::LinkId;
 use ropewalk_settings::{Bitrate, SchedulerKind, Scheduling, pattern, shortened};
 
@@ -126,18 +130,31 @@ pub fn spending(scheduling: &Scheduling, ledger: &Ledger) -> Option<SpendingStat
     unit.map(|unit| SpendingStatus { unit, amount, links })
 }
 
-/// The tables of flow routing; without them (another scheduler, no session) an empty document. `known` gives a
-/// link's name and interface.
+/// The flows that this end sends; without a session an empty document. `known` gives the name and interface of a link that
+/// the core calls so.
 #[must_use]
 pub fn flows(
     peer: String,
     scheduler: SchedulerKind,
-    tables: Option<&FlowTables>,
-    known: impl Fn(&PathRow) -> (String, Option<String>),
+    flows: Option<&Flows>,
+    known: impl Fn(LinkId, &str) -> (String, Option<String>),
 ) -> FlowsReport {
     let report = FlowsReport { peer, scheduler: scheduler.to_string(), ..FlowsReport::default() };
-    let Some(tables) = tables else { return report };
-    let paths: Vec<_> = tables.paths.iter().map(|row| (row.id, path(row, known(row)))).collect();
+    match flows {
+        None => report,
+        Some(Flows::Routed(tables)) => routed(report, tables, known),
+        Some(Flows::Recent(recent)) => recent_flows(report, recent, known),
+    }
+}
+
+/// The tables of flow routing.
+fn routed(
+    report: FlowsReport,
+    tables: &FlowTables,
+    known: impl Fn(LinkId, &str) -> (String, Option<String>),
+) -> FlowsReport {
+    let path = |row: &PathRow| (row.id, path(row, known(row.id, &row.name)));
+    let paths: Vec<_> = tables.paths.iter().map(path).collect();
     let name = |id: LinkId| {
         let path = paths.iter().find(|(known, _)| *known == id);
         // It left, and nothing came of the flow since.
@@ -150,6 +167,71 @@ pub fn flows(
         table: Some(flow_table(tables.counts)),
         paths: paths.into_iter().map(|(_, path)| path).collect(),
         ..report
+    }
+}
+
+/// What each flow did lately.
+fn recent_flows(
+    report: FlowsReport,
+    recent: &RecentFlows,
+    known: impl Fn(LinkId, &str) -> (String, Option<String>),
+) -> FlowsReport {
+    let names: Vec<_> = recent.links.iter().map(|(id, name)| (*id, known(*id, name).0)).collect();
+    let name = |id: LinkId| {
+        let found = names.iter().find(|(known, _)| *known == id);
+        // It left meanwhile.
+        found.map_or_else(|| format!("link {id}"), |(_, name)| name.clone())
+    };
+    let over_s = recent.over.as_secs_f64();
+    FlowsReport {
+        recent: recent.flows.iter().map(|flow| recent_flow(flow, over_s, &name)).collect(),
+        recent_over_s: Some(over_s),
+        left_out: recent.left_out as u64,
+        uncounted_bytes: recent.beyond,
+        ..report
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the bytes of some seconds are below 2^53")]
+fn recent_flow(
+    flow: &RecentFlow,
+    over_s: f64,
+    name: &impl Fn(LinkId) -> String,
+) -> RecentFlowStatus {
+    let all: u64 = flow.carried.iter().map(|(_, bytes)| bytes).sum();
+    let part = |(id, bytes): &(LinkId, u64)| FlowPart {
+        link: name(*id),
+        bytes: *bytes,
+        share: *bytes as f64 / all.max(1) as f64,
+    };
+    let mut links: Vec<_> = flow.carried.iter().map(part).collect();
+    links.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+    let waits_for = match flow.wait {
+        tunnel::FlowWait::Nothing => FlowWait::Nothing,
+        tunnel::FlowWait::Sender => FlowWait::Sender,
+        tunnel::FlowWait::Receiver => FlowWait::Receiver,
+        tunnel::FlowWait::Repair => FlowWait::Repair,
+        tunnel::FlowWait::Turn(flows) => FlowWait::Turn { flows: flows as u64 },
+        tunnel::FlowWait::Link(link, later) => {
+            FlowWait::Link { link: name(link), later_ms: later.map(millis) }
+        }
+        tunnel::FlowWait::Bound(link) => FlowWait::Bound { link: name(link) },
+        tunnel::FlowWait::Room => FlowWait::Room,
+        tunnel::FlowWait::Links => FlowWait::Links,
+    };
+    RecentFlowStatus {
+        source: flow.tuple.source,
+        destination: flow.tuple.destination,
+        protocol: flow.tuple.protocol,
+        source_port: flow.tuple.ports.map(|(source, _)| source),
+        destination_port: flow.tuple.ports.map(|(_, destination)| destination),
+        rate_bps: if over_s > 0.0 { all as f64 * 8.0 / over_s } else { 0.0 },
+        links,
+        under_way_bytes: flow.under_way,
+        waiting_bytes: flow.waiting,
+        to_repair: flow.to_repair,
+        why: waits_for.in_words(flow.to_repair),
+        waits_for,
     }
 }
 
@@ -270,7 +352,8 @@ mod tests {
             flows: vec![flow(0xab, 1, true), flow(2, 9, false)],
             counts: FlowCounts { held: 5, capacity: 8, displaced: 3 },
         };
-        let known = |row: &PathRow| (row.name.to_string(), Some("wlan0".to_owned()));
+        let known = |_, name: &str| (name.to_owned(), Some("wlan0".to_owned()));
+        let tables = Flows::Routed(tables);
         let report = flows("vps".to_owned(), SchedulerKind::Safire, Some(&tables), known);
         assert_eq!((report.left_out, report.table.unwrap().given_up), (3, 3));
         assert_eq!(report.paths[0].interface.as_deref(), Some("wlan0"));
@@ -283,6 +366,38 @@ mod tests {
         assert_eq!((report.flows[1].link.as_str(), report.flows[1].counted), ("link 9", false));
         let none = flows("vps".to_owned(), SchedulerKind::Batcp, None, known);
         assert_eq!((none.scheduler.as_str(), none.table, none.flows.len()), ("batcp", None, 0));
+    }
+
+    #[test]
+    fn a_flow_is_told_of_with_its_links_by_name_and_what_it_waits_for() {
+        let mut tuple = FiveTuple::UNKNOWN;
+        (tuple.protocol, tuple.ports) = (Some(6), Some((40_000, 443)));
+        let flow = RecentFlow {
+            key: tuple.key(),
+            tuple,
+            carried: [(LinkId(1), 25_000), (LinkId(0), 75_000)].into_iter().collect(),
+            under_way: 20_000,
+            waiting: 3_000,
+            to_repair: 0,
+            wait: tunnel::FlowWait::Link(LinkId(7), Some(Duration::from_millis(45))),
+        };
+        let recent = RecentFlows {
+            over: Duration::from_secs(2),
+            flows: vec![flow],
+            links: [(LinkId(0), shortened("w")), (LinkId(1), shortened("l"))].into_iter().collect(),
+            left_out: 4,
+            beyond: 9,
+        };
+        let recent = Flows::Recent(Box::new(recent));
+        let known = |_, name: &str| (format!("{name}an"), None);
+        let flows = flows("vps".to_owned(), SchedulerKind::Arrival, Some(&recent), known);
+        assert_eq!((flows.left_out, flows.uncounted_bytes, flows.recent_over_s), (4, 9, Some(2.0)));
+        let flow = &flows.recent[0];
+        assert_eq!((flow.rate_bps, flow.destination_port), (400e3, Some(443)));
+        let links: Vec<_> =
+            flow.links.iter().map(|part| (part.link.as_str(), part.share)).collect();
+        assert_eq!(links, [("wan", 0.75), ("lan", 0.25)]);
+        assert_eq!(flow.why, "link 7: it arrives there first, elsewhere 45 ms later");
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::net::SocketAddr;
 
 use ropewalk_control::api::{
     AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LimitTimes, LinkState, LinkStatus,
-    LocalAckStatus, OffloadStatus, PacketTraffic, PolicyStatus, QueueStatus, RedundancyStatus,
-    RepairStatus, ResequencerStatus, Role, SessionStatus, ShareStatus,
+    LocalAckStatus, OffloadStatus, OutageCause, OutageStatus, OutagesStatus, PacketTraffic,
+    PolicyStatus, QueueStatus, RedundancyStatus, RepairStatus, ResequencerStatus, Role,
+    SessionStatus, ShareStatus,
 };
 use ropewalk_proto::link::sensing::as_f64;
 use ropewalk_proto::reseq;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{Duty, LinkStats, Traffic, TunnelStats};
+use ropewalk_proto::tunnel::{self, Duty, LinkStats, Outage, Outages, Traffic, TunnelStats};
 use ropewalk_settings::{LinkTerms, Order, Scheduling, TunnelSettings};
 
 use crate::shown;
@@ -47,8 +48,8 @@ pub fn policy(config: &TunnelSettings, own: Option<&Scheduling>) -> PolicyStatus
         scheduler: scheduling.scheduler.to_string(),
         settings: scheduling.settings_in_words(),
         own: own.is_some(),
-        controller: config.controller.to_string(),
-        order: Some(config.order.to_string()),
+        controller: scheduling.controller(config.controller).to_string(),
+        order: Some(scheduling.order(config.order).to_string()),
         redundant: sends_twice.then(|| scheduling.redundant.in_words()),
         when_closed: config.when_closed_in_words(),
     }
@@ -81,6 +82,7 @@ pub fn queue(tunnel: &TunnelStats) -> QueueStatus {
 pub fn repairs(tunnel: &TunnelStats) -> Option<RepairStatus> {
     tunnel.repairs.map(|repairs| RepairStatus {
         sent_again: repairs.sent,
+        sent_again_bytes: repairs.sent_bytes,
         given_up: repairs.given_up,
         kept: repairs.kept as u64,
         kept_bytes: repairs.kept_bytes as u64,
@@ -97,6 +99,46 @@ pub fn redundancy(tunnel: &TunnelStats) -> Option<RedundancyStatus> {
         over_budget_bytes: copies.over_budget_bytes,
         no_room: copies.no_room,
     })
+}
+
+/// Links that carried nothing for a while.
+#[must_use]
+pub fn outages(now: Instant, outages: &Outages) -> OutagesStatus {
+    let [silent, refused, removed, peer] = outages.counts;
+    let newest = outages.newest.iter().rev().map(|outage| self::outage(now, outage)).collect();
+    let (brief, moved_packets) = (outages.brief, outages.moved);
+    OutagesStatus { silent, refused, removed, peer, brief, moved_packets, newest }
+}
+
+fn outage(now: Instant, outage: &Outage) -> OutageStatus {
+    OutageStatus {
+        link: outage.name.to_string(),
+        how: cause_of(outage.cause),
+        ago_s: seconds(now, outage.at),
+        moved_packets: outage.moved,
+        stall_ms: outage.stall.map(millis),
+        away_s: outage.returned.map(|returned| seconds(returned, outage.at)),
+    }
+}
+
+/// What happened to the packets of one, for a line of the log that names the link.
+#[must_use]
+pub fn moved_in_words(outage: &Outage) -> String {
+    let stall = millis(outage.stall.unwrap_or_default());
+    let Outage { moved, cause, .. } = outage;
+    let how = cause_of(*cause).in_words();
+    format!(
+        "{how}: {moved} packets went over other links, and nothing of them was confirmed for {stall:.0} ms"
+    )
+}
+
+fn cause_of(cause: tunnel::OutageCause) -> OutageCause {
+    match cause {
+        tunnel::OutageCause::Silent => OutageCause::Silent,
+        tunnel::OutageCause::Refused => OutageCause::Refused,
+        tunnel::OutageCause::Removed => OutageCause::Removed,
+        tunnel::OutageCause::Peer => OutageCause::Peer,
+    }
 }
 
 /// What senders of TCP were told.
@@ -258,6 +300,9 @@ fn share(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_proto::units::LinkId;
+    use ropewalk_settings::shortened;
+
     use super::*;
 
     #[test]
@@ -268,6 +313,45 @@ mod tests {
         stats.resequenced = 2;
         let after = resequencer(&stats);
         assert_eq!((after.in_order, after.wait_p99_ms), (7, Some(1.5)));
+    }
+
+    #[test]
+    fn an_outage_is_told_with_its_age_and_the_newest_comes_first() {
+        let at = Instant::from_millis;
+        let first = Outage {
+            link: LinkId(1),
+            name: shortened("wlan"),
+            at: at(1000),
+            cause: tunnel::OutageCause::Silent,
+            moved: 45,
+            since: at(940),
+            stall: Some(Duration::from_millis(62)),
+            returned: Some(at(2200)),
+            standing: tunnel::Standing::Told,
+        };
+        let second = Outage {
+            at: at(5000),
+            cause: tunnel::OutageCause::Removed,
+            stall: None,
+            returned: None,
+            ..first
+        };
+        let mut all = Outages { counts: [1, 0, 1, 0], moved: 90, ..Outages::default() };
+        all.newest.extend([first, second]);
+        let shown = outages(at(6000), &all);
+        assert_eq!(
+            (shown.silent, shown.removed, shown.count(), shown.moved_packets),
+            (1, 1, 2, 90)
+        );
+        let told: Vec<_> =
+            shown.newest.iter().map(|one| (one.how, one.ago_s, one.stall_ms, one.away_s)).collect();
+        let expected = [
+            (OutageCause::Removed, 1.0, None, None),
+            (OutageCause::Silent, 5.0, Some(62.0), Some(1.2)),
+        ];
+        assert_eq!(told, expected);
+        let line = "fell silent: 45 packets went over other links, and nothing of them was confirmed for 62 ms";
+        assert_eq!(moved_in_words(&first), line);
     }
 
     #[test]

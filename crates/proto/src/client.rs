@@ -49,7 +49,7 @@ use crate::path::Path;
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
-use crate::tunnel::{FlowTables, LocalAcks};
+use crate::tunnel::{Flows, LocalAcks};
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{Clear, kind_of, steering_index};
@@ -519,11 +519,10 @@ impl Client {
         }
     }
 
-    /// The tables of flow routing, with at most so many flows; see
-    /// [`Tunnel::flow_tables`](crate::tunnel::Tunnel::flow_tables).
+    /// The flows that this end sends; see [`Tunnel::flows`](crate::tunnel::Tunnel::flows).
     #[must_use]
-    pub fn flow_tables(&self, most: usize) -> Option<FlowTables> {
-        self.session.as_ref()?.tunnel.flow_tables(most)
+    pub fn flows(&mut self, now: Instant, most: usize) -> Option<Flows> {
+        Some(self.session.as_mut()?.tunnel.flows(now, most))
     }
 
     /// Passes the tunnel's events on, by the owner's names. `departed` is a link that the table has

@@ -80,9 +80,21 @@ impl TunnelConfig {
     /// take turns keeps what others flood apart from what must not be dropped, and only within flows what is lost is sent again.
     #[must_use]
     pub fn acknowledges_locally(&self, order: Order) -> bool {
-        self.acknowledge == Acknowledge::Local
+        self.scheduling.acknowledge(self.acknowledge) == Acknowledge::Local
             && self.scheduling.scheduler == SchedulerKind::Arrival
             && order == Order::Flow
+    }
+
+    /// By which controller the window of a link is kept: that of the profile in force, else the configured one.
+    #[must_use]
+    pub fn controller_in_force(&self) -> ControllerKind {
+        self.scheduling.controller(self.controller)
+    }
+
+    /// Which order the peer restores of what this end sends, if it knows that of flows.
+    #[must_use]
+    pub fn order_towards(&self, orders_flows: bool) -> Order {
+        if orders_flows { self.scheduling.order(self.order) } else { Order::Global }
     }
 
     /// What is said of the link of this name, of which the wire may carry only the beginning.

@@ -67,7 +67,7 @@ use crate::path::Path;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
-use crate::tunnel::{Credentials, Established, FlowTables, PartialRead, Side, Tunnel};
+use crate::tunnel::{Credentials, Established, Flows, PartialRead, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
@@ -229,11 +229,11 @@ impl Endpoint {
         }
     }
 
-    /// The tables of flow routing towards a client, with at most so many flows; see [`Tunnel::flow_tables`].
+    /// The flows that are sent to a client, at most so many; see [`Tunnel::flows`].
     #[must_use]
-    pub fn flow_tables(&self, key: &PublicKey, most: usize) -> Option<FlowTables> {
+    pub fn flows(&mut self, now: Instant, key: &PublicKey, most: usize) -> Option<Flows> {
         let session = self.peers.get(key)?.session?;
-        self.sessions.get(session)?.tunnel.flow_tables(most)
+        Some(self.sessions.find(session)?.session.tunnel.flows(now, most))
     }
 
     /// A packet came from the TUN: it goes to the session of its destination. `sink` takes what its

@@ -8,6 +8,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::crypto::Cipher;
 use crate::path::Path;
 use crate::time::Duration;
+use crate::tunnel::Outage;
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use crate::wire::hello::MAX_VERSIONS;
@@ -21,6 +22,8 @@ pub enum Event {
     LinkUp(LinkId),
     /// A link carries none.
     LinkDown(LinkId, DownReason),
+    /// Packets that were under way on a link went over others, and the first of them was confirmed.
+    PacketsMoved(Outage),
     /// A link's peer has another address.
     PathMoved(LinkId, Path),
     /// The largest inner packet changed; bytes.

@@ -253,6 +253,11 @@ impl EgressQueue {
         self.waiting.iter().map(|waiting| waiting.label.meta.flow)
     }
 
+    /// All that waits, from the head on.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter()
+    }
+
     /// The packets, from the head on.
     #[must_use]
     pub const fn line(&self) -> Line<'_> {

@@ -160,6 +160,11 @@ pub trait Scheduler {
         None
     }
 
+    /// The link that a packet waits for although another may have room; `None`: it goes where there is room. For people.
+    fn awaited(&self, _packet: &PacketMeta, _links: &[LinkView]) -> Option<Awaited> {
+        None
+    }
+
     /// Whether it looks at when packets arrive ([`LinkView::arrives_us`], [`LinkView::rate`]): else that is not worked out.
     fn looks_at_arrivals(&self) -> bool {
         false
@@ -180,6 +185,15 @@ pub trait Scheduler {
     fn share(&self, _link: LinkId) -> LinkShare {
         LinkShare::default()
     }
+}
+
+/// Which link a packet waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Awaited {
+    /// Where it arrives first.
+    pub link: LinkId,
+    /// By how much later it would arrive on the soonest of those that have room; `None`: none has, or nobody knows.
+    pub later: Option<Duration>,
 }
 
 /// What a scheduler makes of a link, as far as it asks for it.
@@ -235,6 +249,12 @@ macro_rules! schedulers {
             fn pace(&self, link: LinkId) -> Option<Bitrate> {
                 match self {
                     $(Self::$name(scheduler) => scheduler.pace(link),)*
+                }
+            }
+
+            fn awaited(&self, packet: &PacketMeta, links: &[LinkView]) -> Option<Awaited> {
+                match self {
+                    $(Self::$name(scheduler) => scheduler.awaited(packet, links),)*
                 }
             }
 

@@ -9,6 +9,7 @@
 //! | `Egress` | packets that leave: queue, scheduler, numbers |
 //! | `Ingress` | packets that came: their order, and which of them pass |
 //! | `Outbox` | what is to be said that belongs to no one link |
+//! | `Outages` | links that carried nothing for a while, for people |
 //! | `Rekey`, `Ending` | fresh keys under way; the end |
 //!
 //! The tunnel holds them together: what a datagram does (`receive`, `frames`), what leaves (`transmit`, `control`),
@@ -27,6 +28,7 @@ mod ingress;
 mod link;
 mod links;
 mod local_ack;
+mod outages;
 mod outbox;
 mod partial;
 mod parts;
@@ -45,19 +47,21 @@ use std::net::IpAddr;
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use ropewalk_settings::Order;
 
-pub use egress::{Bundled, MAX_PACKETS, Redundancy, Repairs};
+pub use egress::{
+    Bundled, ByLink, FlowWait, MAX_PACKETS, RecentFlow, RecentFlows, Redundancy, Repairs,
+};
 pub use ingress::InnerFilter;
 pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
 pub(crate) use local_ack::LocalAcks;
 pub use local_ack::LocallyAcknowledged;
+pub use outages::{Outage, OutageCause, Outages, Standing};
 pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
-pub use snapshot::{LinkStats, TunnelStats};
+pub use snapshot::{Flows, LinkStats, TunnelStats};
 
 use crate::config::{LinkConfig, MAX_LINKS, TunnelConfig};
 use crate::crypto::KeyRing;
@@ -73,6 +77,7 @@ use egress::Egress;
 use ingress::Ingress;
 use link::{Link, NewLink, Validation};
 use links::LinkSet;
+use outages::Gone;
 use outbox::Outbox;
 use rekey::Rekey;
 use session::Session;
@@ -115,9 +120,12 @@ pub struct Tunnel {
     egress: Egress,
     ingress: Ingress,
     outbox: Outbox,
+    outages: Outages,
     ending: Ending,
     /// Whether the peer completes partial checksums.
     peer_completes: bool,
+    /// Whether the peer restores the order within flows.
+    peer_orders_flows: bool,
     usage: Usage,
     /// How much lately: what was accepted, and delivered.
     recent: Recent,
@@ -151,7 +159,7 @@ impl Tunnel {
     ) -> Self {
         let Established { side, keys, peer, rekey, gateways, peer_completes, peer_orders_flows } =
             session;
-        let order = if peer_orders_flows { config.order } else { Order::Global };
+        let order = config.order_towards(peer_orders_flows);
         Self {
             side,
             session: Session { keys, peer, order, drops: DropCounters::default() },
@@ -160,8 +168,10 @@ impl Tunnel {
             egress: Egress::new(now, &config, order, gateways),
             ingress: Ingress::new(&config, order, filter),
             outbox: Outbox::default(),
+            outages: Outages::default(),
             ending: Ending::default(),
             peer_completes,
+            peer_orders_flows,
             usage: Usage::new(now),
             recent: Recent::new(now),
             config,
@@ -211,10 +221,13 @@ impl Tunnel {
 
     /// Takes a link out and tells the peer over the others.
     pub fn remove_link(&mut self, now: Instant, id: LinkId, sink: &mut impl PacketSink) {
+        let Ok(at) = self.links.position(id) else { return };
+        let gone = Gone::of(now, &self.links[at]);
         let Some(halt) = self.links.remove(now, id) else { return };
         self.links.announce_leave(halt);
         self.egress.let_wait(now);
-        self.egress.reinject(now, id, true);
+        let moved = self.egress.reinject(now, id, true);
+        self.note_outage(now, &gone, OutageCause::Removed, moved);
         self.ingress.link_left(now, id, None, &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(id, DownReason::Removed));
         self.update_inner_mtu(now);
@@ -227,7 +240,7 @@ impl Tunnel {
         validation: Validation,
         max_mtu: u16,
     ) -> NewLink<'a> {
-        let mut sender = LinkSender::new(self.config.controller, 0);
+        let mut sender = LinkSender::new(self.config.controller_in_force(), 0);
         if self.egress.repairs().is_some() {
             sender = sender.repaired();
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ropewalk_control::server;
 use ropewalk_proto::endpoint::Share;
-use ropewalk_proto::tunnel::FlowTables;
+use ropewalk_proto::tunnel::Flows;
 use ropewalk_settings::PublicKey;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -137,14 +137,14 @@ impl Crew {
         });
     }
 
-    /// Asks another worker for the tables of flow routing towards a client; they come as a command.
+    /// Asks another worker for the flows that are sent to a client; they come as a command.
     pub fn ask_flows(&mut self, client: PublicKey, limit: usize, asked: server::Command) {
         let (reply, answer) = oneshot::channel();
         self.order(self.home(&client), Order::Flows(client, limit, reply));
         let commands = self.commands.clone();
         spawn_local(async move {
-            let Ok(tables) = answer.await else { return };
-            drop(commands.send(Command::FlowsShown(asked, tables.map(Box::new))).await);
+            let Ok(flows) = answer.await else { return };
+            drop(commands.send(Command::FlowsShown(asked, flows.map(Box::new))).await);
         });
     }
 
@@ -160,8 +160,8 @@ impl Crew {
     }
 }
 
-/// The tables, as they come back.
-pub type Shown = Option<Box<FlowTables>>;
+/// The flows, as they come back.
+pub type Shown = Option<Box<Flows>>;
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
 use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
+use ropewalk_daemon::status::moved_in_words;
 use ropewalk_daemon::{offload, shown, wakeup};
 use ropewalk_link_io::driver::{Io, Role};
 use ropewalk_link_io::udp::{Arrival, SendError};
@@ -24,7 +25,7 @@ use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
-use ropewalk_proto::tunnel::{FlowTables, PathRow};
+use ropewalk_proto::tunnel::Flows;
 use ropewalk_settings::{PublicKey, Scheduling};
 use tokio::sync::mpsc;
 
@@ -233,8 +234,8 @@ impl<H: Host> Daemon<H> {
             }
             Request::Flows { peer, limit } => {
                 let key = self.flows_of(peer.as_deref())?;
-                let tables = self.worker.endpoint.flow_tables(&key, limit);
-                self.flows(peer.as_deref(), tables.as_ref())
+                let flows = self.worker.endpoint.flows(now, &key, limit);
+                self.flows(peer.as_deref(), flows.as_ref())
             }
             Request::ChangeLink(change) => Err(shown::no_links(&change.name)),
         }
@@ -299,18 +300,14 @@ impl<H: Host> Daemon<H> {
         Ok(peer.config.public_key)
     }
 
-    fn flows(
-        &mut self,
-        peer: Option<&str>,
-        tables: Option<&FlowTables>,
-    ) -> Result<Response, ApiError> {
+    fn flows(&mut self, peer: Option<&str>, flows: Option<&Flows>) -> Result<Response, ApiError> {
         let peer = match peer {
             Some(name) => &*self.peers.named(name)?,
             None => self.peers.only()?,
         };
         let scheduler = status::scheduling(&self.config, peer).scheduler;
-        let known = |row: &PathRow| (row.name.to_string(), None);
-        let report = shown::flows(peer.config.name.clone(), scheduler, tables, known);
+        let known = |_, name: &str| (name.to_owned(), None);
+        let report = shown::flows(peer.config.name.clone(), scheduler, flows, known);
         Ok(Response::Flows(Box::new(report)))
     }
 
@@ -383,12 +380,12 @@ impl<H: Host> Role for Daemon<H> {
                 let report = reports.into_iter().fold(self.worker.report(io), Report::with);
                 self.handle_reports(now, command, &report);
             }
-            Command::FlowsShown(command, tables) => {
+            Command::FlowsShown(command, flows) => {
                 let peer = match &command.request {
                     Request::Flows { peer, .. } => peer.clone(),
                     _ => None,
                 };
-                let answer = self.flows(peer.as_deref(), tables.as_deref());
+                let answer = self.flows(peer.as_deref(), flows.as_deref());
                 command.answer(answer);
             }
             Command::Stop => {
@@ -468,6 +465,9 @@ fn log(peer: &str, event: &Event) {
         Event::LinkUp(link) => tracing::info!(peer, link = link.0, "link up"),
         Event::LinkDown(link, reason) => {
             tracing::info!(peer, link = link.0, "link down: {}", down_reason(*reason));
+        }
+        Event::PacketsMoved(outage) => {
+            tracing::info!(peer, link = %outage.name, "{}", moved_in_words(outage));
         }
         Event::PathMoved(link, path) => {
             tracing::info!(peer, link = link.0, to = %path.remote, "the link's address changed");

@@ -289,7 +289,7 @@ impl Peer {
                 self.turn(now, state, Some(end_reason(*reason).to_owned()));
                 return RouteChange::Remove;
             }
-            Event::PathMoved(..) => {}
+            Event::PathMoved(..) | Event::PacketsMoved(_) => {}
             // These are a client's, or end in a tunnel's owner.
             Event::Closed(_)
             | Event::Refused(_)

@@ -123,6 +123,7 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
         resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
         repairs: tunnel.and_then(status::repairs),
         redundancy: tunnel.and_then(status::redundancy),
+        outages: stats.map(|stats| status::outages(facts.now, &stats.outages)).unwrap_or_default(),
         local_acks: tunnel.map(status::local_acks).unwrap_or_default(),
         links: session.map(|session| links(facts, peer, session)).unwrap_or_default(),
         flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),

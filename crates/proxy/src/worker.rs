@@ -17,7 +17,7 @@ use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::tunnel::FlowTables;
+use ropewalk_proto::tunnel::Flows;
 use ropewalk_settings::{PublicKey, Scheduling};
 use tokio::sync::oneshot;
 
@@ -41,8 +41,8 @@ pub enum Order {
     Homes(Arc<Homes>),
     /// Say how things are.
     Report(oneshot::Sender<Report>),
-    /// Show the tables of flow routing towards this client, with at most so many flows.
-    Flows(PublicKey, usize, oneshot::Sender<Option<FlowTables>>),
+    /// Show the flows that are sent to this client, at most so many.
+    Flows(PublicKey, usize, oneshot::Sender<Option<Flows>>),
     /// This is from another worker.
     Passed(Passed),
     /// Say goodbye to your clients, and end when they know.
@@ -117,7 +117,7 @@ impl Worker {
             // Whoever asked may be gone.
             Order::Report(reply) => drop(reply.send(self.report(io))),
             Order::Flows(key, limit, reply) => {
-                drop(reply.send(self.endpoint.flow_tables(&key, limit)));
+                drop(reply.send(self.endpoint.flows(now, &key, limit)));
             }
             Order::Passed(passed) => self.handle_passed(now, passed, io, &mut NoInvitations),
             Order::Close => self.endpoint.close(now),

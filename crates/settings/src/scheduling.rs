@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::pattern::{literals, matches};
 use crate::{
-    BatcpSettings, Direction, LinkTerms, NatalieSettings, Redundant, SafireSettings, SchedulerKind,
-    SettingError, Terms, nearest, shortened,
+    Acknowledge, BatcpSettings, ControllerKind, Direction, LinkTerms, NatalieSettings, Order,
+    Profile, Redundant, SafireSettings, SchedulerKind, SettingError, Terms, nearest, shortened,
 };
 
 /// The scheduler and all its settings.
@@ -25,6 +25,9 @@ pub struct Scheduling {
     pub safire: SafireSettings,
     /// Which packets go over two links at once, whatever the scheduler.
     pub redundant: Redundant,
+    /// Whose controller, order and acknowledgements are in force in place of those of the config; only said to a running daemon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// What is said of links, by name or by a pattern of names ([`Scheduling::told`]).
     pub terms: BTreeMap<String, LinkTerms>,
 }
@@ -37,6 +40,30 @@ impl From<SchedulerKind> for Scheduling {
 }
 
 impl Scheduling {
+    /// Takes a profile: its scheduler, and what belongs to it.
+    pub fn set_profile(&mut self, profile: Profile) {
+        self.scheduler = profile.scheduler();
+        self.profile = Some(profile);
+    }
+
+    /// By which controller the window of a link is kept, where the config says this.
+    #[must_use]
+    pub fn controller(&self, configured: ControllerKind) -> ControllerKind {
+        self.profile.map_or(configured, Profile::controller)
+    }
+
+    /// Which order the receiver restores, where the config says this.
+    #[must_use]
+    pub fn order(&self, configured: Order) -> Order {
+        self.profile.map_or(configured, Profile::order)
+    }
+
+    /// Who acknowledges what a sender of TCP has sent, where the config says this.
+    #[must_use]
+    pub fn acknowledge(&self, configured: Acknowledge) -> Acknowledge {
+        self.profile.map_or(configured, Profile::acknowledge)
+    }
+
     /// What is said of the link of this name, of which the wire may carry only the beginning ([`shortened`]): under the
     /// name itself, else under the pattern that leaves least open.
     #[must_use]

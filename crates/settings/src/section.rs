@@ -166,6 +166,8 @@ impl TunnelSection {
     fn scheduling(&self) -> Result<Scheduling, SettingError> {
         let scheduling = Scheduling {
             scheduler: self.scheduler.unwrap_or_else(|| self.profile.scheduler()),
+            // The rest of the profile is written out beside this.
+            profile: None,
             natalie: self.natalie,
             batcp: self.batcp,
             safire: self.safire.clone(),

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use ropewalk_settings::{
-    Bitrate, Cost, Count, Direction, Formula, Importance, Network, PortRange, Preference,
+    Bitrate, Cost, Count, Direction, Formula, Importance, Network, PortRange, Preference, Profile,
     SchedulerKind, Text, Weights, WhenFull,
 };
 use serde::de::value::Error as ConfigNameError;
@@ -86,6 +86,9 @@ pub(crate) struct Set {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SetWhat {
+    /// Scheduler, controller, order and acknowledgements that belong together
+    Profile(SetProfile),
+
     /// Which link takes the next packet
     Scheduler(SetScheduler),
 
@@ -94,6 +97,13 @@ pub(crate) enum SetWhat {
 
     /// Which packets go over two links at once, and how much that may cost
     Redundant(SetRedundant),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetProfile {
+    /// default or paper
+    #[arg(value_name = "NAME", value_parser = choice::<Profile>)]
+    pub(crate) name: Profile,
 }
 
 #[derive(Debug, Args)]

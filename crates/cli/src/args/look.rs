@@ -96,8 +96,17 @@ fn time(text: &str, least: &str, most: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads how long to count: the daemon counts for five seconds after it was asked.
+fn count(text: &str) -> Result<Duration, String> {
+    time(text, "500ms", "4s")
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Flows {
+    /// How long to count what each flow sends, from 500ms to 4s; not with the scheduler safire
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = count)]
+    pub(crate) over: Duration,
+
     /// How many flows, the most active first
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=4096))]
     pub(crate) top: u16,

@@ -1,4 +1,6 @@
-//! `ropewalk flows`: which flow is on which link.
+//! `ropewalk flows`: which links carry each flow, and what it waits for.
+
+use std::thread;
 
 use anyhow::Context as _;
 
@@ -11,7 +13,12 @@ use crate::render;
 pub(crate) fn run(flows: &Flows) -> Result<(), Failure> {
     let peer = flows.peer.as_deref();
     let socket = ask::socket_for(flows.daemon.socket.as_deref(), peer);
-    let report = ask::flows(socket, peer, usize::from(flows.top))?;
+    let mut report = ask::flows(socket, peer, usize::from(flows.top))?;
+    // Bytes are counted from the first question on.
+    if report.recent_over_s.is_some() {
+        thread::sleep(flows.over);
+        report = ask::flows(socket, peer, usize::from(flows.top))?;
+    }
     if flows.json {
         let json = serde_json::to_string_pretty(&report).context("cannot write it as JSON")?;
         return print(&(json + "\n"));

@@ -55,6 +55,7 @@ fn change(
     sends: Direction,
 ) -> Result<(), Failure> {
     match what {
+        SetWhat::Profile(change) => scheduling.set_profile(change.name),
         SetWhat::Scheduler(change) => change_scheduler(scheduling, change)?,
         SetWhat::Link(change) => change_link(scheduling, change, known, sends)?,
         SetWhat::Redundant(change) => change_redundant(scheduling, change)?,
@@ -162,6 +163,14 @@ fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
     if let Some(peer) = peer {
         let _ = writeln!(text, "peer       {}", peer.escape_debug());
     }
+    if let Some(profile) = scheduling.profile {
+        let (controller, order) = (profile.controller(), profile.order());
+        let acknowledge = profile.acknowledge();
+        let _ = writeln!(
+            text,
+            "profile    {profile}: controller {controller}, order {order}, acknowledge {acknowledge}"
+        );
+    }
     let _ = writeln!(text, "scheduler  {}", scheduling.in_words());
     let _ = writeln!(text, "sent twice {}", scheduling.redundant.in_words());
     for (name, terms) in &scheduling.terms {
@@ -175,7 +184,7 @@ fn shown(scheduling: &Scheduling, peer: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_settings::{Cost, Formula, Importance, Preference, WhenFull};
+    use ropewalk_settings::{Cost, Formula, Importance, Preference, Profile, WhenFull};
 
     use clap::Parser as _;
 
@@ -305,6 +314,17 @@ mod tests {
             let words = scheduling.redundant.in_words();
             assert!(words.starts_with(expected), "{written}: {words}");
         }
+    }
+
+    #[test]
+    fn a_profile_is_taken_as_a_whole_and_its_scheduler_may_be_changed_afterwards() {
+        let mut scheduling = Scheduling::default();
+        scheduling.set_profile(Profile::Paper);
+        let expected = "profile    paper: controller ccid2, order global, acknowledge end-to-end\n\
+            scheduler  free-window\n";
+        assert!(shown(&scheduling, None).starts_with(expected));
+        assert!(change_scheduler(&mut scheduling, &scheduler(SchedulerKind::RoundRobin)).is_ok());
+        assert!(shown(&scheduling, None).contains("end-to-end\nscheduler  round-robin\n"));
     }
 
     #[test]

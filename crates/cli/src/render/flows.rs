@@ -1,25 +1,20 @@
-//! How the tables of flow routing look.
+//! How the flows of a tunnel look: the tables of flow routing, or what each flow did lately.
 
 use std::net::{IpAddr, SocketAddr};
 
 use comfy_table::CellAlignment;
-use ropewalk_control::api::{FlowStatus, FlowsReport};
+use ropewalk_control::api::{FlowPart, FlowsReport, RecentFlowStatus};
 
-use super::{Page, clean, decimal, flow_table, megabits, optional, table};
+use super::{Page, bytes, clean, decimal, flow_table, megabits, optional, table};
 
-/// Both tables.
+/// Both tables of flow routing, or what each flow did lately.
 pub(crate) fn flows(report: &FlowsReport) -> String {
     let mut page = Page::default();
     let Some(counts) = &report.table else {
-        page.line(0, &format!("No flows are kept: the scheduler is {}.", report.scheduler));
-        let help = match report.scheduler.as_str() {
-            "safire" => "There is no session at present.",
-            _ => {
-                "Only safire puts whole flows on links (`ropewalk set scheduler safire`); the others \
-                 put packets."
-            }
-        };
-        page.line(0, help);
+        match report.recent_over_s {
+            Some(over_s) => recent(&mut page, report, over_s),
+            None => page.line(0, "There is no session at present."),
+        }
         return page.0;
     };
     page.line(0, &format!("Flows to {}: {}", report.peer, flow_table(counts)));
@@ -50,7 +45,7 @@ pub(crate) fn flows(report: &FlowsReport) -> String {
         flows.add_row([
             clean(&flow.link),
             format!("{}{ended}", flow.activity),
-            protocol(flow),
+            protocol(flow.protocol),
             end(flow.source, flow.source_port),
             end(flow.destination, flow.destination_port),
         ]);
@@ -63,9 +58,47 @@ pub(crate) fn flows(report: &FlowsReport) -> String {
     page.0
 }
 
+/// What each flow did lately.
+fn recent(page: &mut Page, report: &FlowsReport, over_s: f64) {
+    let FlowsReport { peer, scheduler, recent, left_out, .. } = report;
+    page.line(0, &format!("Flows to {peer} in the last {over_s:.1} s, by {scheduler}:"));
+    if recent.is_empty() {
+        page.line(2, "none: nothing is sent");
+    }
+    for flow in recent {
+        page.gap();
+        page.line(0, &format!("{} {}", protocol(flow.protocol), ends(flow)));
+        page.line(2, &carried(flow));
+        page.line(2, &format!("waits for {}", flow.why));
+    }
+    if *left_out > 0 {
+        page.gap();
+        page.line(0, &format!("{left_out} more, of which less is sent: see --top"));
+    }
+}
+
+fn ends(flow: &RecentFlowStatus) -> String {
+    let (from, to) =
+        (end(flow.source, flow.source_port), end(flow.destination, flow.destination_port));
+    format!("{from} > {to}")
+}
+
+/// How much of it went over which links, and where the rest is.
+fn carried(flow: &RecentFlowStatus) -> String {
+    let part = |part: &FlowPart| format!("{:.0} % {}", part.share * 100.0, part.link);
+    let parts: Vec<_> = flow.links.iter().map(part).collect();
+    let over = if parts.is_empty() { "nothing left".to_owned() } else { parts.join(", ") };
+    format!(
+        "{} Mbit/s: {over}; {} under way, {} waiting here",
+        megabits(flow.rate_bps),
+        bytes(flow.under_way_bytes),
+        bytes(flow.waiting_bytes)
+    )
+}
+
 /// The name of the protocol, where it has one that people know.
-fn protocol(flow: &FlowStatus) -> String {
-    match flow.protocol {
+fn protocol(number: Option<u8>) -> String {
+    match number {
         Some(1 | 58) => "icmp".to_owned(),
         Some(6) => "tcp".to_owned(),
         Some(17) => "udp".to_owned(),

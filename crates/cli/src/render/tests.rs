@@ -1,7 +1,8 @@
 use ropewalk_control::api::{
-    ConntrackStatus, DaemonStatus, DatagramTraffic, FlowStatus, FlowsReport, HandshakeCounters,
-    LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, PathStatus, PolicyStatus,
-    PoolStatus, QueueStatus, RedundancyStatus, RepairStatus, ResequencerStatus, STATUS_VERSION,
+    ConntrackStatus, DaemonStatus, DatagramTraffic, FlowPart, FlowStatus, FlowWait, FlowsReport,
+    HandshakeCounters, LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, OutageCause,
+    OutageStatus, OutagesStatus, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
+    RecentFlowStatus, RedundancyStatus, RepairStatus, ResequencerStatus, STATUS_VERSION,
     SessionStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
@@ -68,10 +69,25 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     assert!(status(&report, true).contains("Put in order"));
     assert!(!status(&report, true).contains("Sent again"));
     let mut repairing = client();
-    repairing.tunnels[0].repairs =
-        Some(RepairStatus { sent_again: 12, given_up: 1, kept: 40, kept_bytes: 56_000 });
+    repairing.tunnels[0].repairs = Some(RepairStatus {
+        sent_again: 12,
+        sent_again_bytes: 16_800,
+        given_up: 1,
+        kept: 40,
+        kept_bytes: 56_000,
+    });
+    let outage = |ago_s| OutageStatus {
+        link: "wlan".to_owned(),
+        how: OutageCause::Silent,
+        ago_s,
+        moved_packets: 45,
+        stall_ms: Some(62.0),
+        away_s: Some(1.2),
+    };
+    let newest = (1..=6).map(|number| outage(f64::from(number))).collect();
+    repairing.tunnels[0].outages =
+        OutagesStatus { silent: 6, moved_packets: 270, newest, ..OutagesStatus::default() };
     let repairing = status(&repairing, true);
-    assert!(repairing.contains("Sent again from here: 12 packets, 1 given up"), "{repairing}");
     let mut twice = client();
     twice.tunnels[0].policy.redundant = Some("ports 5060; copies of at most 1 Mbit/s".to_owned());
     twice.tunnels[0].redundancy = Some(RedundancyStatus {
@@ -89,6 +105,10 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     ] {
         assert!(twice.contains(text), "{text} is missing in\n{twice}");
     }
+    assert!(repairing.contains("12 packets (16.4 KiB), 1 given up"), "{repairing}");
+    assert!(repairing.contains("nothing for a while: 6 silent, 0 refused"), "{repairing}");
+    assert!(repairing.contains("  5s ago wlan: fell silent; 45 packets over"), "{repairing}");
+    assert!(!repairing.contains("  6s ago"), "{repairing}");
     let mut plain = client();
     plain.tunnels[0].resequencer = ResequencerStatus { as_they_came: 7, ..Default::default() };
     let plain = status(&plain, true);
@@ -336,6 +356,7 @@ fn flows_are_shown_with_their_links_and_what_is_left_out_is_said() {
         ],
         left_out: 39,
         table: Some(FlowTableStatus { active: 41, capacity: 32_768, given_up: 3 }),
+        ..FlowsReport::default()
     };
     let shown = flows(&report);
     for text in [
@@ -351,9 +372,47 @@ fn flows_are_shown_with_their_links_and_what_is_left_out_is_said() {
     }
     assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
     report.table = None;
-    report.scheduler = "batcp".to_owned();
-    assert!(flows(&report).contains("the scheduler is batcp"));
-    assert!(flows(&report).contains("`ropewalk set scheduler safire`"));
+    assert_eq!(flows(&report), "There is no session at present.\n");
+}
+
+#[test]
+fn each_flow_is_shown_with_its_links_and_what_it_waits_for() {
+    let wait = FlowWait::Link { link: "wlan".to_owned(), later_ms: Some(45.0) };
+    let part = |link: &str, share| FlowPart { link: link.to_owned(), bytes: 1, share };
+    let flow = RecentFlowStatus {
+        source: "192.0.2.1".parse().unwrap(),
+        destination: "10.77.0.2".parse().unwrap(),
+        protocol: Some(6),
+        source_port: Some(443),
+        destination_port: Some(51_234),
+        rate_bps: 48.2e6,
+        links: vec![part("wlan", 0.71), part("lte", 0.29)],
+        under_way_bytes: 210 << 10,
+        waiting_bytes: 96 << 10,
+        to_repair: 0,
+        why: wait.in_words(0),
+        waits_for: wait,
+    };
+    let mut report = FlowsReport {
+        peer: "van".to_owned(),
+        scheduler: "arrival".to_owned(),
+        recent: vec![flow],
+        recent_over_s: Some(1.03),
+        left_out: 3,
+        ..FlowsReport::default()
+    };
+    let expected = "\
+Flows to van in the last 1.0 s, by arrival:
+
+tcp 192.0.2.1:443 > 10.77.0.2:51234
+  48.20 Mbit/s: 71 % wlan, 29 % lte; 210.0 KiB under way, 96.0 KiB waiting here
+  waits for wlan: it arrives there first, elsewhere 45 ms later
+
+3 more, of which less is sent: see --top
+";
+    assert_eq!(flows(&report), expected);
+    (report.recent, report.left_out) = (Vec::new(), 0);
+    assert!(flows(&report).ends_with("\n  none: nothing is sent\n"));
 }
 
 #[test]
@@ -541,6 +600,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         },
         repairs: None,
         redundancy: None,
+        outages: Default::default(),
         local_acks: Default::default(),
         links: vec![up, down],
         flows: None,

@@ -30,6 +30,9 @@ fn one(page: &mut Page, tunnel: &TunnelWhy) {
     }
     bundle(page, "up", &tunnel.up);
     bundle(page, "down", &tunnel.down);
+    for note in tunnel.one_flow.iter().chain(&tunnel.repair) {
+        page.line(2, note);
+    }
 }
 
 fn of_link(page: &mut Page, link: &LinkWhy) {
@@ -95,6 +98,8 @@ mod tests {
                 ],
                 up: bundle("1.4 Mbit/s of packets"),
                 down: bundle("nothing to speak of is carried"),
+                one_flow: Some("one flow goes over wlan".to_owned()),
+                repair: Some("12 packets sent again".to_owned()),
             }],
         };
         let expected = "\
@@ -108,6 +113,8 @@ Tunnel with vps\u{fffd}[2J: up
   lte: down: down for 12 s: no carrier
   all together up: 1.4 Mbit/s of packets
   all together down: nothing to speak of is carried
+  one flow goes over wlan
+  12 packets sent again
 ";
         assert_eq!(why(&report), expected);
     }

@@ -61,7 +61,7 @@ impl View {
         let role = format!("ropewalk {} {}", daemon.role, daemon.program_version);
         let (title, rows) = match report.tunnels.as_slice() {
             [tunnel] => {
-                let why = judge(before, report).tunnels.into_iter().next();
+                let why = judge(before, report, &[]).tunnels.into_iter().next();
                 let why = why.map(|why| why.links).unwrap_or_default();
                 let links = tunnel.links.iter().map(|link| of_link(tunnel, link, &why));
                 (format!("{role}  {}", of_tunnel(tunnel)), links.collect())

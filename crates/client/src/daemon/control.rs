@@ -4,7 +4,7 @@ use ropewalk_control::api::{ApiError, FlowsReport, KillSwitch, Request, Response
 use ropewalk_daemon::{offload, reload as reloading, shown};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::tunnel::PathRow;
+use ropewalk_proto::units::LinkId;
 use ropewalk_settings::{NamePattern, Scheduling};
 
 use super::Daemon;
@@ -34,7 +34,7 @@ impl Daemon {
                 Ok(self.scheduling())
             }
             Request::Flows { peer: None, limit } => {
-                Ok(Response::Flows(Box::new(self.flows(limit))))
+                Ok(Response::Flows(Box::new(self.flows(now, limit))))
             }
         }
     }
@@ -43,19 +43,19 @@ impl Daemon {
         Response::Scheduling(Box::new(self.config.tunnel.scheduling.clone()))
     }
 
-    fn flows(&self, limit: usize) -> FlowsReport {
-        let tables = self.client.flow_tables(limit);
+    fn flows(&mut self, now: Instant, limit: usize) -> FlowsReport {
+        let flows = self.client.flows(now, limit);
         let links = self.client.stats().links;
-        let known = |row: &PathRow| {
-            let key = links.iter().find(|link| link.link.as_ref().is_some_and(|l| l.id == row.id));
+        let known = |id: LinkId, name: &str| {
+            let key = links.iter().find(|link| link.link.as_ref().is_some_and(|l| l.id == id));
             let link = key.and_then(|link| self.links.of(link.key));
             match link {
                 Some(link) => (link.decision.name.clone(), Some(link.decision.interface.clone())),
-                None => (row.name.to_string(), None),
+                None => (name.to_owned(), None),
             }
         };
         let scheduler = self.config.tunnel.scheduling.scheduler;
-        shown::flows(status::peer(&self.config), scheduler, tables.as_ref(), known)
+        shown::flows(status::peer(&self.config), scheduler, flows.as_ref(), known)
     }
 
     pub(super) fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {

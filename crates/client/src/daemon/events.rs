@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ropewalk_control::folder;
+use ropewalk_daemon::status;
 use ropewalk_proto::client::ClientEvent;
 use ropewalk_proto::event::{DownReason, EndReason, Event};
 use ropewalk_proto::time::Instant;
@@ -28,6 +29,9 @@ impl Daemon {
             }
             // Our own doing, logged where it was decided.
             Event::LinkDown(_, DownReason::Removed) => {}
+            Event::PacketsMoved(outage) => {
+                tracing::info!(link = %outage.name, "{}", status::moved_in_words(&outage));
+            }
             Event::PathMoved(_, path) => tracing::info!(link, remote = %path.remote, "path moved"),
             Event::InnerMtu(mtu) => {
                 tracing::info!(mtu, "largest packet that fits through all links");

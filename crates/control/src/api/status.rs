@@ -8,6 +8,7 @@
 
 mod link;
 mod model;
+mod outage;
 mod proxy;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
 };
 pub use model::{ModelLimit, ModelStatus};
+pub use outage::{OutageCause, OutageStatus, OutagesStatus};
 pub use proxy::{ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, TurnedAwayStatus};
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may
@@ -187,6 +189,9 @@ pub struct TunnelStatus {
     /// [`ResequencerStatus::duplicate`] of the other end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<RedundancyStatus>,
+    /// Links that carried nothing for a while, as this end knew it.
+    #[serde(default)]
+    pub outages: OutagesStatus,
     /// What senders of TCP at this end were told before the other end had it.
     #[serde(default)]
     pub local_acks: LocalAckStatus,
@@ -325,6 +330,9 @@ pub struct ResequencerStatus {
 pub struct RepairStatus {
     /// Packets sent again; one that was lost twice counts twice.
     pub sent_again: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub sent_again_bytes: u64,
     /// Packets that were lost and too old to be sent again.
     pub given_up: u64,
     /// Packets kept until they are confirmed.

@@ -258,7 +258,7 @@ impl Shares {
     }
 
     /// For which share of it packets waited.
-    fn waited(&self) -> f64 {
+    pub(super) fn waited(&self) -> f64 {
         self.held() + self.turn
     }
 

@@ -51,7 +51,7 @@ fn judged(role: &str, values: &[(&str, Value)]) -> WhyReport {
     let role = [("/daemon/role", json!(role))];
     let later = [("/daemon/uptime_s", json!(102.0))];
     let earlier = with(idle(), &role);
-    judge(&read(earlier.clone()), &read(with(with(earlier, &later), values)))
+    judge(&read(earlier.clone()), &read(with(with(earlier, &later), values)), &[])
 }
 
 const LINK: &str = "/tunnels/0/links/0";
@@ -350,6 +350,77 @@ fn a_daemon_or_a_link_that_began_anew_is_judged_by_what_came_since() {
     let restarted = judged("client", &begun);
     assert_eq!(restarted.over_s, 4.0);
     assert_eq!(restarted.tunnels[0].links[0].up.rate_bps, 1e6);
-    let nothing = judge(&read(idle()), &read(idle()));
+    let nothing = judge(&read(idle()), &read(idle()), &[]);
     assert_eq!(nothing.tunnels[0].links[0].up.rate_bps, 0.0, "no time has passed");
+}
+
+/// A download of which so much waits, and for what.
+fn download(waiting_bytes: u64, waits_for: &Value) -> FlowsReport {
+    let report = json!({
+        "peer": "vps", "scheduler": "arrival", "paths": [], "flows": [], "left_out": 0, "recent_over_s": 2.0,
+        "recent": [{
+            "source": "10.77.0.2", "destination": "192.0.2.80", "protocol": 6, "source_port": 40_000,
+            "destination_port": 443, "rate_bps": 7.5e6, "links": [], "under_way_bytes": 20_000,
+            "waiting_bytes": waiting_bytes, "to_repair": 0, "waits_for": waits_for, "why": "",
+        }],
+    });
+    serde_json::from_value(report).expect("flows")
+}
+
+#[test]
+fn one_flow_that_leaves_a_link_idle_is_told_with_the_reason() {
+    let lte = "/tunnels/0/links/1";
+    let limits = |turn_s: f64| {
+        json!({ "no_demand_s": 2.0 - turn_s, "window_s": 0.0, "pace_s": 0.0, "cap_s": 0.0, "turn_s": turn_s,
+            "off_s": 0.0 })
+    };
+    let later = json!({ "what": "link", "link": "wlan", "later_ms": 150.0 });
+    let table = [
+        (
+            2.0,
+            download(48_000, &later),
+            "a packet would be later there by about 150 ms, and what waits here is gone over wlan in 48 ms",
+        ),
+        (0.0, download(0, &json!({ "what": "receiver" })), "its receiver's window is full"),
+        (0.0, download(0, &json!({ "what": "sender" })), "its sender has too little under way"),
+    ];
+    for (turn_s, flows, words) in table {
+        let values = [
+            ("/daemon/uptime_s", json!(102.0)),
+            ("/tunnels/0/policy/scheduler", json!("arrival")),
+            ("/tunnels/0/links/0/up/bytes", json!(2_000_000)),
+            ("/tunnels/0/links/1/limits", limits(turn_s)),
+        ];
+        let why = judge(&read(idle()), &read(with(idle(), &values)), std::slice::from_ref(&flows));
+        let text = why.tunnels[0].one_flow.clone().expect("one flow");
+        let begins = "one flow, tcp to 192.0.2.80:443, is 100 % of what is sent (7.5 Mbit/s); it goes over wlan while lte is idle: ";
+        assert!(text.starts_with(begins) && text.contains(words), "`{words}`: {text}");
+
+        let both = with(idle(), &values);
+        let both = with(both, &[("/tunnels/0/links/1/up/bytes", json!(1_500_000))]);
+        let why = judge(&read(idle()), &read(both), std::slice::from_ref(&flows));
+        assert_eq!(why.tunnels[0].one_flow, None, "both links are used");
+        let down = with(idle(), &values);
+        let down = with(down, &[(&format!("{lte}/state"), json!("down"))]);
+        let why = judge(&read(idle()), &read(down), &[flows]);
+        assert_eq!(why.tunnels[0].one_flow, None, "there is no other link");
+    }
+}
+
+#[test]
+fn what_repair_costs_and_saves_is_told_while_anything_is_sent_again() {
+    let repairs = |again, given_up| json!({ "sent_again": again, "given_up": given_up, "kept": 0, "kept_bytes": 0 });
+    let judged = |again, given_up| {
+        let values = [
+            ("/tunnels/0/repairs", repairs(again, given_up)),
+            ("/tunnels/0/up/packets", json!(1000)),
+            ("/tunnels/0/links/1/loss_recent", json!(0.012)),
+        ];
+        judged("client", &values).tunnels[0].repair.clone()
+    };
+    assert_eq!(judged(0, 0), None);
+    let told = "12 packets sent again, 1.2 % of what was sent: so TCP does not see the loss of 1.2 % on lte; none was given up";
+    assert_eq!(judged(12, 0).as_deref(), Some(told));
+    let told = judged(12, 2).expect("told");
+    assert!(told.ends_with("but 2 packets were given up, too old to be of use"), "{told}");
 }

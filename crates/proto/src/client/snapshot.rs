@@ -7,7 +7,7 @@ use super::{Client, LinkKey};
 use crate::config::MAX_LINKS;
 use crate::error::DropCounters;
 use crate::event::SessionInfo;
-use crate::tunnel::{Ledger, LinkStats, Traffic, Tunnel, TunnelStats};
+use crate::tunnel::{Ledger, LinkStats, Outages, Traffic, Tunnel, TunnelStats};
 use crate::units::LinkId;
 use crate::wire::frame::MAX_NAME;
 
@@ -63,6 +63,8 @@ pub struct ClientStats {
     pub delivered: Traffic,
     /// What links carried, over all sessions, those that were taken out too.
     pub ledger: Ledger,
+    /// Links that carried nothing for a while, over all sessions.
+    pub outages: Outages,
     /// What was dropped and why, over all sessions, handshakes included.
     pub drops: DropCounters,
     /// The search for sessions.
@@ -77,6 +79,7 @@ pub(super) struct Totals {
     accepted: Traffic,
     delivered: Traffic,
     ledger: Ledger,
+    outages: Outages,
     pub(super) drops: DropCounters,
 }
 
@@ -104,6 +107,7 @@ impl Totals {
         self.accepted = self.accepted.plus(stats.accepted);
         self.delivered = self.delivered.plus(stats.delivered);
         self.ledger.merge(&stats.ledger);
+        self.outages.merge(&stats.outages);
         self.drops.merge(&stats.drops);
     }
 }
@@ -116,9 +120,11 @@ impl Client {
         let totals = &self.totals;
         let (mut drops, mut ledger) = (totals.drops.clone(), totals.ledger.clone());
         let (mut accepted, mut delivered) = (totals.accepted, totals.delivered);
+        let mut outages = totals.outages.clone();
         if let Some(tunnel) = &tunnel {
             drops.merge(&tunnel.drops);
             ledger.merge(&tunnel.ledger);
+            outages.merge(&tunnel.outages);
             accepted = accepted.plus(tunnel.accepted);
             delivered = delivered.plus(tunnel.delivered);
         }
@@ -139,6 +145,7 @@ impl Client {
             accepted,
             delivered,
             ledger,
+            outages,
             drops,
             handshake: self.counters,
             tunnel,

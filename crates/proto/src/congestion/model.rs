@@ -232,7 +232,7 @@ impl Model {
 
     /// What one full datagram takes: small ones arrive sooner, and show a shorter delay.
     fn transmission(&self) -> f64 {
-        transmission(self.rate)
+        if self.rate > 0.0 { (FULL / self.rate).min(MOST_TRANSMISSION) } else { 0.0 }
     }
 
     fn target(&self) -> f64 {
@@ -240,13 +240,8 @@ impl Model {
     }
 
     fn limit(&self) -> f64 {
-        self.limit_at(self.rate)
-    }
-
-    /// What is too long a queue at this rate.
-    fn limit_at(&self, rate: f64) -> f64 {
-        let share = target_share(rate).clamp(1.0, 1.5);
-        LIMIT * share + 1.5 * self.noise() + 2.0 * transmission(rate)
+        let share = target_share(self.rate).clamp(1.0, 1.5);
+        LIMIT * share + 1.5 * self.noise() + 2.0 * self.transmission()
     }
 
     fn enter(&mut self, t: f64, phase: Phase) {
@@ -332,11 +327,6 @@ impl Model {
             self.rate += (haste * of_round).min(1.0) * (short - self.rate);
         }
     }
-}
-
-/// What one full datagram takes at this rate, seconds.
-fn transmission(rate: f64) -> f64 {
-    if rate > 0.0 { (FULL / rate).min(MOST_TRANSMISSION) } else { 0.0 }
 }
 
 /// The share of the target that this rate is content with. All who share a path see one queue: with one target for all, who has

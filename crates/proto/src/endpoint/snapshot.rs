@@ -6,7 +6,7 @@ use super::sessions::Phase;
 use crate::error::DropCounters;
 use crate::event::SessionInfo;
 use crate::time::Instant;
-use crate::tunnel::{Ledger, Traffic, Tunnel, TunnelStats};
+use crate::tunnel::{Ledger, Outages, Traffic, Tunnel, TunnelStats};
 use ropewalk_settings::PublicKey;
 
 /// What came of first messages.
@@ -58,6 +58,8 @@ pub struct PeerStats {
     pub delivered: Traffic,
     /// What its links carried, over all sessions.
     pub ledger: Ledger,
+    /// Links that carried nothing for a while, over all sessions.
+    pub outages: Outages,
     /// What was dropped in its sessions and why.
     pub drops: DropCounters,
 }
@@ -114,6 +116,7 @@ pub(super) struct Totals {
     accepted: Traffic,
     delivered: Traffic,
     ledger: Ledger,
+    outages: Outages,
     drops: DropCounters,
 }
 
@@ -124,6 +127,7 @@ impl Totals {
         self.accepted = self.accepted.plus(stats.accepted);
         self.delivered = self.delivered.plus(stats.delivered);
         self.ledger.merge(&stats.ledger);
+        self.outages.merge(&stats.outages);
         self.drops.merge(&stats.drops);
     }
 }
@@ -158,6 +162,7 @@ impl Endpoint {
             accepted: totals.accepted,
             delivered: totals.delivered,
             ledger: totals.ledger.clone(),
+            outages: totals.outages.clone(),
             drops: totals.drops.clone(),
         };
         if let Some(session) = peer.session.and_then(|index| self.sessions.get(index)) {
@@ -165,6 +170,7 @@ impl Endpoint {
             stats.accepted = stats.accepted.plus(tunnel.accepted);
             stats.delivered = stats.delivered.plus(tunnel.delivered);
             stats.ledger.merge(&tunnel.ledger);
+            stats.outages.merge(&tunnel.outages);
             stats.drops.merge(&tunnel.drops);
             stats.session = Some(SessionStats {
                 info: session.info.clone(),

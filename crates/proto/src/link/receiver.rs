@@ -134,10 +134,15 @@ impl LinkReceiver {
     /// The same for a link whose controller is of this kind.
     #[must_use]
     pub fn with_controller(mut self, kind: ControllerKind) -> Self {
+        self.follow_controller(kind);
+        self
+    }
+
+    /// The controller of the link is of this kind from now on.
+    pub fn follow_controller(&mut self, kind: ControllerKind) {
         if kind == ControllerKind::Model {
             self.received.forgive();
         }
-        self
     }
 
     /// An authentic datagram arrived. Call [`end_of_batch`](Self::end_of_batch) after the last one of those

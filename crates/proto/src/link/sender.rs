@@ -153,9 +153,28 @@ impl LinkSender {
     /// What is lost here is sent again.
     #[must_use]
     pub fn repaired(mut self) -> Self {
-        self.is_repaired = true;
-        self.controller.on_repaired();
+        self.set_repaired(true);
         self
+    }
+
+    /// What is lost here is sent again from now on, or is not any more.
+    pub fn set_repaired(&mut self, is_repaired: bool) {
+        self.is_repaired = is_repaired;
+        if is_repaired {
+            self.controller.on_repaired();
+        }
+    }
+
+    /// The window is kept by a controller of this kind from now on. It knows nothing of the path yet, and begins with what
+    /// is under way.
+    pub fn set_controller(&mut self, kind: ControllerKind) {
+        self.kind = kind;
+        self.controller = AnyController::new(kind, self.next_number());
+        self.threshold = LossThreshold::new(kind);
+        self.controller.on_rate_told(self.rate);
+        if self.is_repaired {
+            self.controller.on_repaired();
+        }
     }
 
     /// Somebody said what the link carries, at IP level, or takes it back.

@@ -377,6 +377,17 @@ impl Fair {
         self.oldest.map(|since| since + self.limits.time + self.longer)
     }
 
+    /// All that waits; of each flow in its order.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+        self.sparse.iter().chain(self.lines.iter().flat_map(|line| &line.waiting))
+    }
+
+    /// Whether more of this flow waits than goes before others.
+    #[must_use]
+    pub fn takes_turns(&self, flow: FlowKey) -> bool {
+        self.places.get(usize::from(place_of(flow))).is_some_and(|place| place.line.is_some())
+    }
+
     /// Packets waiting.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -71,8 +71,29 @@ impl FrontQueue {
     #[inline]
     #[must_use]
     pub fn question(&self, label: &Label) -> PacketMeta {
-        let backlog = self.backlog_of(label.meta.flow);
-        PacketMeta { backlog, backlogged_flows: self.flows(), ..label.meta }
+        self.question_of(&label.meta)
+    }
+
+    /// The same, of what schedulers look at in the packet.
+    #[inline]
+    #[must_use]
+    pub fn question_of(&self, packet: &PacketMeta) -> PacketMeta {
+        let backlog = self.backlog_of(packet.flow);
+        PacketMeta { backlog, backlogged_flows: self.flows(), ..*packet }
+    }
+
+    /// Looks at all packets that wait; of each flow in its order.
+    pub(crate) fn for_each(&self, look: impl FnMut(&Waiting)) {
+        either!(self, queue => queue.waiting().for_each(look));
+    }
+
+    /// Whether this flow has to take turns with others.
+    #[must_use]
+    pub fn takes_turns(&self, flow: FlowKey) -> bool {
+        match self {
+            Self::SparseFirst(_) => false,
+            Self::Fair(queue) => queue.takes_turns(flow),
+        }
     }
 
     /// Bytes that wait of a flow; of all where flows take no turns.

@@ -196,6 +196,11 @@ impl SparseFirst {
         earliest(self.sparse.poll_timeout(), self.backlogged.poll_timeout())
     }
 
+    /// All that waits.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+        self.sparse.waiting().chain(self.backlogged.waiting())
+    }
+
     /// Packets waiting.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -13,7 +13,7 @@
 
 use ropewalk_settings::Bitrate;
 
-use super::{LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
+use super::{Awaited, LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
 use crate::link::sensing::as_f64;
 use crate::queue::Demand;
 use crate::time::{Duration, Instant};
@@ -80,15 +80,8 @@ fn delivered_before(links: &[LinkView], on: usize, arrival: impl Fn(&LinkView) -
 
 impl Scheduler for Arrival {
     fn pick(&mut self, _now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
-        // A link of which nothing is known yet is tried as if it were as soon as any.
-        let soonest = links.iter().filter_map(|link| link.arrives_us).min().unwrap_or(0);
-        // Of a flow of which more waits, what comes behind a lost packet waits for it.
-        let follows = packet.backlog > packet.len;
-        let held_up = |link: &LinkView| if follows { link.held_up_us } else { 0 };
-        let arrival = |link: &LinkView| {
-            link.arrives_us.map_or(soonest, |arrives| arrives.saturating_add(held_up(link)))
-        };
-        let by_arrival = || links.iter().map(arrival).enumerate();
+        let arrival = arrival_of(packet, links);
+        let by_arrival = || links.iter().map(&arrival).enumerate();
         let is_open = |(index, _): &(usize, i64)| links[*index].room > 0;
         let first = by_arrival().min_by_key(|(_, arrives)| *arrives);
         if let Some((first, _)) = first.filter(is_open) {
@@ -152,6 +145,21 @@ impl Scheduler for Arrival {
         };
     }
 
+    fn awaited(&self, packet: &PacketMeta, links: &[LinkView]) -> Option<Awaited> {
+        let mut asked = *self;
+        if asked.pick(Instant::ZERO, packet, links) != Pick::Blocked {
+            return None;
+        }
+        let arrival = arrival_of(packet, links);
+        let first = links.iter().min_by_key(|link| arrival(link))?;
+        let open = links.iter().filter(|link| link.room > 0).map(&arrival).min();
+        let later = open.filter(|open| *open < i64::MAX).map(|open| {
+            let later = open.saturating_sub(arrival(first));
+            Duration::from_micros(u64::try_from(later).unwrap_or(0))
+        });
+        Some(Awaited { link: first.id, later })
+    }
+
     fn looks_at_arrivals(&self) -> bool {
         true
     }
@@ -162,6 +170,18 @@ impl Scheduler for Arrival {
 
     fn demand(&self) -> Option<Demand> {
         Some(self.demand)
+    }
+}
+
+/// When a packet arrives on each of the links, µs.
+fn arrival_of(packet: &PacketMeta, links: &[LinkView]) -> impl Fn(&LinkView) -> i64 {
+    // A link of which nothing is known yet is tried as if it were as soon as any.
+    let soonest = links.iter().filter_map(|link| link.arrives_us).min().unwrap_or(0);
+    // Of a flow of which more waits, what comes behind a lost packet waits for it.
+    let follows = packet.backlog > packet.len;
+    move |link| {
+        let held_up = if follows { link.held_up_us } else { 0 };
+        link.arrives_us.map_or(soonest, |arrives| arrives.saturating_add(held_up))
     }
 }
 
@@ -204,6 +224,21 @@ mod tests {
         let links = links([(0, 10, 1000), (5, 60, 1000)]);
         assert_eq!(pick(40_000, &links), Pick::Blocked);
         assert_eq!(pick(40_001, &links), Pick::SendBehind(1, 40_000));
+    }
+
+    #[test]
+    fn a_packet_that_waits_waits_for_the_soonest_link_and_not_for_a_later_one_that_has_room() {
+        let awaited = |backlog, links: &[LinkView]| {
+            let packet = PacketMeta { backlog, ..PacketMeta::of_len(1400) };
+            Arrival::default().awaited(&packet, links)
+        };
+        let two = links([(0, 10, 1000), (5, 60, 1000)]);
+        let later = Some(Duration::from_millis(50));
+        assert_eq!(awaited(40_000, &two), Some(Awaited { link: LinkId(0), later }));
+        assert_eq!(awaited(40_001, &two), None, "the later link takes one");
+        let full = links([(0, 30, 1000), (0, 20, 1000)]);
+        assert_eq!(awaited(1400, &full), Some(Awaited { link: LinkId(1), later: None }));
+        assert_eq!(awaited(1400, &links([(1, 10, 1000)])), None);
     }
 
     #[test]

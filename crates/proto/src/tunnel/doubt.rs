@@ -6,6 +6,7 @@
 
 use super::Tunnel;
 use super::link::Link;
+use super::outages::{Gone, OutageCause};
 use crate::path::Path;
 use crate::time::Instant;
 
@@ -14,29 +15,32 @@ impl Tunnel {
     pub fn on_send_refused(&mut self, now: Instant, path: Path) {
         let on_path = |link: &Link| link.path().socket == path.socket;
         if let Some(at) = self.links.iter().position(on_path)
-            && self.doubt(now, at)
+            && self.doubt(now, at, OutageCause::Refused)
         {
             self.links.announce_down(at);
         }
     }
 
     /// Nothing passes on link `at`, as somebody says. Returns whether that was news.
-    pub(super) fn doubt(&mut self, now: Instant, at: usize) -> bool {
+    pub(super) fn doubt(&mut self, now: Instant, at: usize, who: OutageCause) -> bool {
         let link = &mut self.links[at];
         let is_news = self.egress.repairs().is_some() && link.life.is_up() && link.sender.doubt();
         if is_news {
             link.control.pending.ping = true;
-            self.leave_to_others(now, at);
+            let gone = Gone::of(now, &self.links[at]);
+            let moved = self.leave_to_others(now, at);
+            self.note_outage(now, &gone, who, moved);
         }
         is_news
     }
 
     /// What is under way on link `at` goes over the others, and where there are none its first packet once more, by which the
-    /// link shows that it lives.
-    pub(super) fn leave_to_others(&mut self, now: Instant, at: usize) {
+    /// link shows that it lives. Returns how many packets go over others.
+    pub(super) fn leave_to_others(&mut self, now: Instant, at: usize) -> u64 {
         let id = self.links[at].id;
         let answers = |link: &Link| link.carries(now) && !link.sender.is_suspect(now);
         let others = self.links.iter().any(|link| link.id != id && answers(link));
-        self.egress.reinject(now, id, others);
+        let again = self.egress.reinject(now, id, others);
+        if others { again } else { 0 }
     }
 }

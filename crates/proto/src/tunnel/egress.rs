@@ -13,8 +13,10 @@
 //! 6. What is to go over two links goes over a second one ([`redundant`]).
 
 mod bundle;
+mod flow_meter;
 mod flows;
 mod numbering;
+mod recent_flows;
 mod redundant;
 mod repair;
 mod resend;
@@ -28,7 +30,10 @@ use ropewalk_settings::{Order, WhenClosed};
 
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
+pub use flow_meter::ByLink;
+use flow_meter::FlowMeter;
 use numbering::Numbering;
+pub use recent_flows::{FlowWait, RecentFlow, RecentFlows};
 use redundant::Copies;
 pub use redundant::Redundancy;
 pub use repair::Repairs;
@@ -86,6 +91,8 @@ pub(super) struct Egress {
     accepted: Traffic,
     /// Packets that shared their datagram with others.
     bundled: Bundled,
+    /// What is counted by flow while somebody looks.
+    meter: Option<Box<FlowMeter>>,
 }
 
 /// What is set for all packets.
@@ -156,6 +163,7 @@ impl Egress {
             too_big: TooBig::new(now, gateways),
             accepted: Traffic::default(),
             bundled: Bundled::default(),
+            meter: None,
         }
     }
 
@@ -241,6 +249,11 @@ impl Egress {
         }
     }
 
+    /// Counts by flow no more if nobody looks any more.
+    pub(super) fn stop_metering(&mut self, now: Instant) {
+        self.meter.take_if(|meter| meter.is_over(now));
+    }
+
     /// Whether any packet waits for a link.
     pub(super) fn has_waiting(&self) -> bool {
         !self.queue.is_empty() || self.waiting.held().0 > 0 || self.has_lost()
@@ -262,6 +275,12 @@ impl Egress {
         self.free_waiting();
         self.queue.take_turns(self.policy.limits, scheduler.demand().is_some());
         self.scheduler = scheduler;
+    }
+
+    /// The peer restores this order from the next packet on.
+    pub(super) fn set_order(&mut self, order: Order) {
+        self.numbering.set_order(order);
+        self.repair = (order == Order::Flow).then(Repair::default);
     }
 
     /// Whether a packet is next in the tunnel's queue.
@@ -303,7 +322,8 @@ impl Egress {
     }
 
     /// Gives that memory back.
-    pub(super) fn release_memory(&mut self) {
+    pub(super) fn release_memory(&mut self, now: Instant) {
+        self.stop_metering(now);
         self.queue.release_memory();
         self.waiting.release_memory();
         self.numbering.release_memory();
@@ -518,6 +538,7 @@ impl Egress {
             is_redundant: label.is_redundant && part.is_none(),
             link: link.id,
             number: link.sender.next_number(),
+            moved_from: None,
         };
         let made = to.session.packet(now, link, &outgoing, part, to.out);
         if made == Made::Sent {
@@ -577,6 +598,7 @@ impl Egress {
             is_redundant: label.is_redundant,
             link: link.id,
             number: link.sender.next_number(),
+            moved_from: None,
         };
         let made = to.session.packet(now, link, &outgoing, None, to.out);
         if made == Made::Sent

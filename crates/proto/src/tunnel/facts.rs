@@ -22,20 +22,39 @@ const GRACE: Duration = Duration::from_millis(500);
 
 impl Tunnel {
     /// Another scheduler, or other settings, from now on, and what a person says of links. Nothing is lost by it: packets
-    /// that waited for one link are scheduled again. The same settings again change nothing: flows stay on their links.
+    /// that waited for one link are scheduled again. The same settings again change nothing: flows stay on their links. With
+    /// another profile links begin with another controller, and the order that the peer restores is another one from the next
+    /// packet on.
     pub fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
         if !self.config.scheduling.schedules_like(&scheduling) {
             self.egress.set_scheduler(AnyScheduler::new(now, &scheduling));
             self.links.iter_mut().for_each(|link| link.scheduled_pace = None);
         }
         self.egress.set_redundant(scheduling.redundant.clone());
+        let controller = self.config.controller_in_force();
         self.config.scheduling = scheduling;
+        self.set_order();
+        if self.config.controller_in_force() != controller {
+            let controller = self.config.controller_in_force();
+            self.links.iter_mut().for_each(|link| link.set_controller(controller));
+        }
         let is_on = self.config.acknowledges_locally(self.session.order);
         self.ingress.local_acks.set_on(is_on);
         for at in 0..self.links.len() {
             self.apply_terms(at);
         }
         self.egress.facts_due = Instant::ZERO;
+    }
+
+    /// The peer restores the order that is in force now. What was lost in the moment in which repair ends stays lost.
+    fn set_order(&mut self) {
+        let order = self.config.order_towards(self.peer_orders_flows);
+        if order != self.session.order {
+            self.session.order = order;
+            self.egress.set_order(order);
+            let is_repaired = self.egress.repairs().is_some();
+            self.links.iter_mut().for_each(|link| link.sender.set_repaired(is_repaired));
+        }
     }
 
     /// The driver counted what others sent on a link's interface since its last count, over `interval`.
@@ -86,6 +105,7 @@ impl Egress {
             return;
         }
         self.facts_due = now + INTERVAL;
+        self.stop_metering(now);
         let facts: ArrayVec<_, MAX_LINKS> = links.iter().map(|link| facts(now, link)).collect();
         self.scheduler.refresh(&facts);
         self.allow_queue();

@@ -4,6 +4,7 @@ use ropewalk_settings::Bitrate;
 
 use super::ingress::{Contents, Received};
 use super::link::{Link, LinkState, settle};
+use super::outages::{Gone, OutageCause};
 use super::{Side, Tunnel};
 use crate::config::Wishes;
 use crate::error::DropReason;
@@ -125,6 +126,7 @@ impl Tunnel {
         match self.links[about].on_report(now, frame, via, received.sent_us, told) {
             Ok(true) => {
                 self.ingress.set_repair_time(self.links.repair_time());
+                self.note_resumed(now);
                 self.on_confirmed(now, about, (via == Via::Own).then_some(*received.path));
             }
             Ok(false) => {}
@@ -144,6 +146,7 @@ impl Tunnel {
             link.sender.on_return(now);
             self.outbox.tell(Event::LinkUp(link.id));
         }
+        self.note_answer(now, at);
     }
 
     /// The proxy took the client's link.
@@ -153,6 +156,7 @@ impl Tunnel {
             link.settle_path(now, path);
             link.enter(now, LinkState::Up);
             self.outbox.tell(Event::LinkUp(link.id));
+            self.note_joined(now, at);
         }
     }
 
@@ -169,6 +173,7 @@ impl Tunnel {
         if link.life.state() == LinkState::Joining {
             link.enter(now, LinkState::Up);
             self.outbox.tell(Event::LinkUp(link.id));
+            self.note_joined(now, at);
         }
     }
 
@@ -190,9 +195,11 @@ impl Tunnel {
         if end < next_received {
             return;
         }
+        let gone = Gone::of(now, &self.links[at]);
         self.links.remove_left(now, at);
         self.egress.let_wait(now);
-        self.egress.reinject(now, halt.link, true);
+        let moved = self.egress.reinject(now, halt.link, true);
+        self.note_outage(now, &gone, OutageCause::Peer, moved);
         self.ingress.link_left(now, halt.link, Some(end), &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(halt.link, DownReason::Left));
     }
@@ -205,7 +212,7 @@ impl Tunnel {
         if expand(next, u64::from(halt.next), 32) >= next {
             self.links[at].control.pending.ping = true;
             self.ingress.link_down(now, halt.link, &mut self.session.drops, sink);
-            self.doubt(now, at);
+            self.doubt(now, at, OutageCause::Peer);
         }
     }
 }

@@ -30,7 +30,7 @@ mod suspicion;
 mod validation;
 
 use arrayvec::{ArrayString, ArrayVec};
-use ropewalk_settings::{Bitrate, Keepalive, Terms, shortened};
+use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, Terms, shortened};
 
 pub(super) use activity::{Activity, SENSE_INTERVAL};
 pub(super) use agreed::Agreed;
@@ -169,6 +169,12 @@ impl Link {
             scheduled_pace: None,
             suspicion: Suspicion::default(),
         }
+    }
+
+    /// Its window is kept by another controller, which finds out anew what it carries.
+    pub(super) fn set_controller(&mut self, kind: ControllerKind) {
+        self.sender.set_controller(kind);
+        self.receiver.follow_controller(kind);
     }
 
     /// Where its datagrams go.

@@ -90,6 +90,15 @@ impl Backlog {
     }
 }
 
+/// What a connection waits for of which nothing waits here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum HeldBy {
+    /// The far end takes no more at present.
+    Receiver,
+    /// The near end sends no more at present.
+    Sender,
+}
+
 /// How much was acknowledged here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LocallyAcknowledged {
@@ -153,6 +162,13 @@ impl LocalAcks {
     /// How much was acknowledged.
     pub(super) fn counters(&self) -> LocallyAcknowledged {
         LocallyAcknowledged { connections: self.connections.len(), ..self.counters }
+    }
+
+    /// What this flow waits for, if nothing of it waits here; `None`: it is not acknowledged here, or at rest.
+    pub(super) fn held_by(&self, flow: FlowKey) -> Option<HeldBy> {
+        let connection =
+            self.connections.get(&flow).filter(|connection| !connection.is_settled())?;
+        Some(if connection.fills_window() { HeldBy::Receiver } else { HeldBy::Sender })
     }
 
     /// A packet of a near end. `has_room`: the queue takes it.

@@ -3,12 +3,13 @@
 use arrayvec::ArrayString;
 
 use super::Tunnel;
-use super::egress::{Bundled, Redundancy, Repairs};
+use super::egress::{Bundled, RecentFlows, Redundancy, Repairs};
 use super::link::{Duty, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
 use super::local_ack::LocallyAcknowledged;
+use super::outages::Outages;
 use super::recent::Recent;
-use super::routing::FlowCounts;
+use super::routing::{FlowCounts, FlowTables};
 use crate::config::Wishes;
 use crate::congestion::PathModel;
 use crate::error::DropCounters;
@@ -75,6 +76,15 @@ pub struct LinkStats {
     pub on_wire: Metered,
 }
 
+/// The flows that an end sends.
+#[derive(Clone, Debug)]
+pub enum Flows {
+    /// The scheduler keeps each on one link: its tables.
+    Routed(FlowTables),
+    /// Packets of a flow may take any link: what each did lately.
+    Recent(Box<RecentFlows>),
+}
+
 /// The tunnel.
 #[derive(Clone, Debug)]
 pub struct TunnelStats {
@@ -104,6 +114,8 @@ pub struct TunnelStats {
     pub repairs: Option<Repairs>,
     /// What was sent over two links at once; `None`: nothing is.
     pub redundancy: Option<Redundancy>,
+    /// Links that carried nothing for a while.
+    pub outages: Outages,
     /// What senders of TCP were told before the other end had it.
     pub local_acks: LocallyAcknowledged,
     /// How full the table of flow routing is; `None`: another scheduler decides.
@@ -150,11 +162,30 @@ impl Tunnel {
             bundled: self.egress.bundled(),
             repairs: self.egress.repairs(),
             redundancy: self.egress.redundancy(),
+            outages: self.outages.clone(),
             local_acks: self.ingress.local_acks.counters(),
             flows: self.flow_counts(),
             ledger: self.links.ledger(),
             reseq: self.ingress.stats(),
             drops: self.session.drops.clone(),
+        }
+    }
+
+    /// The busiest flows that this end sends, at most so many. Where they are not routed, bytes are counted by flow and link from
+    /// now on, until nobody has asked for some seconds.
+    #[must_use]
+    pub fn flows(&mut self, now: Instant, most: usize) -> Flows {
+        match self.flow_tables(most) {
+            Some(tables) => Flows::Routed(tables),
+            None => {
+                let local_acks = &self.ingress.local_acks;
+                Flows::Recent(Box::new(self.egress.recent_flows(
+                    now,
+                    &self.links,
+                    local_acks,
+                    most,
+                )))
+            }
         }
     }
 

@@ -18,6 +18,7 @@
 
 use super::Tunnel;
 use super::link::Link;
+use super::outages::{Gone, OutageCause};
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
 use crate::link::sent::Settled;
@@ -73,6 +74,7 @@ impl Tunnel {
                 self.give_up(now, at, sink);
             }
         }
+        self.note_resumed(now);
         self.acknowledge(now, sink);
         self.links.call_backups(now);
         self.links.repeat_leaves(now);
@@ -121,7 +123,12 @@ impl Tunnel {
     /// packet once more, by which the link shows that it lives.
     fn suspect(&mut self, now: Instant, at: usize) {
         if self.egress.repairs().is_some() && self.links[at].suspect(now) {
-            self.leave_to_others(now, at);
+            let gone = Gone::of(now, &self.links[at]);
+            let moved = self.leave_to_others(now, at);
+            // Where nothing was to be moved, an answer may be late, and no more.
+            if moved > 0 {
+                self.note_silence(now, &gone, moved);
+            }
         }
     }
 
@@ -143,7 +150,7 @@ impl Tunnel {
 
     fn release_memory(&mut self, now: Instant) {
         if self.release_at().is_some_and(|at| at <= now) {
-            self.egress.release_memory();
+            self.egress.release_memory(now);
             self.ingress.release_memory();
             self.links.iter_mut().for_each(|link| link.sender.release_memory());
         }
@@ -151,8 +158,10 @@ impl Tunnel {
 
     /// Link `at` does not answer.
     fn give_up(&mut self, now: Instant, at: usize, sink: &mut impl PacketSink) {
+        let gone = Gone::of(now, &self.links[at]);
         let id = self.links.give_up(now, at);
-        self.egress.reinject(now, id, true);
+        let moved = self.egress.reinject(now, id, true);
+        self.note_outage(now, &gone, OutageCause::Silent, moved);
         self.ingress.link_down(now, id, &mut self.session.drops, sink);
         self.outbox.tell(Event::LinkDown(id, DownReason::NoAnswer));
     }

@@ -2,12 +2,13 @@
 
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::pair::TunnelLab;
-use ropewalk_netlab::stream::{Stream, run};
+use ropewalk_netlab::stream::{Stream, run, run_all};
+use ropewalk_netlab::tcp::{Load, TcpFlow};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Duration;
 use ropewalk_settings::{
     Bitrate, ControllerKind, Cost, Count, Importance, Keepalive, LinkTerms, NatalieSettings,
-    SchedulerKind, Scheduling, Weights, WhenFull,
+    Profile, SchedulerKind, Scheduling, Weights, WhenFull,
 };
 
 use crate::{lost, ms, s, settled};
@@ -181,6 +182,57 @@ fn a_link_of_known_rate_is_filled_and_nothing_is_lost_on_it() {
     println!("{mbit:.2} Mbit/s of packets over 8 + 2 Mbit/s, {lost} datagrams lost on the links");
     assert!(mbit > 0.97 * 10.0 * 1440.0 / 1500.0, "{mbit}");
     assert_eq!(lost, 0);
+}
+
+#[test]
+fn a_change_of_the_profile_beside_a_download_stalls_no_stream_for_long() {
+    let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(20.0, 20), (20.0, 40)]);
+    let begin = lab.now;
+    let mut streams = [stream(&lab, 10.0, s(10)), stream(&lab, 0.1, s(10))];
+    let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
+    let mut downloads = [TcpFlow::new(Towards::Client, Load::For(s(10)), mtu, begin)];
+    for change in 1..20 {
+        run_all(&mut lab, &mut streams, &mut downloads, begin + ms(500) * change);
+        let mut scheduling = Scheduling::default();
+        scheduling.set_profile(if change % 2 == 1 { Profile::Paper } else { Profile::Default });
+        lab.proxy.set_scheduling(lab.now, scheduling);
+        let modelled = lab.proxy.stats().links.iter().all(|link| link.model.is_some());
+        assert_eq!(modelled, change % 2 == 0, "each link has the profile's controller");
+        assert_eq!(
+            lab.proxy.stats().repairs.is_some(),
+            change % 2 == 0,
+            "and it repairs or does not"
+        );
+    }
+    run_all(&mut lab, &mut streams, &mut downloads, begin + s(12));
+    for stream in &streams {
+        let stall = stream.longest_stall(begin, begin + s(10));
+        println!("{} missing, longest gap {stall:?}", stream.missing());
+        assert!(stall < ms(250), "{stall:?}");
+    }
+}
+
+#[test]
+fn a_change_of_the_profile_beside_nothing_else_loses_no_packet() {
+    let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(20.0, 20), (20.0, 40)]);
+    let begin = lab.now;
+    let mut streams = [stream(&lab, 10.0, s(10)), stream(&lab, 0.1, s(10))];
+    for change in 1..20 {
+        run(&mut lab, &mut streams, begin + ms(500) * change);
+        let mut scheduling = Scheduling::default();
+        scheduling.set_profile(if change % 2 == 1 { Profile::Paper } else { Profile::Default });
+        lab.proxy.set_scheduling(lab.now, scheduling);
+    }
+    run(&mut lab, &mut streams, begin + s(12));
+    for stream in &streams {
+        let stall = stream.longest_stall(begin, begin + s(10));
+        println!("longest gap {stall:?}");
+        assert_eq!(stream.missing(), 0);
+        assert!(stall < ms(120), "{stall:?}");
+    }
+    // The config's own are back with settings that name no profile.
+    lab.proxy.set_scheduling(lab.now, Scheduling::default());
+    assert!(lab.proxy.stats().repairs.is_some());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ropewalk_proto::endpoint::PeerConfig;
 use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::time::Duration;
-use ropewalk_proto::tunnel::InnerFilter;
+use ropewalk_proto::tunnel::{Flows, InnerFilter};
 use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling};
@@ -40,12 +40,14 @@ fn each_client_gets_its_own_packets_only() {
 fn a_client_is_sent_to_by_settings_of_its_own_until_all_are_changed() {
     let mut world = two(9);
     let [own, other] = [world.clients[0].key, world.clients[1].key];
-    let routes_flows =
-        |world: &World| [own, other].map(|key| world.proxy.flow_tables(&key, 1).is_some());
+    let routes_flows = |world: &mut World| {
+        let now = world.now;
+        [own, other].map(|key| matches!(world.proxy.flows(now, &key, 1), Some(Flows::Routed(_))))
+    };
     let safire = Scheduling::from(SchedulerKind::Safire);
     assert!(world.proxy.set_peer_scheduling(world.now, own, &safire));
     assert!(!world.proxy.set_peer_scheduling(world.now, PublicKey::from_bytes([9; 32]), &safire));
-    assert_eq!(routes_flows(&world), [true, false]);
+    assert_eq!(routes_flows(&mut world), [true, false]);
     world.ping(0, ms(200));
 
     // Its next session has them too.
@@ -53,14 +55,14 @@ fn a_client_is_sent_to_by_settings_of_its_own_until_all_are_changed() {
     world.allow(own, PeerConfig { filter, ..peer(0) });
     world.run_for(ms(5000));
     let sessions = world.proxy.stats().peers.iter().map(|peer| peer.sessions).max();
-    assert_eq!((sessions, routes_flows(&world)), (Some(2), [true, false]));
+    assert_eq!((sessions, routes_flows(&mut world)), (Some(2), [true, false]));
     let spent = world.proxy.stats().peers.iter().find(|peer| peer.key == own).cloned().unwrap();
     let now: u64 = spent.session.unwrap().tunnel.ledger.iter().map(|(_, m)| m.bytes()).sum();
     let all: u64 = spent.ledger.iter().map(|(_, metered)| metered.bytes()).sum();
     assert!(all > now && now > 0, "bytes of the first session stay counted: {all} {now}");
 
     world.proxy.set_scheduling(world.now, &SchedulerKind::RoundRobin.into());
-    assert_eq!(routes_flows(&world), [false, false]);
+    assert_eq!(routes_flows(&mut world), [false, false]);
 }
 
 #[test]

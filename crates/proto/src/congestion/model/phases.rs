@@ -2,7 +2,7 @@
 
 use super::rate::Rates;
 use super::rival::Rival;
-use super::{Model, Phase, RIVAL_MEMORY, RIVAL_PATIENCE, TARGET, transmission};
+use super::{Model, Phase, RIVAL_MEMORY, RIVAL_PATIENCE, TARGET};
 
 /// A rate of this much less than trains show is no sign that the path is full.
 const TRAIN_DOUBT: f64 = 0.8;
@@ -12,9 +12,6 @@ const REFRESH: f64 = 4.0;
 
 /// The queue stands for so long, seconds and round trips, while so much less is sent than lately: somebody else keeps it.
 pub(super) const YIELDED: (f64, f64, f64) = (0.1, 4.0, 0.85);
-
-/// Datagrams of ours that wait for each other while the queue is emptied.
-const OWN: f64 = 3.0;
 
 /// So long after a refresh began, what arrives does so at the rate of the queue that stands, seconds.
 const SETTLED: f64 = 0.04;
@@ -165,6 +162,10 @@ impl Model {
     pub(super) fn refresh(&mut self, t: f64, deep: bool) {
         let (queue, limit) = (self.delays.queue(), self.limit());
         self.low = self.low.min(queue);
+        // What was under way when it began makes the queue longer still.
+        if deep {
+            self.refresh_for = self.refresh_for.max(2.0 * (self.srtt + queue));
+        }
         // At first the measurement still holds what came before the queue.
         if queue > limit && t - self.since > SETTLED {
             self.queued_rate = self.queued_rate.max(self.rates.short);
@@ -182,11 +183,9 @@ impl Model {
             return;
         }
         let over = t - self.since > self.refresh_for + 1.25 * self.srtt + 0.01;
-        // With hardly anything of ours under way only somebody else's datagrams can wait, and those few of ours.
-        let at = if self.queued_rate > 0.0 { self.rate.min(self.queued_rate) } else { self.rate };
-        let empty = if deep { 0.5 * self.limit_at(at) + OWN * transmission(at) } else { limit };
         if over || deep && self.low < 0.5 * limit {
-            if self.low < empty {
+            // With hardly anything of ours under way only somebody else's datagrams can wait.
+            if self.low < if deep { 0.5 * limit } else { limit } {
                 self.failed = 0;
                 // The queue was ours alone: what was delivered beside it is what there is.
                 if deep && self.queued_rate > 0.0 {

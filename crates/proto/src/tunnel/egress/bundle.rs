@@ -339,6 +339,7 @@ impl Egress {
                 is_redundant: false,
                 link: link.id,
                 number: link.sender.next_number(),
+                moved_from: None,
             };
             let sent = to.session.bundle(now, link, line, first, bundle, to.out) == Made::Sent;
             attempts.push(sent.then_some(attempt));

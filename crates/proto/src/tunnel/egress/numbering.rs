@@ -23,6 +23,11 @@ impl Numbering {
         Self { next: 0, flows: FlowTable::new(order), split: 0 }
     }
 
+    /// The peer restores this order from now on: what went before is no packet's predecessor.
+    pub(super) fn set_order(&mut self, order: Order) {
+        self.flows = FlowTable::new(order);
+    }
+
     /// The global number of the next packet.
     #[inline]
     pub(super) const fn next(&self) -> u64 {

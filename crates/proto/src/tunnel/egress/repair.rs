@@ -74,6 +74,8 @@ pub(super) struct Attempt {
     /// The link that it went on last, and its datagram's number there.
     pub(super) link: LinkId,
     pub(super) number: u64,
+    /// The link that it was moved away from because that did not answer.
+    pub(super) moved_from: Option<LinkId>,
 }
 
 impl Unconfirmed {
@@ -108,6 +110,8 @@ impl Unconfirmed {
 pub struct Repairs {
     /// Packets sent again, each time counted.
     pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
     /// Packets that were lost, and too old to be sent again.
     pub given_up: u64,
     /// Packets kept until they are confirmed, and their bytes.
@@ -135,6 +139,8 @@ pub(super) struct Repair {
     lost: BTreeSet<Lost>,
     /// The packets that were given up since somebody asked, and their flows.
     given_up: Vec<(FlowKey, u64)>,
+    /// The links from which packets were moved that were confirmed since somebody asked.
+    resumed: Vec<LinkId>,
     repairs: Repairs,
 }
 
@@ -227,6 +233,7 @@ impl Repair {
             match settled.fate {
                 Fate::Confirmed | Fate::ConfirmedLate => {
                     if let Some(copy) = self.take_from(place, global) {
+                        self.note_resumed(&copy);
                         free(copy.packet);
                     }
                 }
@@ -241,14 +248,14 @@ impl Repair {
     }
 
     /// Nothing is heard of `link`: what is under way there goes over the others. `all`: else only the first, to find out whether
-    /// the link lives.
+    /// the link lives. Returns how many packets are to be sent again for it.
     pub(super) fn reinject(
         &mut self,
         now: Instant,
         link: LinkId,
         all: bool,
         mut free: impl FnMut(Vec<u8>),
-    ) {
+    ) -> u64 {
         let most = if all { usize::MAX } else { 1 };
         let base = self.base;
         let alone_there = |(place, copy): (usize, &mut Option<Unconfirmed>)| {
@@ -258,10 +265,29 @@ impl Repair {
         };
         let numbers: Vec<u64> =
             self.places.iter_mut().enumerate().filter_map(alone_there).take(most).collect();
+        let lost = self.lost.len();
         for global in numbers {
             self.lose(now, global, &mut free);
+            if let Some(copy) = self.place(global).and_then(|at| self.places[at].as_mut()) {
+                copy.sent.moved_from = Some(link);
+            }
         }
         self.trim();
+        self.lost.len().saturating_sub(lost) as u64
+    }
+
+    #[inline]
+    fn note_resumed(&mut self, copy: &Unconfirmed) {
+        if let Some(link) = copy.sent.moved_from
+            && !self.resumed.contains(&link)
+        {
+            self.resumed.push(link);
+        }
+    }
+
+    /// The next link from which packets were moved, of which one was confirmed.
+    pub(super) fn poll_resumed(&mut self) -> Option<LinkId> {
+        self.resumed.pop()
     }
 
     fn lose(&mut self, now: Instant, global: u64, free: &mut impl FnMut(Vec<u8>)) {
@@ -296,6 +322,11 @@ impl Repair {
         self.lost.iter().filter_map(|lost| Some((lost.global, self.get(lost.global)?)))
     }
 
+    /// All packets that left and are not confirmed, in the order of their numbers.
+    pub(super) fn unconfirmed(&self) -> impl Iterator<Item = &Unconfirmed> {
+        self.places.iter().flatten()
+    }
+
     /// So many from this place on left again, on this link as this datagram.
     pub(super) fn on_sent(&mut self, place: usize, packets: usize, link: LinkId, number: u64) {
         for _ in 0..packets {
@@ -306,6 +337,7 @@ impl Repair {
             self.repairs.sent += 1;
             if let Some(copy) = self.place(global).and_then(|at| self.places[at].as_mut()) {
                 (copy.sent.link, copy.sent.number) = (link, number);
+                self.repairs.sent_bytes += copy.packet.len() as u64;
             }
         }
     }
@@ -420,6 +452,7 @@ mod tests {
             is_redundant: false,
             link,
             number,
+            moved_from: None,
         };
         Unconfirmed { packet: vec![7; 100], sent_at: at(ms), sent, copy: None }
     }

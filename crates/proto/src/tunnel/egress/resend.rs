@@ -29,13 +29,19 @@ impl Egress {
         }
     }
 
-    /// Nothing is heard of `link` any more: what is under way there goes over the others, or its first packet once more.
-    pub(in crate::tunnel) fn reinject(&mut self, now: Instant, link: LinkId, all: bool) {
-        if let Some(repair) = &mut self.repair {
-            let queue = &mut self.queue;
-            repair.reinject(now, link, all, |buffer| queue.recycle(buffer));
-            self.forget_given_up();
-        }
+    /// Nothing is heard of `link` any more: what is under way there goes over the others, or its first packet once more. Returns
+    /// how many packets go again for it.
+    pub(in crate::tunnel) fn reinject(&mut self, now: Instant, link: LinkId, all: bool) -> u64 {
+        let Some(repair) = &mut self.repair else { return 0 };
+        let queue = &mut self.queue;
+        let moved = repair.reinject(now, link, all, |buffer| queue.recycle(buffer));
+        self.forget_given_up();
+        moved
+    }
+
+    /// The next link from which packets were moved, of which one was confirmed.
+    pub(in crate::tunnel) fn poll_resumed(&mut self) -> Option<LinkId> {
+        self.repair.as_mut()?.poll_resumed()
     }
 
     /// No packet waits for one that was given up: the next of its flow does not name it.
@@ -56,6 +62,9 @@ impl Egress {
     pub(super) fn keep(&mut self, now: Instant, packet: Vec<u8>, global: u64, sent: Attempt) {
         if self.has_lost() {
             self.ahead += packet.len();
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.count(sent.flow, sent.link, &packet);
         }
         let queue = &mut self.queue;
         match &mut self.repair {
@@ -127,7 +136,12 @@ impl Egress {
             Step::Next => {}
             other => return other,
         }
-        repair.on_sent(place, run.count.max(1), link.id, number);
+        let sent = run.count.max(1);
+        if let Some(meter) = &mut self.meter {
+            let again = repair.lost().skip(place).take(sent);
+            again.for_each(|(_, lost)| meter.count(lost.sent.flow, link.id, &lost.packet));
+        }
+        repair.on_sent(place, sent, link.id, number);
         self.ahead = 0;
         views.refresh(index, to.links, now, len);
         Step::Next

@@ -51,6 +51,13 @@ impl LinkQueues {
         waiting.map(|(link, _)| *link).collect()
     }
 
+    /// Looks at all packets that wait, and at their links.
+    pub(super) fn for_each(&self, mut look: impl FnMut(LinkId, &Waiting)) {
+        for (link, queue) in &self.queues {
+            queue.waiting().for_each(|waiting| look(*link, waiting));
+        }
+    }
+
     /// Packets waiting, and their bytes.
     pub(super) fn held(&self) -> (usize, usize) {
         let queues = self.queues.iter().map(|(_, queue)| (queue.len(), queue.bytes()));

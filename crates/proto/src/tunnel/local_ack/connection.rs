@@ -24,6 +24,9 @@ const WINDOW_PARTS: u32 = 4;
 /// The largest window that there is (RFC 7323 §2.3).
 const MOST_WINDOW: i32 = 1 << 30;
 
+/// A window with room for less than this is full, bytes (RFC 9293 §3.8.6.2.2).
+const FULL_SEGMENT: i32 = 1400;
+
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
 
@@ -319,6 +322,11 @@ impl Connection {
                         && beyond(self.far_next, segment.seq) >= 0
                 }
             }
+    }
+
+    /// Whether the far end takes no full segment more until it has confirmed some.
+    pub(super) fn fills_window(&self) -> bool {
+        self.outstanding() > 0 && beyond(self.far_edge, self.next) < FULL_SEGMENT
     }
 
     /// Whether nothing more is to be expected of it.
