@@ -37,6 +37,8 @@ use tokio::time::timeout;
 const BATCH: u64 = 64;
 /// What may be asked for whatever is carried: by what time brings, and by the test's own calls.
 const AT_MOST: u64 = 20;
+/// Buffers that may be added to those kept for packets, where a busy machine lets more wait than ever before: as many as are under way.
+const KEPT_AT_MOST: i64 = 2 * BATCH as i64;
 
 #[test]
 fn the_loop_asks_for_no_memory_packet_by_packet() {
@@ -53,7 +55,9 @@ fn the_loop_asks_for_no_memory_packet_by_packet() {
             for packets in [10_000, 40_000] {
                 let asked = measure(|| runtime.block_on(ends.carry(packets)));
                 println!("{links} links, {packets} packets of {len} bytes each way: {asked:?}");
-                assert!(asked.count_total < AT_MOST, "{asked:?}");
+                assert!(asked.count_current <= KEPT_AT_MOST, "{asked:?}");
+                let returned = asked.count_total.saturating_sub_signed(asked.count_current);
+                assert!(returned < AT_MOST, "{asked:?}");
             }
         }
     });
