@@ -127,6 +127,29 @@ fn what_was_acknowledged_arrives_though_all_links_are_dead_for_a_while() {
 }
 
 #[test]
+fn what_was_acknowledged_arrives_though_it_fits_no_link_any_more() {
+    for (narrow, seed) in [(1, 5), (2, 6), (2, 7)] {
+        let links = [link(20, 20, 0, 0.0), link(10, 40, 0, 0.0)];
+        let mut lab = lab(&config(Acknowledge::Local), &links, seed);
+        let start = lab.now;
+        let mut flows = vec![flow(&lab, Towards::Client, Load::Bytes(8_000_000))];
+        let shrinks = start + Duration::from_millis(900);
+        for (at, link) in links.iter().enumerate().take(narrow) {
+            let small = Conditions { mtu: 1300, ..link.conditions() };
+            let lab_link = &mut lab.links[at];
+            for way in [&mut lab_link.down, &mut lab_link.up] {
+                way.plan_change(shrinks, small.clone());
+            }
+        }
+        run_all(&mut lab, &mut [], &mut flows, start + Duration::from_secs(20));
+        let done = flows[0].is_complete();
+        println!("{narrow} of 2 links carry less, seed {seed}: {} bytes", flows[0].received());
+        assert!(done, "{narrow} of 2 links carry less, seed {seed}");
+        assert_eq!(lab.proxy.stats().local_acks.lost, 0, "seed {seed}");
+    }
+}
+
+#[test]
 fn the_papers_profile_leaves_acknowledgements_to_the_ends() {
     let mut lab = lab(&TunnelConfig::of(Profile::Paper), &[link(20, 20, 0, 0.0)], 5);
     let start = lab.now;

@@ -183,7 +183,7 @@ impl Egress {
         if label.checksum == Checksum::Whole
             && let Some(limit) = links.too_big_for(now, packet.len())
             && let Ok(view) = PacketView::parse(packet)
-            && !parts::may_split(&view)
+            && !parts::may_split(&view, label.is_acknowledged)
         {
             self.too_big.answer(now, &view, limit, sink);
             drops.count(DropReason::PacketTooBig);
@@ -410,10 +410,9 @@ impl Egress {
         views.look_for(to.links, now, meta.len);
         let mut part = None;
         if views.links.is_empty() && to.links.too_big_for(now, meta.len).is_some() {
-            part = self.next_part();
-            let numbered = self.queue.head().is_some_and(|head| head.numbers().is_some());
-            // The receiver expects one packet of a number that was given.
-            let Some(part) = part.filter(|_| !numbered) else {
+            let fits = |part: &Part| to.links.too_big_for(now, part.len(meta.len)).is_none();
+            part = self.next_part().filter(fits);
+            let Some(part) = part else {
                 self.queue.pop();
                 to.session.drops.count(DropReason::PacketTooBig);
                 return Step::Next;
@@ -492,9 +491,12 @@ impl Egress {
 
     /// The next part of the head of the queue, if it may go in parts.
     fn next_part(&self) -> Option<Part> {
-        let packet = PacketView::parse(self.queue.head()?.packet()).ok()?;
+        // The receiver expects one packet of a number that was given.
+        let head = self.queue.head().filter(|head| head.numbers().is_none())?;
+        let packet = PacketView::parse(head.packet()).ok()?;
         let begun = self.queue.is_head_begun();
-        parts::may_split(&packet).then(|| self.numbering.part(begun))
+        let may_split = parts::may_split(&packet, head.label().is_acknowledged);
+        may_split.then(|| self.numbering.part(begun))
     }
 
     /// Step 5 for the head of a queue, or a part of it, on link `at`.

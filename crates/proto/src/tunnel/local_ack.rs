@@ -47,6 +47,9 @@ const MOST_CONNECTIONS: usize = 1024;
 /// Bytes kept: 100 ms at 1.3 Gbit/s.
 const MOST_BYTES: usize = 16 << 20;
 
+/// Segments kept: each has a buffer for a full one, however short it is.
+const MOST_SEGMENTS: usize = 16 * 1024;
+
 /// Buffers kept for reuse.
 const MOST_SPARE: usize = 1024;
 
@@ -112,6 +115,8 @@ pub struct LocallyAcknowledged {
     pub lost: u64,
     /// Bytes kept until the far ends confirm them.
     pub kept_bytes: usize,
+    /// The segments that hold them.
+    pub kept_segments: usize,
 }
 
 /// The connections of one tunnel.
@@ -211,7 +216,10 @@ impl LocalAcks {
             }
             return FromNear::Pass;
         }
-        let may_keep = has_room && self.is_on && self.counters.kept_bytes < MOST_BYTES;
+        let may_keep = has_room
+            && self.is_on
+            && self.counters.kept_bytes < MOST_BYTES
+            && self.counters.kept_segments < MOST_SEGMENTS;
         let is_whole = || match label.checksum {
             Checksum::Partial => true,
             Checksum::Whole => segment.at.is_right(packet),
@@ -226,6 +234,7 @@ impl LocalAcks {
             copy.extend_from_slice(packet);
             connection.keep(now, &segment, copy, *label);
             self.counters.kept_bytes += packet.len();
+            self.counters.kept_segments += 1;
             self.counters.segments += 1;
             self.check_at.get_or_insert(now + CHECK);
         }
@@ -267,7 +276,7 @@ impl LocalAcks {
             }
             return Some(packet);
         }
-        let (spare, kept) = (&mut self.spare, &mut self.counters.kept_bytes);
+        let (spare, kept) = (&mut self.spare, &mut self.counters);
         let was_limited = connection.is_limited;
         let became = connection.on_far(now, &segment, |buffer| recycle(spare, kept, buffer));
         if connection.is_limited && !was_limited {
@@ -346,7 +355,7 @@ impl LocalAcks {
 
     fn forget(&mut self, key: FlowKey) {
         if let Some(mut connection) = self.connections.remove(&key) {
-            let (spare, kept) = (&mut self.spare, &mut self.counters.kept_bytes);
+            let (spare, kept) = (&mut self.spare, &mut self.counters);
             connection.release(|buffer| recycle(spare, kept, buffer));
         }
     }
@@ -496,8 +505,9 @@ impl LocalAcks {
 }
 
 /// A buffer that was kept serves another.
-fn recycle(spare: &mut Vec<Vec<u8>>, kept_bytes: &mut usize, buffer: Vec<u8>) {
-    *kept_bytes = kept_bytes.saturating_sub(buffer.len());
+fn recycle(spare: &mut Vec<Vec<u8>>, kept: &mut LocallyAcknowledged, buffer: Vec<u8>) {
+    kept.kept_bytes = kept.kept_bytes.saturating_sub(buffer.len());
+    kept.kept_segments = kept.kept_segments.saturating_sub(1);
     if spare.len() < MOST_SPARE {
         spare.push(buffer);
     }

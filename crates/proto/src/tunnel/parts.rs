@@ -1,9 +1,12 @@
-//! Packets that fit no link and whose sender cannot be told: they go in two parts.
+//! Packets that fit no link and whose sender cannot be told, or would not heed it: they go in two parts.
 //!
 //! IPv6 rests on links that carry 1,280 bytes; what carries less has to fragment and join beneath it (RFC 8200
 //! §5), and its senders do not believe in less (RFC 8201 §4). Where every link's path MTU is below 1,340 (over
 //! IPv6 1,360), this is such a link. IPv4 without DF is treated alike: a TUN that carries IPv6 has an MTU of 1,280 at
 //! least, so the kernel does not fragment it.
+//!
+//! A segment whose sender was told that it has arrived ([`local_ack`](super::local_ack)) is the tunnel's to bring over: if the path
+//! MTU has fallen since, it goes in parts too, whatever its length.
 //!
 //! A part stands where a packet does and has a global number like one, so that order, loss and windows know nothing of
 //! it. Three bytes go before it: `0x10` for the first half or `0x20` for the second, which begins no IP
@@ -15,11 +18,14 @@ use std::ops::Range;
 use crate::packet::PacketView;
 use crate::wire::cursor::{Truncated, Writer};
 
-/// The longest packet that goes in parts; senders of longer ones are told (RFC 8200 §5).
+/// The longest packet that goes in parts; senders of longer ones are told (RFC 8200 §5), if they still have them.
 const LONGEST: usize = 1280;
 
 /// Bytes before a part.
 const HEADER: usize = 3;
+
+/// The longest half: two are no longer than an IP packet may be.
+const LONGEST_HALF: usize = u16::MAX as usize / 2;
 
 /// Which half of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,10 +60,10 @@ impl Half {
     }
 }
 
-/// Whether a packet may go in two parts.
-pub(super) fn may_split(packet: &PacketView<'_>) -> bool {
+/// Whether a packet may go in two parts. `is_acknowledged`: its sender has it no more.
+pub(super) fn may_split(packet: &PacketView<'_>, is_acknowledged: bool) -> bool {
     let refusable = packet.source().is_ipv4() && packet.dont_fragment();
-    packet.bytes().len() <= LONGEST && !refusable
+    is_acknowledged || (packet.bytes().len() <= LONGEST && !refusable)
 }
 
 /// A part that is about to be sent.
@@ -118,7 +124,7 @@ pub(super) enum Came<'a> {
     Joined(&'a [u8]),
     /// A part without its other; it is kept. `alone`: another made room for it.
     Kept { alone: bool },
-    /// A part of no length that was ever sent.
+    /// A part longer than any that was ever sent.
     Malformed,
 }
 
@@ -145,7 +151,7 @@ impl Joiner {
 
 impl Place {
     fn join(&mut self, half: Half, id: u16, part: &[u8]) -> Came<'_> {
-        if part.len() > Half::First.range(LONGEST).len() {
+        if part.len() > LONGEST_HALF {
             return Came::Malformed;
         }
         let kept = self.kept.replace((half, id));
@@ -201,7 +207,7 @@ mod tests {
 
     #[test]
     fn two_halves_in_either_order_are_the_packet() {
-        for len in [1, 2, 3, 1239, 1280] {
+        for len in [1, 2, 3, 1239, 1280, 1500, 65_534] {
             let packet: Vec<u8> = (0..len).map(|n| u8::try_from(n % 251).unwrap()).collect();
             let mut joiner = Joiner::default();
             for (id, [one, other]) in
@@ -232,7 +238,7 @@ mod tests {
         for short in [&[][..], &[0x10], &[0x20, 0]] {
             assert_eq!(joiner.take(short), Came::Packet);
         }
-        assert_eq!(joiner.take(&[0x10; 3 + 641]), Came::Malformed);
-        assert_eq!(joiner.take(&[0x10; 3 + 640]), KEPT);
+        assert_eq!(joiner.take(&[0x10; 3 + 32_768]), Came::Malformed);
+        assert_eq!(joiner.take(&[0x10; 3 + 32_767]), KEPT);
     }
 }
