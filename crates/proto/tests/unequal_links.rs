@@ -8,7 +8,7 @@ use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::netem::{Conditions, QueueLimit, Rate};
 use ropewalk_netlab::network::{Network, Wire};
 use ropewalk_netlab::pair::{link_config, tunnels};
-use ropewalk_netlab::stream::run_all;
+use ropewalk_netlab::stream::{Stream, run_all};
 use ropewalk_netlab::tcp::{Load, TcpFlow};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::time::Instant;
@@ -102,5 +102,39 @@ fn packets_that_overtake_on_a_late_link_come_in_their_turn_so_that_both_links_ar
         let percent = 100.0 * download(&links, 1) / 0.9253 / (sum as f64 / 1000.0);
         println!("{links:?}: {percent:.1} %");
         assert!(percent >= least, "{links:?}: {percent:.1} %, at least {least} %");
+    }
+}
+
+#[test]
+fn more_udp_than_the_links_carry_waits_in_the_tunnels_queue_and_nowhere_else() {
+    for links in [
+        [Link(50_000, 20.0, 0.0, 0.0, 100), Link(50_000, 40.0, 0.0, 0.0, 100)],
+        [Link(50_000, 20.0, 0.0, 0.0, 100), Link(50_000, 120.0, 0.0, 0.0, 100)],
+        [Link(8_000, 5.0, 0.0, 0.0, 100), Link(2_000, 50.0, 0.0, 0.0, 100)],
+    ] {
+        let config = TunnelConfig::default();
+        let seed = 4;
+        let mut lab = tunnels(&config, &config, seed);
+        for (number, link) in (0..).zip(&links) {
+            let path = lab.add_link(link.conditions(), link.conditions(), seed * 77 + number);
+            let link = link_config(&format!("wan{number}"), path, Keepalive::default());
+            lab.client.add_link(lab.now, &link).expect("few links");
+        }
+        lab.run_until(Instant::ZERO + Duration::from_secs(3));
+        let start = lab.now;
+        let mbit = links.iter().map(|link| link.0 as f64 / 1000.0).sum::<f64>() * 1.1 * TUNNELLED;
+        let mtu = usize::from(lab.client.stats().inner_mtu.unwrap_or(1200));
+        let mut streams = [Stream::at_rate(Towards::Client, mbit, mtu, start, LENGTH)];
+        let settled = start + Duration::from_secs(4);
+        run_all(&mut lab, &mut streams, &mut [], settled);
+        let before = lab.client.stats().reseq;
+        run_all(&mut lab, &mut streams, &mut [], start + LENGTH);
+        let after = lab.client.stats().reseq;
+        let skipped = after.skipped_by_deadline - before.skipped_by_deadline;
+        let delays = streams[0].delays_from(settled);
+        println!("{links:?}: {delays:?}, {skipped} waited for in vain");
+        assert!(skipped < 10, "{links:?}: {skipped} packets that were never sent were waited for");
+        let longest = links.map(|link| link.1).into_iter().fold(0.0, f64::max);
+        assert!(delays.p50_ms < longest + 250.0, "{links:?}: {delays:?}");
     }
 }

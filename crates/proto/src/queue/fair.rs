@@ -360,14 +360,12 @@ impl Fair {
             }
         }
         for id in 0..counted_lines(&self.lines) {
-            while self.lines[usize::from(id)].waiting.front().is_some_and(is_late) {
-                self.drop_one_of(id, 0);
-                dropped += 1;
-            }
+            dropped += self.drop_late_of(id, now, longest);
         }
-        let lines = self.lines.iter().filter_map(|line| line.waiting.front());
-        let heads = lines.chain(self.sparse.front()).filter(|first| first.may_be_dropped());
-        self.oldest = heads.map(|waiting| waiting.since).min();
+        let line = |id| self.oldest_of(id, longest);
+        let lines = (0..counted_lines(&self.lines)).filter_map(line);
+        let sparse = self.sparse.front().filter(|first| first.may_be_dropped());
+        self.oldest = lines.chain(sparse.map(|first| first.since)).min();
         dropped
     }
 

@@ -7,6 +7,7 @@
 use super::super::{Numbers, Waiting};
 use super::{Backlog, Fair, Turn};
 use crate::packet::FlowKey;
+use crate::time::{Duration, Instant, earliest};
 
 /// Places in front of a packet that overtakes: half of the numbers that a receiver remembers.
 const MOST_PLACES: usize = 8192;
@@ -131,6 +132,40 @@ impl Fair {
         self.take_of(*self.turns.front()?, place)
     }
 
+    /// Drops of a line what has waited for longer than this, and returns how many. Those that were overtaken have twice the time: what
+    /// left before them waits for them at the receiver.
+    pub(super) fn drop_late_of(&mut self, id: u16, now: Instant, longest: Duration) -> u64 {
+        let mut dropped = 0;
+        while self.overtaken(id).is_some_and(|first| first.since + longest * 2 <= now) {
+            dropped += u64::from(self.drop_one_of(id, 0));
+        }
+        while let Some((at, first)) = self.droppable(id)
+            && first.since + longest <= now
+        {
+            dropped += u64::from(self.drop_one_of(id, at));
+        }
+        dropped
+    }
+
+    /// No packet of a line that may be given up after this time came before.
+    pub(super) fn oldest_of(&self, id: u16, longest: Duration) -> Option<Instant> {
+        let overtaken = self.overtaken(id).map(|first| first.since + longest);
+        earliest(overtaken, self.droppable(id).map(|(_, first)| first.since))
+    }
+
+    /// The first packet of a line, if others have overtaken it and it may be given up at last.
+    fn overtaken(&self, id: u16) -> Option<&Waiting> {
+        let first = self.lines[usize::from(id)].waiting.front()?;
+        (first.numbers.is_some() && first.may_be_dropped()).then_some(first)
+    }
+
+    /// The first that may be dropped and its place.
+    fn droppable(&self, id: u16) -> Option<(usize, &Waiting)> {
+        let line = &self.lines[usize::from(id)];
+        let at = if line.excess > 0 { self.first_droppable(id) } else { return None };
+        Some((at, line.waiting.get(at)?))
+    }
+
     /// The first packet of a line that may be dropped: no receiver waits for it, and nobody was told that it has arrived.
     pub(super) fn first_droppable(&self, id: u16) -> usize {
         let line = &self.lines[usize::from(id)];
@@ -144,7 +179,6 @@ impl Fair {
 mod tests {
     use super::super::super::{Demand, QueueLimits, label};
     use super::*;
-    use crate::time::{Duration, Instant};
 
     const FLOW: FlowKey = FlowKey(1);
 
@@ -211,6 +245,19 @@ mod tests {
         let left = left(&mut queue);
         assert!(left.len() < 70, "64 KiB are kept");
         assert_eq!(left[..5], [0, 1, 2, 3, 4].map(|place| (place + 1, Some(u64::from(place)))));
+    }
+
+    #[test]
+    fn those_that_were_overtaken_have_twice_the_time() {
+        let (mut queue, mut next) = (download(), 0);
+        overtake(&mut queue, 3000, &mut next);
+        let at = Instant::from_millis;
+        assert_eq!(queue.poll_timeout(), Some(at(100)));
+        assert_eq!((queue.handle_timeout(at(99)), queue.handle_timeout(at(100))), (0, 7));
+        assert_eq!((queue.len(), queue.poll_timeout()), (3, Some(at(200))));
+        queue.push(at(120), &label(FLOW), &[77; 1000], 1 << 20);
+        assert_eq!((queue.handle_timeout(at(200)), queue.poll_timeout()), (3, Some(at(220))));
+        assert_eq!((queue.handle_timeout(at(220)), queue.poll_timeout()), (1, None));
     }
 
     #[test]
