@@ -267,3 +267,41 @@ fn a_link_that_is_up_and_down_all_the_time_takes_nothing_from_the_others() {
     }
     assert!(mbit[1..].iter().all(|got| *got >= 0.9 * mbit[0]), "{mbit:?}");
 }
+
+#[test]
+fn what_is_sent_while_the_only_link_is_away_waits_for_its_return() {
+    let links = [(20, 20)];
+    for kind in [Kind::Silent, Kind::Removed, Kind::Refused] {
+        for away in [300, 700, 1200, 1700].map(Duration::from_millis) {
+            let mut lab = lab(&links, SEED);
+            let (start, length) = (lab.now, Duration::from_secs(6));
+            let mut streams =
+                [call(Towards::Client, start, length), call(Towards::Proxy, start, length)];
+            let at = start + Duration::from_secs(2);
+            cut(&mut lab, &links, 0, at, at + away);
+            run_all(&mut lab, &mut streams, &mut [], at);
+            match kind {
+                Kind::Silent => {}
+                Kind::Removed => {
+                    lab.with_client(|client, now, sink| client.remove_link(now, LinkId(0), sink));
+                }
+                Kind::Refused => {
+                    lab.with_client(|client, now, _| client.on_send_refused(now, path(0)));
+                }
+            }
+            run_all(&mut lab, &mut streams, &mut [], at + away);
+            if kind == Kind::Removed {
+                join(&mut lab, 0);
+            }
+            run_all(&mut lab, &mut streams, &mut [], start + length + Duration::from_secs(1));
+            let [down, up] = [0, 1].map(|which| stall(&streams[which], at));
+            let missing = [0, 1].map(|which| streams[which].missing());
+            let seen = format!(
+                "{kind:?} for {away:?}: call down {down:?}, up {up:?}, {missing:?} missing (seed {SEED})"
+            );
+            println!("{seen}");
+            assert_eq!(missing, [0, 0], "{seen}");
+            assert!(down.max(up) <= away + Duration::from_millis(200), "{seen}");
+        }
+    }
+}

@@ -8,7 +8,9 @@
 //!
 //! How far a link reorders is a matter of time, not of numbers. Where the controller forgives losses, they need not be found
 //! before they are certain: there a link that reorders is given the time by which datagrams came late, and no
-//! number of later ones counts.
+//! number of later ones counts. On the other hand one that left so long before the newest confirmed one that its own answer was
+//! overdue by then is lost, even if only that one overtook it (RFC 9002 §6.1.2): little may follow it, and after a silence the first
+//! answer tells of all that went into it.
 
 use ropewalk_settings::ControllerKind;
 
@@ -73,6 +75,13 @@ impl LossThreshold {
     #[must_use]
     pub(crate) fn window(&self, srtt: Duration) -> Duration {
         if self.lateness.is_zero() { srtt } else { self.lateness * 5 / 4 }
+    }
+
+    /// How long before the newest confirmed datagram one was sent that is lost, if only that one overtook it. `patience`: how long an
+    /// answer takes at most.
+    #[must_use]
+    pub(crate) fn overdue(&self, patience: Option<Duration>) -> Option<Duration> {
+        patience.filter(|_| self.by_time).map(|patience| patience.max(self.lateness * 5 / 4))
     }
 
     /// A datagram declared lost was confirmed; by then `distance` numbers beyond it were, the last of which was sent

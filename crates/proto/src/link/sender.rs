@@ -581,8 +581,9 @@ impl LinkSender {
     fn detect_lost(&mut self, now: Instant, settle: &mut impl FnMut(Settled)) -> Losses {
         let mut losses = Losses::default();
         let window = self.threshold.window(self.rtt.srtt().unwrap_or(UNKNOWN_RTT));
+        let overdue = self.threshold.overdue(self.rtt.patience());
         let Self { sent, threshold, recent, totals, .. } = self;
-        sent.detect_lost(now, threshold.packets(), window, |settled| {
+        sent.detect_lost(now, threshold.packets(), (window, overdue), |settled| {
             totals.lost += 1;
             recent.on_resolved(true);
             if settled.sent.in_window() {

@@ -255,18 +255,20 @@ impl SentDatagrams {
     }
 
     /// Declares lost what at least `threshold` later confirmed datagrams overtook, and what at least three
-    /// overtook and was sent `window` before the largest confirmed one. In ascending order.
+    /// overtook and was sent `window` before the largest confirmed one, or `overdue` before it. In ascending order.
     pub fn detect_lost(
         &mut self,
         now: Instant,
         threshold: u32,
-        window: Duration,
+        (window, overdue): (Duration, Option<Duration>),
         mut each: impl FnMut(Settled),
     ) {
         let (near, far) = self.overtaken_below(threshold);
         while let Some(front) = self.open.front() {
-            let old = front.at + window <= self.largest_sent_at;
-            if self.base >= near || (self.base >= far && !old) {
+            let is_before = |time| front.at + time <= self.largest_sent_at;
+            let few = self.base < near && is_before(window);
+            let one = self.base < self.confirmed_below && overdue.is_some_and(is_before);
+            if self.base >= far && !few && !one {
                 break;
             }
             each(self.lose_front(now, Fate::Lost));

@@ -24,6 +24,10 @@ use crate::time::{Duration, Instant, earliest};
 /// Flows told apart. Two that meet in a place share their turns.
 const PLACES: usize = 1024;
 
+/// While no link answers, packets wait for the return of one for so long: a handover of a radio link, or the way from one cell to
+/// the next, takes no longer, and who gives up sooner has lost what a second's patience would have saved.
+const MOST_OUTAGE: Duration = Duration::from_secs(2);
+
 /// What of the flows in one place waits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
@@ -64,6 +68,10 @@ pub struct Fair {
     /// By how much longer packets may wait, as the schedule needs it.
     longer: Duration,
     law: ExcessLaw,
+    /// No link answers.
+    stalled: bool,
+    /// When one did again: a packet's age counts from then.
+    resumed_at: Instant,
     /// Empty while nothing waits, if memory was given back.
     places: Vec<Place>,
     sparse: VecDeque<Waiting>,
@@ -93,6 +101,8 @@ impl Fair {
             limits,
             longer: Duration::ZERO,
             law: ExcessLaw::default(),
+            stalled: false,
+            resumed_at: Instant::ZERO,
             places: Vec::new(),
             sparse: VecDeque::new(),
             lines: Vec::new(),
@@ -136,7 +146,7 @@ impl Fair {
         if label.is_acknowledged {
             return dropped;
         }
-        if self.law.on_more(now, self.excess as u64) && self.cut_one_of_most() {
+        if !self.stalled && self.law.on_more(now, self.excess as u64) && self.cut_one_of_most() {
             dropped.standing += 1;
         }
         while self.excess as u64 > self.law.most() && self.drop_one_of_most() {
@@ -205,6 +215,24 @@ impl Fair {
     pub fn allow(&mut self, longer: Duration, demand: Demand) {
         self.longer = longer + demand.patience();
         self.law.set_demand(demand);
+    }
+
+    /// Whether no link answers. Then packets wait for the return of one, and a queue that stands is nobody's fault.
+    #[inline]
+    pub fn set_stalled(&mut self, now: Instant, stalled: bool) {
+        if self.stalled && !stalled {
+            self.resumed_at = now;
+        }
+        self.stalled = stalled;
+    }
+
+    /// When a packet that came then has waited too long.
+    fn late_at(&self, since: Instant) -> Instant {
+        let longest = self.limits.time + self.longer;
+        match self.stalled {
+            true => since + longest.max(MOST_OUTAGE),
+            false => since.max(self.resumed_at) + longest,
+        }
     }
 
     /// The packet whose turn it is.
@@ -345,11 +373,12 @@ impl Fair {
         if self.poll_timeout().is_none_or(|due| due > now) {
             return 0;
         }
-        let longest = self.limits.time + self.longer;
-        let is_late =
-            |waiting: &Waiting| waiting.may_be_dropped() && waiting.since + longest <= now;
         let mut dropped = 0;
-        while self.sparse.front().is_some_and(is_late) {
+        while self
+            .sparse
+            .front()
+            .is_some_and(|first| first.may_be_dropped() && self.late_at(first.since) <= now)
+        {
             if self.begun == Some(Turn::Sparse) {
                 self.begun = None;
             }
@@ -360,9 +389,9 @@ impl Fair {
             }
         }
         for id in 0..counted_lines(&self.lines) {
-            dropped += self.drop_late_of(id, now, longest);
+            dropped += self.drop_late_of(id, now);
         }
-        let line = |id| self.oldest_of(id, longest);
+        let line = |id| self.oldest_of(id);
         let lines = (0..counted_lines(&self.lines)).filter_map(line);
         let sparse = self.sparse.front().filter(|first| first.may_be_dropped());
         self.oldest = lines.chain(sparse.map(|first| first.since)).min();
@@ -372,7 +401,7 @@ impl Fair {
     /// When the first may have waited too long.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.oldest.map(|since| since + self.limits.time + self.longer)
+        self.oldest.map(|since| self.late_at(since))
     }
 
     /// All that waits; of each flow in its order.

@@ -124,6 +124,14 @@ impl FrontQueue {
         }
     }
 
+    /// Whether no link answers: where flows take turns, packets wait for one to return.
+    #[inline]
+    pub fn set_stalled(&mut self, now: Instant, stalled: bool) {
+        if let Self::Fair(queue) = self {
+            queue.set_stalled(now, stalled);
+        }
+    }
+
     /// The packet whose turn it is.
     #[inline]
     #[must_use]

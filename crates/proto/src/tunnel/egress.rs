@@ -293,8 +293,17 @@ impl Egress {
         earliest(self.queue.poll_timeout(), self.waiting.poll_timeout())
     }
 
+    /// Where packets are sent again, they wait for a link that answers.
+    #[inline]
+    pub(super) fn note_answers(&mut self, now: Instant, links: &LinkSet) {
+        if self.repair.is_some() && !self.queue.is_empty() {
+            self.queue.set_stalled(now, !links.any_answers(now));
+        }
+    }
+
     /// Drops what has waited too long; returns how many.
-    pub(super) fn drop_late(&mut self, now: Instant) -> u64 {
+    pub(super) fn drop_late(&mut self, now: Instant, links: &LinkSet) -> u64 {
+        self.note_answers(now, links);
         self.queue.handle_timeout(now) + self.waiting.handle_timeout(now)
     }
 
@@ -333,6 +342,7 @@ impl Egress {
 
     /// Steps 2 to 6: sends what may be sent now. `false`: the batch is full.
     pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
+        self.note_answers(now, to.links);
         self.tell_facts(now, to.links);
         self.send_once(now, to) && self.send_copies(now, to)
     }

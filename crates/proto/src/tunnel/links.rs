@@ -240,6 +240,12 @@ impl LinkSet {
         overdue.unwrap_or_default() + again * 2
     }
 
+    /// Whether any link carries packets, and no answer is overdue there.
+    #[inline]
+    pub(super) fn any_answers(&self, now: Instant) -> bool {
+        self.links.iter().any(|link| link.carries(now) && !link.sender.is_suspect(now))
+    }
+
     /// The longest smoothed round trip of the links that answer.
     pub(super) fn longest_round_trip(&self) -> Duration {
         let up = self.links.iter().filter(|link| link.life.is_up());

@@ -57,7 +57,7 @@ impl Tunnel {
     /// Does all that is due.
     pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
         if self.late_at().is_some_and(|at| at <= now) {
-            let late = self.egress.drop_late(now);
+            let late = self.egress.drop_late(now, &self.links);
             self.session.drops.add(DropReason::QueueTimeout, late);
         }
         self.ingress.handle_timeout(now, &mut self.session.drops, sink);

@@ -7,7 +7,7 @@
 use super::super::{Numbers, Waiting};
 use super::{Backlog, Fair, Turn};
 use crate::packet::FlowKey;
-use crate::time::{Duration, Instant, earliest};
+use crate::time::{Instant, earliest};
 
 /// Places in front of a packet that overtakes: half of the numbers that a receiver remembers.
 const MOST_PLACES: usize = 8192;
@@ -132,31 +132,32 @@ impl Fair {
         self.take_of(*self.turns.front()?, place)
     }
 
-    /// Drops of a line what has waited for longer than this, and returns how many. Those that were overtaken have twice the time: what
+    /// Drops of a line what has waited too long, and returns how many. Those that were overtaken have twice the time: what
     /// left before them waits for them at the receiver.
-    pub(super) fn drop_late_of(&mut self, id: u16, now: Instant, longest: Duration) -> u64 {
+    pub(super) fn drop_late_of(&mut self, id: u16, now: Instant) -> u64 {
         let mut dropped = 0;
-        while self.overtaken(id).is_some_and(|first| first.since + longest * 2 <= now) {
+        while self.overtaken_since(id).is_some_and(|since| self.late_at(since) <= now) {
             dropped += u64::from(self.drop_one_of(id, 0));
         }
         while let Some((at, first)) = self.droppable(id)
-            && first.since + longest <= now
+            && self.late_at(first.since) <= now
         {
             dropped += u64::from(self.drop_one_of(id, at));
         }
         dropped
     }
 
-    /// No packet of a line that may be given up after this time came before.
-    pub(super) fn oldest_of(&self, id: u16, longest: Duration) -> Option<Instant> {
-        let overtaken = self.overtaken(id).map(|first| first.since + longest);
-        earliest(overtaken, self.droppable(id).map(|(_, first)| first.since))
+    /// No packet of a line that may be given up came before.
+    pub(super) fn oldest_of(&self, id: u16) -> Option<Instant> {
+        earliest(self.overtaken_since(id), self.droppable(id).map(|(_, first)| first.since))
     }
 
-    /// The first packet of a line, if others have overtaken it and it may be given up at last.
-    fn overtaken(&self, id: u16) -> Option<&Waiting> {
+    /// If others have overtaken the first packet of a line, and it may be given up at last: when it would have come if its time were
+    /// no longer than that of others.
+    fn overtaken_since(&self, id: u16) -> Option<Instant> {
         let first = self.lines[usize::from(id)].waiting.front()?;
-        (first.numbers.is_some() && first.may_be_dropped()).then_some(first)
+        let has_longer = first.numbers.is_some() && first.may_be_dropped();
+        has_longer.then(|| first.since + self.limits.time + self.longer)
     }
 
     /// The first that may be dropped and its place.
@@ -179,6 +180,7 @@ impl Fair {
 mod tests {
     use super::super::super::{Demand, QueueLimits, label};
     use super::*;
+    use crate::time::Duration;
 
     const FLOW: FlowKey = FlowKey(1);
 

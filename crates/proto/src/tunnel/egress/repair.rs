@@ -19,8 +19,9 @@ use crate::packet::checksum::Checksum;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
-/// A packet that is older is not sent again: its sender has done so, and the receiver waits no longer.
-const MOST_AGE: Duration = Duration::from_secs(1);
+/// A packet that is older is not sent again: its sender has done so, and the receiver waits no longer. The return of the last link is
+/// waited for as long.
+const MOST_AGE: Duration = Duration::from_secs(2);
 
 /// The same of a packet whose sender was told that it has arrived: he will never send it again, and the receiver delivers it however
 /// late. Over a satellite the first second passes before anybody knows that it was lost.
@@ -206,7 +207,7 @@ impl Repair {
     /// Whether the first is to be forgotten: for want of room, or because nobody will ever say what became of it.
     #[inline]
     fn is_over(&self, now: Instant) -> bool {
-        let forgotten = |copy: &Unconfirmed| now.since(copy.sent_at) > MOST_AGE * 10;
+        let forgotten = |copy: &Unconfirmed| now.since(copy.sent_at) > MOST_AGE * 5;
         self.places.len() > MOST_PACKETS
             || self.bytes > MOST_BYTES
             || self.places.front().and_then(Option::as_ref).is_some_and(forgotten)
@@ -601,9 +602,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_again_that_is_older_than_a_second() {
+    fn nothing_goes_again_that_is_older_than_two_seconds() {
         let mut repair = four();
-        assert_eq!(settle(&mut repair, 1001, WLAN, 5, 10, Fate::TimedOut), 1);
+        assert_eq!(settle(&mut repair, 2001, WLAN, 5, 10, Fate::TimedOut), 1);
         assert_eq!((lost(&repair), repair.repairs().given_up), (vec![], 1));
     }
 

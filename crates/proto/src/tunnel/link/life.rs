@@ -17,6 +17,10 @@ use crate::time::{Duration, Instant, earliest};
 const DEAD_AFTER: Duration = Duration::from_secs(1);
 /// Time between probes of a link that is down.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// The same in the first [`LATELY`]: most that go come back soon, and what has no other link waits for it.
+const EARLY_PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a link is down lately.
+const LATELY: Duration = Duration::from_secs(10);
 /// The same on a metered link that has been down for [`METERED_PATIENCE`].
 const METERED_PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// When a dead metered link is given less attention.
@@ -184,6 +188,7 @@ impl Life {
             LinkState::Down if metered && down_for >= METERED_PATIENCE => {
                 (Retry::Ping, METERED_PROBE_INTERVAL)
             }
+            LinkState::Down if down_for < LATELY => (Retry::Ping, EARLY_PROBE_INTERVAL),
             LinkState::Down => (Retry::Ping, PROBE_INTERVAL),
             LinkState::Up => {
                 self.retry_at = None;
