@@ -364,6 +364,13 @@ impl<'a> PacketView<'a> {
     }
 }
 
+/// Whether a packet seems to be TCP: what is behind IPv6 extension headers is not followed.
+#[inline]
+pub(crate) fn is_tcp(packet: &[u8]) -> bool {
+    let at = if packet.first().is_some_and(|byte| byte >> 4 == 4) { 9 } else { 6 };
+    packet.get(at) == Some(&protocol::TCP)
+}
+
 /// Sets the ECN bits of a packet that [`PacketView::parse`] accepted and corrects the IPv4 header
 /// checksum by the difference (RFC 1624), so that a wrong one stays wrong. Bytes that are no packet stay
 /// as they are.

@@ -36,7 +36,7 @@ use segment::{Segment, flag};
 
 use crate::ecn::Ecn;
 use crate::packet::checksum::Checksum;
-use crate::packet::{FlowKey, Packet, PacketView, protocol};
+use crate::packet::{FlowKey, Packet, PacketView, is_tcp};
 use crate::queue::Label;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
@@ -511,11 +511,4 @@ fn recycle(spare: &mut Vec<Vec<u8>>, kept: &mut LocallyAcknowledged, buffer: Vec
     if spare.len() < MOST_SPARE {
         spare.push(buffer);
     }
-}
-
-/// Whether a packet seems to be TCP: what is behind IPv6 extension headers is not followed.
-#[inline]
-fn is_tcp(packet: &[u8]) -> bool {
-    let at = if packet.first().is_some_and(|byte| byte >> 4 == 4) { 9 } else { 6 };
-    packet.get(at) == Some(&protocol::TCP)
 }

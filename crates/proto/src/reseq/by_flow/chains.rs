@@ -48,9 +48,10 @@ impl Wait {
     }
 }
 
+/// What waits for one number.
 #[derive(Clone, Copy, Debug)]
-struct Chain {
-    wait: Wait,
+pub(super) struct Chain {
+    pub(super) wait: Wait,
     /// Its last packet.
     tail: u64,
 }
@@ -152,11 +153,20 @@ impl Chains {
     }
 
     /// The wait for a missing number is over: what waited for it is taken out one by one ([`take`](Self::take)). Returns
-    /// since when it was waited for.
-    pub(super) fn release(&mut self, missing: u64) -> Option<Instant> {
-        let since = self.take_chain(missing)?.wait.since;
+    /// that chain.
+    pub(super) fn release(&mut self, missing: u64) -> Option<Chain> {
+        let chain = self.take_chain(missing)?;
         self.forget_old_deadlines();
-        Some(since)
+        Some(chain)
+    }
+
+    /// What is left of a chain of which all up to this number were taken out waits until then.
+    pub(super) fn pause(&mut self, taken: u64, chain: Chain, until: Instant) {
+        if chain.tail != taken {
+            let wait = Wait { deadline: until, ..chain.wait };
+            self.put_chain(taken, Chain { wait, ..chain });
+            self.note_deadline(until, taken);
+        }
     }
 
     /// Takes out the packet that waits for this number.
@@ -256,7 +266,8 @@ mod tests {
                 assert_eq!((chains.held(), chains.bytes()), (4, 40));
                 assert!([3, 4, 8, 9].iter().all(|global| chains.holds(*global)));
                 assert!(!chains.holds(1), "it is missing");
-                assert_eq!(chains.release(1), Some(Instant::ZERO), "the first of all came then");
+                let since = chains.release(1).map(|chain| chain.wait.since);
+                assert_eq!(since, Some(Instant::ZERO), "the first of all came then");
                 let (mut next, mut taken) = (1, Vec::new());
                 while let Some(held) = chains.take(next) {
                     next = held.global;

@@ -297,3 +297,66 @@ fn a_peer_that_sends_the_same_packets_for_ever_has_each_delivered_once_and_fills
     // They hold up nobody either.
     assert_eq!(bench.flow(2, Some(1)), [2, 3]);
 }
+
+#[test]
+fn what_waited_goes_in_bursts_that_the_buffer_of_a_socket_takes() {
+    let mut bench = Bench::new(Config::default());
+    bench.flow(0, None);
+    (2..=100).for_each(|number| assert_eq!(bench.flow(number, Some(number - 1)), [0; 0]));
+    let mut delivered = bench.flow(1, Some(0));
+    assert_eq!(delivered, (1..=33).collect::<Vec<_>>());
+    // What comes meanwhile has its turn, and what waits for another packet does not go with it.
+    assert_eq!(bench.flow(101, Some(100)), [0; 0]);
+    assert_eq!(bench.flow(103, Some(102)), [0; 0]);
+    for last in [65, 97, 101] {
+        let (waited, burst) = bench.time_out();
+        assert_eq!((waited, burst.last()), (Duration::from_millis(1), Some(&last)));
+        delivered.extend(burst);
+    }
+    assert_eq!(delivered, (1..=101).collect::<Vec<_>>());
+    assert_eq!(bench.flow(102, Some(101)), [102, 103]);
+    let stats = bench.reseq.stats();
+    assert_eq!((stats.skipped_by_deadline, stats.expiries, stats.held), (0, 0, 0));
+    assert_eq!(bench.reseq.poll_timeout(), None);
+}
+
+#[test]
+fn however_much_waited_it_is_gone_in_some_milliseconds() {
+    let mut bench = Bench::new(Config::default());
+    bench.flow(0, None);
+    (2..=1500).for_each(|number| assert_eq!(bench.flow(number, Some(number - 1)), [0; 0]));
+    let mut delivered = bench.flow(1, Some(0)).len();
+    let mut bursts = 1;
+    while bench.reseq.poll_timeout().is_some() {
+        delivered += bench.time_out().1.len();
+        bursts += 1;
+    }
+    assert_eq!(delivered, 1500);
+    assert!((8..30).contains(&bursts), "{bursts}");
+}
+
+#[test]
+fn tcp_takes_all_at_once() {
+    let mut bench = Bench::new(Config::default());
+    // Where the protocol of a packet would stand, these numbers have that of TCP.
+    bench.flow(0x0600, None);
+    (0x0602..0x06ff).for_each(|number| assert_eq!(bench.flow(number, Some(number - 1)), [0; 0]));
+    assert_eq!(bench.flow(0x0601, Some(0x0600)).len(), 0xfe);
+}
+
+#[test]
+fn a_burst_that_waits_makes_room_for_what_comes_where_memory_is_full() {
+    let mut bench = Bench::new(Config { max_packets: 128, ..Config::default() });
+    bench.flow(0, None);
+    (2..=100).for_each(|number| assert_eq!(bench.flow(number, Some(number - 1)), [0; 0]));
+    let mut delivered = bench.flow(1, Some(0));
+    // Numbers run on so far that the first of what waits leave the window.
+    for number in 101..=400 {
+        delivered.extend(bench.flow(number, Some(number - 1)));
+    }
+    while bench.reseq.poll_timeout().is_some() {
+        delivered.extend(bench.time_out().1);
+    }
+    assert_eq!(delivered, (1..=400).collect::<Vec<_>>());
+    assert_eq!(bench.reseq.stats().skipped_by_full, 0);
+}

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::segment::{Answer, Range, Segment, Times, flag};
 use super::*;
 use crate::packet::FiveTuple;
+use crate::packet::protocol;
 use crate::packet::transport::Transport;
 use crate::tunnel::local_ack::connection::FromNear;
 
