@@ -43,7 +43,8 @@ pub(super) const MOST: Duration = Duration::from_secs(1);
 /// packet counts for 2,304.
 const BURST: usize = 32;
 
-/// Of what waits one part in so many is delivered at once, if that is more: however much waits, it is not there for long.
+/// Of what waits one part in so many is delivered at once, if that is more, and after as many pauses twice as much: however much waits,
+/// and however much comes meanwhile, it is not there for long.
 const MOST_PAUSES: usize = 8;
 
 /// Until the next: an application that is woken has read a burst by then.
@@ -262,8 +263,9 @@ impl ByFlow {
         shared: &mut Shared<'_>,
         out: &mut impl PacketSink,
     ) -> Option<Instant> {
-        let most = BURST.max(self.chains.held() / MOST_PAUSES);
+        let burst = BURST.max(self.chains.held() / MOST_PAUSES);
         let chain = self.chains.release(missing)?;
+        let most = burst * (MOST_PAUSES + chain.bursts as usize) / MOST_PAUSES;
         let (mut next, mut delivered) = (missing, 0);
         while let Some(held) = self.chains.take(next) {
             next = held.global;

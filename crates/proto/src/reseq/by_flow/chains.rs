@@ -54,6 +54,8 @@ pub(super) struct Chain {
     pub(super) wait: Wait,
     /// Its last packet.
     tail: u64,
+    /// How often the first of it was taken out since what it waited for came.
+    pub(super) bursts: u32,
 }
 
 /// All packets that wait.
@@ -112,12 +114,13 @@ impl Chains {
         }
         // What this packet waits for may wait itself.
         let missing = self.tails.remove(previous).unwrap_or(previous);
-        let before = self.chains.get(missing).map(|before| before.wait);
+        let before = self.chains.get(missing).copied();
         if let Some(before) = before {
-            wait = before.join(wait);
+            wait = before.wait.join(wait);
         }
-        self.put_chain(missing, Chain { wait, tail });
-        if before.is_none_or(|before| before.deadline != wait.deadline) {
+        let bursts = before.map_or(0, |before| before.bursts);
+        self.put_chain(missing, Chain { wait, tail, bursts });
+        if before.is_none_or(|before| before.wait.deadline != wait.deadline) {
             self.note_deadline(wait.deadline, missing);
         }
     }
@@ -164,7 +167,7 @@ impl Chains {
     pub(super) fn pause(&mut self, taken: u64, chain: Chain, until: Instant) {
         if chain.tail != taken {
             let wait = Wait { deadline: until, ..chain.wait };
-            self.put_chain(taken, Chain { wait, ..chain });
+            self.put_chain(taken, Chain { wait, bursts: chain.bursts + 1, ..chain });
             self.note_deadline(until, taken);
         }
     }
