@@ -523,7 +523,8 @@ mod tests {
     #[test]
     fn a_packet_on_two_links_is_confirmed_by_either_datagram_and_lost_with_both() {
         use Fate::{Confirmed, Lost, TimedOut};
-        let table: [(&[(LinkId, u64, Fate)], (usize, usize)); 9] = [
+        type Fates<'a> = &'a [(LinkId, u64, Fate)];
+        let table: [(Fates<'_>, (usize, usize)); 9] = [
             (&[(WLAN, 5, Confirmed)], (0, 0)),
             (&[(LTE, 9, Confirmed)], (0, 0)),
             (&[(WLAN, 5, Lost)], (1, 0)),
