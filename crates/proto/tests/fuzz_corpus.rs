@@ -13,6 +13,9 @@ mod input;
 #[path = "../fuzz/src/operations.rs"]
 #[expect(unreachable_pub, reason = "public for the fuzz targets")]
 mod operations;
+#[path = "../fuzz/src/segments.rs"]
+#[expect(unreachable_pub, reason = "public for the fuzz targets")]
+mod segments;
 
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
@@ -42,4 +45,9 @@ fn the_corpus_of_handshakes_breaks_nothing() {
 #[test]
 fn the_corpus_of_operations_breaks_nothing() {
     replay("operations", operations::run);
+}
+
+#[test]
+fn the_corpus_of_segments_breaks_nothing() {
+    replay("segments", segments::run);
 }

@@ -7,3 +7,4 @@ mod input;
 pub mod invitation;
 pub mod operations;
 pub mod packets;
+pub mod segments;
