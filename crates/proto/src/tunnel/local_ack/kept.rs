@@ -36,9 +36,13 @@ impl Store {
 
     /// Keeps one; nearly always the last.
     pub(super) fn keep(&mut self, kept: Kept) {
-        let before = |other: &&Kept| beyond(other.seq, kept.seq) > 0;
-        let behind = self.segments.iter().rev().take_while(before).count();
-        self.segments.insert(self.segments.len() - behind, kept);
+        let is_last = self.segments.back().is_none_or(|last| beyond(last.seq, kept.seq) <= 0);
+        if is_last {
+            return self.segments.push_back(kept);
+        }
+        // A sender may fill a long gap from its end on: to count places one by one would take ever longer.
+        let at = self.segments.partition_point(|other| beyond(other.seq, kept.seq) <= 0);
+        self.segments.insert(at, kept);
     }
 
     /// The far end has all below `confirmed`.
