@@ -136,6 +136,12 @@ pub trait Controller {
         None
     }
 
+    /// By how much it believes that delays vary by themselves, if it models the path: what
+    /// [`path_model`](Self::path_model) says, for who asks of every packet.
+    fn delay_noise(&self) -> Option<Duration> {
+        None
+    }
+
     /// How much it believes that the path carries, if it models it: at times more or less than that leaves.
     fn believed_rate(&self) -> Option<Bitrate> {
         None
@@ -231,6 +237,10 @@ impl Controller for AnyController {
 
     fn path_model(&self) -> Option<PathModel> {
         dispatch!(self, path_model())
+    }
+
+    fn delay_noise(&self) -> Option<Duration> {
+        dispatch!(self, delay_noise())
     }
 
     fn believed_rate(&self) -> Option<Bitrate> {

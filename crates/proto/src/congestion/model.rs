@@ -44,8 +44,9 @@ use self::rate::Rates;
 use self::rival::Rival;
 use self::round::Round;
 use self::train::Trains;
+use self::view::duration;
 use super::{AckSample, ArrivalSample, Controller, LossSample, PathModel};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// Places that a path of which nothing is known is given: more than an inner TCP's first window of ten (RFC 6928), and no more than a
 /// queue of 100 ms holds at 2 Mbit/s. With 32 a first burst over such a link lost half, and a flow waited for a round trip for it.
@@ -364,6 +365,10 @@ impl Controller for Model {
 
     fn path_model(&self) -> Option<PathModel> {
         Some(self.view())
+    }
+
+    fn delay_noise(&self) -> Option<Duration> {
+        Some(duration(self.delays.noise()))
     }
 
     fn on_sent(&mut self, _now: Instant, number: u64, _in_flight: u32) {

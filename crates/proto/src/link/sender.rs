@@ -219,6 +219,12 @@ impl LinkSender {
         self.controller.path_model()
     }
 
+    /// By how much the controller believes that delays vary by themselves, if it models the path.
+    #[must_use]
+    pub fn delay_noise(&self) -> Option<Duration> {
+        self.controller.delay_noise()
+    }
+
     /// Whether nobody knows yet how much the path carries.
     #[must_use]
     pub fn is_opening(&self) -> bool {

@@ -281,7 +281,7 @@ impl Link {
     /// for one that is late because delays vary.
     pub(super) fn held_up_us(&self) -> i64 {
         // The round trip's deviation would count a queue that grows, too.
-        let of_path = self.sender.path_model().map(|model| model.noise);
+        let of_path = self.sender.delay_noise();
         let varies = of_path.or_else(|| self.sender.rtt().rttvar()).unwrap_or_default() * 2;
         self.held_up.us().saturating_add(i64::try_from(varies.as_micros()).unwrap_or(i64::MAX))
     }

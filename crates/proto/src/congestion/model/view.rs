@@ -46,7 +46,7 @@ fn bitrate(bytes: f64) -> Bitrate {
 }
 
 /// Of seconds.
-fn duration(seconds: f64) -> Duration {
+pub(super) fn duration(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.max(0.0))
 }
 
