@@ -17,10 +17,18 @@ use super::{Awaited, LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
 use crate::link::sensing::as_f64;
 use crate::queue::Demand;
 use crate::time::{Duration, Instant};
+use crate::units::LinkId;
 
 /// By how much later a packet may come than those after it, µs: more than delays vary on steady links, and the
 /// resequencer holds little.
 const MARGIN_US: i64 = 10_000;
+
+/// A link goes on while it arrives no later than the soonest by more than this, µs: so packets leave in trains, which cost both ends
+/// less, and arrive in longer rows.
+const TRAIN_US: i64 = 240;
+
+/// So does a link that carries two full packets within that time, bytes a second. Slower ones take turns packet by packet.
+const TRAIN_RATE: u64 = 12_500_000;
 
 /// Links whose delays differ by more are not waited for longer.
 const MOST_SPREAD: Duration = Duration::from_millis(500);
@@ -46,6 +54,8 @@ pub struct Arrival {
     /// By how much longer than the fastest link the slowest one takes that is worth the wait.
     spread: Duration,
     demand: Demand,
+    /// The link that took the last packet.
+    last: Option<LinkId>,
 }
 
 /// The link that has a packet there soonest, of all. If it is closed for a moment, one of those behind it may go on another: there it
@@ -84,8 +94,17 @@ impl Scheduler for Arrival {
         let by_arrival = || links.iter().map(&arrival).enumerate();
         let is_open = |(index, _): &(usize, i64)| links[*index].room > 0;
         let first = by_arrival().min_by_key(|(_, arrives)| *arrives);
-        if let Some((first, _)) = first.filter(is_open) {
-            return Pick::Send(first);
+        if let Some((first, soonest)) = first.filter(is_open) {
+            let goes_on = |(index, at): &(usize, i64)| {
+                let link = &links[*index];
+                Some(link.id) == self.last
+                    && link.rate >= TRAIN_RATE
+                    && at.saturating_sub(soonest) <= TRAIN_US
+            };
+            let last = by_arrival().filter(is_open).find(goes_on);
+            let index = last.map_or(first, |(index, _)| index);
+            self.last = Some(links[index].id);
+            return Pick::Send(index);
         }
         let Some((open, _)) = by_arrival().filter(is_open).min_by_key(|(_, at)| *at) else {
             return Pick::Blocked;
@@ -193,7 +212,6 @@ fn micros(time: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::LinkId;
 
     /// Links by room, arrival in ms, and rate in kB/s.
     fn links<const N: usize>(links: [(u32, i64, u64); N]) -> Vec<LinkView> {
@@ -216,6 +234,40 @@ mod tests {
     fn the_soonest_link_takes_it_while_it_is_open() {
         assert_eq!(pick(1_000_000, &links([(1, 50, 1000), (9, 60, 9000)])), Pick::Send(0));
         assert_eq!(pick(1400, &links([(9, 60, 9000), (1, 50, 1000)])), Pick::Send(1));
+    }
+
+    #[test]
+    fn a_link_goes_on_until_another_is_sooner_by_more_than_a_train_is_worth() {
+        let mut scheduler = Arrival::default();
+        let packet = PacketMeta { backlog: 1_000_000, ..PacketMeta::of_len(1400) };
+        let mut links = links([(9, 10, 100_000), (9, 10, 100_000)]);
+        let mut picks = Vec::new();
+        for _ in 0..100 {
+            let Pick::Send(index) = scheduler.pick(Instant::ZERO, &packet, &links) else {
+                panic!("both are open");
+            };
+            picks.push(index);
+            // 14 µs a packet.
+            links[index].arrives_us = links[index].arrives_us.map(|at| at + 14);
+        }
+        let trains = picks.chunk_by(|one, next| one == next).map(<[usize]>::len);
+        assert_eq!(trains.take(2).collect::<Vec<_>>(), [18, 36]);
+        // One that is shut does not go on.
+        let last = picks[99];
+        links[last].room = 0;
+        links[1 - last].arrives_us = links[last].arrives_us;
+        assert_ne!(scheduler.pick(Instant::ZERO, &packet, &links), Pick::Send(last));
+    }
+
+    #[test]
+    fn slow_links_take_turns_packet_by_packet() {
+        let mut scheduler = Arrival { last: Some(LinkId(1)), ..Arrival::default() };
+        let packet = PacketMeta { backlog: 1_000_000, ..PacketMeta::of_len(1400) };
+        for (kilobytes, index) in [(12_499, 0), (12_500, 1)] {
+            let links = links([(9, 10, kilobytes), (9, 10, kilobytes)]);
+            assert_eq!(scheduler.pick(Instant::ZERO, &packet, &links), Pick::Send(index));
+            scheduler.last = Some(LinkId(1));
+        }
     }
 
     #[test]
