@@ -5,6 +5,7 @@
 //! options or the transport, which are the business of the kernels at both ends. It never panics,
 //! whatever the bytes.
 
+pub mod buffer;
 pub mod checksum;
 pub mod icmp;
 pub mod transport;

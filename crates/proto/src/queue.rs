@@ -2,7 +2,7 @@
 //!
 //! Packets have no global number yet; they get one when they are sealed, so that a packet dropped
 //! here leaves no hole for the receiver to wait for. Those that one behind them overtook over another link have theirs
-//! ([`Numbers`]). Buffers are recycled.
+//! ([`Numbers`]).
 
 mod excess;
 mod fair;
@@ -17,6 +17,7 @@ pub use sparse_first::{MOST_AHEAD, SparseFirst};
 use std::collections::VecDeque;
 
 use crate::ecn::Ecn;
+use crate::packet::buffer::PacketBuffer;
 use crate::packet::checksum::Checksum;
 use crate::packet::{FlowKey, PacketView, transport};
 use crate::sched::PacketMeta;
@@ -81,7 +82,7 @@ pub struct Waiting {
     since: Instant,
     label: Label,
     /// Without bytes it is but the place of one that has overtaken those before it.
-    packet: Vec<u8>,
+    packet: PacketBuffer,
     /// Its numbers, if one behind it has left before it.
     numbers: Option<Numbers>,
 }
@@ -105,9 +106,9 @@ impl Waiting {
         self.numbers
     }
 
-    /// Its buffer, to be kept or recycled.
+    /// Its buffer, to be kept or used again.
     #[must_use]
-    pub fn into_packet(self) -> Vec<u8> {
+    pub fn into_packet(self) -> PacketBuffer {
         self.packet
     }
 
@@ -115,7 +116,7 @@ impl Waiting {
     pub(crate) fn complete(&mut self) {
         if self.label.checksum == Checksum::Partial {
             self.label.checksum = Checksum::Whole;
-            let complete = transport::complete(&mut self.packet);
+            let complete = transport::complete(self.packet.to_mut());
             debug_assert!(complete, "what is marked was read before");
         }
     }
@@ -177,41 +178,21 @@ pub struct EgressQueue {
     bytes: usize,
     /// A first part of the head has gone.
     begun: bool,
-    spare: Vec<Vec<u8>>,
 }
-
-/// Buffers kept for reuse; more are freed. Covers 100 ms at 300 Mbit/s.
-const MAX_SPARE: usize = 4096;
 
 impl EgressQueue {
     /// An empty queue.
     #[must_use]
     pub const fn new(limits: QueueLimits) -> Self {
-        Self {
-            limits,
-            longer: Duration::ZERO,
-            waiting: VecDeque::new(),
-            bytes: 0,
-            begun: false,
-            spare: Vec::new(),
-        }
+        Self { limits, longer: Duration::ZERO, waiting: VecDeque::new(), bytes: 0, begun: false }
     }
 
-    /// Copies `packet` to the tail. `false`: full; the packet is to be counted as dropped.
-    pub fn push(&mut self, now: Instant, label: &Label, packet: &[u8]) -> bool {
+    /// Takes `packet` to the tail. `false`: full; the packet is to be counted as dropped.
+    pub fn push(&mut self, now: Instant, label: &Label, packet: PacketBuffer) -> bool {
         if self.bytes + packet.len() > self.limits.bytes {
             return false;
         }
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.clear();
-        buffer.extend_from_slice(packet);
-        self.bytes += packet.len();
-        self.waiting.push_back(Waiting {
-            since: now,
-            label: *label,
-            packet: buffer,
-            numbers: None,
-        });
+        self.put(Waiting { since: now, label: *label, packet, numbers: None });
         true
     }
 
@@ -283,10 +264,7 @@ impl EgressQueue {
     /// Removes the head.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Gone> {
-        let waiting = self.pop_packet()?;
-        let gone = waiting.gone();
-        self.recycle(waiting.packet);
-        Some(gone)
+        Some(self.pop_packet()?.gone())
     }
 
     /// Removes the head and hands it over.
@@ -296,14 +274,6 @@ impl EgressQueue {
         self.begun = false;
         self.bytes -= waiting.packet.len();
         Some(waiting)
-    }
-
-    /// Keeps a buffer for a packet to come.
-    #[inline]
-    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
-        if self.spare.len() < MAX_SPARE {
-            self.spare.push(buffer);
-        }
     }
 
     /// Drops what has waited too long; returns how many.
@@ -340,26 +310,8 @@ impl EgressQueue {
         self.bytes
     }
 
-    /// Bytes kept for packets to come.
-    #[must_use]
-    pub fn spare_bytes(&self) -> usize {
-        self.spare.iter().map(Vec::capacity).sum()
-    }
-
-    /// Buffers kept for packets to come.
-    pub(super) const fn spares(&self) -> usize {
-        self.spare.len()
-    }
-
-    /// Whether memory is kept for packets to come.
-    #[must_use]
-    pub const fn has_spare(&self) -> bool {
-        !self.spare.is_empty()
-    }
-
-    /// Gives that memory back.
+    /// Gives back memory that is kept for packets to come.
     pub fn release_memory(&mut self) {
-        self.spare = Vec::new();
         self.waiting.shrink_to_fit();
     }
 }
@@ -388,7 +340,7 @@ mod tests {
     }
 
     fn push(queue: &mut EgressQueue, packet: &[u8]) -> bool {
-        queue.push(Instant::ZERO, &label(FlowKey(0)), packet)
+        queue.push(Instant::ZERO, &label(FlowKey(0)), packet.into())
     }
 
     fn head(queue: &EgressQueue) -> Option<&[u8]> {
@@ -416,7 +368,7 @@ mod tests {
     fn a_packet_that_waited_too_long_goes_and_a_younger_one_stays() {
         let mut queue = queue();
         push(&mut queue, &[1]);
-        queue.push(Instant::from_millis(1), &label(FlowKey(0)), &[2]);
+        queue.push(Instant::from_millis(1), &label(FlowKey(0)), vec![2].into());
         assert_eq!(queue.poll_timeout(), Some(Instant::from_millis(100)));
         assert_eq!(queue.handle_timeout(Instant::from_millis(99)), 0);
         assert_eq!(queue.handle_timeout(Instant::from_millis(100)), 1);
@@ -439,7 +391,7 @@ mod tests {
         let mut udp = vec![0x45, 0, 0, 30, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         udp.extend([0, 1, 0, 2, 0, 10, 20, 28, 7, 7]);
         let partial = Label { checksum: Checksum::Partial, ..label(FlowKey(0)) };
-        queue.push(Instant::ZERO, &partial, &udp);
+        queue.push(Instant::ZERO, &partial, udp.clone().into());
         push(&mut queue, &[1]);
         assert_eq!(head_checksum(&queue), Some(Checksum::Partial));
         other.put(queue.pop_packet().expect("two wait"));
@@ -461,9 +413,7 @@ mod tests {
             push(&mut queue, &[byte]);
         }
         queue.pop();
-        assert!(queue.has_spare() && queue.spare_bytes() > 0);
         queue.release_memory();
-        assert_eq!((queue.has_spare(), queue.spare_bytes()), (false, 0));
         assert_eq!((head(&queue), queue.waiting.capacity()), (Some(&[1][..]), 1));
     }
 }

@@ -16,8 +16,9 @@ use std::collections::VecDeque;
 
 use super::excess::{Demand, ExcessLaw};
 use super::sparse_first::{MOST_AHEAD, QUANTUM};
-use super::{Dropped, EgressQueue, Label, Line, MAX_SPARE, QueueLimits, Waiting};
+use super::{Dropped, EgressQueue, Label, Line, QueueLimits, Waiting};
 use crate::ecn::Ecn;
+use crate::packet::buffer::PacketBuffer;
 use crate::packet::{FlowKey, set_ecn};
 use crate::time::{Duration, Instant, earliest};
 
@@ -90,7 +91,6 @@ pub struct Fair {
     packets: usize,
     /// No packet waits that may be given up and came before.
     oldest: Option<Instant>,
-    spare: Vec<Vec<u8>>,
 }
 
 impl Fair {
@@ -114,22 +114,21 @@ impl Fair {
             excess: 0,
             packets: 0,
             oldest: None,
-            spare: Vec::new(),
         }
     }
 
-    /// Copies a packet into the queue while at most `most_bytes` wait, and gives up others of the flow of which most waits
+    /// Takes a packet into the queue while at most `most_bytes` wait, and gives up others of the flow of which most waits
     /// where too much does.
     #[inline]
     pub fn push(
         &mut self,
         now: Instant,
         label: &Label,
-        packet: &[u8],
+        packet: PacketBuffer,
         most_bytes: usize,
     ) -> Dropped {
         let mut dropped = Dropped::default();
-        if label.acknowledges.is_some() && self.replace_outdone(label, packet) {
+        if label.acknowledges.is_some() && self.replace_outdone(label, &packet) {
             return dropped;
         }
         let most = most_bytes.min(self.limits.bytes);
@@ -139,10 +138,7 @@ impl Fair {
             }
             dropped.full += 1;
         }
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.clear();
-        buffer.extend_from_slice(packet);
-        self.put(Waiting { since: now, label: *label, packet: buffer, numbers: None });
+        self.put(Waiting { since: now, label: *label, packet, numbers: None });
         if label.is_acknowledged {
             return dropped;
         }
@@ -172,7 +168,7 @@ impl Fair {
             return false;
         };
         last.label = *label;
-        last.packet.copy_from_slice(packet);
+        last.packet.to_mut().copy_from_slice(packet);
         true
     }
 
@@ -348,14 +344,6 @@ impl Fair {
         Some(waiting)
     }
 
-    /// A packet that left needs its buffer no more.
-    #[inline]
-    pub fn recycle(&mut self, buffer: Vec<u8>) {
-        if self.spare.len() < MAX_SPARE {
-            self.spare.push(buffer);
-        }
-    }
-
     /// Puts all that waits in `other`, with its age, before all that waits here. A packet of which one part has gone starts again with the first.
     pub fn put_back(&mut self, other: &mut EgressQueue) {
         let mut own = Vec::with_capacity(self.packets);
@@ -384,7 +372,7 @@ impl Fair {
             }
             if let Some(waiting) = self.sparse.pop_front() {
                 self.note_sparse_gone(&waiting);
-                self.discard(waiting);
+                self.note_gone(&waiting);
                 dropped += 1;
             }
         }
@@ -433,21 +421,14 @@ impl Fair {
         self.bytes
     }
 
-    /// Bytes kept for packets to come.
-    #[must_use]
-    pub fn spare_bytes(&self) -> usize {
-        self.spare.iter().map(Vec::capacity).sum()
-    }
-
     /// Whether memory is kept for packets to come.
     #[must_use]
     pub const fn has_spare(&self) -> bool {
-        !self.spare.is_empty() || (self.is_empty() && !self.places.is_empty())
+        self.is_empty() && !self.places.is_empty()
     }
 
     /// Gives that memory back.
     pub fn release_memory(&mut self) {
-        self.spare = Vec::new();
         self.sparse.shrink_to_fit();
         if self.is_empty() {
             (self.places, self.lines) = (Vec::new(), Vec::new());
@@ -526,11 +507,6 @@ impl Fair {
         self.law.on_fewer(self.excess as u64);
     }
 
-    fn discard(&mut self, waiting: Waiting) {
-        self.note_gone(&waiting);
-        self.recycle(waiting.packet);
-    }
-
     /// The line in which most bytes wait that may be given up.
     fn fattest(&self) -> Option<u16> {
         let lines = (0..).zip(&self.lines).filter(|(_, line)| line.excess > 0);
@@ -559,7 +535,7 @@ impl Fair {
             return self.drop_one_of(id, droppable);
         }
         // Its datagram goes unmarked: that would be a mark of the link.
-        set_ecn(&mut first.packet, Ecn::Ce);
+        set_ecn(first.packet.to_mut(), Ecn::Ce);
         false
     }
 
@@ -570,7 +546,7 @@ impl Fair {
         }
         let Some(waiting) = self.lines[usize::from(id)].drop_at(at) else { return false };
         self.note_line_shorter(id);
-        self.discard(waiting);
+        self.note_gone(&waiting);
         true
     }
 }

@@ -3,6 +3,7 @@
 use super::excess::Demand;
 use super::{Dropped, EgressQueue, Fair, Label, Line, Numbers, QueueLimits, SparseFirst, Waiting};
 use crate::packet::FlowKey;
+use crate::packet::buffer::PacketBuffer;
 use crate::sched::PacketMeta;
 use crate::time::{Duration, Instant};
 
@@ -47,14 +48,14 @@ impl FrontQueue {
         }
     }
 
-    /// Copies a packet into the queue while at most `most_bytes` wait. What it dropped for that may be this packet or, where
+    /// Takes a packet into the queue while at most `most_bytes` wait. What it dropped for that may be this packet or, where
     /// flows take turns, another.
     #[inline]
     pub fn push(
         &mut self,
         now: Instant,
         label: &Label,
-        packet: &[u8],
+        packet: PacketBuffer,
         most_bytes: usize,
     ) -> Dropped {
         match self {
@@ -212,29 +213,10 @@ impl FrontQueue {
         either!(self, queue => queue.is_head_begun())
     }
 
-    /// Removes the head, whose buffer goes back with [`recycle`](Self::recycle) when nobody needs it any more.
+    /// Removes the head.
     #[inline]
     pub fn pop_packet(&mut self) -> Option<Waiting> {
         either!(self, queue => queue.pop_packet())
-    }
-
-    /// Removes the head.
-    #[inline]
-    pub fn pop(&mut self) {
-        match self {
-            Self::SparseFirst(queue) => queue.pop(),
-            Self::Fair(queue) => {
-                if let Some(waiting) = queue.pop_packet() {
-                    queue.recycle(waiting.into_packet());
-                }
-            }
-        }
-    }
-
-    /// The buffer of a packet that has left serves another.
-    #[inline]
-    pub fn recycle(&mut self, buffer: Vec<u8>) {
-        either!(self, queue => queue.recycle(buffer));
     }
 
     /// Moves the head, with its age, to the tail of `other`, whose bound on bytes is the mover's business.
@@ -278,16 +260,13 @@ impl FrontQueue {
         either!(self, queue => queue.bytes())
     }
 
-    /// Bytes kept for packets to come.
-    #[must_use]
-    pub fn spare_bytes(&self) -> usize {
-        either!(self, queue => queue.spare_bytes())
-    }
-
     /// Whether memory is kept for packets to come.
     #[must_use]
     pub const fn has_spare(&self) -> bool {
-        either!(self, queue => queue.has_spare())
+        match self {
+            Self::SparseFirst(_) => false,
+            Self::Fair(queue) => queue.has_spare(),
+        }
     }
 
     /// Gives that memory back.
@@ -309,7 +288,7 @@ mod tests {
             for number in 0..60_u8 {
                 let flow = label(FlowKey(u64::from(number % 3)));
                 let at = Instant::from_millis(number.into());
-                let dropped = queue.push(at, &flow, &[number; 900], limits.bytes);
+                let dropped = queue.push(at, &flow, vec![number; 900].into(), limits.bytes);
                 assert_eq!(dropped, Dropped::default());
             }
             queue.begin_head();

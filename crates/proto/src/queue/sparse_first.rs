@@ -7,6 +7,7 @@
 
 use super::{EgressQueue, Gone, Label, Line, QueueLimits, Waiting};
 use crate::packet::FlowKey;
+use crate::packet::buffer::PacketBuffer;
 use crate::time::{Duration, Instant, earliest};
 
 /// Most bytes of one flow that go before others: a full packet, as the quantum of RFC 8290 §5.2.3.
@@ -53,13 +54,14 @@ impl SparseFirst {
         Self { sparse, backlogged, places: Box::new([Place::default(); PLACES]), ahead: 0 }
     }
 
-    /// Copies a packet into the queue. `false`: full; the packet is to be counted as dropped.
-    pub fn push(&mut self, now: Instant, label: &Label, packet: &[u8]) -> bool {
-        let is_sparse = self.is_sparse(label.meta.flow, packet.len());
+    /// Takes a packet into the queue. `false`: full; the packet is to be counted as dropped.
+    pub fn push(&mut self, now: Instant, label: &Label, packet: PacketBuffer) -> bool {
+        let len = packet.len();
+        let is_sparse = self.is_sparse(label.meta.flow, len);
         let queue = if is_sparse { &mut self.sparse } else { &mut self.backlogged };
         let pushed = queue.push(now, label, packet);
         if pushed {
-            self.note_come(label.meta.flow, packet.len(), is_sparse);
+            self.note_come(label.meta.flow, len, is_sparse);
         }
         pushed
     }
@@ -154,14 +156,6 @@ impl SparseFirst {
         Some(waiting)
     }
 
-    /// The buffer of a packet that was handed over serves another: in the line that has fewer of them.
-    #[inline]
-    pub fn recycle(&mut self, buffer: Vec<u8>) {
-        let fewer = self.sparse.spares() < self.backlogged.spares();
-        let queue = if fewer { &mut self.sparse } else { &mut self.backlogged };
-        queue.recycle(buffer);
-    }
-
     /// Puts all that waits in `other`, with its age, before all that waits here.
     pub fn put_back(&mut self, other: &mut EgressQueue) {
         // What is sparse here came after it, and before what is not: it keeps its place between them.
@@ -219,19 +213,7 @@ impl SparseFirst {
         self.sparse.bytes() + self.backlogged.bytes()
     }
 
-    /// Bytes kept for packets to come.
-    #[must_use]
-    pub fn spare_bytes(&self) -> usize {
-        self.sparse.spare_bytes() + self.backlogged.spare_bytes()
-    }
-
-    /// Whether memory is kept for packets to come.
-    #[must_use]
-    pub const fn has_spare(&self) -> bool {
-        self.sparse.has_spare() || self.backlogged.has_spare()
-    }
-
-    /// Gives that memory back.
+    /// Gives back memory that is kept for packets to come.
     pub fn release_memory(&mut self) {
         self.sparse.release_memory();
         self.backlogged.release_memory();
@@ -307,8 +289,8 @@ mod tests {
     }
 
     /// A packet of a flow, with a number to know it by.
-    fn packet(number: u8, len: usize) -> Vec<u8> {
-        vec![number; len]
+    fn packet(number: u8, len: usize) -> PacketBuffer {
+        vec![number; len].into()
     }
 
     /// The numbers of the packets, in the order in which they leave.
@@ -325,10 +307,10 @@ mod tests {
     fn a_call_does_not_wait_behind_a_download() {
         let mut queue = queue();
         for number in 0..10 {
-            assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400)));
+            assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), packet(number, 1400)));
         }
-        assert!(queue.push(Instant::ZERO, &label(CALL), &packet(100, 160)));
-        assert!(queue.push(Instant::ZERO, &label(CALL), &packet(101, 160)));
+        assert!(queue.push(Instant::ZERO, &label(CALL), packet(100, 160)));
+        assert!(queue.push(Instant::ZERO, &label(CALL), packet(101, 160)));
         // The download's first packet was a new flow's, too.
         assert_eq!(drained(&mut queue), [0, 100, 101, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!((queue.len(), queue.bytes()), (0, 0));
@@ -340,12 +322,12 @@ mod tests {
             for download in [0, 1, 5] {
                 let mut queue = queue();
                 for number in 0..download {
-                    assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 300)));
-                    assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400)));
+                    assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), packet(number, 300)));
+                    assert!(queue.push(Instant::ZERO, &label(DOWNLOAD), packet(number, 1400)));
                 }
                 for number in 0..calls {
                     let flow = FlowKey(2 + u64::from(number));
-                    assert!(queue.push(Instant::ZERO, &label(flow), &packet(number, 500)));
+                    assert!(queue.push(Instant::ZERO, &label(flow), packet(number, 500)));
                 }
                 while !queue.is_empty() {
                     let (line, most) = queue.line(1400);
@@ -368,7 +350,7 @@ mod tests {
         let mut left = Vec::new();
         for number in 0..200_u8 {
             let (flow, len) = [(DOWNLOAD, 1400), (CALL, 400)][usize::from(number % 2)];
-            assert!(queue.push(Instant::ZERO, &label(flow), &packet(number, len)));
+            assert!(queue.push(Instant::ZERO, &label(flow), packet(number, len)));
             if number % 3 == 0 {
                 left.push(queue.head().expect("one waits").packet()[0]);
                 queue.pop();
@@ -386,10 +368,10 @@ mod tests {
     fn a_flood_of_new_flows_leaves_the_others_a_ninth() {
         let mut queue = queue();
         for number in 0..20 {
-            queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1514));
+            queue.push(Instant::ZERO, &label(DOWNLOAD), packet(number, 1514));
         }
         for flow in 3..203 {
-            queue.push(Instant::ZERO, &label(FlowKey(flow)), &packet(255, 1514));
+            queue.push(Instant::ZERO, &label(FlowKey(flow)), packet(255, 1514));
         }
         let first: Vec<_> = drained(&mut queue).into_iter().take(91).collect();
         let downloads = first.iter().filter(|number| **number < 20).count();
@@ -401,14 +383,14 @@ mod tests {
         for first in [DOWNLOAD, CALL] {
             let mut queue = queue();
             for number in 0..3 {
-                queue.push(Instant::ZERO, &label(first), &packet(number, 1280));
+                queue.push(Instant::ZERO, &label(first), packet(number, 1280));
             }
             if first == DOWNLOAD {
                 queue.pop();
             }
             let begun = queue.head().expect("two wait").packet()[0];
             queue.begin_head();
-            queue.push(Instant::ZERO, &label(FlowKey(3)), &packet(100, 100));
+            queue.push(Instant::ZERO, &label(FlowKey(3)), packet(100, 100));
             assert_eq!(
                 (queue.head().expect("it waits").packet()[0], queue.is_head_begun()),
                 (begun, true)
@@ -425,17 +407,17 @@ mod tests {
             let mut queue = queue();
             let mut other = EgressQueue::new(QueueLimits { time: Duration::ZERO, bytes: 0 });
             for number in 0..3 {
-                queue.push(Instant::ZERO, &label(first), &packet(number, 1280));
+                queue.push(Instant::ZERO, &label(first), packet(number, 1280));
             }
             other.put(queue.pop_packet().expect("it waits"));
             if first == CALL {
-                queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(3, 1280));
+                queue.push(Instant::ZERO, &label(DOWNLOAD), packet(3, 1280));
             }
             queue.begin_head();
             queue.put_back(&mut other);
             assert!(!queue.is_head_begun(), "the head is another");
             // The first of a new flow was not begun either.
-            queue.push(Instant::ZERO, &label(FlowKey(3)), &packet(100, 1280));
+            queue.push(Instant::ZERO, &label(FlowKey(3)), packet(100, 1280));
             assert!(!queue.is_head_begun());
             assert_eq!(queue.head().expect("it waits").packet()[0], 100);
         }
@@ -445,14 +427,14 @@ mod tests {
     fn what_waited_too_long_goes_from_both() {
         let mut queue = queue();
         let at = Instant::from_millis;
-        queue.push(at(0), &label(DOWNLOAD), &packet(0, 1400));
-        queue.push(at(1), &label(DOWNLOAD), &packet(1, 1400));
-        queue.push(at(2), &label(CALL), &packet(2, 160));
+        queue.push(at(0), &label(DOWNLOAD), packet(0, 1400));
+        queue.push(at(1), &label(DOWNLOAD), packet(1, 1400));
+        queue.push(at(2), &label(CALL), packet(2, 160));
         assert_eq!(queue.poll_timeout(), Some(at(100)));
         assert_eq!(queue.handle_timeout(at(101)), 2);
         assert_eq!(queue.poll_timeout(), Some(at(102)));
         assert_eq!(drained(&mut queue), [2]);
-        queue.push(at(103), &label(DOWNLOAD), &packet(3, 1400));
+        queue.push(at(103), &label(DOWNLOAD), packet(3, 1400));
         assert_eq!(queue.sparse.len(), 1, "a flow of which nothing waits is new again");
     }
 
@@ -461,15 +443,15 @@ mod tests {
         let mut queue = queue();
         let mut other = EgressQueue::new(QueueLimits { time: Duration::ZERO, bytes: 0 });
         for number in 0..3 {
-            queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400));
+            queue.push(Instant::ZERO, &label(DOWNLOAD), packet(number, 1400));
         }
         for _ in 0..3 {
             other.put(queue.pop_packet().expect("it waits"));
         }
         for number in 3..6 {
-            queue.push(Instant::ZERO, &label(DOWNLOAD), &packet(number, 1400));
+            queue.push(Instant::ZERO, &label(DOWNLOAD), packet(number, 1400));
         }
-        queue.push(Instant::ZERO, &label(CALL), &packet(100, 160));
+        queue.push(Instant::ZERO, &label(CALL), packet(100, 160));
         queue.put_back(&mut other);
         assert_eq!(drained(&mut queue), [0, 1, 2, 3, 100, 4, 5]);
         assert!(queue.places.iter().all(|place| place.sparse == 0 && place.backlogged == 0));

@@ -35,6 +35,7 @@ use connection::{Connection, FIRST_ROOM, From, FromFar};
 use segment::{Segment, flag};
 
 use crate::ecn::Ecn;
+use crate::packet::buffer::{PacketBuffer, SpareBuffers};
 use crate::packet::checksum::Checksum;
 use crate::packet::{FlowKey, Packet, PacketView, is_tcp};
 use crate::queue::Label;
@@ -141,7 +142,8 @@ pub(crate) struct LocalAcks {
     step: usize,
     /// When it is looked next whether what is kept was confirmed; while anything is.
     check_at: Option<Instant>,
-    spare: Vec<Vec<u8>>,
+    /// Buffers that the tunnel's queue needs no more, either.
+    spare: SpareBuffers,
     /// A packet while it is written.
     scratch: Vec<u8>,
     /// The latest moment known.
@@ -159,7 +161,7 @@ impl LocalAcks {
             waiting: 0,
             step: ROOM_STEP.1,
             check_at: None,
-            spare: Vec::new(),
+            spare: SpareBuffers::new(),
             scratch: Vec::new(),
             now: Instant::ZERO,
             counters: LocallyAcknowledged::default(),
@@ -183,12 +185,18 @@ impl LocalAcks {
         Some(if connection.fills_window() { HeldBy::Receiver } else { HeldBy::Sender })
     }
 
+    /// A copy of a packet in a buffer that was kept, if there is one.
+    #[inline]
+    pub(super) fn spare(&mut self, packet: &[u8]) -> Option<PacketBuffer> {
+        (!self.spare.is_empty()).then(|| self.spare.copy(packet))
+    }
+
     /// A packet of a near end. `has_room`: the queue takes it.
     #[inline]
     pub(super) fn on_near(
         &mut self,
         now: Instant,
-        packet: &[u8],
+        packet: &PacketBuffer,
         label: &Label,
         has_room: bool,
     ) -> FromNear {
@@ -202,7 +210,7 @@ impl LocalAcks {
     fn on_near_tcp(
         &mut self,
         now: Instant,
-        packet: &[u8],
+        packet: &PacketBuffer,
         label: &Label,
         has_room: bool,
     ) -> FromNear {
@@ -236,10 +244,7 @@ impl LocalAcks {
             if label.ecn == Ecn::Ce {
                 connection.note_congestion();
             }
-            let mut copy = self.spare.pop().unwrap_or_default();
-            copy.clear();
-            copy.extend_from_slice(packet);
-            connection.keep(now, &segment, copy, *label);
+            connection.keep(now, &segment, packet.clone());
             self.counters.kept_bytes += packet.len();
             self.counters.kept_segments += 1;
             self.counters.segments += 1;
@@ -383,7 +388,7 @@ impl LocalAcks {
         backlog: Backlog,
         waits: impl Fn(FlowKey) -> usize,
         sink: &mut impl PacketSink,
-        mut send: impl FnMut(Vec<u8>, Label),
+        mut send: impl FnMut(PacketBuffer, Label),
     ) {
         self.now = self.now.max(now);
         self.tell(backlog, &waits, sink);
@@ -431,7 +436,7 @@ impl LocalAcks {
         round_trip: Duration,
         waits: &impl Fn(FlowKey) -> usize,
         sink: &mut impl PacketSink,
-        send: &mut impl FnMut(Vec<u8>, Label),
+        send: &mut impl FnMut(PacketBuffer, Label),
     ) {
         // The tunnel repairs by itself within a second; then it is the turn of this.
         let patience = Duration::from_secs(1) + round_trip * 3;
@@ -440,12 +445,14 @@ impl LocalAcks {
         for (key, connection) in &mut self.connections {
             let again: Vec<_> = connection
                 .again(now, patience, waits(*key) > 0)
-                .map(|kept| (kept.packet.clone(), kept.label))
+                .map(|kept| kept.packet.to_vec())
                 .collect();
-            for (mut packet, label) in again {
+            for mut packet in again {
                 self.counters.sent_again += 1;
                 connection.refresh(&mut packet);
-                send(packet, Label { checksum: Checksum::Whole, ..label });
+                let Ok(view) = PacketView::parse(&packet) else { continue };
+                let label = Label::of(&view, Checksum::Whole);
+                send(packet.into(), label);
             }
             keeps |= connection.keeps();
             if connection.is_lost() {
@@ -494,7 +501,7 @@ impl LocalAcks {
 
     /// Bytes of memory kept for packets to come.
     pub(super) fn spare_bytes(&self) -> usize {
-        self.spare.iter().map(Vec::capacity).sum()
+        self.spare.bytes()
     }
 
     /// Whether memory is kept for packets to come.
@@ -504,7 +511,7 @@ impl LocalAcks {
 
     /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
-        self.spare = Vec::new();
+        self.spare.release();
         self.scratch = Vec::new();
         self.due.shrink_to_fit();
         self.limited.shrink_to_fit();
@@ -512,10 +519,8 @@ impl LocalAcks {
 }
 
 /// A buffer that was kept serves another.
-fn recycle(spare: &mut Vec<Vec<u8>>, kept: &mut LocallyAcknowledged, buffer: Vec<u8>) {
+fn recycle(spare: &mut SpareBuffers, kept: &mut LocallyAcknowledged, buffer: PacketBuffer) {
     kept.kept_bytes = kept.kept_bytes.saturating_sub(buffer.len());
     kept.kept_segments = kept.kept_segments.saturating_sub(1);
-    if spare.len() < MOST_SPARE {
-        spare.push(buffer);
-    }
+    spare.put(buffer, MOST_SPARE);
 }

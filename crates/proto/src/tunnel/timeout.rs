@@ -22,6 +22,7 @@ use super::outages::{Gone, OutageCause};
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
 use crate::link::sent::Settled;
+use crate::packet::buffer::PacketBuffer;
 use crate::queue::Label;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
@@ -105,11 +106,11 @@ impl Tunnel {
         let backlog = egress.backlog(links.longest_round_trip());
         let mut again = Vec::new();
         let waits = |flow| egress.waiting_of(flow);
-        let send = |packet: Vec<u8>, label: Label| again.push((packet, label));
+        let send = |packet: PacketBuffer, label: Label| again.push((packet, label));
         ingress.local_acks.handle_timeout(now, backlog, waits, sink, send);
         for (packet, label) in again {
             let label = Label { is_acknowledged: true, ..label };
-            egress.take(now, &packet, &label, links, &mut session.drops, sink);
+            egress.take(now, packet, &label, links, &mut session.drops, sink);
         }
     }
 

@@ -74,11 +74,20 @@ impl Tunnel {
         // One that fits no link is its sender's to make smaller.
         let has_room = self.egress.has_room(packet.len())
             && self.links.too_big_for(now, packet.len()).is_none();
-        let label = match self.ingress.local_acks.on_near(now, packet, label, has_room) {
+        let local_acks = &mut self.ingress.local_acks;
+        // What was sent goes on in the buffers that both need no more.
+        let packet = match local_acks.spare(packet) {
+            Some(buffer) => buffer,
+            None => self.egress.copy(packet),
+        };
+        let label = match local_acks.on_near(now, &packet, label, has_room) {
             FromNear::Pass => *label,
             FromNear::Acknowledges(number) => Label { acknowledges: Some(number), ..*label },
             FromNear::Keep => Label { is_acknowledged: true, ..*label },
-            FromNear::Drop => return self.usage.on_packet(now),
+            FromNear::Drop => {
+                self.egress.recycle(packet);
+                return self.usage.on_packet(now);
+            }
         };
         if self.egress.take(now, packet, &label, &self.links, drops, sink) {
             self.usage.on_packet(now);

@@ -7,6 +7,7 @@
 use super::super::{Numbers, Waiting};
 use super::{Backlog, Fair, Turn};
 use crate::packet::FlowKey;
+use crate::packet::buffer::PacketBuffer;
 use crate::time::{Instant, earliest};
 
 /// Places in front of a packet that overtakes: half of the numbers that a receiver remembers.
@@ -36,7 +37,7 @@ impl Backlog {
             let empty = Waiting {
                 since: place.since,
                 label: place.label,
-                packet: Vec::new(),
+                packet: PacketBuffer::default(),
                 numbers: place.numbers,
             };
             std::mem::replace(place, empty)
@@ -189,7 +190,7 @@ mod tests {
         let limits = QueueLimits { time: Duration::from_millis(100), bytes: 1 << 20 };
         let mut queue = Fair::new(limits);
         for number in 0..12 {
-            queue.push(Instant::ZERO, &label(FLOW), &[number; 1000], 1 << 20);
+            queue.push(Instant::ZERO, &label(FLOW), vec![number; 1000].into(), 1 << 20);
         }
         assert_eq!(queue.pop_packet().map(|first| first.packet()[0]), Some(0));
         queue
@@ -242,7 +243,7 @@ mod tests {
         let demand = Demand { rate: 1, ..Demand::default() };
         queue.allow(Duration::ZERO, demand);
         for number in 0..90 {
-            queue.push(Instant::ZERO, &label(FLOW), &[number + 100; 1000], 1 << 20);
+            queue.push(Instant::ZERO, &label(FLOW), vec![number + 100; 1000].into(), 1 << 20);
         }
         let left = left(&mut queue);
         assert!(left.len() < 70, "64 KiB are kept");
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(queue.poll_timeout(), Some(at(100)));
         assert_eq!((queue.handle_timeout(at(99)), queue.handle_timeout(at(100))), (0, 7));
         assert_eq!((queue.len(), queue.poll_timeout()), (3, Some(at(200))));
-        queue.push(at(120), &label(FLOW), &[77; 1000], 1 << 20);
+        queue.push(at(120), &label(FLOW), vec![77; 1000].into(), 1 << 20);
         assert_eq!((queue.handle_timeout(at(200)), queue.poll_timeout()), (3, Some(at(220))));
         assert_eq!((queue.handle_timeout(at(220)), queue.poll_timeout()), (1, None));
     }

@@ -373,7 +373,7 @@ impl Egress {
                     let sent = Attempt { flow, previous_of_flow, is_redundant, ..attempt };
                     self.keep(now, packet, first + place as u64, sent);
                 }
-                _ => self.queue.recycle(packet),
+                _ => self.recycle(packet),
             }
         }
     }

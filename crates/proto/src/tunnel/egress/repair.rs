@@ -8,13 +8,14 @@
 //! A packet that went over two links at once ([`redundant`](super::redundant)) has two datagrams under way. It is confirmed when either is, and lost
 //! when both are.
 //!
-//! A packet here is the one that waited in the queue: it is moved, not copied, and its buffer goes back there.
+//! A packet here is the one that waited in the queue: it is moved, not copied.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::ecn::Ecn;
 use crate::link::sent::{Fate, Settled};
 use crate::packet::FlowKey;
+use crate::packet::buffer::PacketBuffer;
 use crate::packet::checksum::Checksum;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
@@ -42,7 +43,7 @@ const MOST_BYTES: usize = 16 << 20;
 /// A packet that left.
 #[derive(Debug)]
 pub(super) struct Unconfirmed {
-    pub(super) packet: Vec<u8>,
+    pub(super) packet: PacketBuffer,
     /// When it first left.
     pub(super) sent_at: Instant,
     pub(super) sent: Attempt,
@@ -154,7 +155,7 @@ impl Repair {
         now: Instant,
         global: u64,
         copy: Unconfirmed,
-        mut free: impl FnMut(Vec<u8>),
+        mut free: impl FnMut(PacketBuffer),
     ) {
         let next = self.base + self.places.len() as u64;
         if global < next && self.packets > 0 {
@@ -188,7 +189,12 @@ impl Repair {
     }
 
     /// A packet left that others have overtaken.
-    fn keep_overtaken(&mut self, global: u64, copy: Unconfirmed, mut free: impl FnMut(Vec<u8>)) {
+    fn keep_overtaken(
+        &mut self,
+        global: u64,
+        copy: Unconfirmed,
+        mut free: impl FnMut(PacketBuffer),
+    ) {
         let missing = self.base.saturating_sub(global);
         if missing + self.places.len() as u64 > MOST_PACKETS as u64 {
             return free(copy.packet);
@@ -220,7 +226,7 @@ impl Repair {
         now: Instant,
         link: LinkId,
         settled: &Settled,
-        mut free: impl FnMut(Vec<u8>),
+        mut free: impl FnMut(PacketBuffer),
     ) {
         let packets = settled.sent.carried.packets;
         if packets.count == 0 || self.places.is_empty() {
@@ -255,7 +261,7 @@ impl Repair {
         now: Instant,
         link: LinkId,
         all: bool,
-        mut free: impl FnMut(Vec<u8>),
+        mut free: impl FnMut(PacketBuffer),
     ) -> u64 {
         let most = if all { usize::MAX } else { 1 };
         let base = self.base;
@@ -291,7 +297,7 @@ impl Repair {
         self.resumed.pop()
     }
 
-    fn lose(&mut self, now: Instant, global: u64, free: &mut impl FnMut(Vec<u8>)) {
+    fn lose(&mut self, now: Instant, global: u64, free: &mut impl FnMut(PacketBuffer)) {
         let Some(copy) = self.get(global) else { return };
         if copy.is_worth_sending(now) {
             let lost = copy.lost(global);
@@ -356,7 +362,7 @@ impl Repair {
     }
 
     /// The packet will not be sent again.
-    pub(super) fn give_up(&mut self, global: u64) -> Option<Vec<u8>> {
+    pub(super) fn give_up(&mut self, global: u64) -> Option<PacketBuffer> {
         let copy = self.take(global)?;
         self.note_given_up(global, &copy);
         self.trim();
@@ -455,7 +461,7 @@ mod tests {
             number,
             moved_from: None,
         };
-        Unconfirmed { packet: vec![7; 100], sent_at: at(ms), sent, copy: None }
+        Unconfirmed { packet: vec![7; 100].into(), sent_at: at(ms), sent, copy: None }
     }
 
     /// Packets 10 to 13, on two links in turn.

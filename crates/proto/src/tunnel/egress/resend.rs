@@ -7,10 +7,11 @@
 use super::bundle::{Load, MAX_PACKETS, is_small};
 use super::repair::{Attempt, Repair, Repairs, Unconfirmed};
 use super::views::Views;
-use super::{Egress, Outgoing, Outlet, Step};
+use super::{Egress, MOST_SPARE, Outgoing, Outlet, Step};
 use crate::link::carried::Packets;
 use crate::link::sent::Settled;
 use crate::packet::Packet;
+use crate::packet::buffer::PacketBuffer;
 use crate::queue::MOST_AHEAD;
 use crate::sched::{Pick, soonest};
 use crate::sink::TransmitSink;
@@ -23,8 +24,8 @@ impl Egress {
     #[inline]
     pub(in crate::tunnel) fn on_settled(&mut self, now: Instant, link: LinkId, settled: &Settled) {
         if let Some(repair) = &mut self.repair {
-            let queue = &mut self.queue;
-            repair.settle(now, link, settled, |buffer| queue.recycle(buffer));
+            let spare = &mut self.spare;
+            repair.settle(now, link, settled, |buffer| spare.put(buffer, MOST_SPARE));
             self.forget_given_up();
         }
     }
@@ -33,8 +34,8 @@ impl Egress {
     /// how many packets go again for it.
     pub(in crate::tunnel) fn reinject(&mut self, now: Instant, link: LinkId, all: bool) -> u64 {
         let Some(repair) = &mut self.repair else { return 0 };
-        let queue = &mut self.queue;
-        let moved = repair.reinject(now, link, all, |buffer| queue.recycle(buffer));
+        let spare = &mut self.spare;
+        let moved = repair.reinject(now, link, all, |buffer| spare.put(buffer, MOST_SPARE));
         self.forget_given_up();
         moved
     }
@@ -59,22 +60,22 @@ impl Egress {
 
     /// A packet left, of which so much is known: it is kept until it is confirmed.
     #[inline]
-    pub(super) fn keep(&mut self, now: Instant, packet: Vec<u8>, global: u64, sent: Attempt) {
+    pub(super) fn keep(&mut self, now: Instant, packet: PacketBuffer, global: u64, sent: Attempt) {
         if self.has_lost() {
             self.ahead += packet.len();
         }
         if let Some(meter) = &mut self.meter {
             meter.count(sent.flow, sent.link, &packet);
         }
-        let queue = &mut self.queue;
+        let spare = &mut self.spare;
         match &mut self.repair {
-            None => queue.recycle(packet),
+            None => spare.put(packet, MOST_SPARE),
             Some(repair) => {
                 if sent.is_redundant {
                     self.redundant.want(global);
                 }
                 let copy = Unconfirmed { packet, sent_at: now, sent, copy: None };
-                repair.keep(now, global, copy, |buffer| queue.recycle(buffer));
+                repair.keep(now, global, copy, |buffer| spare.put(buffer, MOST_SPARE));
                 self.forget_given_up();
             }
         }
@@ -104,7 +105,7 @@ impl Egress {
         let fits = !views.links.is_empty() || to.links.too_big_for(now, len).is_none();
         if !fits || !lost.is_worth_sending(now) {
             if let Some(buffer) = repair.give_up(global) {
-                self.queue.recycle(buffer);
+                self.spare.put(buffer, MOST_SPARE);
             }
             self.forget_given_up();
             return Step::Next;

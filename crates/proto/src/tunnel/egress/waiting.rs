@@ -74,11 +74,6 @@ impl LinkQueues {
         self.queues.iter().map(|(_, queue)| queue.poll_timeout()).fold(None, earliest)
     }
 
-    /// Bytes kept for packets to come.
-    pub(super) fn spare_bytes(&self) -> usize {
-        self.queues.iter().map(|(_, queue)| queue.spare_bytes()).sum()
-    }
-
     /// Gives that memory back.
     pub(super) fn release_memory(&mut self) {
         self.queues.iter_mut().for_each(|(_, queue)| queue.release_memory());
@@ -99,7 +94,7 @@ mod tests {
         let mut links = LinkQueues::new(limits);
         let at = Instant::from_millis;
         for byte in 0..3 {
-            queue.push(at(u64::from(byte) * 10), &label(FlowKey(0)), &[byte; 100], 3000);
+            queue.push(at(u64::from(byte) * 10), &label(FlowKey(0)), vec![byte; 100].into(), 3000);
         }
         assert!(links.take_head(LinkId(1), &mut queue));
         assert!(links.take_head(LinkId(2), &mut queue));

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use super::kept::{Kept, Store};
 use super::segment::{self, Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
 use crate::packet::FiveTuple;
-use crate::queue::Label;
+use crate::packet::buffer::PacketBuffer;
 use crate::time::{Duration, Instant};
 
 /// Ranges that may be ahead of a hole. What comes in one more is the far end's to acknowledge.
@@ -453,11 +453,11 @@ impl Connection {
     }
 
     /// Keeps a segment of the near end.
-    pub(super) fn keep(&mut self, now: Instant, segment: &Segment, packet: Vec<u8>, label: Label) {
+    pub(super) fn keep(&mut self, now: Instant, segment: &Segment, packet: PacketBuffer) {
         if self.kept.is_empty() {
             (self.progress_at, self.timeouts) = (now, 0);
         }
-        self.kept.keep(Kept::new(segment.seq, segment.end(), packet, label));
+        self.kept.keep(Kept::new(segment.seq, segment.end(), packet));
     }
 
     /// The near end's segments met congestion on their way here.
@@ -470,7 +470,7 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        free: impl FnMut(Vec<u8>),
+        free: impl FnMut(PacketBuffer),
     ) -> FromFar {
         self.used_at = now;
         if !self.is_open {
@@ -510,7 +510,7 @@ impl Connection {
     }
 
     /// What the far end acknowledges.
-    fn on_ack(&mut self, now: Instant, segment: &Segment, free: impl FnMut(Vec<u8>)) {
+    fn on_ack(&mut self, now: Instant, segment: &Segment, free: impl FnMut(PacketBuffer)) {
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << self.scale());
         if beyond(edge, self.far_edge) > 0 {
             self.far_edge = edge;
@@ -709,7 +709,7 @@ impl Connection {
     }
 
     /// What it kept is needed no more.
-    pub(super) fn release(&mut self, free: impl FnMut(Vec<u8>)) {
+    pub(super) fn release(&mut self, free: impl FnMut(PacketBuffer)) {
         self.kept.clear(free);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::segment::beyond;
-use crate::queue::Label;
+use crate::packet::buffer::PacketBuffer;
 use crate::time::{Duration, Instant};
 
 /// A segment as it came, with all its headers.
@@ -11,15 +11,14 @@ use crate::time::{Duration, Instant};
 pub(super) struct Kept {
     pub(super) seq: u32,
     pub(super) end: u32,
-    pub(super) packet: Vec<u8>,
-    pub(super) label: Label,
+    pub(super) packet: PacketBuffer,
     /// When it last went again.
     again_at: Option<Instant>,
 }
 
 impl Kept {
-    pub(super) const fn new(seq: u32, end: u32, packet: Vec<u8>, label: Label) -> Self {
-        Self { seq, end, packet, label, again_at: None }
+    pub(super) const fn new(seq: u32, end: u32, packet: PacketBuffer) -> Self {
+        Self { seq, end, packet, again_at: None }
     }
 }
 
@@ -46,7 +45,7 @@ impl Store {
     }
 
     /// The far end has all below `confirmed`.
-    pub(super) fn confirm(&mut self, confirmed: u32, mut free: impl FnMut(Vec<u8>)) {
+    pub(super) fn confirm(&mut self, confirmed: u32, mut free: impl FnMut(PacketBuffer)) {
         while self.segments.front().is_some_and(|first| beyond(first.end, confirmed) <= 0) {
             if let Some(first) = self.segments.pop_front() {
                 free(first.packet);
@@ -55,7 +54,7 @@ impl Store {
     }
 
     /// All that is kept is needed no more.
-    pub(super) fn clear(&mut self, mut free: impl FnMut(Vec<u8>)) {
+    pub(super) fn clear(&mut self, mut free: impl FnMut(PacketBuffer)) {
         self.segments.drain(..).for_each(|kept| free(kept.packet));
     }
 

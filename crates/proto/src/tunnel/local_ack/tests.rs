@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::segment::{Answer, Range, Segment, Times, flag};
 use super::*;
 use crate::packet::FiveTuple;
+use crate::packet::buffer::PacketBuffer;
 use crate::packet::protocol;
 use crate::packet::transport::Transport;
 use crate::tunnel::local_ack::connection::FromNear;
@@ -130,7 +131,7 @@ impl Story {
 
     fn near(&mut self, packet: &[u8]) -> FromNear {
         let label = Label::of(&PacketView::parse(packet).unwrap(), Checksum::Whole);
-        self.acks.on_near(self.now, packet, &label, true)
+        self.acks.on_near(self.now, &packet.into(), &label, true)
     }
 
     fn far(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
@@ -157,7 +158,7 @@ impl Story {
         let Self { acks, now, waiting, backlog, again, .. } = self;
         let backlog = Backlog { waiting: *waiting, ..*backlog };
         if acks.poll_timeout(*waiting).is_some_and(|at| at <= *now) {
-            let send = |packet: Vec<u8>, _: Label| {
+            let send = |packet: PacketBuffer, _: Label| {
                 let segment = read(&packet);
                 assert!(segment.at.is_right(&packet));
                 again.push(segment);
@@ -238,7 +239,11 @@ fn a_packet_that_was_broken_on_its_way_is_not_acknowledged() {
     assert!(story.after(0).is_empty());
     let label = Label::of(&PacketView::parse(&broken).unwrap(), Checksum::Partial);
     let now = story.now;
-    assert_eq!(story.acks.on_near(now, &broken, &label, true), FromNear::Keep, "a kernel's own");
+    assert_eq!(
+        story.acks.on_near(now, &broken.into(), &label, true),
+        FromNear::Keep,
+        "a kernel's own"
+    );
 }
 
 #[test]
@@ -640,7 +645,7 @@ fn whatever_comes_in_whatever_order_nothing_panics_and_what_is_kept_is_bounded()
             story.waiting = rng.random_range(0..300_000);
             story.now += Duration::from_millis(rng.random_range(0..300));
             let mut tun = Tun::default();
-            let send = |_: Vec<u8>, _: Label| {};
+            let send = |_: PacketBuffer, _: Label| {};
             let (now, waiting) = (story.now, story.waiting);
             story.acks.handle_timeout(now, BACKLOG, |_| waiting, &mut tun, send);
         }
