@@ -35,7 +35,8 @@ use tokio::time::timeout;
 
 /// Packets under way at a time, each way.
 const BATCH: u64 = 64;
-/// What may be asked for whatever is carried: by what time brings, and by the test's own calls.
+/// What may be asked for within 10,000 packets: by what time brings, by queues that grow where a busy machine lets more wait, and by the
+/// test's own calls. One for each batch would be 156.
 const AT_MOST: u64 = 20;
 /// Buffers that may be added to those kept for packets, where a busy machine lets more wait than ever before: as many as are under way.
 const KEPT_AT_MOST: i64 = 2 * BATCH as i64;
@@ -57,7 +58,7 @@ fn the_loop_asks_for_no_memory_packet_by_packet() {
                 println!("{links} links, {packets} packets of {len} bytes each way: {asked:?}");
                 assert!(asked.count_current <= KEPT_AT_MOST, "{asked:?}");
                 let returned = asked.count_total.saturating_sub_signed(asked.count_current);
-                assert!(returned < AT_MOST, "{asked:?}");
+                assert!(returned < AT_MOST * packets / 10_000, "{asked:?}");
             }
         }
     });
