@@ -74,6 +74,25 @@ fn flows_have_the_same_bytes_however_large_their_packets_are_and_however_many_wa
 }
 
 #[test]
+fn turns_are_as_long_as_a_quarter_of_a_millisecond_allows() {
+    // Mbit/s; packets of each of four flows that stay together.
+    for (mbit, together) in [(0, 1), (100, 1), (1_000, 5), (4_000, 20)] {
+        let mut queue = queue();
+        queue.allow(Duration::ZERO, Demand { rate: mbit * 125_000, ..Demand::default() });
+        for _ in 0..100 {
+            for flow in 1..5 {
+                push(&mut queue, FlowKey(flow), 0, 1500);
+            }
+        }
+        let flows: Vec<_> = std::iter::from_fn(|| pop(&mut queue)).map(|(flow, _)| flow).collect();
+        // Beginning and end aside: first packets have no turn, and the last turns are short.
+        let runs: Vec<_> = flows[100..300].chunk_by(PartialEq::eq).map(<[_]>::len).collect();
+        let within = &runs[1..runs.len() - 1];
+        assert!(within.iter().all(|run| run.abs_diff(together) <= 1), "{mbit} Mbit/s: {runs:?}");
+    }
+}
+
+#[test]
 fn a_flood_of_new_flows_leaves_the_others_a_ninth() {
     let mut queue = queue();
     for number in 0..20 {
