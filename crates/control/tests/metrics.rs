@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus_parse::{Scrape, Value};
-use ropewalk_control::api::{LinkStatus, StatusReport, TunnelStatus};
+use ropewalk_control::api::{
+    LinkStatus, RedundancyStatus, RepairStatus, StatusReport, TunnelStatus,
+};
 use ropewalk_control::metrics::{self, MAX_ALL_LINKS, MAX_LINKS, MAX_TUNNELS};
 
 const CLIENT: &str = include_str!("status/client.json");
@@ -134,7 +136,17 @@ fn numbers_that_are_none_have_no_line() {
 
 #[test]
 fn the_dashboard_asks_only_for_what_there_is() {
-    let text = [CLIENT, PROXY].map(|text| metrics::text(&report(text))).concat();
+    let model = report(CLIENT).tunnels[0].links[0].model.clone();
+    let text = [CLIENT, PROXY].map(|text| {
+        let mut report = report(text);
+        report.tunnels[0].links[0].model.clone_from(&model);
+        for tunnel in &mut report.tunnels {
+            tunnel.repairs = Some(RepairStatus::default());
+            tunnel.redundancy = Some(RedundancyStatus::default());
+        }
+        metrics::text(&report)
+    });
+    let text = text.concat();
     let scrape = scrape(&text);
     let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for sample in &scrape.samples {
