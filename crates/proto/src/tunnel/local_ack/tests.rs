@@ -580,7 +580,7 @@ fn a_byte_beyond_the_window_asks_for_it_and_is_left_to_the_far_end() {
 }
 
 #[test]
-fn of_too_many_connections_the_one_that_was_silent_longest_gives_way() {
+fn of_too_many_connections_one_that_was_silent_long_gives_way() {
     let mut story = Story::begin();
     story.sends(0, 1000);
     story.after(1);
