@@ -45,11 +45,12 @@ use crate::crypto::secret::StaticSecret;
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::{DownReason, EndReason, Event, SessionInfo};
+use crate::left::Left;
 use crate::path::Path;
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
-use crate::tunnel::{Flows, LocalAcks};
+use crate::tunnel::Flows;
 use crate::units::{LinkId, SessionIndex};
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{Clear, kind_of, steering_index};
@@ -137,7 +138,7 @@ pub struct Client {
     links: LinkTable,
     session: Option<Session>,
     /// What senders of TCP were told by the session that is over.
-    local_acks: Option<LocalAcks>,
+    left: Left,
     seek: Seek,
     cookies: CookieJar,
     closed: bool,
@@ -160,7 +161,7 @@ impl Client {
             rng: StdRng::from_seed(seed),
             links: LinkTable::default(),
             session: None,
-            local_acks: None,
+            left: Left::default(),
             seek: Seek::At(now),
             cookies: CookieJar::default(),
             closed: false,
@@ -283,6 +284,7 @@ impl Client {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        self.left.handle_timeout(now, sink);
         if let Some(session) = &mut self.session {
             session.tunnel.handle_timeout(now, sink);
             self.take_events(now, None);
@@ -316,7 +318,8 @@ impl Client {
             Seek::At(_) | Seek::Idle => None,
         };
         let tunnel = self.session.as_ref().and_then(|session| session.tunnel.poll_timeout());
-        sooner(seek.map(|at| (at, Timer::Handshake)), tunnel)
+        let left = self.left.poll_timeout().map(|at| (at, Timer::LocalAcknowledgement));
+        sooner(sooner(seek.map(|at| (at, Timer::Handshake)), left), tunnel)
     }
 
     /// Fills the batch with all that may be sent now. Call again after a flush until it leaves room.

@@ -19,7 +19,6 @@ mod addresses;
 mod admission;
 mod authority;
 mod guests;
-mod left;
 mod load;
 mod peers;
 mod sessions;
@@ -38,7 +37,6 @@ use rand::{RngCore, SeedableRng};
 
 use admission::{Admission, Admitted, Behind, OWNERS_PART, Verdict};
 use authority::Waiting;
-use left::Left;
 use peers::PeerTable;
 use sessions::{Phase, Session, Sessions};
 use share::{Outgoing, Question};
@@ -62,6 +60,7 @@ use crate::crypto::secret::StaticSecret;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};
+use crate::left::Left;
 use crate::packet::{PacketView, transport};
 use crate::path::Path;
 use crate::sink::PacketSink;
@@ -339,7 +338,7 @@ impl Endpoint {
             self.confirm(now, index);
         }
         if tells {
-            self.take_events(index);
+            self.take_events(now, index);
         }
     }
 
@@ -358,9 +357,9 @@ impl Endpoint {
             if session.expires() > now {
                 session.tunnel.handle_timeout(now, sink);
                 self.sessions.touch(index);
-                self.take_events(index);
+                self.take_events(now, index);
             } else {
-                self.forget(index, EndReason::Idle);
+                self.forget(now, index, EndReason::Idle);
             }
         }
     }
@@ -431,7 +430,7 @@ impl Endpoint {
             match self.sessions.get_mut(index) {
                 Some(session) if session.phase == Phase::Confirmed => session.tunnel.close(now),
                 Some(session) if session.phase == Phase::Pending => {
-                    self.forget(index, EndReason::Stopped);
+                    self.forget(now, index, EndReason::Stopped);
                 }
                 _ => {}
             }
@@ -592,7 +591,7 @@ impl Endpoint {
     /// Ends a session, with a goodbye if the client has it.
     fn end(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
         match self.sessions.get(index).map(|session| session.phase) {
-            Some(Phase::Pending) => self.forget(index, reason),
+            Some(Phase::Pending) => self.forget(now, index, reason),
             Some(Phase::Confirmed) => {
                 self.detach(index);
                 self.leave(now, index, said, reason);
@@ -607,7 +606,7 @@ impl Endpoint {
         session.tunnel.reset(said);
         (session.phase, session.since) = (Phase::Ending, now);
         let key = session.peer;
-        self.left.leave(key, session.tunnel.hand_over());
+        self.left.leave(now, key, session.tunnel.hand_over());
         if let Some(peer) = self.peers.get_mut(&key) {
             peer.totals.keep(&session.tunnel);
         }
@@ -616,11 +615,11 @@ impl Endpoint {
     }
 
     /// Forgets a session at once.
-    fn forget(&mut self, index: SessionIndex, reason: EndReason) {
+    fn forget(&mut self, now: Instant, index: SessionIndex, reason: EndReason) {
         self.detach(index);
         let Some(mut session) = self.sessions.remove(index) else { return };
         if session.phase == Phase::Confirmed {
-            self.left.leave(session.peer, session.tunnel.hand_over());
+            self.left.leave(now, session.peer, session.tunnel.hand_over());
             if let Some(peer) = self.peers.get_mut(&session.peer) {
                 peer.totals.keep(&session.tunnel);
             }
@@ -637,19 +636,19 @@ impl Endpoint {
     }
 
     /// A session's tunnel has ended.
-    fn on_end(&mut self, index: SessionIndex) {
+    fn on_end(&mut self, now: Instant, index: SessionIndex) {
         // The client may have begun it.
-        self.take_events(index);
-        self.forget(index, EndReason::Stopped);
+        self.take_events(now, index);
+        self.forget(now, index, EndReason::Stopped);
     }
 
     /// Passes a session's events on. A goodbye of the client ends the session.
-    fn take_events(&mut self, index: SessionIndex) {
+    fn take_events(&mut self, now: Instant, index: SessionIndex) {
         while let Some(session) = self.sessions.get_mut(index) {
             let Some(event) = session.tunnel.poll_event() else { return };
             let key = session.peer;
             match event {
-                Event::Closed(reason) => return self.forget(index, EndReason::Closed(reason)),
+                Event::Closed(reason) => return self.forget(now, index, EndReason::Closed(reason)),
                 _ if session.phase == Phase::Ending => {}
                 event => self.tell(key, event),
             }

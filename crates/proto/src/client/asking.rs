@@ -18,6 +18,8 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore};
 
+use ropewalk_settings::PublicKey;
+
 use super::ClientConfig;
 use super::cookies::CookieJar;
 use super::links::LinkTable;
@@ -82,6 +84,11 @@ impl Origin {
             },
             wall_clock: config.wall_clock,
         }
+    }
+
+    /// The key of the proxy that is asked.
+    pub(super) const fn proxy(&self) -> PublicKey {
+        self.config.remote
     }
 
     /// The proxy knows this client's key from now on.

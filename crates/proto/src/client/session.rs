@@ -95,7 +95,7 @@ impl Client {
         };
         let seed = self.seed();
         let mut tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);
-        if let Some(local_acks) = self.local_acks.take() {
+        if let Some(local_acks) = self.left.take(&self.origin.proxy()) {
             tunnel.take_over(local_acks);
         }
         self.tell(None, Event::SessionEstablished(info.clone()));
@@ -115,7 +115,7 @@ impl Client {
     /// Forgets the session, keeps its counts.
     pub(super) fn end_session(&mut self, now: Instant, reason: EndReason) {
         let Some(mut session) = self.session.take() else { return };
-        self.local_acks = Some(session.tunnel.hand_over());
+        self.left.leave(now, self.origin.proxy(), session.tunnel.hand_over());
         self.without_since = now;
         for link in self.links.iter() {
             if let Some(id) = link.id {

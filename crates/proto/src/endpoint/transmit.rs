@@ -92,7 +92,7 @@ impl Endpoint {
             }
             match (session.tunnel.is_closed(), session.phase) {
                 (true, Phase::Ending) => drop(self.sessions.remove(index)),
-                (true, Phase::Pending | Phase::Confirmed) => self.on_end(index),
+                (true, Phase::Pending | Phase::Confirmed) => self.on_end(now, index),
                 (false, _) => self.sessions.settle(),
             }
         }
