@@ -2,7 +2,7 @@
 //!
 //! Sending: [`sender`] gives numbers to datagrams, remembers them ([`sent`]) until a report says what
 //! became of them or they count as lost (`loss`), and so feeds the round-trip time (`rtt`), the rate of
-//! delivery (`delivery`) and the congestion controller, which may have its datagrams paced (`pacer`). What that
+//! delivery (`delivery`) and the congestion controller, which may have its datagrams paced (`pacer`), in trains where the link is fast (`train`). What that
 //! tells of the link is kept in [`sensing`], which softens the measured throughput by a Kalman filter (`kalman`).
 //!
 //! Receiving: [`receiver`] notes which numbers came ([`received`]), decides when the peer is told, and
@@ -22,3 +22,4 @@ pub mod rtt;
 pub mod sender;
 pub mod sensing;
 pub mod sent;
+pub(crate) mod train;

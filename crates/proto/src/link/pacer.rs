@@ -1,10 +1,12 @@
 //! When the next datagram may leave a link that is paced.
 //!
 //! A link of a rate is busy with what was sent until `free_at`. It may run ahead of that by `BURST`, so that a
-//! timer that comes late loses nothing: what is due by then goes at once.
+//! timer that comes late loses nothing: what is due by then goes at once. A fast link that ran ahead as far as it may is
+//! open again for a whole train, not for one datagram.
 
 use ropewalk_settings::Bitrate;
 
+use super::train::{TRAIN, takes_trains};
 use crate::time::{Duration, Instant};
 
 /// How far sending may run ahead of the rate: a timer's lateness and a full datagram at 10 Mbit/s.
@@ -14,6 +16,8 @@ const BURST: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pacer {
     free_at: Instant,
+    /// It ran ahead as far as it may, and is shut until a train is due.
+    is_full: bool,
     /// Since when it has not paused.
     busy_since: Instant,
 }
@@ -28,7 +32,12 @@ impl Pacer {
     /// Whether a datagram may leave now.
     #[must_use]
     pub(crate) fn is_open(&self, now: Instant, rate: Bitrate) -> bool {
-        self.free_at.since(now) <= BURST && rate != Bitrate::default()
+        self.free_at.since(now) <= self.most_ahead(rate) && rate != Bitrate::default()
+    }
+
+    /// How far it may have run ahead when a datagram leaves.
+    fn most_ahead(&self, rate: Bitrate) -> Duration {
+        if self.is_full && takes_trains(rate) { BURST - TRAIN } else { BURST }
     }
 
     /// Whether a copy of a packet may leave now. New packets keep a link that is full ahead by [`BURST`] all the time; copies may run
@@ -41,7 +50,7 @@ impl Pacer {
     /// When it is open again; `None`: at this rate never.
     #[must_use]
     pub(crate) fn opens_at(&self, rate: Bitrate) -> Option<Instant> {
-        (rate != Bitrate::default()).then(|| self.free_at - BURST)
+        (rate != Bitrate::default()).then(|| self.free_at - self.most_ahead(rate))
     }
 
     /// For how long the link has been kept busy without a pause.
@@ -57,7 +66,9 @@ impl Pacer {
         if self.free_at <= now {
             (self.free_at, self.busy_since) = (now, now);
         }
+        self.is_full &= self.free_at.since(now) > BURST - TRAIN;
         self.free_at += busy;
+        self.is_full |= self.free_at.since(now) > BURST;
     }
 }
 
@@ -84,6 +95,27 @@ mod tests {
                 (0.99..1.03).contains(&more),
                 "{mbit} Mbit/s every {step_us} us: {bytes} bytes"
             );
+        }
+    }
+
+    #[test]
+    fn a_fast_link_that_is_full_opens_for_a_train() {
+        // Mbit/s, and datagrams that leave each time it opens.
+        for (mbit, train) in [(50, 1), (100, 3), (1000, 21), (4000, 81)] {
+            let (mut pacer, rate) = (Pacer::default(), Bitrate::from_mbps(mbit));
+            let mut now = Instant::from_millis(5);
+            let mut trains = Vec::new();
+            for _ in 0..100 {
+                let mut sent = 0;
+                while pacer.is_open(now, rate) {
+                    pacer.on_sent(now, 1500, rate);
+                    sent += 1;
+                }
+                trains.push(sent);
+                now = pacer.opens_at(rate).expect("it opens");
+            }
+            let later = &trains[1..];
+            assert!(later.iter().all(|sent| train - sent <= 1), "{mbit} Mbit/s: {trains:?}");
         }
     }
 

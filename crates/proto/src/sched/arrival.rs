@@ -15,6 +15,7 @@ use ropewalk_settings::Bitrate;
 
 use super::{Awaited, LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
 use crate::link::sensing::as_f64;
+use crate::link::train::{TRAIN, takes_trains};
 use crate::queue::Demand;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
@@ -22,13 +23,6 @@ use crate::units::LinkId;
 /// By how much later a packet may come than those after it, µs: more than delays vary on steady links, and the
 /// resequencer holds little.
 const MARGIN_US: i64 = 10_000;
-
-/// A link goes on while it arrives no later than the soonest by more than this, µs: so packets leave in trains, which cost both ends
-/// less, and arrive in longer rows.
-const TRAIN_US: i64 = 240;
-
-/// So does a link that carries two full packets within that time, bytes a second. Slower ones take turns packet by packet.
-const TRAIN_RATE: u64 = 12_500_000;
 
 /// Links whose delays differ by more are not waited for longer.
 const MOST_SPREAD: Duration = Duration::from_millis(500);
@@ -95,11 +89,12 @@ impl Scheduler for Arrival {
         let is_open = |(index, _): &(usize, i64)| links[*index].room > 0;
         let first = by_arrival().min_by_key(|(_, arrives)| *arrives);
         if let Some((first, soonest)) = first.filter(is_open) {
+            // It goes on while it is no later than the soonest by more than a train: so trains are long, and arrive in long rows.
             let goes_on = |(index, at): &(usize, i64)| {
                 let link = &links[*index];
                 Some(link.id) == self.last
-                    && link.rate >= TRAIN_RATE
-                    && at.saturating_sub(soonest) <= TRAIN_US
+                    && takes_trains(Bitrate::from_bps(link.rate.saturating_mul(8)))
+                    && at.saturating_sub(soonest) <= micros(TRAIN)
             };
             let last = by_arrival().filter(is_open).find(goes_on);
             let index = last.map_or(first, |(index, _)| index);
