@@ -254,7 +254,7 @@ impl Egress {
     }
 
     /// How much senders may send ahead, while the far ends answer after this time.
-    pub(super) fn backlog(&self, round_trip: Duration) -> Backlog {
+    pub(super) fn backlog(&self, links: &LinkSet) -> Backlog {
         let demand = self.scheduler.demand().unwrap_or_default();
         let flows = self.queue.flows() as u64;
         let waiting = self.waiting_for_links().1;
@@ -263,7 +263,9 @@ impl Egress {
             needed: demand.bytes_at_no_cost / flows,
             waiting,
             room: self.policy.limits.bytes.saturating_sub(waiting),
-            round_trip,
+            flows,
+            round_trip: links.longest_round_trip(),
+            least_round_trip: links.longest_least_round_trip(),
         }
     }
 

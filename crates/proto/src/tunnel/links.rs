@@ -252,6 +252,12 @@ impl LinkSet {
         up.filter_map(|link| link.sender.rtt().srtt()).max().unwrap_or_default()
     }
 
+    /// The same where nothing delays it: of the links that are up, the longest of their least round trips.
+    pub(super) fn longest_least_round_trip(&self) -> Duration {
+        let up = self.links.iter().filter(|link| link.life.is_up());
+        up.filter_map(|link| link.sender.rtt().min()).max().unwrap_or_default()
+    }
+
     /// Whether any link answers.
     pub(super) fn any_up(&self) -> bool {
         self.links.iter().any(|link| link.life.is_up())

@@ -103,7 +103,7 @@ impl Tunnel {
             return;
         }
         let Self { egress, ingress, links, session, .. } = self;
-        let backlog = egress.backlog(links.longest_round_trip());
+        let backlog = egress.backlog(links);
         let mut again = Vec::new();
         let waits = |flow| egress.waiting_of(flow);
         let send = |packet: PacketBuffer, label: Label| again.push((packet, label));

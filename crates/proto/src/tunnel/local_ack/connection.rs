@@ -155,15 +155,23 @@ pub(super) struct Connection {
     /// Another connection between the same ends, which one of them asked for while the near end relies on this one. It takes
     /// the place of this one when the other end agrees.
     successor: Option<Box<Connection>>,
-    /// When the near end was asked for the connection, or answered; until it says something.
-    asked_at: Option<Instant>,
-    /// How long it takes to hear from the near end.
+    /// What the near end was told last that lets it say something, until it does.
+    asked: Option<Asked>,
+    /// How long it takes to hear from the near end, at least.
     pub(super) near_rtt: Option<Duration>,
     pub(super) used_at: Instant,
     /// An acknowledgement is due.
     pub(super) is_due: bool,
     /// The near end may be waiting until less waits here.
     pub(super) is_limited: bool,
+}
+
+/// What a near end is to answer.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: Instant,
+    /// By what lies beyond this; `None`: by whatever it says.
+    edge: Option<u32>,
 }
 
 impl Connection {
@@ -210,7 +218,7 @@ impl Connection {
             near_ended: false,
             far_ended: false,
             successor: None,
-            asked_at: far.map(|_| now),
+            asked: far.map(|_| Asked { at: now, edge: None }),
             near_rtt: None,
             used_at: now,
             is_due: false,
@@ -226,7 +234,7 @@ impl Connection {
 
     /// The connection is asked for once more: only the answer to that says how far the near end is (RFC 6298 §3).
     pub(super) fn ask_again(&mut self, now: Instant) {
-        self.asked_at = self.asked_at.map(|_| now);
+        self.asked = self.asked.map(|asked| Asked { at: now, ..asked });
     }
 
     /// One end asks for another connection between the same ends. Anybody can forge that (RFC 5961 §4).
@@ -262,8 +270,8 @@ impl Connection {
         }
         *answered = Some(opening);
         match from {
-            From::Near => self.note_near_rtt(now),
-            From::Far => self.asked_at = Some(now),
+            From::Near => self.note_near_rtt(now, segment),
+            From::Far => self.asked = Some(Asked { at: now, edge: None }),
         }
         if let (Some(near), Some(far)) = (self.near, self.far) {
             self.is_open = true;
@@ -279,9 +287,20 @@ impl Connection {
         true
     }
 
-    fn note_near_rtt(&mut self, now: Instant) {
-        if let Some(asked_at) = self.asked_at.take() {
-            self.near_rtt = Some(now.since(asked_at));
+    fn note_near_rtt(&mut self, now: Instant, segment: &Segment) {
+        let answers =
+            |asked: &mut Asked| asked.edge.is_none_or(|edge| beyond(segment.end(), edge) > 0);
+        if let Some(asked) = self.asked.take_if(answers) {
+            let took = now.since(asked.at);
+            self.near_rtt = Some(self.near_rtt.map_or(took, |before| before.min(took)));
+        }
+    }
+
+    /// The near end hears that it may send more than up to `before`. One that could send nothing (RFC 9293 §3.8.6.2.1) answers at once.
+    fn note_told(&mut self, now: Instant, before: u32) {
+        let least = FULL_SEGMENT + (1 << self.scale());
+        if beyond(before, self.next) < least && beyond(self.edge, before) >= least {
+            self.asked.get_or_insert(Asked { at: now, edge: Some(before) });
         }
     }
 
@@ -342,7 +361,7 @@ impl Connection {
         may_keep: impl FnOnce() -> bool,
     ) -> FromNear {
         self.used_at = now;
-        self.note_near_rtt(now);
+        self.note_near_rtt(now, segment);
         if !self.is_open {
             return FromNear::Pass;
         }
@@ -624,9 +643,11 @@ impl Connection {
     }
 
     /// The acknowledgement that is due, while so much may be sent ahead.
-    pub(super) fn acknowledge(&mut self, room: u32) -> Answer {
+    pub(super) fn acknowledge(&mut self, now: Instant, room: u32) -> Answer {
         self.is_due = false;
+        let before = self.edge;
         self.raise_edge(room);
+        self.note_told(now, before);
         let has_sack = self.has_sack();
         let told = if has_sack { MOST_RANGES } else { 0 };
         Answer {

@@ -17,7 +17,9 @@ const BACKLOG: Backlog = Backlog {
     needed: 0,
     waiting: 0,
     room: 8 << 20,
+    flows: 1,
     round_trip: Duration::from_millis(40),
+    least_round_trip: Duration::from_millis(40),
 };
 
 /// From the server.
@@ -251,7 +253,7 @@ fn the_near_end_may_send_what_may_wait_and_hears_of_room_when_less_waits() {
     let mut story = Story::begin();
     // 50 kB may wait: 50 ms of that rate, as the far end answers at once; the far end takes 128 kB beyond what it has.
     story.backlog.share = Some(1_000_000);
-    story.backlog.round_trip = Duration::ZERO;
+    (story.backlog.round_trip, story.backlog.least_round_trip) = (Duration::ZERO, Duration::ZERO);
     story.confirms(0, &[]);
     let edge = |acks: &[Segment]| {
         acks.last().map(|ack| place(ack.ack.wrapping_add(u32::from(ack.window) << 7)))
@@ -272,6 +274,47 @@ fn the_near_end_may_send_what_may_wait_and_hears_of_room_when_less_waits() {
     story.waiting = 0;
     let third = edge(&story.after(1));
     assert_eq!(third, None, "a little more goes with the next acknowledgement");
+}
+
+#[test]
+fn how_long_the_near_end_takes_is_seen_whenever_it_could_send_nothing() {
+    let mut story = Story::begin();
+    (story.backlog.share, story.backlog.round_trip) = (Some(1_000_000), Duration::ZERO);
+    story.backlog.least_round_trip = Duration::ZERO;
+    let near_rtt =
+        |story: &Story| story.acks.connections.values().next().and_then(|it| it.near_rtt);
+    let edge = |acks: &[Segment]| {
+        acks.last().map(|ack| place(ack.ack.wrapping_add(u32::from(ack.window) << 7)))
+    };
+    story.confirms(0, &[]);
+    story.sends(0, 1000);
+    let mut at = 1000;
+    let mut may = edge(&story.after(0)).expect("an acknowledgement");
+    // It was busy when the connection opened.
+    story
+        .acks
+        .connections
+        .values_mut()
+        .for_each(|it| it.near_rtt = Some(Duration::from_millis(50)));
+    for took in [9, 4, 7] {
+        // It sends all that it may, which waits.
+        while at + 1000 <= may {
+            story.sends(at, 1000);
+            at += 1000;
+        }
+        story.waiting = 200_000;
+        story.confirms(at - 1000, &[]);
+        story.after(1);
+        story.waiting = 0;
+        may = edge(&story.after(1)).expect("there is room");
+        // What it had sent before it heard of that says nothing.
+        let before = near_rtt(&story);
+        story.sends(at, 100);
+        assert_eq!(near_rtt(&story), before);
+        story.now += Duration::from_millis(took);
+    }
+    story.sends(at, 1000);
+    assert_eq!(near_rtt(&story), Some(Duration::from_millis(4)));
 }
 
 #[test]
