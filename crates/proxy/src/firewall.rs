@@ -157,7 +157,9 @@ fn counting_sets(text: &mut String) {
 fn opened(text: &mut String, desired: &Desired) {
     let (most, rate) = (desired.client_connections, desired.client_connection_rate);
     let burst = rate.saturating_mul(BURST_SECONDS);
-    let mut rules = vec!["ct state != new accept".to_owned()];
+    // A connection is new until it is answered, and some never are: only its first packet, which the table does not hold yet, is counted.
+    let mut rules =
+        vec!["ct state != new accept".to_owned(), "ct status confirmed accept".to_owned()];
     for Words { word, protocol, .. } in [V4, V6] {
         rules.push(format!(
             "update @connection_rates_{protocol} {{ {word} saddr limit rate over {rate}/second burst {burst} \

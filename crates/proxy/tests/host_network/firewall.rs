@@ -356,3 +356,34 @@ fn one_client_fills_its_own_share_of_the_table_and_the_others_go_on() {
         // A full share stands in the way of new connections only.
     }
 }
+
+#[test]
+fn a_stream_that_nobody_answers_is_one_connection_and_passes_whole() {
+    const DATAGRAMS: usize = 2000;
+    let Some(lab) = surroundings() else { return };
+    applied(&lab, Desired { client_connection_rate: 20, ..desired() });
+    settle(&lab);
+    for (hearing, source, to) in [
+        (&lab.server, "10.77.0.2", INTERNET),
+        (&lab.server, "fd77::2", INTERNET_V6),
+        (&lab.proxy, "10.77.0.2", "10.77.0.1"),
+    ] {
+        let (source, to): (IpAddr, IpAddr) = (source.parse().unwrap(), to.parse().unwrap());
+        let heard = hearing.run(move || UdpSocket::bind((to, 9000)).unwrap());
+        heard.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let counting = std::thread::spawn(move || {
+            std::iter::from_fn(|| heard.recv(&mut [0; 64]).ok()).count()
+        });
+        lab.clients.run(move || {
+            let socket = UdpSocket::bind((source, 0)).unwrap();
+            for sent in 0..DATAGRAMS {
+                let _ = socket.send_to(b"frame", (to, 9000));
+                if sent % 20 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let came = counting.join().unwrap();
+        assert_eq!((came, counted(&lab, BOUNDED)), (DATAGRAMS, 0), "to {to}");
+    }
+}
