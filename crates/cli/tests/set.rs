@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ropewalk_netlab::access::Access;
+use ropewalk_netlab::machine;
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
@@ -43,22 +44,28 @@ fn a_change_while_packets_go_loses_none_and_holds_none_up() {
         stage.start(0..2).unwrap();
         let mtu = stage.settled_mtu().unwrap();
         let folder = stage.deployment().folder().to_owned();
-        let (came, seen, flows) = thread::scope(|scope| {
-            let stream = scope.spawn(|| stage.stream_down(5_000_000, mtu, Duration::from_secs(7)));
-            thread::sleep(Duration::from_millis(800));
-            let mut seen = Vec::new();
-            for change in CHANGES {
-                let done = set(&folder.join("proxy.sock"), change);
-                assert!(done.status.success(), "{change:?}: {}", text(&done.stderr));
-                seen.push(text(&done.stdout));
-                thread::sleep(Duration::from_millis(400));
-            }
-            let flows = flows(&folder.join("proxy.sock"));
-            (stream.join().unwrap().unwrap(), seen, flows)
-        });
+        let changed = || {
+            thread::scope(|scope| {
+                let stream =
+                    scope.spawn(|| stage.stream_down(5_000_000, mtu, Duration::from_secs(7)));
+                thread::sleep(Duration::from_millis(800));
+                let mut seen = Vec::new();
+                for change in CHANGES {
+                    let done = set(&folder.join("proxy.sock"), change);
+                    assert!(done.status.success(), "{change:?}: {}", text(&done.stderr));
+                    seen.push(text(&done.stdout));
+                    thread::sleep(Duration::from_millis(400));
+                }
+                let flows = flows(&folder.join("proxy.sock"));
+                (stream.join().unwrap().unwrap(), seen, flows)
+            })
+        };
+        let ((came, seen, flows), machine) = machine::watched(changed);
         shows_the_stream(&flows);
         assert_eq!(came.lost, 0, "{came:?}");
-        assert!(came.longest_gap_ms < 50.0, "{came:?}");
+        // Sender, both daemons and receiver may each be as late as an ordinary thread was.
+        let late_ms = 4.0 * machine.wakes.max_ms;
+        assert!(came.longest_gap_ms < 50.0 + late_ms, "{came:?}, {machine:?}");
         assert!(
             seen[0].starts_with("profile    paper: controller ccid2, order global"),
             "{seen:?}"
