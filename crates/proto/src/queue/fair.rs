@@ -18,6 +18,7 @@ use super::excess::{Demand, ExcessLaw};
 use super::sparse_first::{MOST_AHEAD, QUANTUM};
 use super::{Dropped, EgressQueue, Label, Line, QueueLimits, Waiting};
 use crate::ecn::Ecn;
+use crate::link::train::TRAIN;
 use crate::packet::buffer::PacketBuffer;
 use crate::packet::{FlowKey, set_ecn};
 use crate::time::{Duration, Instant, earliest};
@@ -28,10 +29,6 @@ const PLACES: usize = 1024;
 /// While no link answers, packets wait for the return of one for so long: a handover of a radio link, or the way from one cell to
 /// the next, takes no longer, and who gives up sooner has lost what a second's patience would have saved.
 const MOST_OUTAGE: Duration = Duration::from_secs(2);
-
-/// What all turns of a round together take, if each then has more than the quantum, µs: packets of a flow that stay together
-/// cost the ends less (one segment of the TUN for many), and a millisecond's quarter is no delay.
-const ROUND_US: u64 = 240;
 
 /// What of the flows in one place waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +70,8 @@ pub struct Fair {
     /// By how much longer packets may wait, as the schedule needs it.
     longer: Duration,
     law: ExcessLaw,
-    /// Bytes that all turns of a round take together, if they are more than a quantum each.
+    /// Bytes of all turns of a round, if that is more than a quantum for each: what leaves in the time of a train. Packets of a flow
+    /// that stay together cost both ends less.
     round: i64,
     /// No link answers.
     stalled: bool,
@@ -217,7 +215,8 @@ impl Fair {
     /// Packets may wait for so much longer than the limit, and the schedule needs this.
     pub fn allow(&mut self, longer: Duration, demand: Demand) {
         self.longer = longer + demand.patience();
-        self.round = i64::try_from(demand.rate / (1_000_000 / ROUND_US)).unwrap_or(i64::MAX);
+        let round = u128::from(demand.rate) * TRAIN.as_micros() / 1_000_000;
+        self.round = i64::try_from(round).unwrap_or(i64::MAX);
         self.law.set_demand(demand);
     }
 

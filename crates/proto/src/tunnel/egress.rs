@@ -253,7 +253,7 @@ impl Egress {
         self.queue.backlog_of(flow)
     }
 
-    /// How much senders may send ahead, while the far ends answer after this time.
+    /// How much senders may send ahead over these links.
     pub(super) fn backlog(&self, links: &LinkSet) -> Backlog {
         let demand = self.scheduler.demand().unwrap_or_default();
         let flows = self.queue.flows() as u64;

@@ -24,6 +24,7 @@
 
 mod connection;
 mod kept;
+mod near_trip;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -43,11 +44,11 @@ use crate::queue::Label;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant, earliest};
 
-/// Connections followed in one tunnel. When one more opens, that of some that was silent longest gives way.
+/// Connections followed in one tunnel. When one more opens, another gives way: of a few, the one that was silent longest.
 const MOST_CONNECTIONS: usize = 1024;
 
 /// So many are looked at for the one that gives way: a flood of openings must not cost a walk through all of them for each.
-/// (Of sixteen by chance, the oldest is among the oldest tenth of all in five cases of six.)
+/// (Of sixteen by chance, the oldest is among the oldest tenth of all in four cases of five.)
 const CANDIDATES: usize = 16;
 
 /// Bytes kept: 100 ms at 1.3 Gbit/s.
@@ -437,7 +438,7 @@ impl LocalAcks {
         for key in due.drain(..).chain(limited.drain(..)) {
             let Some(connection) = connections.get_mut(&key) else { continue };
             let waiting = u32::try_from(waits(key)).unwrap_or(u32::MAX);
-            let most = backlog.most(connection.near_rtt);
+            let most = backlog.most(connection.near_trip.least());
             if connection.has_news(most, waiting) {
                 let held = u32::try_from(held).unwrap_or(u32::MAX);
                 let answer = connection.acknowledge(now, most.saturating_sub(waiting).min(held));

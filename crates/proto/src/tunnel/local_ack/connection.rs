@@ -4,6 +4,7 @@
 use arrayvec::ArrayVec;
 
 use super::kept::{Kept, Store};
+use super::near_trip::NearTrip;
 use super::segment::{self, Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
 use crate::packet::FiveTuple;
 use crate::packet::buffer::PacketBuffer;
@@ -155,23 +156,12 @@ pub(super) struct Connection {
     /// Another connection between the same ends, which one of them asked for while the near end relies on this one. It takes
     /// the place of this one when the other end agrees.
     successor: Option<Box<Connection>>,
-    /// What the near end was told last that lets it say something, until it does.
-    asked: Option<Asked>,
-    /// How long it takes to hear from the near end, at least.
-    pub(super) near_rtt: Option<Duration>,
+    pub(super) near_trip: NearTrip,
     pub(super) used_at: Instant,
     /// An acknowledgement is due.
     pub(super) is_due: bool,
     /// The near end may be waiting until less waits here.
     pub(super) is_limited: bool,
-}
-
-/// What a near end is to answer.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    at: Instant,
-    /// By what lies beyond this; `None`: by whatever it says.
-    edge: Option<u32>,
 }
 
 impl Connection {
@@ -187,6 +177,10 @@ impl Connection {
             From::Near => (Some(opening), None),
             From::Far => (None, Some(opening)),
         };
+        let mut near_trip = NearTrip::default();
+        if from == From::Far {
+            near_trip.ask(now);
+        }
         Some(Self {
             ends,
             near,
@@ -218,8 +212,7 @@ impl Connection {
             near_ended: false,
             far_ended: false,
             successor: None,
-            asked: far.map(|_| Asked { at: now, edge: None }),
-            near_rtt: None,
+            near_trip,
             used_at: now,
             is_due: false,
             is_limited: false,
@@ -234,7 +227,7 @@ impl Connection {
 
     /// The connection is asked for once more: only the answer to that says how far the near end is (RFC 6298 §3).
     pub(super) fn ask_again(&mut self, now: Instant) {
-        self.asked = self.asked.map(|asked| Asked { at: now, ..asked });
+        self.near_trip.ask_again(now);
     }
 
     /// One end asks for another connection between the same ends. Anybody can forge that (RFC 5961 §4).
@@ -270,8 +263,8 @@ impl Connection {
         }
         *answered = Some(opening);
         match from {
-            From::Near => self.note_near_rtt(now, segment),
-            From::Far => self.asked = Some(Asked { at: now, edge: None }),
+            From::Near => self.near_trip.on_near(now, segment),
+            From::Far => self.near_trip.ask(now),
         }
         if let (Some(near), Some(far)) = (self.near, self.far) {
             self.is_open = true;
@@ -287,20 +280,11 @@ impl Connection {
         true
     }
 
-    fn note_near_rtt(&mut self, now: Instant, segment: &Segment) {
-        let answers =
-            |asked: &mut Asked| asked.edge.is_none_or(|edge| beyond(segment.end(), edge) > 0);
-        if let Some(asked) = self.asked.take_if(answers) {
-            let took = now.since(asked.at);
-            self.near_rtt = Some(self.near_rtt.map_or(took, |before| before.min(took)));
-        }
-    }
-
     /// The near end hears that it may send more than up to `before`. One that could send nothing (RFC 9293 §3.8.6.2.1) answers at once.
     fn note_told(&mut self, now: Instant, before: u32) {
         let least = FULL_SEGMENT + (1 << self.scale());
         if beyond(before, self.next) < least && beyond(self.edge, before) >= least {
-            self.asked.get_or_insert(Asked { at: now, edge: Some(before) });
+            self.near_trip.ask_beyond(now, before);
         }
     }
 
@@ -361,7 +345,7 @@ impl Connection {
         may_keep: impl FnOnce() -> bool,
     ) -> FromNear {
         self.used_at = now;
-        self.note_near_rtt(now, segment);
+        self.near_trip.on_near(now, segment);
         if !self.is_open {
             return FromNear::Pass;
         }

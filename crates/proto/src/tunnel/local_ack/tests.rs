@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::near_trip::NearTrip;
 use super::segment::{Answer, Range, Segment, Times, flag};
 use super::*;
 use crate::packet::FiveTuple;
@@ -282,7 +283,7 @@ fn how_long_the_near_end_takes_is_seen_whenever_it_could_send_nothing() {
     (story.backlog.share, story.backlog.round_trip) = (Some(1_000_000), Duration::ZERO);
     story.backlog.least_round_trip = Duration::ZERO;
     let near_rtt =
-        |story: &Story| story.acks.connections.values().next().and_then(|it| it.near_rtt);
+        |story: &Story| story.acks.connections.values().next().and_then(|it| it.near_trip.least());
     let edge = |acks: &[Segment]| {
         acks.last().map(|ack| place(ack.ack.wrapping_add(u32::from(ack.window) << 7)))
     };
@@ -290,12 +291,8 @@ fn how_long_the_near_end_takes_is_seen_whenever_it_could_send_nothing() {
     story.sends(0, 1000);
     let mut at = 1000;
     let mut may = edge(&story.after(0)).expect("an acknowledgement");
-    // It was busy when the connection opened.
-    story
-        .acks
-        .connections
-        .values_mut()
-        .for_each(|it| it.near_rtt = Some(Duration::from_millis(50)));
+    // Nothing is known of the opening.
+    story.acks.connections.values_mut().for_each(|it| it.near_trip = NearTrip::default());
     for took in [9, 4, 7] {
         // It sends all that it may, which waits.
         while at + 1000 <= may {
@@ -315,6 +312,25 @@ fn how_long_the_near_end_takes_is_seen_whenever_it_could_send_nothing() {
     }
     story.sends(at, 1000);
     assert_eq!(near_rtt(&story), Some(Duration::from_millis(4)));
+}
+
+#[test]
+fn what_may_wait_of_all_flows_together_stays_in_the_caches_where_links_are_fast() {
+    let ms = Duration::from_millis;
+    // Mbit/s; flows; the round trip now and at least, ms; kB that may wait of all flows at least and at most.
+    for (mbit, flows, now, least, from, to) in [
+        (50, 1, 40, 40, 560, 565),
+        (50, 4, 60, 40, 680, 690),
+        (4_000, 1, 9, 0, 1_048, 1_050),
+        (4_000, 4, 9, 0, 1_048, 1_050),
+        (4_000, 4, 9, 1, 1_545, 1_550),
+    ] {
+        let share = Some(mbit * 125_000 / flows);
+        let (round_trip, least_round_trip) = (ms(now), ms(least));
+        let backlog = Backlog { share, flows, round_trip, least_round_trip, ..BACKLOG };
+        let all = u64::from(backlog.most(None)) * flows / 1000;
+        assert!((from..=to).contains(&all), "{mbit} Mbit/s, {flows} flows: {all} kB");
+    }
 }
 
 #[test]
