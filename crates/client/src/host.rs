@@ -11,17 +11,20 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
+pub use crate::interfaces::LeftOut;
+
 #[cfg(target_os = "linux")]
 pub mod linux;
 
 /// The host's network, as far as a client changes it.
 pub trait HostNetwork {
-    /// The candidates for links as they are now: which interfaces the choice names, and the way out of each.
+    /// The candidates for links as they are now: which interfaces the choice names, and the way out of each. With them
+    /// what it leaves out although it may be a link.
     fn candidates(
         &self,
         choice: &Choice,
         tun: &str,
-    ) -> impl Future<Output = anyhow::Result<Vec<Candidate>>>;
+    ) -> impl Future<Output = anyhow::Result<(Vec<Candidate>, Vec<LeftOut>)>>;
 
     /// The names of all interfaces, to be told to somebody who asked for one that is not there.
     fn names(&self) -> impl Future<Output = anyhow::Result<Vec<String>>>;

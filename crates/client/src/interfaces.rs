@@ -4,6 +4,7 @@
 //! the best default route that somebody (DHCP, the user) made for that interface in any table, a router that the user
 //! named, or, on a point-to-point interface, the interface itself.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ropewalk_link_io::netlink::{Address, AddressScope, Family, Gateway, Interface, Kind};
@@ -33,6 +34,24 @@ const TUNNELS: [&str; 16] = [
     "vrf",
 ];
 
+/// How the interfaces of VPN programs are called that make a TUN or TAP.
+const VPN_NAMES: [&str; 14] = [
+    "cloudflarewarp",
+    "cscotun",
+    "gpd",
+    "mullvad",
+    "nordlynx",
+    "nordtun",
+    "openvpn",
+    "outline",
+    "proton",
+    "tailscale",
+    "utun",
+    "vpn",
+    "wg",
+    "zt",
+];
+
 /// Bounds the rules that one interface can cause; IPv6 privacy addresses pile up to about ten.
 const MAX_ADDRESSES: usize = 16;
 
@@ -53,15 +72,14 @@ pub fn candidates(
             .filter(usable)
             .filter(|found| !is_excluded(exclude, &found.name))
             .filter(|found| match include.as_slice() {
-                [] => !is_tunnel(&found.kind),
+                [] => !is_tunnel(&found.kind) || is_listed(choice, &found.name),
                 include => include.iter().any(|one| one.matches(&found.name)),
             })
             .filter_map(|found| {
                 let listed = choice.named(&found.name);
                 let routers = listed.map_or(&[][..], |listed| &listed.gateways);
-                let leads_out = gateways.iter().any(|gateway| gateway.index == found.index);
                 let wanted = listed.is_none_or(|listed| listed.enabled);
-                (wanted && (leads_out || !routers.is_empty())).then(|| Candidate {
+                (wanted && (leads_out(found, gateways) || !routers.is_empty())).then(|| Candidate {
                     name: found.name.clone(),
                     state: ways(found, routers, gateways),
                 })
@@ -88,6 +106,79 @@ pub fn candidates(
             named.iter().filter(|listed| listed.enabled).flat_map(of).collect()
         }
     }
+}
+
+/// Whether the user has a section for exactly this interface.
+fn is_listed(choice: &Choice, interface: &str) -> bool {
+    choice.named(interface).is_some_and(|listed| listed.name.is_exact())
+}
+
+/// A TUN or TAP with a default route that `auto` leaves out: perhaps a modem's, and so a way to the Internet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its name.
+    pub interface: String,
+    /// What `include_interfaces` would be with it and all that is a link now.
+    pub include: Vec<String>,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (interface, include) = (&self.interface, quoted(&self.include));
+        write!(
+            f,
+            "{interface} has a default route and is no link, because links = \"auto\" takes no TUN or TAP by itself: if it \
+             leads to the Internet, write include_interfaces = [{include}]"
+        )
+    }
+}
+
+/// Names as they stand in a list of the config.
+#[must_use]
+pub fn quoted(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    quoted.join(", ")
+}
+
+/// What `auto` leaves out although it may be a link: no VPN's, as far as its name tells, and nothing that the user has
+/// decided.
+#[must_use]
+pub fn left_out(
+    choice: &Choice,
+    tun: &str,
+    interfaces: &[Interface],
+    gateways: &[Gateway],
+) -> Vec<LeftOut> {
+    let Choice::Auto { include, exclude, .. } = choice else { return Vec::new() };
+    if !include.is_empty() {
+        return Vec::new();
+    }
+    let links = candidates(choice, tun, interfaces, gateways);
+    let usable = links.into_iter().filter(|link| link.state.is_ok()).map(|link| link.name);
+    let usable: Vec<String> = usable.collect();
+    interfaces
+        .iter()
+        .filter(|found| found.kind == Kind::Virtual("tun".into()) && found.name != tun)
+        .filter(|found| !is_listed(choice, &found.name) && !is_of_vpn(&found.name))
+        .filter(|found| !exclude.iter().any(|one| one.matches(&found.name)))
+        .filter(|found| ways(found, &[], gateways).is_ok() && leads_out(found, gateways))
+        .map(|found| {
+            let interface = found.name.clone();
+            let include = std::iter::once(&interface).chain(&usable).cloned().collect();
+            LeftOut { interface, include }
+        })
+        .collect()
+}
+
+/// Whether an interface is called as those of a VPN's program are.
+#[must_use]
+pub fn is_of_vpn(interface: &str) -> bool {
+    let name = interface.to_ascii_lowercase();
+    VPN_NAMES.iter().any(|vpn| name.starts_with(vpn))
+}
+
+fn leads_out(interface: &Interface, gateways: &[Gateway]) -> bool {
+    gateways.iter().any(|gateway| gateway.index == interface.index)
 }
 
 pub(crate) fn is_tunnel(kind: &Kind) -> bool {
@@ -310,6 +401,10 @@ mod tests {
         let off = [said("wan?", &[], false), said("wan2", &[], true)];
         assert_eq!(names(&[], &[], &off), ["wan2"]);
 
+        // So does a tunnel's.
+        assert_eq!(names(&[], &[], &[said("wg0", &[], true)]), ["wan1", "wg0", "wan2"]);
+        assert_eq!(names(&[], &[], &[said("wg*", &[], true)]), ["wan1", "wan2"]);
+
         // A named router makes the interface a link, and counts more than the one found.
         let router: IpAddr = "10.0.0.9".parse().unwrap();
         let named = ["lan0", "wan2"].map(|name| said(name, &["10.0.0.9"], true)).into();
@@ -324,6 +419,49 @@ mod tests {
             routers,
             [("wan1".into(), found), ("lan0".into(), router), ("wan2".into(), router)]
         );
+    }
+
+    #[test]
+    fn a_tun_or_tap_that_may_lead_to_the_internet_is_offered_by_name() {
+        let tun = |index, name: &str| Interface {
+            kind: Kind::Virtual("tun".into()),
+            ..interface(index, name, &["192.0.2.7/24"])
+        };
+        let interfaces = [
+            interface(1, "eth0", &["198.51.100.7/24"]),
+            tun(2, "wan0"),
+            tun(3, "rope0"),
+            tun(4, "tailscale0"),
+            tun(5, "inner0"),
+            Interface { kind: Kind::Virtual("wireguard".into()), ..tun(6, "home") },
+            Interface { up: false, ..tun(7, "wan7") },
+        ];
+        let gateways: Vec<_> =
+            [1, 2, 3, 4, 6, 7].map(|index| gateway(index, Family::V4, Some("192.0.2.1"))).into();
+        let offered = |choice: &Choice| -> Vec<(String, String)> {
+            let found = left_out(choice, "rope0", &interfaces, &gateways).into_iter();
+            found.map(|one| (one.interface, quoted(&one.include))).collect()
+        };
+        let auto = |include: &[&str], exclude: &[&str], named: &[Listed]| {
+            let [include, exclude] =
+                [include, exclude].map(|list| list.iter().map(|text| pattern(text)).collect());
+            Choice::Auto { include, exclude, named: named.to_vec() }
+        };
+        let plain = auto(&[], &[], &[]);
+        assert_eq!(offered(&plain), [("wan0".to_owned(), "\"wan0\", \"eth0\"".to_owned())]);
+        let text = left_out(&plain, "rope0", &interfaces, &gateways)[0].to_string();
+        assert!(text.contains("write include_interfaces = [\"wan0\", \"eth0\"]"), "{text}");
+        // What the user has decided is no news.
+        let decided = [
+            auto(&["eth*"], &[], &[]),
+            auto(&[], &["wan*"], &[]),
+            auto(&[], &[], &[said("wan0", &[], true)]),
+            auto(&[], &[], &[said("wan0", &[], false)]),
+            listed(&["eth0"]),
+        ];
+        for choice in decided {
+            assert_eq!(offered(&choice), [], "{choice:?}");
+        }
     }
 
     #[test]

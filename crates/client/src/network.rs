@@ -315,7 +315,7 @@ impl Network {
         let Wanted { tun, proxy, dns, dns_inside, connected: _, choice } =
             self.wanted.borrow_and_update().clone();
         self.choice = choice.unwrap_or_else(|| self.choice.clone());
-        let candidates = self.host.candidates(&self.choice, &self.tun).await?;
+        let (candidates, left_out) = self.host.candidates(&self.choice, &self.tun).await?;
         let is_missing = |candidate: &Candidate| candidate.state == Err(NoWay::Missing);
         let known = match candidates.iter().any(is_missing) {
             true => self.host.names().await?,
@@ -350,11 +350,10 @@ impl Network {
         // After the routes: the first question finds its way.
         problems.extend(self.apply_names(&dns).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
+        warnings.splice(..0, left_out.iter().map(ToString::to_string));
         if warnings.len() > MAX_WARNINGS {
             let more = warnings.split_off(MAX_WARNINGS).len();
-            warnings.push(format!(
-                "{more} more routes would lead past the tunnel and are not followed"
-            ));
+            warnings.push(format!("{more} more of the kind; `ropewalk doctor` has all"));
         }
         Ok(News {
             seats,

@@ -25,7 +25,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::captive;
 use crate::config::{Config, TunConfig};
-use crate::host::Candidate;
+use crate::host::{Candidate, LeftOut};
 use crate::interfaces;
 use crate::links::choice;
 use crate::near::{PassedOver, Surroundings, near};
@@ -53,6 +53,8 @@ pub struct Survey {
     pub gateways: Vec<Gateway>,
     /// The candidates for links.
     pub candidates: Vec<Candidate>,
+    /// What may be one and is left out.
+    pub left_out: Vec<LeftOut>,
     /// Routes that would lead past the tunnel of this config, and do not.
     pub passed_over: Vec<PassedOver>,
     /// The mark of a client's datagrams on each interface (by its number), where a client has set its routes: with it they
@@ -70,9 +72,12 @@ pub fn survey(config: Option<&Config>) -> anyhow::Result<Survey> {
         let netlink = Netlink::open()?;
         let interfaces = netlink.interfaces().await?;
         let gateways = netlink.gateways(CLIENT_PROTOCOL).await?;
-        let candidates = config.map_or_else(Vec::new, |config| {
-            let choice = choice(&config.links);
-            interfaces::candidates(&choice, config.tun.name.as_str(), &interfaces, &gateways)
+        let (candidates, left_out) = config.map_or_else(Default::default, |config| {
+            let (choice, tun) = (choice(&config.links), config.tun.name.as_str());
+            (
+                interfaces::candidates(&choice, tun, &interfaces, &gateways),
+                interfaces::left_out(&choice, tun, &interfaces, &gateways),
+            )
         });
         let mut passed_over = Vec::new();
         if let Some(TunConfig { name, routes, exclude, .. }) = config.map(|config| &config.tun) {
@@ -84,7 +89,7 @@ pub fn survey(config: Option<&Config>) -> anyhow::Result<Survey> {
             passed_over = near(&main, &around, routes, exclude).passed_over;
         }
         let marks = marks(&netlink.routes_of(CLIENT_PROTOCOL).await?);
-        Ok(Survey { interfaces, gateways, candidates, passed_over, marks })
+        Ok(Survey { interfaces, gateways, candidates, left_out, passed_over, marks })
     })
 }
 

@@ -88,7 +88,7 @@ fn both() -> Choice {
 
 /// What a daemon would want: every candidate that has a way out, a TUN with these inner addresses, everything routed.
 async fn wanted(network: &LinuxNetwork, inner: &[&str]) -> Desired {
-    let candidates = network.candidates(&both(), "rope0").await.unwrap();
+    let (candidates, _) = network.candidates(&both(), "rope0").await.unwrap();
     let links = candidates.into_iter().zip(0..).filter_map(|(found, slot)| {
         Some(LinkDesired { name: found.name, slot, ways: found.state.ok()? })
     });
@@ -285,12 +285,12 @@ fn a_link_without_a_gateway_is_told_and_never_sends() {
     lab.host.sh("ip route del default dev wan2; ip -6 route del default dev wan2");
     lab.host.block_on(async || {
         let network = open().await;
-        let found = network.candidates(&both(), "rope0").await.unwrap();
+        let (found, _) = network.candidates(&both(), "rope0").await.unwrap();
         assert!(found[0].state.is_ok());
         assert_eq!(found[1].state, Err(NoWay::NoGateway));
         assert_eq!(NoWay::NoGateway.to_string(), "no gateway");
         let auto = Choice::Auto { include: Vec::new(), exclude: Vec::new(), named: Vec::new() };
-        let found = network.candidates(&auto, "rope0").await.unwrap();
+        let (found, _) = network.candidates(&auto, "rope0").await.unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
     });
     applied(&lab.host, &["10.77.0.2"]);

@@ -20,7 +20,9 @@ use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 use ropewalk_link_io::sysctl::{self, SysctlError};
 use rustix::process::geteuid;
 
-use super::{Candidate, Choice, Desired, HostNetwork, LinkDesired, Outcome, Problem, TunDesired};
+use super::{
+    Candidate, Choice, Desired, HostNetwork, LeftOut, LinkDesired, Outcome, Problem, TunDesired,
+};
 use crate::interfaces;
 use crate::lock::{self, Lock};
 use crate::near::{Surroundings, near};
@@ -418,10 +420,17 @@ impl Locked {
 }
 
 impl HostNetwork for LinuxNetwork {
-    async fn candidates(&self, choice: &Choice, tun: &str) -> anyhow::Result<Vec<Candidate>> {
+    async fn candidates(
+        &self,
+        choice: &Choice,
+        tun: &str,
+    ) -> anyhow::Result<(Vec<Candidate>, Vec<LeftOut>)> {
         let interfaces = self.netlink.interfaces().await?;
         let gateways = self.netlink.gateways(self.numbers.protocol).await?;
-        Ok(interfaces::candidates(choice, tun, &interfaces, &gateways))
+        Ok((
+            interfaces::candidates(choice, tun, &interfaces, &gateways),
+            interfaces::left_out(choice, tun, &interfaces, &gateways),
+        ))
     }
 
     async fn names(&self) -> anyhow::Result<Vec<String>> {

@@ -11,7 +11,7 @@
 //! | would be a link, and its allowance is used up | down until that begins anew |
 //! | is listed and has no way out | down, with the reason; taken up when that changes |
 //! | is meant by a listed pattern, and not excluded | the same, once it is there |
-//! | is not listed, `links = "auto"`, has a default route, is no tunnel and not excluded | a link |
+//! | is not listed by name, `links = "auto"`, has a default route, is no tunnel and not excluded | a link |
 //! | is not listed otherwise | none |
 
 use std::fmt;

@@ -62,7 +62,15 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     let mut findings = patient.examine(privilege::CLIENT, reached);
     let folders = [config.state_dir.as_path(), Path::new(HELPER_STATE_DIR)];
     findings.extend(patient.leftovers(tun, &survey.interfaces, &folders.map(record_in)));
-    findings.extend(vpn::judge(&survey.interfaces, &survey.gateways, tun));
+    let links: Vec<&str> = seats.iter().map(|seat| seat.interface).collect();
+    findings.extend(vpn::judge(&vpn::Facts {
+        interfaces: &survey.interfaces,
+        gateways: &survey.gateways,
+        left_out: &survey.left_out,
+        links: &links,
+        own: tun,
+        file,
+    }));
     findings.extend(near::judge(&survey.passed_over, file));
     let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
     let ipv6 = scene.has_inner_ipv6();

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use ropewalk_client::interfaces::quoted as quoted_list;
+
 /// A word of a command line. What comes from a network or a name is no part of the shell's language.
 pub(super) fn quoted(word: &str) -> String {
     let word: String = word.chars().filter(|character| *character != '\0').collect();
@@ -23,11 +25,15 @@ pub(super) fn add(list: &str, value: &str, path: &Path) -> String {
 
 /// Leaves an interface out.
 pub(super) fn exclude(interface: &str, path: &Path) -> String {
+    interfaces("exclude_interfaces", &[interface.to_owned()], path)
+}
+
+/// Puts interfaces in front of those of a list; where a name holds more than usual, a person has to.
+pub(super) fn interfaces(list: &str, names: &[String], path: &Path) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
-    if interface.chars().all(plain) {
-        add("exclude_interfaces", &format!("\"{interface}\""), path)
-    } else {
-        format!("sudoedit {}", file(path))
+    match names.iter().all(|name| name.chars().all(plain)) {
+        true => add(list, &quoted_list(names), path),
+        false => format!("sudoedit {}", file(path)),
     }
 }
 
