@@ -170,7 +170,7 @@ fn another_network_behind_an_interface_is_followed_even_with_the_same_address() 
 #[test]
 fn an_interface_without_carrier_is_left_and_taken_up_again() {
     lab_test("an_interface_without_carrier_is_left_and_taken_up_again", || {
-        let stage = stage(|_| ());
+        let mut stage = stage(|_| ());
         let before = both_up(&stage);
         let download = beside_a_download(&stage, || {
             let begun = Instant::now();
@@ -186,6 +186,7 @@ fn an_interface_without_carrier_is_left_and_taken_up_again() {
         assert_untouched(&stage, &before, "wan0");
         println!("longest stall {:.0} ms", download.longest_stall_ms);
         assert!(download.longest_stall_ms < 1000.0);
+        assert_eq!(told_down(&mut stage), ["no carrier link=wan1"]);
     });
 }
 
@@ -212,7 +213,7 @@ fn a_renamed_interface_is_used_under_its_new_name() {
 #[test]
 fn a_phone_plugged_in_and_pulled_out_is_used_and_left() {
     lab_test("a_phone_plugged_in_and_pulled_out_is_used_and_left", || {
-        let stage = stage(auto);
+        let mut stage = stage(auto);
         let before = both_up(&stage);
         let router = stage.topology().routers()[1].namespace();
         beside_a_download(&stage, || {
@@ -245,7 +246,15 @@ fn a_phone_plugged_in_and_pulled_out_is_used_and_left() {
         for link in ["wan0", "wan1"] {
             assert_untouched(&stage, &before, link);
         }
+        assert_eq!(told_down(&mut stage), ["no such interface link=usb0"]);
     });
+}
+
+/// Why links were down, as the client's log has it, from its start on.
+fn told_down(stage: &mut Stage) -> Vec<String> {
+    let log = stage.deployment().client(0).unwrap().log();
+    let lines = log.lines().filter_map(|line| line.split_once("link is down: "));
+    lines.map(|(_, why)| why.trim_end().to_owned()).collect()
 }
 
 /// A queue of 4 Mbit/s.

@@ -98,6 +98,8 @@ pub(crate) struct Daemon {
     /// Sockets of links that were taken out, and until when they stay open.
     lingering: Vec<(Instant, SocketId)>,
     news: News,
+    /// Whether there were any: the host's network is known.
+    has_looked: bool,
     resolved: Resolved,
     /// What the host's network is to be.
     wanted: watch::Sender<Wanted>,
@@ -173,6 +175,7 @@ impl Daemon {
             links: Links::default(),
             lingering: Vec::new(),
             news: News::default(),
+            has_looked: false,
             resolved: Resolved::default(),
             wanted,
             look_up,
@@ -200,6 +203,7 @@ impl Daemon {
     }
 
     fn on_network(&mut self, now: Instant, news: News, io: &mut Io<'_>) {
+        self.has_looked = true;
         let before = std::mem::replace(&mut self.news, news);
         let was_known =
             |interface: &str| before.seats.iter().any(|seat| seat.interface == interface);
@@ -272,6 +276,10 @@ impl Daemon {
 
     /// Makes the links what config, host and proxy say.
     fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
+        // What is not known yet is not missing.
+        if !self.has_looked {
+            return;
+        }
         let links = &self.config.links;
         let mut decisions = decide(links, &self.news.seats, &self.resolved.addresses);
         let ledger = self.client.stats().ledger;

@@ -141,6 +141,8 @@ pub enum NoWay {
     NoAddress,
     /// Nothing says where its packets would go.
     NoGateway,
+    /// It could be one, and the config means it no more.
+    NotMeant,
 }
 
 impl fmt::Display for NoWay {
@@ -152,6 +154,7 @@ impl fmt::Display for NoWay {
             Self::NoCarrier => "no carrier",
             Self::NoAddress => "no address",
             Self::NoGateway => "no gateway",
+            Self::NotMeant => "the config means it no more",
         })
     }
 }

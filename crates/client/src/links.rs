@@ -133,6 +133,10 @@ impl Links {
             self.0.push(link);
         }
         for mut link in before {
+            if link.goes_untold() {
+                let link = &link.decision.name;
+                tracing::info!(%link, "link is gone: its interface is not there, or leads nowhere");
+            }
             link.close(now, hands);
         }
         self.0.iter().all(|link| link.trouble.is_none())
@@ -213,6 +217,12 @@ impl Link {
     /// Whether it is to be used, as far as config and host are concerned.
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         self.decision.wish.as_ref().err().copied()
+    }
+
+    /// Whether the log has no word yet of why it is no candidate any more.
+    fn goes_untold(&self) -> bool {
+        use crate::host::NoWay::{Name, NoAddress, NoCarrier};
+        matches!(self.obstacle(), None | Some(Obstacle::NoWay(Name | NoAddress | NoCarrier)))
     }
 
     /// What the kernel says against sending on it, for people.

@@ -12,19 +12,22 @@
 //! another program took away of these is put back because its removal is such news. The rest is looked at now and
 //! then. A failure is tried again, ever less often.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ipnet::IpNet;
 use ropewalk_link_io::netlink::Events;
+use ropewalk_settings::{InterfaceName, NamePattern};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::Config;
 use crate::daemon::Command;
 use crate::host::linux::{LinuxNetwork, all_of};
-use crate::host::{Candidate, Choice, Desired, HostNetwork, LinkDesired, NoWay, TunDesired};
+use crate::host::{
+    Candidate, Choice, Desired, HostNetwork, LinkDesired, Listed, NoWay, TunDesired,
+};
 use crate::links::{Seat, choice};
 use crate::names::Names;
 use crate::resolve::{RESOLV_CONF, name_servers};
@@ -303,9 +306,23 @@ impl Network {
     /// Tells the daemon of links that cannot be used any more, before anything is done about routes: what is under way there
     /// has to go over the others at once.
     async fn tell_gone(&mut self, seats: &[Seat]) {
-        let Some(news) = self.told.as_ref().and_then(|told| without_gone(told, seats)) else {
+        let Some(told) = &self.told else { return };
+        let mut gone = gone(told, seats);
+        if gone.is_empty() {
             return;
-        };
+        }
+        // What `auto` takes no more has no reason yet: the same as if somebody had listed it.
+        let no_more = gone.iter().filter(|(_, why)| why.is_none()).map(|(name, _)| name.as_str());
+        let listed = no_more.filter_map(|name| InterfaceName::new(name).ok()).map(|name| Listed {
+            name: NamePattern::exact(&name),
+            gateways: Vec::new(),
+            enabled: true,
+        });
+        let looked = self.host.candidates(&Choice::list(listed.collect()), &self.tun).await;
+        for found in looked.map(|(found, _)| found).unwrap_or_default() {
+            gone.insert(found.name, Some(found.state.err().unwrap_or(NoWay::NotMeant)));
+        }
+        let news = without(told, &gone);
         self.told = Some(news.clone());
         // A daemon that is ending does not listen.
         let _ = self.daemon.send(Command::Network(news)).await;
@@ -366,18 +383,29 @@ impl Network {
     }
 }
 
-/// What was told, without the links that were usable and are not any more; `None` if there are none.
-fn without_gone(told: &News, seats: &[Seat]) -> Option<News> {
-    let mut news = told.clone();
-    let mut any = false;
-    for seat in news.seats.iter_mut().filter(|seat| seat.state.is_ok()) {
+/// The links that were told to be usable and are not any more, each with the reason if it is known.
+fn gone(told: &News, seats: &[Seat]) -> BTreeMap<String, Option<NoWay>> {
+    let usable = told.seats.iter().filter(|seat| seat.state.is_ok());
+    let gone = usable.filter_map(|seat| {
         let now = seats.iter().find(|now| now.interface == seat.interface);
-        let state = now.map_or(Err(NoWay::Missing), |now| now.state.clone());
-        if state.is_err() {
-            (seat.state, any) = (state, true);
+        match now.map(|now| now.state.as_ref().err()) {
+            Some(None) => None,
+            Some(Some(why)) => Some((seat.interface.clone(), Some(*why))),
+            None => Some((seat.interface.clone(), None)),
+        }
+    });
+    gone.collect()
+}
+
+/// What was told, without these.
+fn without(told: &News, gone: &BTreeMap<String, Option<NoWay>>) -> News {
+    let mut news = told.clone();
+    for seat in &mut news.seats {
+        if let Some(why) = gone.get(&seat.interface) {
+            seat.state = Err(why.unwrap_or(NoWay::Missing));
         }
     }
-    any.then_some(news)
+    news
 }
 
 /// The small number of each interface, by its place: it stays with the name for as long as there are
@@ -464,14 +492,19 @@ mod tests {
         let moved = seat(0, "wlan0", usable("192.0.2.8/24"));
         let new = seat(2, "usb1", usable("203.0.113.7/24"));
         let now = [moved.clone(), told.seats[1].clone(), new.clone()];
-        assert_eq!(without_gone(&told, &now), None);
+        assert_eq!(gone(&told, &now), BTreeMap::new());
         for (now, why) in [
-            (vec![moved.clone(), seat(1, "usb0", Err(NoWay::Down)), new.clone()], NoWay::Down),
-            (vec![moved, new], NoWay::Missing),
+            (
+                vec![moved.clone(), seat(1, "usb0", Err(NoWay::Down)), new.clone()],
+                Some(NoWay::Down),
+            ),
+            (vec![moved, new], None),
         ] {
+            let gone = gone(&told, &now);
+            assert_eq!(gone, BTreeMap::from([("usb0".to_owned(), why)]));
             let mut expected = told.clone();
-            expected.seats[1].state = Err(why);
-            assert_eq!(without_gone(&told, &now), Some(expected));
+            expected.seats[1].state = Err(why.unwrap_or(NoWay::Missing));
+            assert_eq!(without(&told, &gone), expected);
         }
     }
 

@@ -15,7 +15,7 @@ use ropewalk_control::api::{
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats};
+use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, Trouble};
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
@@ -199,7 +199,7 @@ fn status_of(
 ) -> LinkStatus {
     let core = stats.and_then(|stats| stats.link.as_ref());
     let since = core.map_or(link.since, |core| core.since.max(link.since));
-    let (state, reason) = state_of(link, core, facts.seconds(since));
+    let (state, reason) = state_of(link, core, heard(&facts.state), facts.seconds(since));
     let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
     let [up_bps, down_bps] = core.map(|core| core.rates(facts.now)).unwrap_or_default();
     let (name, scheduling) = (&link.decision.name, &facts.config.tunnel.scheduling);
@@ -254,11 +254,33 @@ fn no_answer(link: &Link, seconds: f64) -> String {
     format!("no answer from the proxy for {seconds:.0} s: asked {}{hint}", asked.join(" and "))
 }
 
+/// What the proxy's own word makes of links that wait for a session: they were heard.
+fn heard(state: &ClientState) -> Option<&'static str> {
+    let (ClientState::Stalled { trouble, .. }
+    | ClientState::Asking { trouble, .. }
+    | ClientState::Waiting { trouble, .. }) = state
+    else {
+        return None;
+    };
+    match trouble {
+        Trouble::NoAnswer => None,
+        Trouble::Refused(_) => Some("the proxy answers, and refuses this client"),
+        Trouble::OtherVersions(_) => Some("the proxy answers, in another version of the protocol"),
+        Trouble::NotAuthentic => Some("answers come, and do not decrypt"),
+        Trouble::Closed(_) => Some("the proxy ended the session"),
+    }
+}
+
 /// Seconds without an answer after which a person is told what may be wrong.
 const PATIENCE: f64 = 5.0;
 
 /// The state of a link and its reason: config and host first, then the socket, then the core.
-fn state_of(link: &Link, core: Option<&LinkStats>, seconds: f64) -> (LinkState, Option<String>) {
+fn state_of(
+    link: &Link,
+    core: Option<&LinkStats>,
+    heard: Option<&str>,
+    seconds: f64,
+) -> (LinkState, Option<String>) {
     if let Some(obstacle) = link.obstacle() {
         let disabled = obstacle == Obstacle::Disabled;
         let state = if disabled { LinkState::Disabled } else { LinkState::Down };
@@ -267,8 +289,8 @@ fn state_of(link: &Link, core: Option<&LinkStats>, seconds: f64) -> (LinkState, 
     if link.key().is_none() {
         return (LinkState::Down, link.trouble.clone());
     }
-    let refusal = || link.refusal().map(str::to_owned);
-    let no_answer = || Some(refusal().unwrap_or_else(|| no_answer(link, seconds)));
+    let known = || link.refusal().or(heard).map(str::to_owned);
+    let no_answer = || Some(known().unwrap_or_else(|| no_answer(link, seconds)));
     match core.map(|core| core.state) {
         // One family of two may have no socket; that is worth a word even then.
         Some(CoreLinkState::Up) => (LinkState::Up, link.trouble.clone()),

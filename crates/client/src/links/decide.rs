@@ -88,7 +88,7 @@ impl Wish {
 pub(crate) enum Obstacle {
     /// The config says so.
     Disabled,
-    /// `auto`: it has no default route, or it is a tunnel.
+    /// `auto`: it is not there, or has no default route.
     NotChosen,
     /// The host says so.
     NoWay(NoWay),
@@ -106,7 +106,7 @@ impl fmt::Display for Obstacle {
             Self::Disabled => {
                 f.write_str("switched off in the config, or by `ropewalk links disable`")
             }
-            Self::NotChosen => f.write_str("no default route by this interface"),
+            Self::NotChosen => f.write_str("no such interface, or no default route by it"),
             Self::NoWay(why) => why.fmt(f),
             Self::Unresolved => f.write_str("the proxy's address is not known yet"),
             Self::UsedUp(until) => write!(f, "its allowance is used up until {until}"),

@@ -14,6 +14,7 @@ fn remedy(interface: &str, why: NoWay) -> (String, &'static str) {
             "give it a name of letters and digits:",
         ),
         NoWay::Down => (up, ""),
+        NoWay::NotMeant => ("sudo ropewalk links".to_owned(), "see which are links now:"),
         NoWay::NoCarrier => {
             (format!("ip link show dev {interface}"), "plug its cable in, or join its network:")
         }
