@@ -1,4 +1,4 @@
-//! How a status looks: readable at 80 columns, whatever stands in it.
+//! How a status looks: in the columns of the terminal, and readable at 80, whatever stands in it.
 //!
 //! Names and reasons may come from the other end of a tunnel; control characters in them are replaced,
 //! so that they cannot steer the terminal.
@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, OutagesStatus, PacketTraffic,
@@ -22,18 +21,27 @@ use ropewalk_control::api::{
     TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
+use ropewalk_settings::figures::{megabits, rate, size};
 
 pub(crate) use flows::flows;
 pub(crate) use links::links;
 pub(crate) use peers::{invited, moment, peers, removed};
 pub(crate) use why::why;
 
-/// Columns of the narrowest terminal that is catered for.
-const WIDTH: usize = 80;
+/// Columns of the narrowest terminal that is catered for, and of what is no terminal.
+const NARROW: u16 = 80;
+
+/// The columns of the terminal that standard output is.
+pub(crate) fn columns() -> u16 {
+    use std::io::IsTerminal as _;
+    let output = std::io::stdout();
+    let size = output.is_terminal().then(|| rustix::termios::tcgetwinsize(&output).ok()).flatten();
+    size.map_or(NARROW, |size| size.ws_col.max(NARROW))
+}
 
 /// The whole report; `full` shows every tunnel with its links, as is always done where there is one.
-pub(crate) fn status(report: &StatusReport, full: bool) -> String {
-    let mut page = Page::default();
+pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String {
+    let mut page = Page::new(columns);
     let daemon = &report.daemon;
     page.line(
         0,
@@ -65,14 +73,15 @@ pub(crate) fn status(report: &StatusReport, full: bool) -> String {
         }
     } else {
         page.gap();
-        page.table(&tunnels(&report.tunnels));
+        let peers = tunnels(&page, &report.tunnels);
+        page.table(&peers);
         if !report.tunnels.is_empty() {
             page.gap();
             page.line(0, "All about one of them: ropewalk status --peer NAME");
         }
     }
     page.drops("Dropped before any tunnel", &report.drops);
-    page.0
+    page.text
 }
 
 fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
@@ -82,10 +91,10 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
     let (ports, uplinks) = (ports.join(", "), proxy.uplinks.join(", "));
     page.fact("listens", &format!("{ports}/udp, uplinks {uplinks}"));
     for pool in &proxy.pools {
-        page.fact(
-            "pool",
-            &format!("{}: {} of {} addresses leased", pool.prefix, pool.leased, count(pool.size)),
-        );
+        // All of a /64 would say nothing.
+        let all = Some(pool.size).filter(|size| *size < 1_000_000_000);
+        let of = all.map_or_else(String::new, |size| format!("of {size} "));
+        page.fact("pool", &format!("{}: {} {of}addresses leased", pool.prefix, pool.leased));
     }
     let shakes = &proxy.handshakes;
     page.fact(
@@ -119,9 +128,9 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
     }
 }
 
-fn tunnels(tunnels: &[TunnelStatus]) -> Table {
-    let mut table =
-        table(&["peer", "state", "inner address", "links up", "up Mbit/s", "down Mbit/s"], 3);
+fn tunnels(page: &Page, tunnels: &[TunnelStatus]) -> Table {
+    let mut table = page
+        .new_table(&["peer", "state", "inner address", "links up", "up Mbit/s", "down Mbit/s"], 3);
     for tunnel in tunnels {
         let up = tunnel.links.iter().filter(|link| is_up(link)).count();
         table.add_row([
@@ -193,7 +202,7 @@ fn tunnel(page: &mut Page, role: Role, tunnel: &TunnelStatus) {
     page.fact("down", &traffic(&tunnel.down));
     page.fact(
         "waiting",
-        &format!("{} packets ({}) for a link", tunnel.queue.packets, bytes(tunnel.queue.bytes)),
+        &format!("{} packets ({}) for a link", tunnel.queue.packets, size(tunnel.queue.bytes)),
     );
     if let Some(flows) = &tunnel.flows {
         page.fact("flows", &flow_table(flows));
@@ -215,7 +224,7 @@ fn links_of(page: &mut Page, links: &[LinkStatus]) {
         page.line(0, "No links.");
         return;
     }
-    let mut table = table(
+    let mut table = page.new_table(
         &[
             "link",
             "state",
@@ -275,7 +284,7 @@ fn shares(page: &mut Page, tunnel: &TunnelStatus) {
     let columns: Vec<_> = columns.into_iter().filter(|(_, there, _)| *there).collect();
     let titles = columns.iter().map(|(title, ..)| *title);
     let header: Vec<_> = ["link"].into_iter().chain(titles).chain(["told"]).collect();
-    let mut table = table(&header, 1);
+    let mut table = page.new_table(&header, 1);
     if let Some(told) = table.column_mut(header.len() - 1) {
         told.set_cell_alignment(CellAlignment::Left);
     }
@@ -299,23 +308,25 @@ fn sensed(page: &mut Page, tunnel: &TunnelStatus) {
     if !tunnel.links.iter().any(|link| link.sensed.as_ref().is_some_and(known)) {
         return;
     }
-    let pair = |raw: Option<f64>, filtered: Option<f64>, scale: f64, digits| {
-        let [raw, filtered] =
-            [raw, filtered].map(|value| decimal(value.map(|value| value / scale), digits));
+    let pair = |raw: Option<f64>, filtered: Option<f64>, shown: fn(f64) -> String| {
+        let [raw, filtered] = [raw, filtered].map(|value| optional(value.map(shown)));
         format!("{raw} {filtered}")
     };
-    let mut table =
-        table(&["link", "capacity", "available", "throughput", "others", "RTT ms", "loss %"], 1);
+    let of_kilobytes = |kilobytes_s: f64| megabits(kilobytes_s * 8e3);
+    let mut table = page.new_table(
+        &["link", "capacity", "available", "throughput", "others", "RTT ms", "loss %"],
+        1,
+    );
     for link in &tunnel.links {
         let Some(sensed) = &link.sensed else { continue };
         let capacity = sensed.capacity_told_bps.or(sensed.capacity_bps);
         table.add_row([
             clean(&link.name),
-            pair(sensed.capacity_raw_bps, capacity, 1e6, 2),
-            pair(sensed.available_raw_bps, sensed.available_bps, 1e6, 2),
-            pair(sensed.throughput_raw_kbytes_s, sensed.throughput_kbytes_s, 125.0, 2),
-            pair(sensed.others_raw_bps, sensed.others_bps, 1e6, 2),
-            pair(sensed.rtt_raw_ms, sensed.rtt_ms, 1.0, 1),
+            pair(sensed.capacity_raw_bps, capacity, megabits),
+            pair(sensed.available_raw_bps, sensed.available_bps, megabits),
+            pair(sensed.throughput_raw_kbytes_s, sensed.throughput_kbytes_s, of_kilobytes),
+            pair(sensed.others_raw_bps, sensed.others_bps, megabits),
+            pair(sensed.rtt_raw_ms, sensed.rtt_ms, |ms| format!("{ms:.1}")),
             decimal(sensed.loss_recent.map(|share| share * 100.0), 2),
         ]);
     }
@@ -328,7 +339,7 @@ fn sensed(page: &mut Page, tunnel: &TunnelStatus) {
 fn weight(weight: f64) -> String {
     // A larger one cannot be told.
     if weight > 1e6 {
-        return format!("{} M", megabits(weight));
+        return rate(weight);
     }
     let digits = if weight < 1e3 { 3 } else { 0 };
     let text = format!("{weight:.digits$}");
@@ -347,7 +358,7 @@ fn spent(spending: &SpendingStatus) -> String {
     let unit = &spending.unit;
     let each = spending.links.iter().map(|link| {
         let (amount, price) = (money(link.amount), link.price_per_gb);
-        format!("{amount} on {} ({} at {price} {unit}/GB)", link.link, bytes(link.bytes))
+        format!("{amount} on {} ({} at {price} {unit}/GB)", link.link, size(link.bytes))
     });
     let each: Vec<_> = each.collect();
     format!("{} {unit} since the daemon's start: {}", money(spending.amount), each.join(", "))
@@ -371,13 +382,13 @@ fn path(page: &mut Page, link: &LinkStatus) {
         let percent = u128::from(*used) * 100 / u128::from(*all).max(1);
         facts.push(format!(
             "{} ({percent} %) of its {} used until {until}{}",
-            bytes(*used),
-            bytes(*all),
+            size(*used),
+            size(*all),
             if *stop { ", then not used" } else { "" }
         ));
     }
     for (most, way) in [(link.max_up_bps, "up"), (link.max_down_bps, "down")] {
-        facts.extend(most.map(|most| format!("at most {} Mbit/s {way}", megabits(most))));
+        facts.extend(most.map(|most| format!("at most {} {way}", rate(most))));
     }
     match (link.local, link.remote) {
         (Some(local), Some(remote)) => facts.push(format!("{local} -> {remote}")),
@@ -391,7 +402,7 @@ fn path(page: &mut Page, link: &LinkStatus) {
         Some(seconds) => format!("keepalive {}", age(seconds)),
         None => "no keepalive".to_owned(),
     });
-    facts.push(format!("{} up, {} down", bytes(link.up.bytes), bytes(link.down.bytes)));
+    facts.push(format!("{} up, {} down", size(link.up.bytes), size(link.down.bytes)));
     if let Some(share) = link.loss_total {
         facts.push(format!("{:.2} % lost in all", share * 100.0));
     }
@@ -413,7 +424,7 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
             order.late,
             order.duplicate,
             order.held,
-            bytes(order.held_bytes)
+            size(order.held_bytes)
         ),
     );
     page.line(
@@ -432,10 +443,10 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
             &format!(
                 "Sent again from here: {} packets ({}), {} given up; {} kept until they are confirmed ({})",
                 repairs.sent_again,
-                bytes(repairs.sent_again_bytes),
+                size(repairs.sent_again_bytes),
                 repairs.given_up,
                 repairs.kept,
-                bytes(repairs.kept_bytes)
+                size(repairs.kept_bytes)
             ),
         );
     }
@@ -445,9 +456,9 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
             &format!(
                 "Sent over two links from here: {} packets ({}); once for want of budget {} ({}), of room {}",
                 copies.packets,
-                bytes(copies.bytes),
+                size(copies.bytes),
                 copies.over_budget,
-                bytes(copies.over_budget_bytes),
+                size(copies.over_budget_bytes),
                 copies.no_room
             ),
         );
@@ -464,7 +475,7 @@ fn order(page: &mut Page, tunnel: &TunnelStatus) {
                 acks.segments,
                 acks.sent_again,
                 acks.lost,
-                bytes(acks.kept_bytes)
+                size(acks.kept_bytes)
             ),
         );
     }
@@ -493,45 +504,65 @@ fn outages(page: &mut Page, outages: &OutagesStatus) {
 }
 
 /// What is printed, line by line.
-#[derive(Default)]
-struct Page(String);
+struct Page {
+    text: String,
+    columns: u16,
+}
 
 impl Page {
+    fn new(columns: u16) -> Self {
+        Self { text: String::new(), columns }
+    }
+
     /// A line, broken between words where it is too long; what follows is indented two more.
     fn line(&mut self, indent: usize, text: &str) {
         let text = clean(text);
         let mut column = indent;
-        self.0.push_str(&" ".repeat(indent));
+        self.text.push_str(&" ".repeat(indent));
         let mut first = true;
         for word in text.split_whitespace() {
             let width = word.chars().count();
-            if !first && column + 1 + width > WIDTH {
-                self.0.push('\n');
-                self.0.push_str(&" ".repeat(indent + 2));
+            if !first && column + 1 + width > usize::from(self.columns) {
+                self.text.push('\n');
+                self.text.push_str(&" ".repeat(indent + 2));
                 column = indent + 2;
             } else if !first {
-                self.0.push(' ');
+                self.text.push(' ');
                 column += 1;
             }
-            self.0.push_str(word);
+            self.text.push_str(word);
             column += width;
             first = false;
         }
-        self.0.push('\n');
+        self.text.push('\n');
     }
 
     fn fact(&mut self, name: &str, value: &str) {
         // The padding is kept apart from the words that are wrapped.
-        let mut wrapped = Self::default();
+        let mut wrapped = Self::new(self.columns);
         wrapped.line(13, value);
-        let value = wrapped.0.trim_start();
-        self.0.push_str(&format!("  {name:<10} {value}"));
+        let value = wrapped.text.trim_start();
+        self.text.push_str(&format!("  {name:<10} {value}"));
+    }
+
+    /// A table without lines; the columns from `numbers` on are aligned to the right.
+    fn new_table(&self, header: &[&str], numbers: usize) -> Table {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(self.columns)
+            .set_header(header);
+        for column in table.column_iter_mut().skip(numbers) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
     }
 
     fn table(&mut self, table: &Table) {
         for line in table.lines() {
-            self.0.push_str(line.trim_end());
-            self.0.push('\n');
+            self.text.push_str(line.trim_end());
+            self.text.push('\n');
         }
     }
 
@@ -547,22 +578,8 @@ impl Page {
     }
 
     fn gap(&mut self) {
-        self.0.push('\n');
+        self.text.push('\n');
     }
-}
-
-/// A table without lines; the columns from `numbers` on are aligned to the right.
-fn table(header: &[&str], numbers: usize) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(WIDTH as u16)
-        .set_header(header);
-    for column in table.column_iter_mut().skip(numbers) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 fn is_up(link: &LinkStatus) -> bool {
@@ -570,12 +587,8 @@ fn is_up(link: &LinkStatus) -> bool {
 }
 
 fn traffic(traffic: &PacketTraffic) -> String {
-    let (rate, packets) = (megabits(traffic.rate_bps), traffic.packets);
-    format!("{rate} Mbit/s, {} in {packets} packets", bytes(traffic.bytes))
-}
-
-fn megabits(rate_bps: f64) -> String {
-    format!("{:.2}", rate_bps / 1e6)
+    let (rate, packets) = (rate(traffic.rate_bps), traffic.packets);
+    format!("{rate}, {} in {packets} packets", size(traffic.bytes))
 }
 
 fn decimal(value: Option<f64>, digits: usize) -> String {
@@ -584,15 +597,6 @@ fn decimal(value: Option<f64>, digits: usize) -> String {
 
 fn optional(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-fn bytes(bytes: u64) -> String {
-    ByteSize::b(bytes).to_string()
-}
-
-/// Addresses of a pool: that of a /64 in full would say nothing.
-fn count(size: u128) -> String {
-    if size < 1_000_000_000 { size.to_string() } else { format!("{size:.1e}") }
 }
 
 /// Seconds as people say them; fractions only below ten.

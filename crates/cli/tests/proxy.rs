@@ -345,7 +345,7 @@ fn the_supervisor_is_told_of_start_and_end() {
     };
     let mut proxy = host.start();
     let ready = hear();
-    let status = "STATUS=on [::]:51900: 0 of 1 peer connected, 0.0 Mbit/s down, 0.0 up";
+    let status = "STATUS=on [::]:51900: 0 of 1 peer connected, 0 bit/s down, 0 bit/s up";
     assert!(ready.contains("READY=1") && ready.contains(status), "{ready}");
     // Ready means that it answers and that the host's network is set up.
     assert!(!host.status().is_null());

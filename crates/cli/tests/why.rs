@@ -148,7 +148,7 @@ fn why_names_what_limits_each_link_in_arranged_situations() {
             let full: [Expected<'_>; 4] = [
                 (0, "up", "queue", &["its path is full", "the shortest was"]),
                 (1, "up", "loss", &["% of what is sent", "keeps its window at"]),
-                (2, "up", "cap", &["its cap of 1.0 Mbit/s is reached"]),
+                (2, "up", "cap", &["its cap of 1 Mbit/s is reached"]),
                 (8, "up", "direction", &[]),
             ];
             let seen = expect(&client, "2s", &full);

@@ -1,13 +1,4 @@
-//! Numbers as people say them.
-
-/// A rate.
-pub(crate) fn rate(bps: f64) -> String {
-    if bps < 999_500.0 {
-        format!("{:.0} kbit/s", bps / 1e3)
-    } else {
-        format!("{:.1} Mbit/s", bps / 1e6)
-    }
-}
+//! Numbers as people say them; rates and amounts are in `ropewalk_settings::figures`.
 
 /// A share of one.
 pub(crate) fn percent(share: f64) -> String {
@@ -45,10 +36,6 @@ mod tests {
 
     #[test]
     fn numbers_have_the_digits_that_say_something() {
-        assert_eq!(
-            [rate(0.0), rate(96_400.0), rate(999_700.0)],
-            ["0 kbit/s", "96 kbit/s", "1.0 Mbit/s"]
-        );
         assert_eq!([percent(0.0), percent(0.0123), percent(0.5)], ["0 %", "1.2 %", "50 %"]);
         assert_eq!([millis(3.13), millis(45.6)], ["3.1 ms", "46 ms"]);
         assert_eq!(

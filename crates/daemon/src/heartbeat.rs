@@ -11,6 +11,7 @@ use ropewalk_control::api::{
     LinkState, Request, Response, Role, StatusReport, TunnelState, TunnelStatus,
 };
 use ropewalk_control::server::Command;
+use ropewalk_settings::figures;
 use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 
@@ -116,7 +117,7 @@ fn peers(count: usize) -> String {
 }
 
 fn rates(down_bps: f64, up_bps: f64) -> String {
-    format!("{:.1} Mbit/s down, {:.1} up", down_bps / 1e6, up_bps / 1e6)
+    format!("{} down, {} up", figures::rate(down_bps), figures::rate(up_bps))
 }
 
 #[cfg(test)]
@@ -137,14 +138,17 @@ mod tests {
         let mut client: StatusReport = serde_json::from_str(CLIENT).unwrap();
         assert_eq!(
             line(&client),
-            "up over 2 of 3 links, 48.0 Mbit/s down, 3.0 up; 1 warning (`ropewalk status`)"
+            "up over 2 of 3 links, 48 Mbit/s down, 3 Mbit/s up; 1 warning (`ropewalk status`)"
         );
         client.daemon.warnings.clear();
         client.tunnels[0].state = TunnelState::Stalled;
         client.tunnels[0].reason = Some("no link has an answer".to_owned());
         assert_eq!(line(&client), "stalled: no link has an answer");
         let proxy: StatusReport = serde_json::from_str(PROXY).unwrap();
-        assert_eq!(line(&proxy), "on [::]:51900: 2 of 3 peers connected, 96.0 Mbit/s down, 6.0 up");
+        assert_eq!(
+            line(&proxy),
+            "on [::]:51900: 2 of 3 peers connected, 96 Mbit/s down, 6 Mbit/s up"
+        );
     }
 
     #[test]
@@ -173,7 +177,7 @@ mod tests {
             answer(queue.recv().await.unwrap());
             tokio::time::sleep(PAUSE / 2).await;
             let line =
-                "up over 2 of 3 links, 48.0 Mbit/s down, 3.0 up; 1 warning (`ropewalk status`)";
+                "up over 2 of 3 links, 48 Mbit/s down, 3 Mbit/s up; 1 warning (`ropewalk status`)";
             let expected = [State::Ready(line.to_owned()), State::Alive(line.to_owned())];
             assert_eq!(*told.borrow(), expected);
 

@@ -413,7 +413,7 @@ mod tests {
         let expected = serde_json::json!({
             "rate_bps": 48e6, "min_rtt_ms": 21.0, "queue_ms": 3.5, "usual_loss": 0.01,
             "limit": "losses", "most_bps": 50e6,
-            "why": "losses: something on the way drops what exceeds 50.0 Mbit/s",
+            "why": "losses: something on the way drops what exceeds 50 Mbit/s",
         });
         assert_eq!(serde_json::to_value(model(&believed)).unwrap(), expected);
         let fresh = PathModel { rate: None, min_rtt: None, limit: PathLimit::Starting, ..believed };

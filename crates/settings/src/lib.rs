@@ -11,6 +11,7 @@
 //! | `redundant` | which packets go over two links at once |
 //! | `link`, `cost`, `terms` | what is said of a link, and what that means to an end |
 //! | `words` | how an end sends, for people |
+//! | [`figures`] | rates and amounts as people read them |
 //! | `text` | from text to value |
 //! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
 //! | `interface`, [`pattern`], `host` | names and addresses |
@@ -20,6 +21,7 @@ mod bitrate;
 mod cost;
 mod data;
 mod error;
+pub mod figures;
 mod host;
 mod interface;
 mod keepalive;

@@ -9,7 +9,7 @@ use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
-use ropewalk_settings::{Mtu, TunnelSettings};
+use ropewalk_settings::{Mtu, TunnelSettings, figures};
 
 use crate::args::{CheckConfig, Role};
 use crate::exit::{Failure, print};
@@ -76,7 +76,7 @@ fn client(config: &ropewalk_client::Config) -> String {
                 facts.extend(link.metered.then(|| "metered".to_owned()));
                 facts.extend((link.priority == Priority::Backup).then(|| "backup".to_owned()));
                 facts.extend(link.allowance.map(|allowance| {
-                    let all = bytesize::ByteSize::b(allowance.bytes).display().si();
+                    let all = figures::size(allowance.bytes);
                     let day = allowance.reset_day;
                     let stop = if allowance.stop { ", then stopped" } else { "" };
                     format!("{all} a month from day {day}{stop}")

@@ -85,7 +85,7 @@ pub(crate) fn run(doctor: &Doctor) -> Result<(), Failure> {
         json.push('\n');
         print(&json)?;
     } else {
-        print(&render::doctor::doctor(&examinations))?;
+        print(&render::doctor::doctor(&examinations, render::columns()))?;
     }
     let findings = examinations.iter().flat_map(|examination| &examination.findings);
     match findings.filter(|finding| finding.level == Level::Fail).count() {

@@ -23,5 +23,5 @@ pub(crate) fn run(flows: &Flows) -> Result<(), Failure> {
         let json = serde_json::to_string_pretty(&report).context("cannot write it as JSON")?;
         return print(&(json + "\n"));
     }
-    print(&render::flows(&report))
+    print(&render::flows(&report, render::columns()))
 }

@@ -48,7 +48,7 @@ struct OfTunnel<'a> {
 fn show(links: &Links) -> Result<(), Failure> {
     let report: StatusReport = ask::status(links.daemon.socket.as_deref())?;
     if !links.json {
-        return print(&render::links(&report));
+        return print(&render::links(&report, render::columns()));
     }
     let tunnels: Vec<_> = report
         .tunnels

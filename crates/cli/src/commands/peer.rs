@@ -49,7 +49,7 @@ fn invite(peer: &Peer, invite: &Invite, again: bool) -> Result<(), Failure> {
     if peer.json {
         return json(&invited);
     }
-    tell(&plain(&render::invited(&invited)));
+    tell(&plain(&render::invited(&invited, render::columns())));
     if invite.qr || std::io::stderr().is_terminal() {
         draw(&invited)?;
     }
@@ -70,7 +70,7 @@ fn list(peer: &Peer) -> Result<(), Failure> {
         Some(other) => return Err(unasked(&other)),
         None => offline(peer)?.report(),
     };
-    if peer.json { json(&report) } else { print(&render::peers(&report)) }
+    if peer.json { json(&report) } else { print(&render::peers(&report, render::columns())) }
 }
 
 fn remove(peer: &Peer, name: &str) -> Result<(), Failure> {
@@ -79,7 +79,7 @@ fn remove(peer: &Peer, name: &str) -> Result<(), Failure> {
         Some(other) => return Err(unasked(&other)),
         None => offline(peer)?.remove(name)?,
     };
-    if peer.json { json(&removed) } else { print(&render::removed(&removed)) }
+    if peer.json { json(&removed) } else { print(&render::removed(&removed, render::columns())) }
 }
 
 /// What the running proxy answers; `None`: none runs.

@@ -20,7 +20,7 @@ pub(crate) fn run(status: &Status) -> Result<(), Failure> {
         json.push('\n');
         return print(&json);
     }
-    print(&render::status(&report, status.peer.is_some()))
+    print(&render::status(&report, status.peer.is_some(), render::columns()))
 }
 
 /// Keeps only the tunnel to this peer.

@@ -43,7 +43,7 @@ pub(crate) fn run(why: &Why) -> Result<(), Failure> {
         let json = serde_json::to_string_pretty(&report).context("cannot write it as JSON")?;
         return print(&(json + "\n"));
     }
-    print(&render::why(&report))
+    print(&render::why(&report, render::columns()))
 }
 
 /// What the flows of the tunnels do. Where that is not known, less is said.

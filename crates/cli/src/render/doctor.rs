@@ -7,8 +7,8 @@ use crate::commands::doctor::{Examination, Finding, Level};
 const INDENT: usize = 22;
 
 /// All examinations; each finding with what mends it, and the count at the end.
-pub(crate) fn doctor(examinations: &[Examination]) -> String {
-    let mut page = Page::default();
+pub(crate) fn doctor(examinations: &[Examination], columns: u16) -> String {
+    let mut page = Page::new(columns);
     for examination in examinations {
         page.line(0, &format!("{}: {}", examination.role, examination.config.display()));
         for finding in &examination.findings {
@@ -30,7 +30,7 @@ pub(crate) fn doctor(examinations: &[Examination]) -> String {
         })
         .collect();
     page.line(0, &counted.join(", "));
-    page.0
+    page.text
 }
 
 fn one(page: &mut Page, finding: &Finding) {
@@ -41,14 +41,14 @@ fn one(page: &mut Page, finding: &Finding) {
         Level::Fail => "FAIL",
     };
     // Wrapped by itself: the columns before it must not be.
-    let mut wrapped = Page::default();
+    let mut wrapped = Page::new(page.columns);
     wrapped.line(INDENT, &finding.found);
-    let found = wrapped.0.trim();
+    let found = wrapped.text.trim();
     let head = format!("  {level:<5} {:<13}", super::clean(&finding.subject));
     if head.chars().count() < INDENT {
-        page.0.push_str(&format!("{head:<INDENT$}{found}\n"));
+        page.text.push_str(&format!("{head:<INDENT$}{found}\n"));
     } else {
-        page.0.push_str(&format!("{head}\n{}{found}\n", " ".repeat(INDENT)));
+        page.text.push_str(&format!("{head}\n{}{found}\n", " ".repeat(INDENT)));
     }
     if finding.commands.is_empty() {
         return;
@@ -60,7 +60,7 @@ fn one(page: &mut Page, finding: &Finding) {
     }
     for command in &finding.commands {
         // Never wrapped, to be taken as a whole.
-        page.0.push_str(&format!("{}{}\n", " ".repeat(INDENT + 4), super::clean(command)));
+        page.text.push_str(&format!("{}{}\n", " ".repeat(INDENT + 4), super::clean(command)));
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
             config: "/etc/ropewalk/client.toml".into(),
             findings,
         };
-        let text = doctor(&[examination]);
+        let text = doctor(&[examination], 80);
         let expected = format!(
             "client: /etc/ropewalk/client.toml\n  ok    config        fine\n  FAIL  wan1          \
              a rule in the chain inet block out drops datagrams to UDP\n{0}  51900, and that is a long sentence\n\

@@ -4,23 +4,24 @@ use std::net::{IpAddr, SocketAddr};
 
 use comfy_table::CellAlignment;
 use ropewalk_control::api::{FlowPart, FlowsReport, RecentFlowStatus};
+use ropewalk_settings::figures::{megabits, rate, size};
 
-use super::{Page, bytes, clean, decimal, flow_table, megabits, optional, table};
+use super::{Page, clean, decimal, flow_table, optional};
 
 /// Both tables of flow routing, or what each flow did lately.
-pub(crate) fn flows(report: &FlowsReport) -> String {
-    let mut page = Page::default();
+pub(crate) fn flows(report: &FlowsReport, columns: u16) -> String {
+    let mut page = Page::new(columns);
     let Some(counts) = &report.table else {
         match report.recent_over_s {
             Some(over_s) => recent(&mut page, report, over_s),
             None => page.line(0, "There is no session at present."),
         }
-        return page.0;
+        return page.text;
     };
     page.line(0, &format!("Flows to {}: {}", report.peer, flow_table(counts)));
     page.gap();
-    let mut paths =
-        table(&["link", "flows", "capacity Mbit/s", "RTT ms", "loss %", "alpha Mbit/s"], 1);
+    let mut paths = page
+        .new_table(&["link", "flows", "capacity Mbit/s", "RTT ms", "loss %", "alpha Mbit/s"], 1);
     for path in &report.paths {
         paths.add_row([
             clean(&path.link),
@@ -33,10 +34,10 @@ pub(crate) fn flows(report: &FlowsReport) -> String {
     }
     page.table(&paths);
     if report.flows.is_empty() {
-        return page.0;
+        return page.text;
     }
     page.gap();
-    let mut flows = table(&["link", "activity", "", "from", "to"], 1);
+    let mut flows = page.new_table(&["link", "activity", "", "from", "to"], 1);
     for column in flows.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Left);
     }
@@ -55,7 +56,7 @@ pub(crate) fn flows(report: &FlowsReport) -> String {
         page.gap();
         page.line(0, &format!("{} more, less active: see --top", report.left_out));
     }
-    page.0
+    page.text
 }
 
 /// What each flow did lately.
@@ -89,10 +90,10 @@ fn carried(flow: &RecentFlowStatus) -> String {
     let parts: Vec<_> = flow.links.iter().map(part).collect();
     let over = if parts.is_empty() { "nothing left".to_owned() } else { parts.join(", ") };
     format!(
-        "{} Mbit/s: {over}; {} under way, {} waiting here",
-        megabits(flow.rate_bps),
-        bytes(flow.under_way_bytes),
-        bytes(flow.waiting_bytes)
+        "{}: {over}; {} under way, {} waiting here",
+        rate(flow.rate_bps),
+        size(flow.under_way_bytes),
+        size(flow.waiting_bytes)
     )
 }
 

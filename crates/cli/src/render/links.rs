@@ -1,12 +1,13 @@
 //! How the answer to `ropewalk links` looks.
 
 use ropewalk_control::api::{BackupDuty, LinkStatus, StatusReport};
+use ropewalk_settings::figures::megabits;
 
-use super::{Page, age, clean, decimal, is_up, megabits, table};
+use super::{Page, age, clean, decimal, is_up};
 
 /// A table of the links of each tunnel, and why those that are not up are not.
-pub(crate) fn links(report: &StatusReport) -> String {
-    let mut page = Page::default();
+pub(crate) fn links(report: &StatusReport, columns: u16) -> String {
+    let mut page = Page::new(columns);
     for (place, tunnel) in report.tunnels.iter().enumerate() {
         if place > 0 {
             page.gap();
@@ -17,7 +18,7 @@ pub(crate) fn links(report: &StatusReport) -> String {
             continue;
         }
         let columns = ["link", "state", "used", "RTT ms", "loss %", "up", "most", "down", "most"];
-        let mut table = table(&columns, 3);
+        let mut table = page.new_table(&columns, 3);
         let most = |most: Option<f64>| most.map_or_else(|| "-".to_owned(), megabits);
         for link in &tunnel.links {
             table.add_row([
@@ -44,7 +45,7 @@ pub(crate) fn links(report: &StatusReport) -> String {
     } else {
         page.line(0, "Rates in Mbit/s of UDP payload.");
     }
-    page.0
+    page.text
 }
 
 /// When it carries packets.

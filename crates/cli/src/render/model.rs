@@ -2,8 +2,9 @@
 
 use comfy_table::CellAlignment;
 use ropewalk_control::api::{LinkStatus, Role};
+use ropewalk_settings::figures::megabits;
 
-use super::{Page, clean, decimal, megabits, optional, table};
+use super::{Page, clean, decimal, optional};
 
 /// A row for each link that has a model; nothing where none has.
 pub(super) fn models(page: &mut Page, role: Role, links: &[LinkStatus]) {
@@ -13,7 +14,7 @@ pub(super) fn models(page: &mut Page, role: Role, links: &[LinkStatus]) {
         return;
     }
     let header = ["link", "Mbit/s", "RTT ms", "queue ms", "usual loss %", "what limits it"];
-    let mut table = table(&header, 1);
+    let mut table = page.new_table(&header, 1);
     if let Some(why) = table.column_mut(header.len() - 1) {
         why.set_cell_alignment(CellAlignment::Left);
     }

@@ -3,12 +3,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ropewalk_control::api::{Invited, PeerOrigin, PeerStatus, PeersReport, RemovedPeer};
+use ropewalk_settings::figures::size;
 
-use super::{Page, age, bytes};
+use super::{Page, age};
 
 /// What is said beside an invitation.
-pub(crate) fn invited(invited: &Invited) -> String {
-    let mut page = Page::default();
+pub(crate) fn invited(invited: &Invited, columns: u16) -> String {
+    let mut page = Page::new(columns);
     let holds = moment(invited.expires);
     page.line(0, &format!("An invitation for {}, good until {holds}:", invited.name));
     page.fact("proxy", &invited.addresses.join(", "));
@@ -23,24 +24,24 @@ pub(crate) fn invited(invited: &Invited) -> String {
         0,
         "Type `sudo ropewalk join` on the client and give it this line. The first machine that has it is let in:",
     );
-    page.0
+    page.text
 }
 
 /// What was taken out.
-pub(crate) fn removed(removed: &RemovedPeer) -> String {
-    let mut page = Page::default();
+pub(crate) fn removed(removed: &RemovedPeer, columns: u16) -> String {
+    let mut page = Page::new(columns);
     if let Some(key) = removed.public_key {
         page.line(0, &format!("{} is out: its key {key} is refused from now on.", removed.name));
     }
     if removed.invitations > 0 {
         page.line(0, &format!("The invitation for {} is void.", removed.name));
     }
-    page.0
+    page.text
 }
 
 /// All clients, then all open invitations.
-pub(crate) fn peers(report: &PeersReport) -> String {
-    let mut page = Page::default();
+pub(crate) fn peers(report: &PeersReport, columns: u16) -> String {
+    let mut page = Page::new(columns);
     if !report.running {
         page.line(0, "No proxy runs here; this is what its next start reads.");
         page.gap();
@@ -63,7 +64,7 @@ pub(crate) fn peers(report: &PeersReport) -> String {
         let new_key = if open.replaces { " for a new key" } else { "" };
         page.line(0, &format!("{}: invited{new_key}, {holds}", open.name));
     }
-    page.0
+    page.text
 }
 
 fn one(page: &mut Page, peer: &PeerStatus) {
@@ -89,7 +90,7 @@ fn one(page: &mut Page, peer: &PeerStatus) {
         page.fact("from", &remotes.join(", "));
     }
     if peer.up_bytes + peer.down_bytes > 0 {
-        let (up, down) = (bytes(peer.up_bytes), bytes(peer.down_bytes));
+        let (up, down) = (size(peer.up_bytes), size(peer.down_bytes));
         page.fact("traffic", &format!("{up} up, {down} down since the proxy's start"));
     }
 }
@@ -151,12 +152,12 @@ laptop: up, heard of 2s ago, joined by invitation
   key        BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=
   inside     10.77.0.2
   from       203.0.113.9:4711, [2001:db8::9]:4711
-  traffic    1.0 MiB up, 1.0 GiB down since the proxy's start
+  traffic    1.05 MB up, 1.07 GB down since the proxy's start
 
 phone: invited, expired at 2000-01-01 00:00 UTC
 laptop: invited for a new key, expired at 2000-01-01 00:00 UTC
 ";
-        assert_eq!(peers(&report), expected);
+        assert_eq!(peers(&report, 80), expected);
     }
 
     #[test]
@@ -164,10 +165,10 @@ laptop: invited for a new key, expired at 2000-01-01 00:00 UTC
         let quiet =
             PeerStatus { state: None, last_seen_s: None, up_bytes: 0, down_bytes: 0, ..peer() };
         let report = PeersReport { running: false, peers: vec![quiet], invitations: vec![] };
-        let text = peers(&report);
+        let text = peers(&report, 80);
         assert!(text.contains("No proxy runs here") && !text.contains("heard"), "{text}");
         let unseen = PeerStatus { state: Some(TunnelState::Idle), last_seen_s: None, ..peer() };
         let report = PeersReport { running: true, peers: vec![unseen], invitations: vec![] };
-        assert!(peers(&report).contains("not heard of since the proxy's start"));
+        assert!(peers(&report, 80).contains("not heard of since the proxy's start"));
     }
 }

@@ -21,24 +21,24 @@ Tunnel with vps.example.org:51900: up over 1 of 2 links for 1m 2s
   inside     10.77.0.2, fd12:3456:789a::2, MTU 1440
   session    aes-256-gcm, 1m 2s old, 0 rekeys, keys 1m 2s old
   sends by   free-window, ccid2, order global, queue 100ms
-  up         0.52 Mbit/s, 1.0 MiB in 1000 packets
-  down       7.81 Mbit/s, 10.0 MiB in 8000 packets
-  waiting    3 packets (4.2 KiB) for a link
+  up         520 kbit/s, 1.05 MB in 1000 packets
+  down       7.81 Mbit/s, 10.5 MB in 8000 packets
+  waiting    3 packets (4.3 kB) for a link
 
 TABLE
 
   wlan: up for 1m 2s, interface wlan0, 192.168.1.5:40000 -> 203.0.113.1:51900,
-    keepalive 15s (looking for a longer one), 1.0 MiB up, 10.0 MiB down, 0.12 %
+    keepalive 15s (looking for a longer one), 1.05 MB up, 10.5 MB down, 0.12 %
     lost in all
   wwan0: down for 4s 500ms, no gateway on wwan0, no keepalive, 0 B up, 0 B down
 
-Put in order here: 8000 in order, 3 late, 0 duplicate, 2 held now (2.7 KiB)
+Put in order here: 8000 in order, 3 late, 0 duplicate, 2 held now (2.8 kB)
   skipped: 4 by proof, 1 by deadline; 0 released by a full buffer
   wait of those held: median 1.2 ms, p99 11.0 ms
 Dropped: 2 queue full
 Dropped before any tunnel: 7 not authentic
 ";
-    let shown = status(&client(), false);
+    let shown = status(&client(), false, NARROW);
     let table_start = shown.find("\n link").unwrap() + 1;
     let table_end = shown.find("\n\n  wlan: up").unwrap();
     let table = &shown[table_start..table_end];
@@ -51,11 +51,11 @@ Dropped before any tunnel: 7 not authentic
 #[test]
 fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     let report = proxy();
-    let list = status(&report, false);
+    let list = status(&report, false, NARROW);
     for text in [
         "listens    [::]:51900, 443/udp, uplinks eth0",
         "pool       10.77.0.0/16: 2 of 65533 addresses leased",
-        "pool       fd00::/64: 2 of 1.8e19 addresses leased",
+        "pool       fd00::/64: 2 addresses leased",
         "conntrack  100 of 262144 entries",
         "refused    12 packets of clients to what is closed to them",
         "ropewalk status --peer NAME",
@@ -66,8 +66,8 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
         assert!(list.contains(text), "{text} is missing in\n{list}");
     }
     assert!(!list.contains("Put in order"), "{list}");
-    assert!(status(&report, true).contains("Put in order"));
-    assert!(!status(&report, true).contains("Sent again"));
+    assert!(status(&report, true, NARROW).contains("Put in order"));
+    assert!(!status(&report, true, NARROW).contains("Sent again"));
     let mut repairing = client();
     repairing.tunnels[0].repairs = Some(RepairStatus {
         sent_again: 12,
@@ -87,7 +87,7 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     let newest = (1..=6).map(|number| outage(f64::from(number))).collect();
     repairing.tunnels[0].outages =
         OutagesStatus { silent: 6, moved_packets: 270, newest, ..OutagesStatus::default() };
-    let repairing = status(&repairing, true);
+    let repairing = status(&repairing, true, NARROW);
     let mut twice = client();
     twice.tunnels[0].policy.redundant = Some("ports 5060; copies of at most 1 Mbit/s".to_owned());
     twice.tunnels[0].redundancy = Some(RedundancyStatus {
@@ -97,21 +97,21 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
         over_budget_bytes: 7_000,
         no_room: 3,
     });
-    let twice = status(&twice, true);
+    let twice = status(&twice, true, NARROW);
     for text in [
         "  sent twice ports 5060; copies of at most 1 Mbit/s",
-        "Sent over two links from here: 500 packets (127.0 KiB); once for want of budget",
-        "7 (6.8 KiB), of room 3",
+        "Sent over two links from here: 500 packets (130 kB); once for want of budget",
+        "(7 kB), of room 3",
     ] {
         assert!(twice.contains(text), "{text} is missing in\n{twice}");
     }
-    assert!(repairing.contains("12 packets (16.4 KiB), 1 given up"), "{repairing}");
+    assert!(repairing.contains("12 packets (16.8 kB), 1 given up"), "{repairing}");
     assert!(repairing.contains("nothing for a while: 6 silent, 0 refused"), "{repairing}");
     assert!(repairing.contains("  5s ago wlan: fell silent; 45 packets over"), "{repairing}");
     assert!(!repairing.contains("  6s ago"), "{repairing}");
     let mut plain = client();
     plain.tunnels[0].resequencer = ResequencerStatus { as_they_came: 7, ..Default::default() };
-    let plain = status(&plain, true);
+    let plain = status(&plain, true, NARROW);
     assert!(plain.contains("Delivered here as they came: 7 packets"), "{plain}");
     assert!(!plain.contains("Put in order"), "{plain}");
 }
@@ -192,13 +192,28 @@ fn whatever_stands_in_it_a_status_has_eighty_columns() {
     peers.proxy.as_mut().unwrap().handshakes.unauthentic = u64::MAX;
     for report in [client(), long, proxy(), peers] {
         for full in [false, true] {
-            let shown = status(&report, full);
+            let shown = status(&report, full, NARROW);
             for line in shown.lines() {
-                assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.chars().count());
+                assert!(
+                    line.chars().count() <= usize::from(NARROW),
+                    "{} columns: {line}",
+                    line.chars().count()
+                );
                 assert_eq!(line.trim_end(), line);
             }
         }
     }
+}
+
+#[test]
+fn a_wide_terminal_is_used() {
+    let mut report = client();
+    report.daemon.warnings = vec!["word ".repeat(30)];
+    let longest = |columns| {
+        let shown = status(&report, false, columns);
+        shown.lines().map(|line| line.chars().count()).max()
+    };
+    assert!(longest(NARROW) <= Some(80) && longest(160) > Some(150), "{:?}", longest(160));
 }
 
 #[test]
@@ -227,15 +242,15 @@ fn what_a_scheduler_makes_of_the_links_is_shown_with_what_was_told() {
             spending("wwan1", 1.0, 10_000_000, 0.01),
         ],
     });
-    let shown = status(&report, true);
+    let shown = status(&report, true, NARROW);
     let expected = "\
   sends by   batcp (formula prose, a full link passes its turn), ccid2, order
                global, queue 100ms; settings of its own
 ";
     assert!(shown.contains(expected), "{shown}");
     let expected = "\
-  spent      2.01 EUR since the daemon's start: 2.00 on wwan0 (381.5 MiB at 5
-               EUR/GB), 0.0100 on wwan1 (9.5 MiB at 1 EUR/GB)
+  spent      2.01 EUR since the daemon's start: 2.00 on wwan0 (400 MB at 5
+               EUR/GB), 0.0100 on wwan1 (10 MB at 1 EUR/GB)
 ";
     assert!(shown.contains(expected), "{shown}");
     let shares = shown.split_once("How this end shares").unwrap().1;
@@ -251,7 +266,7 @@ fn each_scheduler_has_its_own_columns() {
     let mut report = client();
     let table = [
         (ShareStatus { weight: Some(3.0), ..Default::default() }, vec!["weight"], "3"),
-        (ShareStatus { weight: Some(8.4e6), ..Default::default() }, vec!["weight"], "8.40 M"),
+        (ShareStatus { weight: Some(8.4e6), ..Default::default() }, vec!["weight"], "8.4 Mbit/s"),
         (
             ShareStatus { weight: Some(500_000.25), ..Default::default() },
             vec!["weight"],
@@ -266,7 +281,7 @@ fn each_scheduler_has_its_own_columns() {
     ];
     for (share, columns, value) in table {
         report.tunnels[0].links[0].share = Some(share);
-        let shown = status(&report, false);
+        let shown = status(&report, false, NARROW);
         let shares = shown.split_once("How this end shares").unwrap().1;
         for text in columns.iter().chain([&value]) {
             assert!(shares.contains(text), "{text} is missing in\n{shown}");
@@ -278,7 +293,7 @@ fn each_scheduler_has_its_own_columns() {
 #[test]
 fn what_is_sensed_is_shown_raw_and_filtered_once_there_is_some() {
     let mut report = client();
-    assert!(!status(&report, false).contains("Sensed"));
+    assert!(!status(&report, false, NARROW).contains("Sensed"));
     report.tunnels[0].links[0].sensed = Some(SensedStatus {
         capacity_told_bps: Some(10e6),
         capacity_raw_bps: Some(9.1e6),
@@ -291,11 +306,11 @@ fn what_is_sensed_is_shown_raw_and_filtered_once_there_is_some() {
         loss_recent: Some(0.015),
         ..Default::default()
     });
-    let shown = status(&report, false);
+    let shown = status(&report, false, NARROW);
     let table = shown.split_once("Sensed").unwrap().1;
     let row: Vec<_> = table.lines().nth(2).unwrap().split_whitespace().collect();
     let expected =
-        ["wlan", "9.10", "10.00", "-", "8.00", "1.00", "2.00", "-", "-", "31.0", "25.5", "1.50"];
+        ["wlan", "9.10", "10.0", "-", "8.00", "1.00", "2.00", "-", "-", "31.0", "25.5", "1.50"];
     assert_eq!(row, expected, "{shown}");
 }
 
@@ -312,14 +327,14 @@ fn the_model_of_a_link_is_shown_for_the_way_that_this_end_sends() {
         why: limit.in_words(None),
     };
     for (mut report, way) in [(client(), "up"), (proxy(), "down")] {
-        assert!(!status(&report, true).contains("Found of the way"));
+        assert!(!status(&report, true, NARROW).contains("Found of the way"));
         report.tunnels[0].links[0].model = Some(model.clone());
-        let shown = status(&report, true);
+        let shown = status(&report, true, NARROW);
         let expected = format!(
             "\
 Found of the way {way} (the RTT without a queue, the queue now):
  link  Mbit/s  RTT ms  queue ms  usual loss %  what limits it
- wlan   48.20    21.0       3.1          0.40  others use the same link: it
+ wlan    48.2    21.0       3.1          0.40  others use the same link: it
                                                keeps a fair part
 "
         );
@@ -358,7 +373,7 @@ fn flows_are_shown_with_their_links_and_what_is_left_out_is_said() {
         table: Some(FlowTableStatus { active: 41, capacity: 32_768, given_up: 3 }),
         ..FlowsReport::default()
     };
-    let shown = flows(&report);
+    let shown = flows(&report, NARROW);
     for text in [
         "Flows to van: 41 active, room for 32768; 3 given up while active",
         "8.00",
@@ -370,9 +385,9 @@ fn flows_are_shown_with_their_links_and_what_is_left_out_is_said() {
     ] {
         assert!(shown.contains(text), "{text} is missing in\n{shown}");
     }
-    assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= usize::from(NARROW)), "{shown}");
     report.table = None;
-    assert_eq!(flows(&report), "There is no session at present.\n");
+    assert_eq!(flows(&report, NARROW), "There is no session at present.\n");
 }
 
 #[test]
@@ -405,14 +420,14 @@ fn each_flow_is_shown_with_its_links_and_what_it_waits_for() {
 Flows to van in the last 1.0 s, by arrival:
 
 tcp 192.0.2.1:443 > 10.77.0.2:51234
-  48.20 Mbit/s: 71 % wlan, 29 % lte; 210.0 KiB under way, 96.0 KiB waiting here
+  48.2 Mbit/s: 71 % wlan, 29 % lte; 215 kB under way, 98.3 kB waiting here
   waits for wlan: it arrives there first, elsewhere 45 ms later
 
 3 more, of which less is sent: see --top
 ";
-    assert_eq!(flows(&report), expected);
+    assert_eq!(flows(&report, NARROW), expected);
     (report.recent, report.left_out) = (Vec::new(), 0);
-    assert!(flows(&report).ends_with("\n  none: nothing is sent\n"));
+    assert!(flows(&report, NARROW).ends_with("\n  none: nothing is sent\n"));
 }
 
 #[test]
@@ -420,7 +435,7 @@ fn a_name_from_the_other_end_cannot_steer_the_terminal() {
     let mut report = proxy();
     report.tunnels[0].links[0].name = "\u{1b}[2J\n\rgone".to_owned();
     report.tunnels[0].reason = Some("\u{1b}]0;title\u{7}".to_owned());
-    let shown = status(&report, true);
+    let shown = status(&report, true, NARROW);
     assert!(!shown.contains('\u{1b}') && !shown.contains('\u{7}') && !shown.contains('\r'));
 }
 

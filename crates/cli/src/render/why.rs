@@ -1,12 +1,13 @@
 //! How the answer to `ropewalk why` looks.
 
 use ropewalk_control::why::{BundleWhy, LinkWhy, TunnelWhy, Verdict, WhyReport};
+use ropewalk_settings::figures::rate;
 
-use super::{Page, megabits};
+use super::Page;
 
 /// The whole answer.
-pub(crate) fn why(report: &WhyReport) -> String {
-    let mut page = Page::default();
+pub(crate) fn why(report: &WhyReport, columns: u16) -> String {
+    let mut page = Page::new(columns);
     page.line(0, &format!("What limited each link over the last {:.1} s:", report.over_s));
     for tunnel in &report.tunnels {
         one(&mut page, tunnel);
@@ -14,7 +15,7 @@ pub(crate) fn why(report: &WhyReport) -> String {
     if report.tunnels.is_empty() {
         page.line(2, "There is no tunnel: no client may connect yet.");
     }
-    page.0
+    page.text
 }
 
 fn one(page: &mut Page, tunnel: &TunnelWhy) {
@@ -43,7 +44,7 @@ fn of_link(page: &mut Page, link: &LinkWhy) {
     }
     let way = |page: &mut Page, way: &str, verdict: &Verdict| {
         let Verdict { factor, rate_bps, why, .. } = verdict;
-        page.line(4, &format!("{way} {} Mbit/s, {factor}: {why}", megabits(*rate_bps)));
+        page.line(4, &format!("{way} {}, {factor}: {why}", rate(*rate_bps)));
     };
     page.line(2, name);
     way(page, "up", up);
@@ -107,8 +108,8 @@ What limited each link over the last 2.0 s:
 
 Tunnel with vps\u{fffd}[2J: up
   wlan
-    up 1.50 Mbit/s, window: its window of 12 packets is full
-    down 1.50 Mbit/s, no demand: nothing is sent on it
+    up 1.5 Mbit/s, window: its window of 12 packets is full
+    down 1.5 Mbit/s, no demand: nothing is sent on it
     model of the way up: found 1.6 Mbit/s
   lte: down: down for 12 s: no carrier
   all together up: 1.4 Mbit/s of packets
@@ -116,6 +117,6 @@ Tunnel with vps\u{fffd}[2J: up
   one flow goes over wlan
   12 packets sent again
 ";
-        assert_eq!(why(&report), expected);
+        assert_eq!(why(&report, 80), expected);
     }
 }

@@ -13,12 +13,13 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline, Wrap};
+use ropewalk_settings::figures;
 
 use super::history::{History, Way};
 use super::view::{Health, Row, View};
 
 /// Columns before a graph: a direction and a rate.
-const LABEL: u16 = 22;
+const LABEL: u16 = 23;
 
 /// Lines above the rows, and below.
 const HEAD: u16 = 4;
@@ -149,9 +150,8 @@ fn foot(
         (above, below) => format!("  {above} above, {below} below"),
     };
     #[expect(clippy::cast_precision_loss, reason = "rates have far less than 53 bits")]
-    let [up, down] = scale.map(|most| megabits(most as f64));
-    let keys =
-        format!(" q ends  \u{2191}\u{2193} choose{more}  full graph: {up} up, {down} down Mbit/s");
+    let [up, down] = scale.map(|most| figures::rate(most as f64));
+    let keys = format!(" q ends  \u{2191}\u{2193} choose{more}  full graph: {up} up, {down} down");
     let keys = Line::styled(keys, paint(look, None, false).add_modifier(Modifier::DIM));
     frame.render_widget(Paragraph::new(keys), line(area, area.height - 1));
 }
@@ -165,7 +165,7 @@ fn graph(
     (most, way): (u64, Way),
     look: Look,
 ) {
-    let label = format!("  {name:<8} {:>8} Mb ", megabits(rate));
+    let label = format!("  {name:<8} {:>11} ", figures::rate(rate));
     frame.render_widget(Paragraph::new(label), Rect { width: LABEL, height: 1, ..area });
     let colour = if way == Way::Up { Color::Magenta } else { Color::Cyan };
     let bars =
@@ -184,14 +184,6 @@ fn paint(look: Look, colour: Option<Color>, bold: bool) -> Style {
         None => Style::new(),
     };
     if bold { style.add_modifier(Modifier::BOLD) } else { style }
-}
-
-fn megabits(bps: f64) -> String {
-    match bps {
-        ..9.995e6 => format!("{:.2}", bps / 1e6),
-        ..999.5e6 => format!("{:.1}", bps / 1e6),
-        _ => format!("{:.0}", bps / 1e6),
-    }
 }
 
 #[cfg(test)]
@@ -256,15 +248,15 @@ mod tests {
         assert!(coloured);
         for part in [
             " ropewalk client\n",
-            "  all up       2.00 Mb",
-            "  all down     16.0 Mb",
+            "  all up      2 Mbit/s",
+            "  all down   16 Mbit/s",
             " wan0         up        RTT   12.3 ms  loss  0.1 %  share  62 % up  58 % down\n",
             ">wan1         up ",
             " wan2 ",
-            "  down         8.00 Mb",
+            "  down        8 Mbit/s",
             "wan1 up: window: its window of 12 packets is full\n",
             "down: sender: 8.0 Mbit/s come",
-            " q ends  \u{2191}\u{2193} choose  full graph: 1.00 up, 7.73 down Mbit/s\n",
+            " q ends  \u{2191}\u{2193} choose  full graph: 1 Mbit/s up, 7.73 Mbit/s down\n",
             "\u{2588}\n",
         ] {
             assert!(text.contains(part), "`{part}` is missing in\n{text}");

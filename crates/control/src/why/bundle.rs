@@ -1,9 +1,11 @@
 //! What the bundle carries in one direction, against the sum of its links.
 
+use ropewalk_settings::figures::rate;
+
 use super::link::Way;
 use super::{BundleWhy, Span, Verdict};
 use crate::api::{LinkStatus, ResequencerStatus, TunnelStatus};
-use crate::words::{millis, percent, rate, some};
+use crate::words::{millis, percent, some};
 
 /// Less than this is not worth a word.
 const LEAST_BPS: f64 = 10_000.0;

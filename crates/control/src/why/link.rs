@@ -1,10 +1,12 @@
 //! The judgement on one link in one direction.
 
+use ropewalk_settings::Direction;
+use ropewalk_settings::figures::rate;
+
 use super::others::{AT_BOUND, LEAST_WAIT, NOTHING_BPS, Others};
 use super::{Factor, Span, Verdict, model};
 use crate::api::{BackupDuty, LinkState, LinkStatus, TunnelState};
-use crate::words::{age, millis, percent, rate, some};
-use ropewalk_settings::Direction;
+use crate::words::{age, millis, percent, some};
 
 /// A round trip so many times the shortest that was seen, and longer by [`LEAST_QUEUE_MS`], stands in a queue for most
 /// of it.

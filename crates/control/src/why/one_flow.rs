@@ -1,10 +1,12 @@
 //! One flow that goes over one link while another is idle, and why: it is the usual reason why a download is no faster.
 
+use ropewalk_settings::figures::rate;
+
 use super::link::{Shares, Way};
 use super::others::{LEAST_WAIT, NOTHING_BPS};
 use super::{Factor, Span, Verdict};
 use crate::api::{FlowWait, FlowsReport, LinkStatus, RecentFlowStatus};
-use crate::words::{millis, percent, rate};
+use crate::words::{millis, percent};
 
 /// A flow that has this share of all that is sent is the one that counts.
 const MOST: f64 = 0.8;

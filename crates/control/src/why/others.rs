@@ -1,9 +1,10 @@
 //! What the other links of a tunnel do while one is idle.
 
+use ropewalk_settings::figures::rate;
+
 use super::Span;
 use super::link::{Shares, Way, capacity, carried};
 use crate::api::{LinkStatus, ModelLimit};
-use crate::words::rate;
 
 /// Packets waited for less than this share of the time: what waited was a burst.
 pub(super) const LEAST_WAIT: f64 = 0.2;

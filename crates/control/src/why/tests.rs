@@ -70,12 +70,12 @@ fn each_situation_has_its_factor_and_a_sentence_with_its_numbers() {
         (
             vec![sent(), sensed(), limit("no_demand_s", 1.8), limit("window_s", 0.2)],
             Factor::Demand,
-            &["there is not more to send: it carries 768 kbit/s of 8.0 Mbit/s"],
+            &["there is not more to send: it carries 768 kbit/s of 8 Mbit/s"],
         ),
         (
             vec![sent(), sensed(), full()],
             Factor::Window,
-            &["its window of 12 packets is full", "768 kbit/s of 8.0 Mbit/s"],
+            &["its window of 12 packets is full", "768 kbit/s of 8 Mbit/s"],
         ),
         (
             vec![
@@ -89,7 +89,7 @@ fn each_situation_has_its_factor_and_a_sentence_with_its_numbers() {
         (
             vec![sent(), sensed(), full(), (at("/loss_recent"), json!(0.031))],
             Factor::Loss,
-            &["it loses 3.1 % of what is sent", "its window at 12 packets", "of 8.0 Mbit/s"],
+            &["it loses 3.1 % of what is sent", "its window at 12 packets", "of 8 Mbit/s"],
         ),
         (
             vec![sent(), full(), (at("/srtt_ms"), json!(95.0)), (at("/loss_recent"), json!(0.02))],
@@ -109,7 +109,7 @@ fn each_situation_has_its_factor_and_a_sentence_with_its_numbers() {
         (
             vec![sent(), limit("pace_s", 2.0), (at("/told"), json!({ "rate": "1 Mbit/s" }))],
             Factor::Pace,
-            &["it was told to carry 1.0 Mbit/s"],
+            &["it was told to carry 1 Mbit/s"],
         ),
         (vec![sent(), limit("pace_s", 2.0)], Factor::Pace, &["leaves room for what others send"]),
         (
@@ -195,9 +195,9 @@ fn a_link_that_is_idle_beside_a_busy_one_is_left_so_by_the_scheduler() {
         (format!("{other}/limits/no_demand_s"), json!(2.0)),
         (format!("{other}/up/bytes"), json!(1_000_000)),
     ];
-    let enough = "it is idle by the choice of free-window: the other links are enough for the 4.0 Mbit/s that there \
+    let enough = "it is idle by the choice of free-window: the other links are enough for the 4 Mbit/s that there \
                   are to send";
-    let full = "it is idle by the choice of free-window, though lte is full: 4.0 Mbit/s go over the other links";
+    let full = "it is idle by the choice of free-window, though lte is full: 4 Mbit/s go over the other links";
     let model = |limit: &str| json!({ "rate_bps": 9e6, "queue_ms": 1.0, "usual_loss": 0.0, "limit": limit, "why": "" });
     type Case<'a> = (&'a str, Value, &'a str);
     let table: [Case<'_>; 9] = [
@@ -225,7 +225,7 @@ fn a_link_that_is_idle_beside_a_busy_one_is_left_so_by_the_scheduler() {
         ("/tunnels/0/links/1/in_flight", json!(12)),
     ];
     let verdict = &judged("client", &down).tunnels[0].links[0].down;
-    let expected = "it is idle by the choice of the proxy: 4.0 Mbit/s come on the other links; why is known \
+    let expected = "it is idle by the choice of the proxy: 4 Mbit/s come on the other links; why is known \
                     there: `ropewalk why`";
     assert_eq!((verdict.factor, verdict.why.as_str()), (Factor::Sender, expected));
 }
@@ -274,16 +274,16 @@ fn of_what_comes_an_end_says_what_it_sees_and_who_knows_more() {
     type Case<'a> = (Vec<(String, Value)>, Factor, &'a str);
     let table: Vec<Case<'_>> = vec![
         (vec![], Factor::Demand, "nothing is sent on it"),
-        (vec![came()], Factor::Sender, "7.7 Mbit/s come; what limits it is known at the proxy"),
+        (vec![came()], Factor::Sender, "7.68 Mbit/s come; what limits it is known at the proxy"),
         (
             vec![came(), (at("/max_down_bps"), json!(8e6))],
             Factor::Cap,
-            "its cap of 8.0 Mbit/s is reached: 7.7 Mbit/s",
+            "its cap of 8 Mbit/s is reached: 7.68 Mbit/s",
         ),
         (
             vec![came(), (at("/waited_for_s"), json!(1.2))],
             Factor::Order,
-            "waits for it 60 % of the time, half of them for 18 ms; 7.7 Mbit/s come",
+            "waits for it 60 % of the time, half of them for 18 ms; 7.68 Mbit/s come",
         ),
     ];
     for (values, factor, words) in table {
@@ -327,12 +327,12 @@ fn what_the_bundle_loses_against_the_sum_is_told_part_by_part() {
     let why = judged("client", &borrowed);
     assert_eq!(
         why.tunnels[0].up.why,
-        "9.6 Mbit/s of packets, over 10.0 Mbit/s on 2 links: headers and reports are 4.0 %; 160 kbit/s are lost \
-         on the way; of 14.0 Mbit/s that the links could carry are unused 4.0 Mbit/s on lte (scheduler)"
+        "9.6 Mbit/s of packets, over 10 Mbit/s on 2 links: headers and reports are 4.0 %; 160 kbit/s are lost \
+         on the way; of 14 Mbit/s that the links could carry are unused 4 Mbit/s on lte (scheduler)"
     );
     assert_eq!(
         why.tunnels[0].down.why,
-        "960 kbit/s of packets, over 1.0 Mbit/s on 1 link: headers and reports are 4.0 %; packets that \
+        "960 kbit/s of packets, over 1 Mbit/s on 1 link: headers and reports are 4.0 %; packets that \
          overtook others waited 18 ms for them, one in a hundred 44 ms; 1 packet waited for in vain"
     );
     assert_eq!(why.over_s, 2.0);

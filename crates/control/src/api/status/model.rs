@@ -1,8 +1,9 @@
 //! What this end's congestion controller believes of a link, where it models it.
 
+use ropewalk_settings::figures::rate;
 use serde::{Deserialize, Serialize};
 
-use crate::words::{millis, percent, rate};
+use crate::words::{millis, percent};
 
 /// A model of a link, in the direction in which this end sends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,7 +127,7 @@ mod tests {
             assert_eq!(json, limit.name());
             assert!(sentences.insert(limit.in_words(Some(8e6))), "{limit:?}");
         }
-        assert!(sentences.iter().any(|text| text.ends_with("exceeds 8.0 Mbit/s")));
+        assert!(sentences.iter().any(|text| text.ends_with("exceeds 8 Mbit/s")));
     }
 
     #[test]
