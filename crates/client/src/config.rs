@@ -16,7 +16,7 @@ use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_settings::{
     Bitrate, DataSize, Direction, HostPort, InterfaceName, InvitationToken, Keepalive, Mtu,
     NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, TunnelSection,
-    TunnelSettings,
+    TunnelSettings, figures,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -139,6 +139,15 @@ pub enum Select {
     Listed,
 }
 
+impl fmt::Display for Select {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Listed => "listed",
+        })
+    }
+}
+
 impl LinksConfig {
     /// What is said of this interface: under its own name, else under the first pattern that means it.
     #[must_use]
@@ -200,6 +209,14 @@ impl Allowance {
     pub fn used_percent(&self, bytes: u64) -> u64 {
         let percent = u128::from(bytes) * 100 / u128::from(self.bytes.max(1));
         u64::try_from(percent).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (all, day) = (figures::exact_size(self.bytes), self.reset_day);
+        let stop = if self.stop { ", then not used" } else { "" };
+        write!(f, "{all} a month from day {day}{stop}")
     }
 }
 

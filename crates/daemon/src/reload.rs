@@ -3,16 +3,17 @@
 //! A hangup signal asks for it, or somebody at the control socket. The loop gets what was read and decides what of it it
 //! can make so; a config with an error reaches nobody's settings.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use humantime::format_duration;
 use ropewalk_control::api::{ApiError, ErrorCode, ReloadReport, Response};
-use ropewalk_control::config::ConfigError;
+use ropewalk_control::config::{ConfigError, ControlConfig};
 use ropewalk_control::server;
-use ropewalk_settings::{LinkTerms, Offload, Scheduling, TunnelSettings};
+use ropewalk_settings::{LinkTerms, Offload, Resequencer, Scheduling, TunnelSettings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -150,13 +151,21 @@ pub fn compare_tunnel(report: &mut ReloadReport, before: &TunnelSettings, after:
     report.compare("tunnel.acknowledge", texts([acknowledge, &after.acknowledge]), false);
     let when_closed = [before, after].map(TunnelSettings::when_closed_in_words);
     report.compare("tunnel.when_closed", when_closed, false);
-    report.compare("tunnel.rekey_after", shown([rekey_after, &after.rekey_after]), false);
+    report.compare(
+        "tunnel.rekey_after",
+        [rekey_after, &after.rekey_after].map(|time| format_duration(*time).to_string()),
+        false,
+    );
     report.compare("tunnel.ecn", texts([ecn, &after.ecn]), false);
-    report.compare("tunnel.cipher", shown([cipher, &after.cipher]), false);
-    report.compare("tunnel.resequencer", shown([resequencer, &after.resequencer]), false);
-    report.compare("tunnel.tun_offload", shown([tun, &after.offload.tun]), false);
-    report.compare("tunnel.udp_gso", shown([udp_gso, &after.offload.udp_gso]), false);
-    report.compare("tunnel.udp_gro", shown([udp_gro, &after.offload.udp_gro]), false);
+    report.compare("tunnel.cipher", texts([cipher, &after.cipher]), false);
+    report.compare(
+        "tunnel.resequencer",
+        [resequencer, &after.resequencer].map(Resequencer::in_words),
+        false,
+    );
+    report.compare("tunnel.tun_offload", texts([tun, &after.offload.tun]), false);
+    report.compare("tunnel.udp_gso", texts([udp_gso, &after.offload.udp_gso]), false);
+    report.compare("tunnel.udp_gro", texts([udp_gro, &after.offload.udp_gro]), false);
 }
 
 fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Scheduling) {
@@ -172,7 +181,11 @@ fn compare_scheduling(report: &mut ReloadReport, before: &Scheduling, after: &Sc
         report.compare(&format!("tunnel.link.{name}"), [of(before), of(after)], true);
     }
     let routes = [&before.safire.routes, &after.safire.routes];
-    report.compare("tunnel.safire.routes", shown(routes), true);
+    let routes = routes.map(|routes| {
+        let one = |(net, links): (&_, &Vec<String>)| format!("{net} by {}", links.join(", "));
+        list(&routes.iter().map(one).collect::<Vec<_>>())
+    });
+    report.compare("tunnel.safire.routes", routes, true);
     let redundant = [before, after].map(|scheduling| scheduling.redundant.in_words());
     report.compare("tunnel.redundant", redundant, true);
 }
@@ -190,10 +203,24 @@ pub fn list<T: Display>(values: &[T]) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// Two values as a programmer would write them: good enough for lists and numbers.
+/// Values that may be missing, as people write them.
 #[must_use]
-pub fn shown<T: Debug>(values: [&T; 2]) -> [String; 2] {
-    values.map(|value| format!("{value:?}"))
+pub fn or<T: Display>(values: [Option<T>; 2], missing: &str) -> [String; 2] {
+    values.map(|value| value.map_or_else(|| missing.to_owned(), |value| value.to_string()))
+}
+
+/// Two files.
+#[must_use]
+pub fn files(values: [&PathBuf; 2]) -> [String; 2] {
+    values.map(|file| file.display().to_string())
+}
+
+/// What differs of `[control]`.
+pub fn compare_control(report: &mut ReloadReport, before: &ControlConfig, after: &ControlConfig) {
+    let ControlConfig { socket, group, web } = before;
+    report.compare("control.socket", files([socket, &after.socket]), false);
+    report.compare("control.group", or([group.as_ref(), after.group.as_ref()], "none"), false);
+    report.compare("control.web", or([*web, after.web], "none"), false);
 }
 
 #[cfg(test)]

@@ -110,6 +110,15 @@ pub enum Ipv6Mode {
     Routed,
 }
 
+impl fmt::Display for Ipv6Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nat66 => "nat66",
+            Self::Routed => "routed",
+        })
+    }
+}
+
 /// Interfaces to the Internet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Uplinks {
@@ -117,6 +126,18 @@ pub enum Uplinks {
     Auto,
     /// These.
     Named(Vec<InterfaceName>),
+}
+
+impl fmt::Display for Uplinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Named(names) => {
+                let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+                f.pad(&names.join(", "))
+            }
+        }
+    }
 }
 
 /// How many threads carry packets.

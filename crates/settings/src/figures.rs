@@ -14,6 +14,27 @@ pub fn size(bytes: u64) -> String {
     scaled(bytes as f64, &["B", "kB", "MB", "GB", "TB", "PB", "EB"])
 }
 
+/// An amount of data as it stands in a config: exact, in the largest unit that fits.
+#[must_use]
+pub fn exact_size(bytes: u64) -> String {
+    const DECIMAL: [(u64, &str); 4] =
+        [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    const BINARY: [(u64, &str); 4] =
+        [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let whole = |units: [(u64, &'static str); 4]| {
+        units.into_iter().find(|(factor, _)| bytes >= *factor && bytes.is_multiple_of(*factor))
+    };
+    match (whole(DECIMAL), whole(BINARY)) {
+        (Some((factor, unit)), Some(binary)) if bytes / factor <= bytes / binary.0 => {
+            format!("{} {unit}", bytes / factor)
+        }
+        (_, Some((factor, unit))) | (Some((factor, unit)), None) => {
+            format!("{} {unit}", bytes / factor)
+        }
+        (None, None) => format!("{bytes} B"),
+    }
+}
+
 /// A rate in Mbit/s without its unit, for a column whose title has it.
 #[must_use]
 pub fn megabits(bps: f64) -> String {
@@ -82,6 +103,24 @@ mod tests {
         ];
         for (bytes, expected) in sizes {
             assert_eq!(size(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn an_amount_of_a_config_is_shown_as_it_was_written() {
+        let table = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (50_000_000_000, "50 GB"),
+            (1_500_000_000_000, "1500 GB"),
+            (2_048_000_000_000, "2048 GB"),
+            (2 << 30, "2 GiB"),
+            (16 << 20, "16 MiB"),
+            (100 << 10, "100 KiB"),
+            (10_000_000_001, "10000000001 B"),
+        ];
+        for (bytes, expected) in table {
+            assert_eq!(exact_size(bytes), expected);
         }
     }
 

@@ -22,6 +22,15 @@ impl Mtu {
     pub const MAX: u16 = 9000;
 }
 
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::AtMost(bytes) => write!(f, "at most {bytes}"),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Mtu {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MtuVisitor;

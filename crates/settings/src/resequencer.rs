@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::figures::exact_size;
 use crate::text::shown_as_written;
 
 /// How packets are put back in order.
@@ -43,6 +44,17 @@ impl Resequencer {
     /// Fewer than 40 full packets hold back no link; 256 MiB are 4 Gbit/s over 500 ms, and a proxy has a buffer for each
     /// client.
     pub const BUFFER: RangeInclusive<usize> = 64 << 10..=256 << 20;
+
+    /// For people.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        if !self.enabled {
+            return "off".to_owned();
+        }
+        let Self { enabled: _, max_wait, buffer, release } = self;
+        let (wait, buffer) = (humantime::format_duration(*max_wait), exact_size(*buffer as u64));
+        format!("at most {wait}, buffer {buffer}, release {release}")
+    }
 }
 
 impl Default for Resequencer {

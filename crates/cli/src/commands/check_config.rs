@@ -9,7 +9,7 @@ use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
-use ropewalk_settings::{Mtu, TunnelSettings, figures};
+use ropewalk_settings::TunnelSettings;
 
 use crate::args::{CheckConfig, Role};
 use crate::exit::{Failure, print};
@@ -75,12 +75,7 @@ fn client(config: &ropewalk_client::Config) -> String {
                 facts.extend(link.gateways.iter().map(|gateway| format!("gateway {gateway}")));
                 facts.extend(link.metered.then(|| "metered".to_owned()));
                 facts.extend((link.priority == Priority::Backup).then(|| "backup".to_owned()));
-                facts.extend(link.allowance.map(|allowance| {
-                    let all = figures::size(allowance.bytes);
-                    let day = allowance.reset_day;
-                    let stop = if allowance.stop { ", then stopped" } else { "" };
-                    format!("{all} a month from day {day}{stop}")
-                }));
+                facts.extend(link.allowance.map(|allowance| allowance.to_string()));
                 facts.extend(link.max_up.map(|rate| format!("at most {rate} up")));
                 facts.extend(link.max_down.map(|rate| format!("at most {rate} down")));
             } else {
@@ -110,7 +105,7 @@ fn client(config: &ropewalk_client::Config) -> String {
         }
     }
     lines.add("keepalive", &config.links.keepalive.to_string());
-    lines.add("TUN", &format!("{}, MTU {}", config.tun.name, mtu(config.tun.mtu)));
+    lines.add("TUN", &format!("{}, MTU {}", config.tun.name, config.tun.mtu));
     lines.add("routes", &if routes.is_empty() { "none".to_owned() } else { routes.join(", ") });
     if !config.tun.exclude.is_empty() {
         let exclude: Vec<String> = config.tun.exclude.iter().map(ToString::to_string).collect();
@@ -273,12 +268,5 @@ impl Lines {
         for idle in tunnel.without_effect() {
             self.add("note", &idle);
         }
-    }
-}
-
-fn mtu(mtu: Mtu) -> String {
-    match mtu {
-        Mtu::Auto => "auto".to_owned(),
-        Mtu::AtMost(bytes) => format!("at most {bytes}"),
     }
 }

@@ -1,5 +1,6 @@
 //! `dns` in `client.toml`: where names are looked up while the tunnel is up.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ropewalk_control::config::{ConfigError, Source};
@@ -19,6 +20,19 @@ pub enum Dns {
     Untouched,
     /// At these.
     Servers(Vec<IpAddr>),
+}
+
+impl fmt::Display for Dns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proxy => f.pad("proxy"),
+            Self::Untouched => f.pad("none"),
+            Self::Servers(servers) => {
+                let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
+                f.pad(&servers.join(", "))
+            }
+        }
+    }
 }
 
 /// One word of `dns` as it stands in the file.

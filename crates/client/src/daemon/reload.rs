@@ -3,10 +3,8 @@
 //! A config that is read again is what holds then: what was changed by hand is undone by it. What cannot be changed while
 //! the client runs is told, and stays.
 
-use std::fmt::Display;
-
 use ropewalk_control::api::{ApiError, ErrorCode, LinkChange, ReloadReport, Response};
-use ropewalk_daemon::reload::{compare_tunnel, list, shown, texts};
+use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 
@@ -100,11 +98,11 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
     compare_links(&mut report, links, &after.links);
-    report.compare("counters_file", shown([counters_file, &after.counters_file]), false);
-    report.compare("dns", shown([dns, &after.dns]), false);
+    report.compare("counters_file", files([counters_file, &after.counters_file]), false);
+    report.compare("dns", texts([dns, &after.dns]), false);
     report.compare("kill_switch", texts([kill_switch, &after.kill_switch]), false);
     report.compare("share", [list(share), list(&after.share)], false);
-    report.compare("state_dir", shown([state_dir, &after.state_dir]), false);
+    report.compare("state_dir", files([state_dir, &after.state_dir]), false);
 
     let ProxyConfig { addresses, public_key, preshared_key, invitation } = proxy;
     report.compare("proxy.address", [list(addresses), list(&after.proxy.addresses)], true);
@@ -114,7 +112,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
 
     let TunConfig { name, mtu, routes, exclude } = tun;
     report.compare("tun.name", texts([name, &after.tun.name]), false);
-    report.compare("tun.mtu", shown([mtu, &after.tun.mtu]), true);
+    report.compare("tun.mtu", texts([mtu, &after.tun.mtu]), true);
     report.compare("tun.routes", [list(routes), list(&after.tun.routes)], false);
     report.compare("tun.exclude", [list(exclude), list(&after.tun.exclude)], false);
 
@@ -125,13 +123,13 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         }
     }
     compare_tunnel(&mut report, tunnel, &after.tunnel);
-    report.compare("control", shown([control, &after.control]), false);
+    compare_control(&mut report, control, &after.control);
     report
 }
 
 fn compare_links(report: &mut ReloadReport, before: &LinksConfig, after: &LinksConfig) {
     let LinksConfig { select, include, exclude, keepalive, listed } = before;
-    report.compare("links", shown([select, &after.select]), true);
+    report.compare("links", texts([select, &after.select]), true);
     report.compare("include_interfaces", [list(include), list(&after.include)], true);
     report.compare("exclude_interfaces", [list(exclude), list(&after.exclude)], true);
     report.compare("keepalive", texts([keepalive, &after.keepalive]), true);
@@ -169,14 +167,10 @@ fn compare_link(report: &mut ReloadReport, before: &LinkConfig, after: &LinkConf
     compare("metered", texts([metered, &after.metered]), true);
     compare("enabled", texts([enabled, &after.enabled]), true);
     compare("priority", texts([priority, &after.priority]), true);
-    compare("max_up", [*max_up, after.max_up].map(bound), true);
-    compare("max_down", [*max_down, after.max_down].map(bound), true);
+    compare("max_up", or([*max_up, after.max_up], "off"), true);
+    compare("max_down", or([*max_down, after.max_down], "off"), true);
     // Taken away it would be forgotten that it is used up.
-    compare("allowance", shown([allowance, &after.allowance]), after.allowance.is_some());
-}
-
-fn bound(rate: Option<impl Display>) -> String {
-    rate.map_or_else(|| "off".to_owned(), |rate| rate.to_string())
+    compare("allowance", or([*allowance, after.allowance], "off"), after.allowance.is_some());
 }
 
 #[cfg(test)]
@@ -220,7 +214,35 @@ mod tests {
                 "tunnel.scheduler arrival -> natalie (weights auto, count packets, a full link \
                  passes its turn) yes, tunnel.ecn true -> false no",
             ),
-            (("", ""), ("", "[control]\nsocket = \"/run/other.sock\""), "control"),
+            (
+                ("", ""),
+                ("", "[control]\nsocket = \"/run/other.sock\""),
+                "control.socket /run/ropewalk/client.sock -> /run/other.sock no",
+            ),
+            (
+                ("dns = \"9.9.9.9\"", "[tun]\nmtu = 1400"),
+                ("", ""),
+                "dns 9.9.9.9 -> proxy no, tun.mtu at most 1400 -> auto yes",
+            ),
+            (
+                ("", "[[link]]\ninterface = \"lte\""),
+                (
+                    "links = \"auto\"",
+                    "[[link]]\ninterface = \"lte\"\nallowance = { bytes = \"10 GB\", stop = true }",
+                ),
+                "links listed -> auto yes, link.lte.allowance off -> 10 GB a month from day 1, then not used yes",
+            ),
+            (
+                ("", ""),
+                (
+                    "",
+                    "[tunnel]\nrekey_after = \"10m\"\ncipher = \"aes-256-gcm\"\ntun_offload = \"off\"\n\
+                     [tunnel.resequencer]\nbuffer = \"1MiB\"",
+                ),
+                "tunnel.rekey_after 2m -> 10m no, tunnel.cipher auto -> aes-256-gcm no, tunnel.resequencer at most 500ms, \
+                 buffer 16 MiB, release drain -> at most 500ms, buffer 1 MiB, release drain no, tunnel.tun_offload auto -> \
+                 off no",
+            ),
         ];
         for ((top, rest), (new_top, new_rest), expected) in table {
             let report = compare(&config(top, rest), &config(new_top, new_rest));

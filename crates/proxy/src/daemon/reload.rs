@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ropewalk_control::api::ReloadReport;
-use ropewalk_daemon::reload::{compare_tunnel, list, shown, texts};
+use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
 use ropewalk_proto::time::Instant;
 
 use super::{Daemon, Host};
@@ -79,16 +79,17 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
     report.compare("listen", texts([listen, &after.listen]), false);
-    report.compare("more_ports", shown([more_ports, &after.more_ports]), false);
+    report.compare("more_ports", [list(more_ports), list(&after.more_ports)], false);
     report.compare(
         "public_addresses",
         [list(public_addresses), list(&after.public_addresses)],
         true,
     );
     report.compare("tun.name", texts([tun_name, &after.tun_name]), false);
-    report.compare("pool_v4, pool_v6", shown([pools, &after.pools]), false);
+    report.compare("pool_v4", texts([&pools.v4(), &after.pools.v4()]), false);
+    report.compare("pool_v6", or([pools.v6(), after.pools.v6()], "none"), false);
     report.compare("dns", [list(dns), list(&after.dns)], false);
-    report.compare("ipv6", shown([ipv6, &after.ipv6]), false);
+    report.compare("ipv6", texts([ipv6, &after.ipv6]), false);
     report.compare("no_nat", [list(no_nat), list(&after.no_nat)], false);
     report.compare("allow", [list(allow), list(&after.allow)], false);
     report.compare("inbound", [list(inbound), list(&after.inbound)], false);
@@ -96,14 +97,14 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("client_connections", connections, false);
     let rate = texts([client_connection_rate, &after.client_connection_rate]);
     report.compare("client_connection_rate", rate, false);
-    report.compare("uplinks", shown([uplinks, &after.uplinks]), false);
+    report.compare("uplinks", texts([uplinks, &after.uplinks]), false);
     report.compare("client_to_client", texts([client_to_client, &after.client_to_client]), false);
     report.compare("max_peers", texts([max_peers, &after.max_peers]), false);
     report.compare("workers", texts([workers, &after.workers]), false);
-    report.compare("state_dir", shown([state_dir, &after.state_dir]), false);
+    report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     compare_peers(&mut report, peers, &after.peers);
     compare_tunnel(&mut report, tunnel, &after.tunnel);
-    report.compare("control", shown([control, &after.control]), false);
+    compare_control(&mut report, control, &after.control);
     report
 }
 
@@ -125,8 +126,8 @@ fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[Peer
             report.compare(&format!("peer.{name}.{key}"), values, true);
         };
         compare("public_key", texts([public_key, &new.public_key]));
-        compare("address_v4", shown([address_v4, &new.address_v4]));
-        compare("address_v6", shown([address_v6, &new.address_v6]));
+        compare("address_v4", or([*address_v4, new.address_v4], "from the pool"));
+        compare("address_v6", or([*address_v6, new.address_v6], "from the pool"));
         if preshared_key != &new.preshared_key {
             compare("preshared_key_file", ["(the one in use)", "(another one)"].map(str::to_owned));
         }
@@ -157,6 +158,18 @@ mod tests {
             ("", "listen = \"[::]:443\"", "listen [::]:51900 -> [::]:443 no"),
             ("", "max_peers = 7", "max_peers 1024 -> 7 no"),
             ("", "workers = 3", "workers auto -> 3 no"),
+            ("", "more_ports = [443, 53]", "more_ports [] -> [443, 53] no"),
+            ("", "pool_v4 = \"10.9.0.0/16\"", "pool_v4 10.77.0.0/16 -> 10.9.0.0/16 no"),
+            ("", "uplinks = [\"eth0\"]", "uplinks auto -> eth0 no"),
+            ("", "state_dir = \"/srv\"", "state_dir /var/lib/ropewalk -> /srv no"),
+            (
+                LISA,
+                concat!(
+                    "[[peer]]\nname = \"lisa\"\naddress_v4 = \"10.77.0.9\"\n",
+                    "public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n"
+                ),
+                "peer.lisa.address_v4 from the pool -> 10.77.0.9 yes",
+            ),
             ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
             ("", "client_to_client = true", "client_to_client false -> true no"),
             ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler arrival -> safire"),
