@@ -3,6 +3,7 @@
 //! Only three things must be said: the client's key, where the proxy is, and the proxy's key. The
 //! sample `configs/client.toml` shows every key with its default.
 
+mod allowance;
 mod dns;
 
 use std::collections::BTreeSet;
@@ -14,13 +15,13 @@ use ipnet::IpNet;
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_settings::{
-    Bitrate, DataSize, Direction, HostPort, InterfaceName, InvitationToken, Keepalive, Mtu,
-    NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, TunnelSection,
-    TunnelSettings, figures,
+    Bitrate, Direction, HostPort, InterfaceName, InvitationToken, Keepalive, Mtu, NamePattern,
+    OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, TunnelSection, TunnelSettings,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use allowance::Allowance;
 pub use dns::Dns;
 
 /// Most links a client may list: a link id is one byte, and rejoining links need new ones.
@@ -192,34 +193,6 @@ pub struct LinkConfig {
     pub allowance: Option<Allowance>,
 }
 
-/// How much a link may carry in a month, both ways, with IP and UDP headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowance {
-    /// Bytes; never zero.
-    pub bytes: u64,
-    /// The day of the month on which it begins anew, 1 to 31; in a shorter month its last.
-    pub reset_day: u8,
-    /// Whether the link is not used any more when it is used up.
-    pub stop: bool,
-}
-
-impl Allowance {
-    /// Of this many bytes the share, in percent, rounded down.
-    #[must_use]
-    pub fn used_percent(&self, bytes: u64) -> u64 {
-        let percent = u128::from(bytes) * 100 / u128::from(self.bytes.max(1));
-        u64::try_from(percent).unwrap_or(u64::MAX)
-    }
-}
-
-impl fmt::Display for Allowance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (all, day) = (figures::exact_size(self.bytes), self.reset_day);
-        let stop = if self.stop { ", then not used" } else { "" };
-        write!(f, "{all} a month from day {day}{stop}")
-    }
-}
-
 /// When a link carries packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -319,33 +292,7 @@ struct LinkFile {
     priority: Priority,
     max_up: Option<Parsed<Bitrate>>,
     max_down: Option<Parsed<Bitrate>>,
-    allowance: Option<AllowanceFile>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AllowanceFile {
-    bytes: Parsed<DataSize>,
-    reset_day: Option<Spanned<i64>>,
-    #[serde(default)]
-    stop: bool,
-}
-
-impl AllowanceFile {
-    fn resolve(&self, source: &Source) -> Result<Allowance, ConfigError> {
-        let Parsed(DataSize(bytes)) = self.bytes;
-        let reset_day = match &self.reset_day {
-            None => 1,
-            Some(day) => match u8::try_from(*day.get_ref()) {
-                Ok(day @ 1..=31) => day,
-                _ => {
-                    let message = format!("{} is no day of a month: write 1 to 31", day.get_ref());
-                    return Err(source.error(day.span(), &message));
-                }
-            },
-        };
-        Ok(Allowance { bytes, reset_day, stop: self.stop })
-    }
+    allowance: Option<allowance::Written>,
 }
 
 impl File {

@@ -83,6 +83,13 @@ fn every_key_that_the_sample_only_mentions_exists() {
     assert_eq!(config.links.listed[0].max_down, Some(Bitrate::from_bps(20_000_000)));
     let allowance = Allowance { bytes: 50_000_000_000, reset_day: 1, stop: false };
     assert_eq!(config.links.listed[0].allowance, Some(allowance));
+    // The amount alone says the same.
+    let short = link.replace(
+        "allowance = { bytes = \"50 GB\", reset_day = 1, stop = false }",
+        "allowance = \"50 GB\"",
+    );
+    assert_ne!(short, link);
+    assert_eq!(parse(&short).unwrap().links.listed[0].allowance, Some(allowance));
 }
 
 #[test]
@@ -399,6 +406,18 @@ fn mistakes_are_told_with_place_and_remedy() {
             "7:23: `50 Gbit` means bits",
             "",
         ),
+        (
+            "[[link]]\ninterface = \"a\"\nallowance = 50",
+            "7:13: invalid type: integer `50`, expected an amount for each month, such as \"50 GB\", or",
+            "",
+        ),
+        ("[[link]]\ninterface = \"a\"\nallowance = \"50 Gbit\"", "7:13: `50 Gbit` means bits", ""),
+        (
+            "[[link]]\ninterface = \"a\"\nallowance = { bytes = \"5 GB\", stopp = true }",
+            "7:31: unknown key `stopp`",
+            "did you mean `stop`?",
+        ),
+        ("[[link]]\ninterface = \"a\"\nmax_up = \"5 MB/s\"", "7:10: `5 MB/s` is bytes", ""),
         (
             "[[link]]\ninterface = \"a\"\nallowance = { bytes = 50 }",
             "7:23: invalid type: integer `50`",

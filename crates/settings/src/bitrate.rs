@@ -86,23 +86,50 @@ impl Text for Bitrate {
         let split = text.find(|c: char| c.is_alphabetic()).ok_or_else(bad)?;
         let (number, unit) = text.split_at(split);
         let number: f64 = number.trim().parse().map_err(|_| bad())?;
-        let factor = match unit.trim().to_ascii_lowercase().as_str() {
-            "kbit/s" | "kbit" => 1e3,
-            "mbit/s" | "mbit" => 1e6,
-            "gbit/s" | "gbit" => 1e9,
-            "bit/s" | "bit" => 1.0,
-            _ => return Err(bad()),
-        };
+        let unit = Unit::of(unit.trim()).ok_or_else(bad)?;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a cast of a float saturates, and the bounds are checked"
         )]
-        let bits = (number * factor).round() as u64;
-        if number.is_finite() && Self::TELLABLE.contains(&bits) {
+        let bits = (number * unit.bits).round() as u64;
+        let is_tellable = number.is_finite() && Self::TELLABLE.contains(&bits);
+        if unit.is_bytes {
+            let bits = is_tellable.then(|| format!(": write \"{}\"", Self(bits)));
+            return Err(format!(
+                "`{text}` is bytes, and a rate is told in bits{}",
+                bits.unwrap_or_default()
+            ));
+        }
+        if is_tellable {
             return Ok(Self(bits));
         }
         Err(format!("`{text}` is outside 1 kbit/s to 1000 Gbit/s"))
+    }
+}
+
+/// A unit of a rate, as people write it.
+struct Unit {
+    /// Bits per second.
+    bits: f64,
+    is_bytes: bool,
+}
+
+impl Unit {
+    /// Bits and bytes differ by a capital only: `Mbps` and `MBps`.
+    fn of(text: &str) -> Option<Self> {
+        let (factor, rest) = match text.split_at_checked(1)? {
+            ("k" | "K", rest) => (1e3, rest),
+            ("m" | "M", rest) => (1e6, rest),
+            ("g" | "G", rest) => (1e9, rest),
+            _ => (1.0, text),
+        };
+        let is_bytes = match (rest, rest.to_ascii_lowercase().as_str()) {
+            (_, "bit/s" | "bit" | "bits" | "bits/s") | ("bps" | "b/s" | "b", _) => false,
+            (_, "byte/s" | "bytes/s") | ("Bps" | "B/s" | "B", _) => true,
+            _ => return None,
+        };
+        Some(Self { bits: factor * if is_bytes { 8.0 } else { 1.0 }, is_bytes })
     }
 }
 
@@ -112,7 +139,8 @@ impl fmt::Display for Bitrate {
         let bits = self.0 as f64;
         match self.0 {
             0..1_000_000 => write!(f, "{} kbit/s", bits / 1e3),
-            _ => write!(f, "{} Mbit/s", bits / 1e6),
+            1_000_000..1_000_000_000 => write!(f, "{} Mbit/s", bits / 1e6),
+            _ => write!(f, "{} Gbit/s", bits / 1e9),
         }
     }
 }
@@ -134,6 +162,34 @@ mod tests {
         assert_eq!(Bitrate::default().time_for(1), Duration::MAX);
         assert_eq!(Bitrate::from_bytes_in(9, Duration::ZERO), Bitrate::default());
         assert_eq!(Bitrate::from_bytes_in(u64::MAX, Duration::from_nanos(1)).as_bps(), u64::MAX);
+    }
+
+    #[test]
+    fn a_rate_is_read_as_people_write_it_and_bytes_are_told_as_bits() {
+        let table = [
+            ("5Mbps", Ok(5_000_000)),
+            ("5 mbps", Ok(5_000_000)),
+            ("5 Mb/s", Ok(5_000_000)),
+            ("5 MBit/s", Ok(5_000_000)),
+            ("300 kbps", Ok(300_000)),
+            ("2.5 Gbps", Ok(2_500_000_000)),
+            ("64000 bps", Ok(64_000)),
+            ("5 MB/s", Err("is bytes, and a rate is told in bits: write \"40 Mbit/s\"")),
+            ("5MBps", Err("write \"40 Mbit/s\"")),
+            ("125 kB/s", Err("write \"1 Mbit/s\"")),
+            ("999 GB/s", Err("`999 GB/s` is bytes")),
+            ("5", Err("such as \"20 Mbit/s\"")),
+            ("5 M", Err("such as \"20 Mbit/s\"")),
+            ("5 parsec", Err("such as \"20 Mbit/s\"")),
+            ("5 é", Err("such as \"20 Mbit/s\"")),
+        ];
+        for (text, expected) in table {
+            match (Bitrate::from_text(text), expected) {
+                (Ok(rate), Ok(bps)) => assert_eq!(rate.as_bps(), bps, "{text}"),
+                (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
     }
 
     #[test]

@@ -278,7 +278,7 @@ mod tests {
             ("addresses = [\"host\"]", "`host` is not an address or a prefix"),
             (
                 "budget = \"1 Gbit/s\"",
-                "redundant budget: 1000 Mbit/s is outside 10 kbit/s to 100 Mbit/s",
+                "redundant budget: 1 Gbit/s is outside 10 kbit/s to 100 Mbit/s",
             ),
             ("budget = \"9 kbit/s\"", "9 kbit/s is outside"),
             ("budget = 5", "a rate with its unit"),
