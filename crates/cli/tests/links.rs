@@ -112,7 +112,7 @@ fn links_are_switched_and_set_while_packets_go_and_none_is_lost() {
             (&["links", "enable", "wan2"], "there is no link `wan2`: did you mean `wan"),
             (&["links", "set", "wan0", "max_upp=1 Mbit/s"], "did you mean `max_up`?"),
             (&["links", "set", "wan0", "max_up=fast"], "max_up: "),
-            (&["links", "set", "wan0", "weight=3"], "`ropewalk set link wan0 --weight 3`"),
+            (&["links", "set", "wan0", "weight=3"], "ropewalk set link wan0 --weight 3"),
             (&["links", "set", "wan0", "enabled=true"], "`ropewalk links enable wan0`"),
         ];
         for (args, expected) in table {

@@ -36,12 +36,12 @@ pub enum ClientError {
         socket: PathBuf,
     },
     /// The user may not open the socket.
-    #[error("no permission for {}: use sudo, or become a member of the group `{group}`", socket.display())]
+    #[error("no permission for {}: use sudo{}", socket.display(), membership(group.as_deref()))]
     Permission {
         /// The socket.
         socket: PathBuf,
-        /// The group of the socket.
-        group: String,
+        /// The group that may open it, if a user can become a member of it.
+        group: Option<String>,
     },
     /// The daemon refused.
     #[error("the daemon refused: {0}")]
@@ -210,15 +210,62 @@ fn connecting(socket: &Path, error: &io::Error) -> ClientError {
     }
 }
 
-/// The name of the group of a file, else its number.
-fn group_of(file: &Path) -> String {
-    let Ok(metadata) = std::fs::metadata(file) else { return "of the daemon".to_owned() };
-    match Group::from_gid(Gid::from_raw(metadata.gid())) {
-        Ok(Some(group)) => group.name,
-        Ok(None) | Err(_) => metadata.gid().to_string(),
+/// The group whose members may open a socket: never root's, which is for no user to join.
+fn group_of(file: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(file).ok()?;
+    let may_open = metadata.mode() & 0o020 != 0 && metadata.gid() != 0;
+    let group =
+        may_open.then(|| Group::from_gid(Gid::from_raw(metadata.gid())).ok().flatten())??;
+    Some(group.name)
+}
+
+/// What helps beside sudo.
+fn membership(group: Option<&str>) -> String {
+    match group {
+        Some(group) => format!(", or become a member of the group `{group}`"),
+        None => {
+            " (or name a group in [control] of the daemon's config, whose members may then ask it)"
+                .to_owned()
+        }
     }
 }
 
 fn protocol(socket: &Path, what: &dyn std::fmt::Display) -> ClientError {
     ClientError::Protocol { socket: socket.to_path_buf(), what: what.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A file that this group may, or may not, write.
+    fn file(group: Option<u32>, mode: u32) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        if let Some(group) = group {
+            std::os::unix::fs::chown(file.path(), None, Some(group)).unwrap();
+        }
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    #[test]
+    fn nobody_is_told_to_become_a_member_of_the_group_of_root() {
+        let refused = |file: &Path| {
+            let error = io::Error::from(io::ErrorKind::PermissionDenied);
+            connecting(file, &error).to_string()
+        };
+        let own = nix::unistd::getegid().as_raw();
+        let mut cases = vec![(file(None, 0o600), false), (file(None, 0o660), own != 0)];
+        if nix::unistd::geteuid().is_root() {
+            cases.extend([(file(Some(0), 0o660), false), (file(Some(1), 0o660), true)]);
+        }
+        for (file, can_join) in cases {
+            let told = refused(file.path());
+            assert!(told.contains(": use sudo"), "{told}");
+            assert_eq!(told.contains("become a member of the group"), can_join, "{told}");
+            assert!(!told.contains("`root`"), "{told}");
+        }
+    }
 }

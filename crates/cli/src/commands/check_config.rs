@@ -9,6 +9,7 @@ use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
+use ropewalk_proxy::register::{Register, RegisterError};
 use ropewalk_settings::TunnelSettings;
 
 use crate::args::{CheckConfig, Role};
@@ -26,7 +27,7 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
         Role::Proxy => {
             let config = ropewalk_proxy::Config::parse(&source)?;
             fits_host(&config)?;
-            proxy(&config)
+            proxy(&config, &peers(&config)?)
         }
     };
     print(&format!("{}: OK\n{meaning}", check.file.display()))
@@ -117,7 +118,32 @@ fn client(config: &ropewalk_client::Config) -> String {
     lines.0
 }
 
-fn proxy(config: &ropewalk_proxy::Config) -> String {
+/// Who may connect: those of the file, and those who joined by an invitation.
+fn peers(config: &ropewalk_proxy::Config) -> Result<String, Failure> {
+    let (of_file, most) = (config.peers.len(), config.max_peers);
+    let book = config.register_file();
+    let register = match Register::open(book.clone()) {
+        Ok(register) => register,
+        // Another user's check says what it can.
+        Err(RegisterError::Read { .. }) => {
+            let joined = format!("who joined by an invitation stands in {}", book.display());
+            return Ok(format!(
+                "{of_file} in this file, of at most {most}; {joined}, which needs sudo"
+            ));
+        }
+        Err(error) => return Err(anyhow::Error::new(error).into()),
+    };
+    let all = register.peers(&config.peers).0.len();
+    Ok(match (all, all.saturating_sub(of_file)) {
+        (0, _) => "none yet: `ropewalk peer add NAME` invites one".to_owned(),
+        (all, 0) => format!("{all} of at most {most}"),
+        (all, joined) => {
+            format!("{all} of at most {most}, {joined} of them joined by an invitation")
+        }
+    })
+}
+
+fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
     let v6 = match (config.pools.v6(), config.ipv6) {
         (None, _) => "none".to_owned(),
         (Some(pool), Ipv6Mode::Nat66) => format!("{pool}, NAT66"),
@@ -148,12 +174,8 @@ fn proxy(config: &ropewalk_proxy::Config) -> String {
         lines.add("no NAT", &no_nat.join(", "));
     }
     lines.reach(config);
-    let peers = match config.peers.len() {
-        0 => "none: no client can connect (add a [[peer]])".to_owned(),
-        count => format!("{count} of at most {}", config.max_peers),
-    };
-    lines.add("peers", &peers);
-    lines.add("among them", if config.client_to_client { "allowed" } else { "refused" });
+    let switch = if config.client_to_client { "on" } else { "off" };
+    lines.add("peers", &format!("{peers}; client-to-client: {switch}"));
     lines.tunnel(&config.tunnel);
     lines.add("leases", &config.leases_file().display().to_string());
     lines.control(&config.control);

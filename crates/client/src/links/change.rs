@@ -134,10 +134,11 @@ fn set(link: &mut LinkConfig, key: &str, value: &str) -> Result<(), String> {
                 Keepalive::from_text(value).map_err(|error| format!("{key}: {error}"))?;
         }
         _ if TERMS.contains(&key) => {
-            return Err(format!(
-                "`{key}` is said to the scheduler: `ropewalk set link {} --{key} {value}`",
-                link.name
-            ));
+            // It is typed into a shell.
+            let flag = format!("--{key}");
+            let words = ["ropewalk", "set", "link", &link.name, &flag, value];
+            let command = shlex::try_join(words).map_err(|error| format!("{key}: {error}"))?;
+            return Err(format!("`{key}` is said to the scheduler: {command}"));
         }
         _ if OF_FILE.contains(&key) => {
             return Err(format!(
@@ -227,7 +228,8 @@ mod tests {
             ("wlan0 priority=maybe", "priority: `maybe` is not always or backup"),
             ("wlan0 metered=perhaps", "metered: `perhaps` is not true or false"),
             ("wlan0 keepalive=1s_and", "keepalive: "),
-            ("wlan0 weight=3", "`ropewalk set link wlan0 --weight 3`"),
+            ("wlan0 weight=3", "said to the scheduler: ropewalk set link wlan0 --weight 3"),
+            ("wlan0 cost=5_EUR/GB", "ropewalk set link wlan0 --cost '5 EUR/GB'"),
             ("wlan0 allowance=3", "stands in the config file"),
         ];
         for (text, expected) in table {

@@ -197,8 +197,8 @@ async fn authorize(
     }
     tracing::warn!(uid = peer.uid, gid = peer.gid, "refused on the control socket");
     let message = format!(
-        "the user with uid {} may not talk to this daemon: use sudo, or be a member of the group of \
-         its socket",
+        "the user with uid {} may not talk to this daemon: use sudo, or be a member of the group that its config \
+         names in [control]",
         peer.uid
     );
     refusal(&ApiError::new(ErrorCode::Forbidden, message))

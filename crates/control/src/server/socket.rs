@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub enum BindError {
     /// Another daemon answers at this socket.
     #[error(
-        "another daemon answers at {}: stop it, or give this one another [control] socket",
+        "another daemon answers at {} already: stop it first",
         socket.display()
     )]
     InUse {
