@@ -242,6 +242,30 @@ fn a_config_is_checked_and_explained() {
 }
 
 #[test]
+fn who_joined_a_proxy_by_an_invitation_is_counted_though_no_config_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    configs(folder.path());
+    let file = folder.path().join("proxy.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let state = format!("state_dir = {:?}", folder.path());
+    std::fs::write(&file, text.replace("state_dir = \"/var/lib/ropewalk\"", &state)).unwrap();
+    let check = || stdout(&run(&["check-config", file.to_str().unwrap()]));
+    assert!(
+        check().contains("peers       none yet: `ropewalk peer add NAME` invites one"),
+        "{}",
+        check()
+    );
+    let key = PublicKey::from_bytes([9; 32]);
+    let book = format!(
+        "{{\"version\":1,\"peers\":[{{\"name\":\"laptop\",\"public_key\":\"{key}\",\"since\":1}}],\"invitations\":[],\"over\":[]}}"
+    );
+    std::fs::write(folder.path().join("peers.json"), book).unwrap();
+    let expected =
+        "peers       1 of at most 1024, 1 of them joined by an invitation; client-to-client: off\n";
+    assert!(check().contains(expected), "{}", check());
+}
+
+#[test]
 fn what_clients_of_a_proxy_reach_and_what_must_be_opened_is_explained() {
     let folder = tempfile::tempdir().unwrap();
     configs(folder.path());

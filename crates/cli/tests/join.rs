@@ -131,8 +131,15 @@ fn an_invitation_lets_one_machine_in_and_the_owner_can_take_it_back() {
             one.pipe(&unused, &["join", "--link", "wan0", "--link", "wan1", "-"]).expect_failure(1);
         assert!(refused.contains("--replace"), "{refused}");
         let key = fs::read_to_string(one.file("client.key")).unwrap();
-        one.pipe(&line, &["join", "--link", "wan0", "--link", "wan1", "--replace"])
+        let mut config = fs::read_to_string(one.file("client.toml")).unwrap();
+        config.push_str("[control]\nweb = \"127.0.0.1:9586\" # mine\n");
+        fs::write(one.file("client.toml"), config).unwrap();
+        let said = one
+            .pipe(&line, &["join", "--link", "wan0", "--link", "wan1", "--replace"])
             .expect_success();
+        assert!(said.contains("with the old one's settings"), "{said}");
+        let config = fs::read_to_string(one.file("client.toml")).unwrap();
+        assert!(config.contains("web = \"127.0.0.1:9586\" # mine"), "{config}");
         assert_eq!(fs::read_to_string(one.file("client.key.old")).unwrap(), key);
         assert!(one.file("client.toml.old").exists());
 
@@ -152,6 +159,18 @@ fn an_invitation_lets_one_machine_in_and_the_owner_can_take_it_back() {
         let mut thief = two.start("client");
         thief.wait_until("the refusal", SOON, || two.reason().contains("was used before")).unwrap();
         assert!(proxy.log().contains("the invitation was used before"), "{}", proxy.log());
+        // The proxy was heard: its refusal is no sign of a network that blocks UDP.
+        let reasons = |machine: &Machine| {
+            let status = machine.status();
+            let links = status["tunnels"][0]["links"].as_array().cloned().unwrap_or_default();
+            links.iter().map(|link| link["reason"].to_string()).collect::<Vec<_>>()
+        };
+        std::thread::sleep(Duration::from_secs(6));
+        let told = reasons(&two);
+        assert!(
+            told.len() == 2 && told.iter().all(|text| text.contains("refuses this client")),
+            "{told:?}"
+        );
         assert_eq!(one.state(), "up");
         thief.stop(SOON).unwrap();
 

@@ -11,8 +11,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-pub use crate::interfaces::LeftOut;
-
 #[cfg(target_os = "linux")]
 pub mod linux;
 
@@ -92,6 +90,33 @@ pub struct Candidate {
     pub name: String,
     /// The way out of it, or why there is none.
     pub state: Result<Ways, NoWay>,
+}
+
+/// A TUN or TAP with a default route that `auto` leaves out: perhaps a modem's, and so a way to the Internet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its name.
+    pub interface: String,
+    /// What `include_interfaces` would be with it and all that is a link now.
+    pub include: Vec<String>,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (interface, include) = (&self.interface, quoted(&self.include));
+        write!(
+            f,
+            "{interface} has a default route and is no link, because links = \"auto\" takes no TUN or TAP by itself: if it \
+             leads to the Internet, write include_interfaces = [{include}]"
+        )
+    }
+}
+
+/// Names as they stand in a list of the config.
+#[must_use]
+pub fn quoted(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    quoted.join(", ")
 }
 
 /// The ways out of one interface; at least one is there.

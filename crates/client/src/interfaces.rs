@@ -4,14 +4,13 @@
 //! the best default route that somebody (DHCP, the user) made for that interface in any table, a router that the user
 //! named, or, on a point-to-point interface, the interface itself.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ropewalk_link_io::netlink::{Address, AddressScope, Family, Gateway, Interface, Kind};
 use ropewalk_link_io::nft::is_plain_name;
 use ropewalk_settings::NamePattern;
 
-use crate::host::{Candidate, Choice, Listed, NoWay, Way, Ways};
+use crate::host::{Candidate, Choice, LeftOut, Listed, NoWay, Way, Ways};
 
 /// Kinds of interfaces that `auto` never takes, even with a default route: they carry their packets over another
 /// interface, which is the link.
@@ -111,33 +110,6 @@ pub fn candidates(
 /// Whether the user has a section for exactly this interface.
 fn is_listed(choice: &Choice, interface: &str) -> bool {
     choice.named(interface).is_some_and(|listed| listed.name.is_exact())
-}
-
-/// A TUN or TAP with a default route that `auto` leaves out: perhaps a modem's, and so a way to the Internet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Its name.
-    pub interface: String,
-    /// What `include_interfaces` would be with it and all that is a link now.
-    pub include: Vec<String>,
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (interface, include) = (&self.interface, quoted(&self.include));
-        write!(
-            f,
-            "{interface} has a default route and is no link, because links = \"auto\" takes no TUN or TAP by itself: if it \
-             leads to the Internet, write include_interfaces = [{include}]"
-        )
-    }
-}
-
-/// Names as they stand in a list of the config.
-#[must_use]
-pub fn quoted(names: &[String]) -> String {
-    let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    quoted.join(", ")
 }
 
 /// What `auto` leaves out although it may be a link: no VPN's, as far as its name tells, and nothing that the user has
@@ -256,6 +228,7 @@ fn is_usable(address: &Address) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::quoted;
     use ropewalk_settings::Text as _;
 
     fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {

@@ -3,7 +3,7 @@
 //! | part | its one concern |
 //! | --- | --- |
 //! | [`config`] | what `client.toml` means |
-//! | [`joining`] | the config that `ropewalk join` writes |
+//! | [`joining`], [`rejoining`] | the config that `ropewalk join` writes, the first time and later |
 //! | `service` | the daemon from start to clean end |
 //! | `daemon` | the role in the event loop: commands in, events out |
 //! | `links` | which interfaces are links now; their sockets |
@@ -37,6 +37,7 @@ pub mod names;
 pub mod near;
 #[cfg(target_os = "linux")]
 pub mod probe;
+pub mod rejoining;
 #[cfg(target_os = "linux")]
 pub mod routes;
 #[cfg(target_os = "linux")]

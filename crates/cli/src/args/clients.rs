@@ -22,7 +22,7 @@ pub(crate) struct Join {
     #[arg(long, value_name = "INTERFACE", value_parser = NamePattern::from_text)]
     pub(crate) link: Vec<NamePattern>,
 
-    /// Replace an existing config and key; the old ones are kept as FILE.old
+    /// Replace an existing config and key; the old ones are kept as FILE.old, and all but the proxy is taken over
     #[arg(long)]
     pub(crate) replace: bool,
 }

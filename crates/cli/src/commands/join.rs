@@ -1,14 +1,17 @@
 //! `ropewalk join`: from an invitation to a client that is ready to start.
 //!
 //! Three files are made, closed to others: the private key, which is made here; the invitation, which the client removes
-//! when the proxy knows the key; and the config. What is there already stays, or is kept under another name.
+//! when the proxy knows the key; and the config. What is there already stays, or is kept under another name; its settings
+//! go on in the new config.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use ropewalk_client::joining;
+use ropewalk_client::{Config, joining, rejoining};
+use ropewalk_control::config::source::MAX_FILE_BYTES;
+use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_control::folder::{self, Folder};
 use ropewalk_control::invitation::{Invitation, MAX_LINE};
 use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER};
@@ -32,9 +35,11 @@ pub(crate) fn run(join: &Join) -> Result<(), Failure> {
     let invitation: Invitation = line.parse().map_err(usage)?;
     invitation.check_expiry(SystemTime::now()).map_err(usage)?;
     let files = Files::of(&join.config)?;
+    let old = files.old(join.replace);
     let kept = files.clear(join.replace)?;
-    files.write(&invitation, &join.link)?;
-    print(&report(&files, &invitation, &kept))
+    let is_taken_over =
+        files.write(&invitation, &join.link, old.as_ref().map(|old| old.as_str()))?;
+    print(&report(&files, &invitation, &kept, is_taken_over))
 }
 
 /// The invitation: as it was given, else from standard input. A person at a terminal is asked for it.
@@ -78,6 +83,12 @@ impl Files {
         Ok(Self { config: config.to_path_buf(), key, invitation })
     }
 
+    /// What the config that is replaced says; one that cannot be read says nothing.
+    fn old(&self, replace: bool) -> Option<Zeroizing<String>> {
+        let read = replace.then(|| folder::read(&self.config, MAX_FILE_BYTES).ok()).flatten()?;
+        String::from_utf8(read.bytes.to_vec()).ok().map(Zeroizing::new)
+    }
+
     /// Makes room: nothing is there, or it is kept under another name. Returns what is kept where.
     fn clear(&self, replace: bool) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
         let mut kept = Vec::new();
@@ -108,14 +119,27 @@ impl Files {
         }
     }
 
-    /// The config last: it names the others.
-    fn write(&self, invitation: &Invitation, links: &[NamePattern]) -> Result<(), Failure> {
+    /// The config last: it names the others. Returns whether it says what the old one did.
+    fn write(
+        &self,
+        invitation: &Invitation,
+        links: &[NamePattern],
+        old: Option<&str>,
+    ) -> Result<bool, Failure> {
         let key = PrivateKey::generate().context("the system gives no randomness")?;
         create(&self.key, &key.to_line())?;
         create(&self.invitation, &Zeroizing::new(format!("{}\n", *invitation.to_line())))?;
         let names = (&*name(&self.key), &*name(&self.invitation));
-        let text = joining::config_text(invitation, names, links);
-        create(&self.config, &text)
+        let again = old.and_then(|old| rejoining::config_text(old, invitation, names, links));
+        // An old config with an error would keep the client from starting.
+        let again = again.map(Zeroizing::new).filter(|text| {
+            Config::parse(&Source::from_text(&self.config, text, KeyFiles::Disk)).is_ok()
+        });
+        match &again {
+            Some(text) => create(&self.config, text)?,
+            None => create(&self.config, &joining::config_text(invitation, names, links))?,
+        }
+        Ok(again.is_some())
     }
 }
 
@@ -167,12 +191,22 @@ fn usage(error: impl std::fmt::Display) -> Failure {
 }
 
 /// What was made, and what to do next.
-fn report(files: &Files, invitation: &Invitation, kept: &[(PathBuf, PathBuf)]) -> String {
+fn report(
+    files: &Files,
+    invitation: &Invitation,
+    kept: &[(PathBuf, PathBuf)],
+    is_taken_over: bool,
+) -> String {
     let addresses: Vec<_> = invitation.addresses.iter().map(ToString::to_string).collect();
     let mut text = format!("Ready to join the proxy at {}.\n", addresses.join(", "));
     let until = format!("good until {}", render::moment(invitation.expires));
+    let config = match (is_taken_over, kept.iter().any(|(from, _)| *from == files.config)) {
+        (true, _) => "the config, with the old one's settings",
+        (false, true) => "the config, without the old one's settings, which had an error",
+        (false, false) => "the config",
+    };
     let mut made = vec![
-        (&files.config, "the config".to_owned()),
+        (&files.config, config.to_owned()),
         (&files.key, "this machine's private key; it never leaves this machine".to_owned()),
         (&files.invitation, until),
     ];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropewalk_client::interfaces::quoted as quoted_list;
+use ropewalk_client::host::quoted as quoted_list;
 
 /// A word of a command line. What comes from a network or a name is no part of the shell's language.
 pub(super) fn quoted(word: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropewalk_client::interfaces::LeftOut;
+use ropewalk_client::host::LeftOut;
 use ropewalk_link_io::netlink::{Gateway, Interface, Kind, MAIN_TABLE};
 
 use super::edit;
