@@ -55,7 +55,8 @@ pub(super) fn judge(facts: &Facts) -> Finding {
                 .advise("set it; where it is right now, the file's time is wrong:")
         }
         _ => {
-            let found = format!("{}, which can be; the proxy's is not known", shown(facts.now));
+            let found =
+                format!("it says {}, and nothing shows that this is wrong", shown(facts.now));
             Finding::ok("clock", subject, found)
         }
     }

@@ -200,8 +200,8 @@ fn of_proxy(facts: &Facts<'_>) -> Finding {
     let alive = facts.links.iter().any(|link| matches!(link.web, Some(Web::There)));
     if alive {
         let found = format!(
-            "{} is there, and at its {shown} nobody has the public key {}: the key is wrong, or a firewall there drops UDP",
-            first_host(&asked),
+            "the host is up, but {shown} does not answer to the public key {}: the proxy has another key, or a firewall \
+             there drops UDP",
             facts.key
         );
         return Finding::fail("reach.key", subject, found, "sudo ropewalk doctor")
@@ -220,20 +220,16 @@ fn first_host(asked: &[(SocketAddr, Reply)]) -> String {
     asked.first().map_or_else(String::new, |(address, _)| address.ip().to_string())
 }
 
-/// Addresses with their ports, such as "203.0.113.2 at UDP 51900, 443".
+/// Each once, such as "203.0.113.2:51900 or 203.0.113.2:443".
 fn addresses(asked: &[(SocketAddr, Reply)]) -> String {
-    let mut hosts: Vec<(String, Vec<String>)> = Vec::new();
+    let mut each: Vec<String> = Vec::new();
     for (address, _) in asked {
-        let (host, port) = (address.ip().to_string(), address.port().to_string());
-        match hosts.iter_mut().find(|(known, _)| *known == host) {
-            Some((_, ports)) if ports.contains(&port) => {}
-            Some((_, ports)) => ports.push(port),
-            None => hosts.push((host, vec![port])),
+        let address = address.to_string();
+        if !each.contains(&address) {
+            each.push(address);
         }
     }
-    let shown: Vec<_> =
-        hosts.iter().map(|(host, ports)| format!("{host} at UDP {}", ports.join(", "))).collect();
-    shown.join(" and ")
+    each.join(" or ")
 }
 
 #[cfg(test)]
@@ -302,6 +298,14 @@ mod tests {
             finding.at_proxy && finding.commands[0].contains("more_ports = [443]"),
             "{finding:?}"
         );
+    }
+
+    #[test]
+    fn a_key_that_no_proxy_answers_to_is_told_with_where_it_was_tried() {
+        let asked = [(51900, Reply::Silence), (443, Reply::Silence)];
+        let told = judge(&facts(vec![link("wan0", &asked, Some(Web::There))])).remove(0).found;
+        let expected = "203.0.113.2:51900 or 203.0.113.2:443 does not answer to the public key KEY: the proxy has another key";
+        assert!(told.contains(expected), "{told}");
     }
 
     #[test]
