@@ -9,7 +9,7 @@ pub(crate) use change::{
     Links, LinksWhat, Reload, Set, SetLink, SetRedundant, SetScheduler, SetWhat,
 };
 pub(crate) use clients::{Invite, Join, Peer, PeerWhat};
-pub(crate) use files::{CheckConfig, Client, Completions, Doctor, Keygen, Man, Proxy};
+pub(crate) use files::{CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy};
 pub(crate) use look::{Flows, Logs, Status, Watch, Why};
 
 use std::path::PathBuf;
@@ -266,13 +266,18 @@ EXAMPLE
 
     /// Print what a shell needs to complete this program's command lines
     #[command(after_long_help = "\
-The packages install it for bash, zsh and fish.
+The packages install it for bash, zsh and fish. There names of links and clients are completed too, as the running daemon
+has them (`ropewalk complete -- WORDS` prints them), for whoever may ask it: root, and the group in its [control].
 
 EXAMPLES
   ropewalk completions bash > /etc/bash_completion.d/ropewalk
   ropewalk completions zsh > ~/.zfunc/_ropewalk             a folder named in fpath
   ropewalk completions fish > ~/.config/fish/completions/ropewalk.fish")]
     Completions(Completions),
+
+    /// Print the names of links or clients that can stand at the end of these words: for the scripts of `completions`
+    #[command(hide = true)]
+    Complete(Complete),
 
     /// Write /etc/resolv.conf for the client at standard input: systemd starts it (ropewalk-resolv-conf.socket)
     #[command(hide = true)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod check_config;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod doctor;

@@ -55,6 +55,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
         Command::Completions(completions) => commands::completions::run(completions.shell),
+        Command::Complete(complete) => commands::complete::run(&complete.words),
         Command::ResolvConf => commands::resolv_conf::run(),
         Command::Man(man) => commands::man::run(&man.folder),
     }

@@ -136,7 +136,7 @@ pub(crate) struct SetScheduler {
 #[derive(Debug, Args)]
 pub(crate) struct SetLink {
     /// The link, as `ropewalk status` names it
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "LINK")]
     pub(crate) name: String,
 
     /// Its share beside the others' where weights are told; 0: no packets on it

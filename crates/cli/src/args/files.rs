@@ -90,6 +90,13 @@ pub(crate) struct Completions {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Complete {
+    /// The words behind `ropewalk`, up to the one at the cursor
+    #[arg(value_name = "WORD", last = true)]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Man {
     /// The folder; it must exist
     #[arg(value_name = "FOLDER")]

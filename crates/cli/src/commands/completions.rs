@@ -1,4 +1,8 @@
 //! `ropewalk completions`: what a shell needs to complete command lines.
+//!
+//! clap writes the script; where the name of a link or client is wanted, the daemon has it. (clap can ask the program itself
+//! only by an interface that it calls unstable.) So in bash and zsh clap's function gets another name, and one of ours stands in
+//! its place that asks [`complete`](super::complete) first; fish takes what each of several rules offers.
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -6,9 +10,46 @@ use clap_complete::Shell;
 use crate::args::Arguments;
 use crate::exit::{Failure, print};
 
+/// Not by `compgen -W`, which would expand what stands in a name.
+const BASH: &str = r#"_ropewalk() {
+    local name known=
+    COMPREPLY=()
+    while IFS= read -r name; do
+        known=1
+        [[ $name == "${COMP_WORDS[COMP_CWORD]}"* ]] && COMPREPLY+=("$name")
+    done < <(ropewalk complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    [[ -n $known ]] || _ropewalk_words "$@"
+}
+"#;
+
+const ZSH: &str = r#"_ropewalk() {
+    local -a names
+    names=(${(f)"$(ropewalk complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#names )); then
+        compadd -a names
+    else
+        _ropewalk_words "$@"
+    fi
+}
+"#;
+
+const FISH: &str = r#"complete -c ropewalk -a "(ropewalk complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)"
+"#;
+
 /// Prints the script for `shell`.
 pub(crate) fn run(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "ropewalk", &mut script);
-    print(&String::from_utf8_lossy(&script))
+    let script = String::from_utf8_lossy(&script);
+    print(&match shell {
+        Shell::Bash => with(&script, BASH),
+        Shell::Zsh => with(&script, ZSH),
+        Shell::Fish => format!("{script}{FISH}"),
+        _ => script.into_owned(),
+    })
+}
+
+/// The script with this function in the place of clap's, which it calls by another name.
+fn with(script: &str, function: &str) -> String {
+    script.replacen("_ropewalk() {", &format!("{function}\n_ropewalk_words() {{"), 1)
 }
