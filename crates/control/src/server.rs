@@ -14,6 +14,7 @@
 //! daemon at once; a file behind which a daemon answers is refused.
 
 mod access;
+mod history;
 mod http;
 mod places;
 mod socket;

@@ -32,6 +32,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener as TokioListener;
 use tokio::sync::Mutex;
 
+use super::history::{self, History};
 use super::http::{accept, converse, refusal};
 use super::places::{Holder, Limits};
 use super::{BindError, Desk};
@@ -77,30 +78,50 @@ pub(super) async fn serve(web: Web, desk: Desk) {
             return;
         }
     };
-    let router = router(desk);
+    let lookout = Arc::new(Lookout::new(desk));
+    let router = router(Arc::clone(&lookout));
     let next = async || listener.accept().await.map(|(stream, _)| (stream, Holder::Somebody));
     let serve = |stream, asking| converse(stream, router.clone(), asking);
-    accept("page", PLACES, next, serve).await;
+    tokio::join!(accept("page", PLACES, next, serve), remember(&lookout));
 }
 
-fn router(desk: Desk) -> Router {
+/// Notes for ever what is carried, whether somebody looks or not.
+async fn remember(lookout: &Lookout) {
+    let mut before = Instant::now();
+    loop {
+        tokio::time::sleep(history::STEP).await;
+        // A daemon that is busy, or ends, is looked at the next time; the step is longer then.
+        let Ok(report) = lookout.look().await else { continue };
+        let now = Instant::now();
+        lookout.history.lock().await.note(&report, now.duration_since(before));
+        before = now;
+    }
+}
+
+fn router(lookout: Arc<Lookout>) -> Router {
     Router::new()
         .route("/", get(async || Html(PAGE)))
         .route("/metrics", get(numbers))
         .route("/v1/status", get(status))
+        .route("/v1/history", get(past))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(guard))
-        .with_state(Arc::new(Lookout { desk, latest: Mutex::new(None) }))
+        .with_state(lookout)
 }
 
 /// Asks the daemon no more often than needed.
 struct Lookout {
     desk: Desk,
     latest: Mutex<Option<(Instant, Arc<StatusReport>)>>,
+    history: Mutex<History>,
 }
 
 impl Lookout {
+    fn new(desk: Desk) -> Self {
+        Self { desk, latest: Mutex::new(None), history: Mutex::default() }
+    }
+
     /// How things are, or were a moment ago.
     async fn look(&self) -> Result<Arc<StatusReport>, ApiError> {
         // Held while the daemon is asked, so that others wait for the same answer.
@@ -128,6 +149,11 @@ async fn status(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
     }
 }
 
+/// `GET /v1/history`: what was carried in the last ten minutes.
+async fn past(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
+    axum::Json(&*lookout.history.lock().await).into_response()
+}
+
 async fn numbers(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
     match lookout.look().await {
         Ok(report) => {
@@ -139,7 +165,7 @@ async fn numbers(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
 
 async fn not_found() -> HttpResponse {
     let message = "there is nothing at this path: / is the page, /metrics the numbers for Prometheus, /v1/status the \
-                   status";
+                   status, /v1/history what was carried in the last ten minutes";
     refusal(&ApiError::new(ErrorCode::NotFound, message))
 }
 

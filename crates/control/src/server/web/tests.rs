@@ -24,6 +24,7 @@ fn page_numbers_and_status_are_there_for_this_machine() {
             "\nropewalk_link_sent_bytes_total{link=\"wlan\"} 9000000\n",
         ),
         ("/v1/status", "application/json", "\"name\":\"wwan0\""),
+        ("/v1/history", "application/json", "\"tunnels\":{}"),
     ];
     for (path, kind, text) in cases {
         let answer = lab.get(path, &lab.address.to_string());
