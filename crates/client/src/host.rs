@@ -97,7 +97,7 @@ pub struct Candidate {
 pub struct LeftOut {
     /// Its name.
     pub interface: String,
-    /// What `include_interfaces` would be with it and all that is a link now.
+    /// What `include_interfaces` would be with it, others of its kind, and all that is a link now.
     pub include: Vec<String>,
 }
 

@@ -127,19 +127,18 @@ pub fn left_out(
     }
     let links = candidates(choice, tun, interfaces, gateways);
     let usable = links.into_iter().filter(|link| link.state.is_ok()).map(|link| link.name);
-    let usable: Vec<String> = usable.collect();
-    interfaces
+    let found: Vec<&str> = interfaces
         .iter()
         .filter(|found| found.kind == Kind::Virtual("tun".into()) && found.name != tun)
         .filter(|found| !is_listed(choice, &found.name) && !is_of_vpn(&found.name))
         .filter(|found| !exclude.iter().any(|one| one.matches(&found.name)))
         .filter(|found| ways(found, &[], gateways).is_ok() && leads_out(found, gateways))
-        .map(|found| {
-            let interface = found.name.clone();
-            let include = std::iter::once(&interface).chain(&usable).cloned().collect();
-            LeftOut { interface, include }
-        })
-        .collect()
+        .map(|found| found.name.as_str())
+        .collect();
+    let include: Vec<String> = found.iter().map(|name| (*name).to_owned()).chain(usable).collect();
+    let left_out =
+        |name: &&str| LeftOut { interface: (*name).to_owned(), include: include.clone() };
+    found.iter().map(left_out).collect()
 }
 
 /// Whether an interface is called as those of a VPN's program are.
