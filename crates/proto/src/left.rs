@@ -2,7 +2,7 @@
 //!
 //! A session that changes in the midst of a download would otherwise miss what the sender believes delivered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use ropewalk_settings::PublicKey;
 
@@ -20,6 +20,10 @@ const MOST_BYTES: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     waiting: BTreeMap<PublicKey, (Instant, LocalAcks)>,
+    /// Until when each waits: the first one first. Those whose peer came back are passed over.
+    order: VecDeque<(Instant, PublicKey)>,
+    /// Bytes of all that waits.
+    bytes: usize,
     /// The senders of these are told that their connections are over.
     given_up: Vec<LocalAcks>,
     /// The latest moment known.
@@ -33,22 +37,30 @@ impl Left {
         if local_acks.is_empty() {
             return;
         }
-        let before = self.waiting.insert(peer, (self.now + PATIENCE, local_acks));
-        self.give_up(before.map(|(_, local_acks)| local_acks));
-        let kept = |waiting: &BTreeMap<_, (Instant, LocalAcks)>| -> usize {
-            waiting.values().map(|(_, local_acks)| local_acks.kept_bytes()).sum()
-        };
-        while kept(&self.waiting) > MOST_BYTES {
-            let oldest = self.waiting.iter().min_by_key(|(_, (until, _))| *until);
-            let Some(peer) = oldest.map(|(peer, _)| *peer) else { return };
-            let oldest = self.take(&peer);
+        let before = self.take(&peer);
+        self.give_up(before);
+        let until = self.now + PATIENCE;
+        self.bytes += local_acks.kept_bytes();
+        self.waiting.insert(peer, (until, local_acks));
+        self.order.push_back((until, peer));
+        while self.bytes > MOST_BYTES
+            && let Some((_, oldest)) = self.order.front().copied()
+        {
+            let oldest = self.take(&oldest);
             self.give_up(oldest);
         }
     }
 
     /// The peer is back.
     pub(crate) fn take(&mut self, peer: &PublicKey) -> Option<LocalAcks> {
-        self.waiting.remove(peer).map(|(_, local_acks)| local_acks)
+        let (_, local_acks) = self.waiting.remove(peer)?;
+        self.bytes -= local_acks.kept_bytes();
+        while let Some((until, first)) = self.order.front()
+            && self.waiting.get(first).is_none_or(|(waits_until, _)| waits_until != until)
+        {
+            self.order.pop_front();
+        }
+        Some(local_acks)
     }
 
     fn give_up(&mut self, local_acks: Option<LocalAcks>) {
@@ -58,15 +70,13 @@ impl Left {
     /// When something has waited too long.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let at_once = (!self.given_up.is_empty()).then_some(self.now);
-        at_once.or_else(|| self.waiting.values().map(|(until, _)| *until).min())
+        at_once.or_else(|| self.order.front().map(|(until, _)| *until))
     }
 
     /// Gives up what has waited too long; the senders are told by `sink`.
     pub(crate) fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
         self.now = self.now.max(now);
-        while let Some(peer) =
-            self.waiting.iter().find(|(_, (until, _))| *until <= now).map(|(peer, _)| *peer)
-        {
+        while let Some((_, peer)) = self.order.front().filter(|(until, _)| *until <= now).copied() {
             let late = self.take(&peer);
             self.give_up(late);
         }
