@@ -19,7 +19,7 @@ use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{Frame, Frames, PacketFrame, emit};
 use ropewalk_proto::wire::header::{Clear, Kind, Sealed};
-use ropewalk_settings::{ControllerKind, Scheduling};
+use ropewalk_settings::{ControllerKind, PortRange, Redundant, Scheduling, Text as _};
 
 /// Packets of one piece of work: half of what a driver reads in one turn.
 const PACKETS: usize = 32;
@@ -48,7 +48,7 @@ pub(crate) struct Named {
 }
 
 /// All of them.
-pub(crate) const ALL: [Named; 20] = [
+pub(crate) const ALL: [Named; 24] = [
     of("wire: write and read a packet's headers", || Box::new(Wire::new())),
     of("seal 1400 B", || Box::new(Seal::new(1400))),
     of("open 1400 B", || Box::new(Open(Seal::new(1400)))),
@@ -67,6 +67,12 @@ pub(crate) const ALL: [Named; 20] = [
     of("core receives 160 B, 2 links", || Box::new(CoreReceives(Core::new(1, 2, 160)))),
     of("core receives 160 B, 2 links, each alone", || {
         Box::new(CoreReceives(Core::alone(1, 2, 160)))
+    }),
+    of("core sends, 2 links, 32 flows", || Box::new(CoreSends(Core::of_flows(32, LEN)))),
+    of("core receives, 2 links, 32 flows", || Box::new(CoreReceives(Core::of_flows(32, LEN)))),
+    of("core sends 160 B over both of 2 links", || Box::new(CoreSends(Core::redundant(160)))),
+    of("core receives 160 B over both of 2 links", || {
+        Box::new(CoreReceives(Core::redundant(160)))
     }),
     of("core receives 160 B, 2 links, each alone beside 100 sessions", || {
         Box::new(CoreReceives(Core::alone(101, 2, 160)))
@@ -324,7 +330,8 @@ impl Body for Reporting {
 /// Clients and a proxy; the first client is the busy one.
 struct Core {
     ends: Direct,
-    packet: Vec<u8>,
+    /// They take turns.
+    packets: Vec<Vec<u8>>,
     /// One of the other direction.
     answer: Vec<u8>,
 }
@@ -340,12 +347,35 @@ impl Core {
         Self::with(&config, clients, links, len)
     }
 
+    /// One client's packets are of so many flows.
+    fn of_flows(flows: u16, len: usize) -> Self {
+        let of = |flow| Inner { flow, ..Inner::plain(Towards::Proxy, 1, len) }.packet();
+        Self::carrying(&TunnelConfig::default(), 1, 2, (1..=flows).map(of).collect())
+    }
+
+    /// One client's packets go over both of two links.
+    fn redundant(len: usize) -> Self {
+        let ports = vec![PortRange::from_text("80").expect("a port")];
+        let budget = *Redundant::BUDGET.end();
+        let redundant = Redundant { ports, budget, ..Redundant::off() };
+        let scheduling = Scheduling { redundant, ..Scheduling::default() };
+        let config = TunnelConfig { scheduling, ..TunnelConfig::default() };
+        let core = Self::with(&config, 1, 2, len);
+        let redundancy = core.ends.clients[0].stats().tunnel.and_then(|tunnel| tunnel.redundancy);
+        assert!(redundancy.is_some_and(|twice| twice.packets > 0), "they go over both");
+        core
+    }
+
     fn with(config: &TunnelConfig, clients: u32, links: u8, len: usize) -> Self {
+        let packet = Inner::plain(Towards::Proxy, 1, len).packet();
+        Self::carrying(config, clients, links, vec![packet])
+    }
+
+    fn carrying(config: &TunnelConfig, clients: u32, links: u8, packets: Vec<Vec<u8>>) -> Self {
         let mut ends = Direct::new(config, clients, links).expect("there is room");
         ends.connect().expect("everybody is known");
-        let packet = Inner::plain(Towards::Proxy, 1, len).packet();
-        let answer = Inner::plain(Towards::Client, 1, len).packet();
-        let mut core = Self { ends, packet, answer };
+        let answer = Inner::plain(Towards::Client, 1, packets[0].len()).packet();
+        let mut core = Self { ends, packets, answer };
         // Until windows and memory have their sizes: more than is sent later, and what has no room waits.
         for _ in 0..400 {
             core.offer();
@@ -374,8 +404,8 @@ impl Core {
     }
 
     fn offer(&mut self) {
-        for _ in 0..PACKETS {
-            self.ends.packet_up(0, &self.packet);
+        for packet in self.packets.iter().cycle().take(PACKETS) {
+            self.ends.packet_up(0, packet);
         }
     }
 
@@ -428,7 +458,7 @@ impl Body for CoreAnswers {
     fn prepare(&mut self) {
         self.0.ends.client_receives();
         self.0.ends.exchange(0);
-        self.0.ends.packet_up(0, &self.0.packet);
+        self.0.ends.packet_up(0, &self.0.packets[0]);
         assert!(self.0.ends.client_sends(0) > 0, "there is something to send");
     }
 
