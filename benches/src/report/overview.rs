@@ -154,7 +154,7 @@ fn furthest(experiment: &Both) -> String {
 pub fn most_telling(experiments: &[Both], peers: &Peers) -> Result<String> {
     let beside = |experiment: &&Both| {
         let of = peers.figures.iter().filter(|figures| figures.experiment == experiment.name);
-        of.map(|figures| figures.peers.len()).sum::<usize>()
+        of.flat_map(|figures| &figures.peers).map(|peer| peer.at.len()).sum::<usize>()
     };
     // Of equals the first: `max_by_key` would take the last.
     let most = experiments.iter().rev().max_by_key(beside);

@@ -185,6 +185,9 @@ fn cell(case: &Case, value: Value) -> String {
     if failed { format!("**{text}** ✗") } else { text }
 }
 
+/// With more points than this a table has a line for each: it would be too wide to look at.
+const MOST_COLUMNS: usize = 8;
+
 /// Ours beside peers' figures, in the unit of the latter.
 #[must_use]
 pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> String {
@@ -194,9 +197,7 @@ pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> S
         PeerValue::GoodputMbit => GOODPUT,
     };
     let points = experiment.points(traffic);
-    let mut headings = vec![value.heading];
-    headings.extend(points.iter().map(|point| point.label.as_str()));
-    let mut table = Table::new(&headings);
+    let mut lines = Vec::new();
     for mode in Mode::ALL {
         for series in experiment.series(traffic) {
             let at = |point| experiment.spread(mode, Place { traffic, point, series }, value.name);
@@ -205,9 +206,8 @@ pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> S
                 let told = |spread: &Option<_>| {
                     spread.map_or_else(String::new, |s: Spread| value.show(s.median))
                 };
-                let mut row = vec![format!("**Ropewalk, {series}, {}**", mode.as_str())];
-                row.extend(medians.iter().map(told));
-                table.row(&row);
+                let name = format!("**Ropewalk, {series}, {}**", mode.as_str());
+                lines.push((name, medians.iter().map(told).collect()));
             }
         }
     }
@@ -217,12 +217,28 @@ pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> S
         others.push(("*goal*", &figures.goal));
     }
     for (name, at) in others {
-        let mut row = vec![name.to_owned()];
-        row.extend(points.iter().map(|point| {
+        let told = points.iter().map(|point| {
             at.get(&point.label).map_or_else(String::new, |figure| number(*figure, 0))
-        }));
-        table.row(&row);
+        });
+        lines.push((name.to_owned(), told.collect::<Vec<_>>()));
     }
+    let labels = points.iter().map(|point| point.label.as_str());
+    let table = if points.len() <= MOST_COLUMNS {
+        let headings: Vec<_> = [value.heading].into_iter().chain(labels).collect();
+        let mut table = Table::new(&headings);
+        for (name, told) in lines {
+            table.row(&[vec![name], told].concat());
+        }
+        table
+    } else {
+        let names = lines.iter().map(|(name, _)| name.as_str());
+        let mut table = Table::new(&[value.heading].into_iter().chain(names).collect::<Vec<_>>());
+        for (at, label) in labels.enumerate() {
+            let told = lines.iter().map(|(_, told)| told[at].clone());
+            table.row(&[label.to_owned()].into_iter().chain(told).collect::<Vec<_>>());
+        }
+        table
+    };
     format!("### {}: beside others\n\n{table}\nOthers: {}.\n", title(traffic), figures.source)
 }
 

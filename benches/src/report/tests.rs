@@ -255,6 +255,19 @@ fn peers_stand_beside_ours_in_their_own_unit() {
 }
 
 #[test]
+fn beside_many_points_peers_have_a_column_each() {
+    let bed = Bed::new();
+    let points = (1..=9_u8).map(|number| (format!("{number}:{number}"), f64::from(number)));
+    let cases = points.map(|(label, value)| case((&label, value), "default", 80.0)).collect();
+    results("peers", Mode::Real, cases).write(&bed.folders.results).unwrap();
+    write(&bed.folders).unwrap();
+    let page = bed.read("results/peers/README.md");
+    assert!(page.contains("| **Ropewalk, default, real** | rival | other | *goal* |"), "{page}");
+    assert!(page.contains("| 5:5 | 5.00 | 4 | 3 | 9 |"), "{page}");
+    assert!(page.contains("| 6:6 | 5.00 | | | |"), "{page}");
+}
+
+#[test]
 fn the_better_link_stands_in_the_place_of_peers_without_figures() {
     let bed = Bed::new();
     let bbr = |series| Case { traffic: Traffic::TcpBbr, ..case(("5:5", 1.0), series, 80.0) };
@@ -376,7 +389,7 @@ fn the_index_has_a_line_for_each_experiment() {
 }
 
 #[test]
-fn the_readme_shows_the_experiment_with_most_peers_between_its_markers() {
+fn the_readme_shows_the_experiment_with_most_figures_of_peers_between_its_markers() {
     let readme = Bed::drawn().read("README.md");
     assert!(
         readme.starts_with("before\n<!-- results -->\n")
