@@ -66,7 +66,7 @@ use crate::path::Path;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
-use crate::tunnel::{Credentials, Established, Flows, PartialRead, Side, Tunnel};
+use crate::tunnel::{Credentials, Established, Flows, KeptByAll, PartialRead, Side, Tunnel};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
@@ -130,6 +130,8 @@ pub struct Endpoint {
     waiting: Waiting,
     /// What senders of TCP were told by sessions that are over.
     left: Left,
+    /// What is kept for senders of TCP, by all sessions.
+    kept: KeptByAll,
     rng: StdRng,
     closed: bool,
     drops: DropCounters,
@@ -153,6 +155,7 @@ impl Endpoint {
             handed: Outgoing::default(),
             waiting: Waiting::default(),
             left: Left::default(),
+            kept: KeptByAll::default(),
             share: config.share,
             rng,
             closed: false,
@@ -553,7 +556,8 @@ impl Endpoint {
         }
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
-        let tunnel = Tunnel::new(now, config, filter, established, seed);
+        let mut tunnel = Tunnel::new(now, config, filter, established, seed);
+        tunnel.count_among(&self.kept);
         self.sessions.insert(accept.index, Session::pending(now, client, info, tunnel));
         if let Some(oldest) = oldest {
             self.sessions.remove(oldest);

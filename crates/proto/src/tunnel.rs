@@ -54,7 +54,7 @@ pub use egress::{
 pub use ingress::InnerFilter;
 pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
-pub(crate) use local_ack::LocalAcks;
+pub(crate) use local_ack::{KeptByAll, LocalAcks};
 pub use local_ack::LocallyAcknowledged;
 pub use outages::{Outage, OutageCause, Outages, Standing};
 pub(crate) use partial::PartialRead;
@@ -177,6 +177,11 @@ impl Tunnel {
             config,
             rng: StdRng::from_seed(seed),
         }
+    }
+
+    /// Before it carries anything: what it keeps for senders of TCP counts among what is kept by `all`.
+    pub(crate) fn count_among(&mut self, all: &KeptByAll) {
+        self.ingress.local_acks.count_among(all.clone());
     }
 
     /// Takes over what another tunnel of the same peer has acknowledged to senders of TCP.

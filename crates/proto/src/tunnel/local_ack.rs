@@ -25,6 +25,7 @@
 mod connection;
 mod kept;
 mod near_trip;
+mod room;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 pub(super) use connection::FromNear;
 use connection::{Connection, FIRST_ROOM, From, FromFar};
+pub(crate) use room::KeptByAll;
+use room::Room;
 use segment::{Segment, flag};
 
 use crate::ecn::Ecn;
@@ -54,8 +57,8 @@ const CANDIDATES: usize = 16;
 /// Bytes kept: 100 ms at 1.3 Gbit/s.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Segments kept: each has a buffer for a full one, however short it is.
-const MOST_SEGMENTS: usize = 16 * 1024;
+/// A segment of usual length, bytes: so much does room for one more let a near end send.
+const SEGMENT: usize = 1460;
 
 /// Buffers kept for reuse.
 const MOST_SPARE: usize = 1024;
@@ -164,6 +167,8 @@ pub(crate) struct LocalAcks {
     /// The latest moment known.
     now: Instant,
     counters: LocallyAcknowledged,
+    /// For segments.
+    room: Room,
 }
 
 impl LocalAcks {
@@ -181,7 +186,13 @@ impl LocalAcks {
             scratch: Vec::new(),
             now: Instant::ZERO,
             counters: LocallyAcknowledged::default(),
+            room: Room::default(),
         }
+    }
+
+    /// Before anything is kept: it counts among what is kept by `all`.
+    pub(super) fn count_among(&mut self, all: KeptByAll) {
+        self.room = Room::of(all);
     }
 
     /// Acknowledges from now on, or nothing more: what was acknowledged is still kept.
@@ -250,7 +261,7 @@ impl LocalAcks {
         let may_keep = has_room
             && self.is_on
             && self.counters.kept_bytes < MOST_BYTES
-            && self.counters.kept_segments < MOST_SEGMENTS;
+            && self.counters.kept_segments < self.room.most();
         let is_whole = || match label.checksum {
             Checksum::Partial => true,
             Checksum::Whole => segment.at.is_right(packet),
@@ -264,6 +275,7 @@ impl LocalAcks {
             self.counters.kept_bytes += packet.len();
             self.counters.kept_segments += 1;
             self.counters.segments += 1;
+            self.room.set(self.counters.kept_segments);
             self.check_at.get_or_insert(now + CHECK);
         }
         if connection.is_due && self.due.last() != Some(&key) {
@@ -307,6 +319,7 @@ impl LocalAcks {
         let (spare, kept) = (&mut self.spare, &mut self.counters);
         let was_limited = connection.is_limited;
         let became = connection.on_far(now, &segment, |buffer| recycle(spare, kept, buffer));
+        self.room.set(self.counters.kept_segments);
         if connection.is_limited && !was_limited {
             self.limited.push(key);
         }
@@ -395,6 +408,7 @@ impl LocalAcks {
         if let Some(mut connection) = self.connections.remove(&key) {
             let (spare, kept) = (&mut self.spare, &mut self.counters);
             connection.release(|buffer| recycle(spare, kept, buffer));
+            self.room.set(self.counters.kept_segments);
         }
     }
 
@@ -430,9 +444,11 @@ impl LocalAcks {
         sink: &mut impl PacketSink,
     ) {
         self.waiting = backlog.waiting;
-        let Self { connections, due, limited, scratch, counters, now, .. } = self;
+        let Self { connections, due, limited, scratch, counters, room, now, .. } = self;
         let now = *now;
-        let held = MOST_BYTES.saturating_sub(counters.kept_bytes).min(backlog.room);
+        let segments = room.most().saturating_sub(counters.kept_segments);
+        let held = MOST_BYTES.saturating_sub(counters.kept_bytes).min(segments * SEGMENT);
+        let held = held.min(backlog.room);
         let mut still = Vec::new();
         let mut step = ROOM_STEP.1;
         for key in due.drain(..).chain(limited.drain(..)) {

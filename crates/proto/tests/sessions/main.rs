@@ -9,6 +9,7 @@ mod flood;
 mod handshake;
 mod hostile;
 mod invited;
+mod local_ack;
 mod many;
 mod opening;
 mod pair;

@@ -1,10 +1,7 @@
 //! Sessions that end without a word, and how soon another is there.
 
-use std::net::Ipv4Addr;
-
 use ropewalk_proto::client::{ClientState, Trouble};
 use ropewalk_proto::event::{EndReason, Event};
-use ropewalk_proto::packet::checksum::{fold, sum};
 use ropewalk_proto::path::Path;
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::LinkState;
@@ -269,71 +266,4 @@ fn a_link_that_the_proxy_took_out_while_it_was_dead_joins_again() {
     assert_eq!(world.sessions_of(0), 1);
     let left = world.events(0).into_iter().filter(|event| matches!(event, Event::LinkDown(..)));
     println!("{:?}", left.collect::<Vec<_>>());
-}
-
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const ACK: u8 = 0x10;
-
-/// A TCP segment of a connection to port 80 of the server, or back.
-fn segment(
-    (from, to): (Ipv4Addr, Ipv4Addr),
-    flags: u8,
-    (seq, ack): (u32, u32),
-    payload: usize,
-) -> Vec<u8> {
-    let mut packet = packet(from, to, 40 + payload, 0);
-    packet[9] = 6;
-    let ports = if to == SERVER { [40_000_u16, 80] } else { [80, 40_000] };
-    packet[20..22].copy_from_slice(&ports[0].to_be_bytes());
-    packet[22..24].copy_from_slice(&ports[1].to_be_bytes());
-    packet[24..28].copy_from_slice(&seq.to_be_bytes());
-    packet[28..32].copy_from_slice(&ack.to_be_bytes());
-    packet[32..36].copy_from_slice(&[5 << 4, flags, 0xff, 0xff]);
-    let length = u16::try_from(packet.len() - 20).unwrap().to_be_bytes();
-    let pseudo = sum(sum(0, &packet[12..20]), &[0, 6, length[0], length[1]]);
-    let checksum = !fold(sum(pseudo, &packet[20..]));
-    packet[36..38].copy_from_slice(&checksum.to_be_bytes());
-    packet
-}
-
-/// The flags of the TCP segments that a client's TUN got.
-fn flags_at_client(world: &mut World) -> Vec<u8> {
-    let tun = std::mem::take(&mut world.clients[0].tun.0);
-    // The server also sends each packet back, with the ports as they are.
-    let of_server = |packet: &&Vec<u8>| packet[9] == 6 && packet[20..22] == [0, 80];
-    tun.iter().filter(of_server).map(|packet| packet[33]).collect()
-}
-
-#[test]
-fn a_sender_hears_that_its_connection_is_over_two_minutes_after_the_session_that_acknowledged_it() {
-    for comes_back in [false, true] {
-        let mut world = World::with_client(9, &[10, 20]);
-        world.connect();
-        world.run_for(ms(500));
-        let (up, down) = ((inner(0), SERVER), (SERVER, inner(0)));
-        world.send_up(0, &segment(up, SYN, (0, 0), 0));
-        world.run_for(ms(100));
-        world.send_down(&segment(down, SYN | ACK, (0, 1), 0));
-        world.run_for(ms(100));
-        assert_eq!(flags_at_client(&mut world), [SYN | ACK]);
-        world.send_up(0, &segment(up, ACK, (1, 1), 0));
-        world.clients[0].wires.iter_mut().for_each(|wire| wire.upstream = false);
-        world.send_up(0, &segment(up, ACK, (1, 1), 1000));
-        world.run_for(ms(20));
-        assert_eq!(flags_at_client(&mut world), [ACK], "it is acknowledged and goes nowhere");
-        world.proxy.close(world.now);
-        world.run_for(ms(2000));
-        assert!(!is_connected(&world.clients[0].client), "the session is over");
-        if comes_back {
-            world.clients[0].wires.iter_mut().for_each(|wire| wire.upstream = true);
-            world.restart_proxy();
-            world.connect();
-        }
-        world.run_for(ms(if comes_back { 20_000 } else { 116_000 }));
-        assert_eq!(flags_at_client(&mut world), [], "it may still go on");
-        world.run_for(ms(8000));
-        let expected: &[u8] = if comes_back { &[] } else { &[RST | ACK] };
-        assert_eq!(flags_at_client(&mut world), expected, "it comes back: {comes_back}");
-    }
 }

@@ -16,6 +16,7 @@ struct Asked {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NearTrip {
     asked: Option<Asked>,
+    /// Of all times: a near end that had nothing to send answers late, and for long there may be no other answer.
     least: Option<Duration>,
 }
 
