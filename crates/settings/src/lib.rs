@@ -15,6 +15,7 @@
 //! | `text` | from text to value |
 //! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
 //! | `interface`, [`pattern`], `host` | names and addresses |
+//! | `sandbox` | whether a daemon gives up what it does not need |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -33,6 +34,7 @@ pub mod pattern;
 mod profile;
 mod redundant;
 mod resequencer;
+mod sandbox;
 mod schedulers;
 mod scheduling;
 mod section;
@@ -59,6 +61,7 @@ pub use pattern::NamePattern;
 pub use profile::Profile;
 pub use redundant::{Network, PortRange, Redundant};
 pub use resequencer::{Release, Resequencer};
+pub use sandbox::Sandbox;
 pub use schedulers::{
     BatcpSettings, Count, Formula, NatalieSettings, SafireSettings, SchedulerKind, Weights,
     WhenFull,

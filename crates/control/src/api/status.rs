@@ -10,6 +10,7 @@ mod link;
 mod model;
 mod outage;
 mod proxy;
+mod sandbox;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +26,7 @@ pub use link::{
 pub use model::{ModelLimit, ModelStatus};
 pub use outage::{OutageCause, OutageStatus, OutagesStatus};
 pub use proxy::{ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, TurnedAwayStatus};
+pub use sandbox::{SandboxState, SandboxStatus};
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may
 /// come at any time.
@@ -67,6 +69,9 @@ pub struct DaemonStatus {
     /// On a client: whether packets can leave outside the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill_switch: Option<KillSwitch>,
+    /// What it gave up at its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxStatus>,
 }
 
 /// The state of a client's kill switch.

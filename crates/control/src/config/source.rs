@@ -104,6 +104,15 @@ impl Source {
         Ok(table.into_keys().collect())
     }
 
+    /// The files that it names, each with its folder. None of a text that is not TOML.
+    #[must_use]
+    pub fn named_files(&self) -> Vec<PathBuf> {
+        let folder = self.file.parent().unwrap_or(Path::new(""));
+        let Ok(table) = DeTable::parse(&self.text) else { return Vec::new() };
+        let named = files_of_table(table.get_ref());
+        named.into_iter().map(|name| folder.join(name)).collect()
+    }
+
     /// An error at this place of the text.
     pub fn error(&self, span: Range<usize>, message: &str) -> ConfigError {
         ConfigError::at(&self.file, &self.text, span, message)
@@ -270,6 +279,25 @@ pub fn absolute(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("`{}` is not an absolute path", path.display()))
+}
+
+/// The values of all keys that name a file.
+fn files_of(value: &DeValue<'_>) -> Vec<PathBuf> {
+    match value {
+        DeValue::Table(table) => files_of_table(table),
+        DeValue::Array(values) => {
+            values.iter().flat_map(|value| files_of(value.get_ref())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn files_of_table(table: &DeTable<'_>) -> Vec<PathBuf> {
+    let named = table.iter().flat_map(|(key, value)| match value.get_ref() {
+        DeValue::String(name) if key.get_ref().ends_with("_file") => vec![PathBuf::from(&**name)],
+        value => files_of(value),
+    });
+    named.collect()
 }
 
 /// Reads at most `limit` bytes, and the permissions of the file that they are from; a longer file is an error.

@@ -462,6 +462,7 @@ fn status() -> StatusReport {
             warnings: vec!["a warning".to_owned()],
             offload: None,
             kill_switch: None,
+            sandbox: None,
         },
         tunnels: Vec::new(),
         drops: [("not authentic".to_owned(), 3)].into(),
