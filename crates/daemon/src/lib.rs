@@ -10,6 +10,7 @@
 //! | [`reload`] | reading the config again, and what of it needs a restart |
 //! | [`mod@file`], [`writer`] | files that survive a crash; the same beside a packet loop |
 //! | [`mod@format`] | the version of a file that survives, and of one that is newer than this program |
+//! | [`sandbox`] | what a daemon gives up at its start |
 //! | [`secrecy`] | what keeps a daemon's keys in its memory, and out of core dumps and the swap |
 //! | [`service`] | a daemon's runtime and signals |
 //! | [`heartbeat`] | what its supervisor hears of it |
@@ -25,6 +26,7 @@ pub mod heartbeat;
 pub mod mark;
 pub mod offload;
 pub mod reload;
+pub mod sandbox;
 pub mod secrecy;
 pub mod service;
 pub mod shown;

@@ -17,6 +17,8 @@ use ropewalk_settings::{LinkTerms, Offload, Resequencer, Scheduling, TunnelSetti
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::sandbox;
+
 /// Whoever asks while so many wait is told to try again.
 pub(crate) const WAITING: usize = 4;
 
@@ -105,6 +107,10 @@ impl<T> Loaded<T> {
                 Ok(Response::Reloaded(Box::new(report)))
             }
             Err(error) => {
+                let error = match error.is_permission() && sandbox::closes_files() {
+                    true => error.with_help(CLOSED),
+                    false => error,
+                };
                 tracing::warn!("the config is not taken over, and nothing is changed: {error}");
                 Err(ApiError::new(ErrorCode::BadRequest, error.to_string()))
             }
@@ -114,6 +120,10 @@ impl<T> Loaded<T> {
         }
     }
 }
+
+/// What else may be behind a file that cannot be read.
+const CLOSED: &str = "while it runs, a daemon is closed to files outside its config's folder that were not named at its start: \
+     restart it, or put the file there";
 
 fn log(report: &ReloadReport) {
     if report.changes.is_empty() {

@@ -18,7 +18,7 @@ use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::{self, Duty, LinkStats, Outage, Outages, Traffic, TunnelStats};
 use ropewalk_settings::{LinkTerms, Order, Scheduling, TunnelSettings};
 
-use crate::shown;
+use crate::{sandbox, shown};
 
 /// The daemon itself.
 #[must_use]
@@ -36,6 +36,7 @@ pub fn daemon(
         warnings,
         offload: Some(offload),
         kill_switch: None,
+        sandbox: sandbox::status(),
     }
 }
 
