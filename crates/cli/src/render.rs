@@ -63,6 +63,9 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
     if let Some(kill_switch) = daemon.kill_switch {
         page.fact("kill switch", &kill_switch.to_string());
     }
+    if let Some(sandbox) = daemon.sandbox {
+        page.fact("sandbox", &sandbox.to_string());
+    }
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);
     }

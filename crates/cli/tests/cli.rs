@@ -532,6 +532,7 @@ fn status() -> StatusReport {
             warnings: Vec::new(),
             offload: None,
             kill_switch: None,
+            sandbox: None,
         },
         tunnels: Vec::new(),
         drops: [].into(),

@@ -16,7 +16,8 @@ use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_settings::{
     Bitrate, Direction, HostPort, InterfaceName, InvitationToken, Keepalive, Mtu, NamePattern,
-    OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, TunnelSection, TunnelSettings,
+    OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, Sandbox, TunnelSection,
+    TunnelSettings,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -68,6 +69,8 @@ pub struct Config {
     pub share: Vec<InterfaceName>,
     /// The folder for what must survive a power cut: what stood in a file that was replaced.
     pub state_dir: PathBuf,
+    /// Whether the client gives up at its start what it does not need.
+    pub sandbox: Sandbox,
 }
 
 /// The TUN where nothing is said.
@@ -226,6 +229,7 @@ impl ConfigFile for Config {
         "kill_switch",
         "share",
         "state_dir",
+        "sandbox",
         "link",
     ];
 
@@ -252,6 +256,8 @@ struct File {
     kill_switch: bool,
     share: Option<Spanned<OneOrMany<InterfaceName>>>,
     state_dir: Option<Spanned<PathBuf>>,
+    #[serde(default)]
+    sandbox: Sandbox,
     #[serde(default)]
     link: Vec<Spanned<LinkFile>>,
     #[serde(default)]
@@ -330,6 +336,7 @@ impl File {
             kill_switch: self.kill_switch,
             share,
             state_dir: absolute_path(source, self.state_dir, STATE_DIR)?,
+            sandbox: self.sandbox,
         })
     }
 }

@@ -22,6 +22,12 @@ pub use resolved::{Resolved, ResolvedError};
 /// The file that every program reads.
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 
+/// The program that speaks to systemd-resolved.
+pub(crate) const RESOLVECTL: &str = "resolvectl";
+
+/// The folder of the files by which names are looked up. Other programs replace them while the client runs.
+const ETC: &str = "/etc";
+
 /// Addresses at which systemd-resolved answers on this machine (`systemd-resolved.service(8)`).
 const STUBS: [&str; 2] = ["127.0.0.53", "127.0.0.54"];
 
@@ -47,7 +53,7 @@ impl Names {
     #[must_use]
     pub fn new(state_dir: &Path) -> Self {
         let resolv_conf = ResolvConf::new(RESOLV_CONF.into(), record_in(state_dir));
-        let (resolved, helper) = (Resolved::new("resolvectl"), Helper::new(helper::SOCKET.into()));
+        let (resolved, helper) = (Resolved::new(RESOLVECTL), Helper::new(helper::SOCKET.into()));
         Self { resolv_conf, resolved, helper, way: None }
     }
 
@@ -150,6 +156,24 @@ impl Names {
         self.resolv_conf = conf;
         Ok(result)
     }
+}
+
+/// What is read to look names up: `/etc`, and where the choice of name servers is kept by the programs that there are. Where a
+/// link leads to what comes later, the folder that is there.
+pub(crate) fn read() -> Vec<PathBuf> {
+    let target = std::fs::read_link(RESOLV_CONF).map(|target| Path::new(ETC).join(target));
+    let folders = target.iter().flat_map(|target| target.ancestors().skip(1));
+    let there = folders.filter_map(|folder| folder.canonicalize().ok()).next();
+    // Never all files.
+    let there = there.filter(|folder| folder.parent().is_some());
+    let known = resolv_conf::folders().map(Path::to_owned);
+    std::iter::once(ETC.into()).chain(known).chain(there).collect()
+}
+
+/// The folder in which this client changes the choice of name servers itself, if it does.
+pub(crate) fn written() -> Option<PathBuf> {
+    let by_helper = !geteuid().is_root() && Helper::new(helper::SOCKET.into()).is_there();
+    (!by_helper).then(|| ETC.into())
 }
 
 /// Where the state folder keeps what stood in the file.

@@ -1,12 +1,13 @@
 //! The daemon from start to clean end.
 //!
-//! 1. The control socket, and the mark that says "a client runs in this network namespace": whoever comes
+//! 1. The sandbox, before the first thread.
+//! 2. The control socket, and the mark that says "a client runs in this network namespace": whoever comes
 //!    second ends here, before anything was touched.
-//! 2. The kill switch, if there is one.
-//! 3. The TUN. A name that is taken ends here.
-//! 4. What a crashed client left behind is removed.
-//! 5. The other tasks start (host network, look-up, control, signals), and the event loop runs.
-//! 6. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
+//! 3. The kill switch, if there is one.
+//! 4. The TUN. A name that is taken ends here.
+//! 5. What a crashed client left behind is removed.
+//! 6. The other tasks start (host network, look-up, control, signals), and the event loop runs.
+//! 7. At the end, whatever the reason: goodbye to the proxy, the TUN goes with its addresses and routes,
 //!    then rules, routes of links and the firewall table.
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
+use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_daemon::service::{self, Ears, StopSignals};
 use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
@@ -52,6 +54,7 @@ const END_TIME: Duration = Duration::from_secs(10);
 /// See [`crate::run`].
 pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     let options = server::Options::of_config(&config.control)?;
+    sandbox::enter(config.sandbox, &needs(&config, file));
     let (server, requests) = Server::start(options)?;
     let _only_one = mark::hold(Role::Client)?;
     let runtime = service::runtime()?;
@@ -64,6 +67,19 @@ pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     runtime.shutdown_background();
     drop(server);
     result
+}
+
+/// The files that a client needs.
+fn needs(config: &Config, file: &Path) -> Needs {
+    let mut needs = Needs::common(file, &config.control);
+    needs.keep_in(&config.state_dir, 0o700);
+    needs.keep_beside(&config.counters_file, Some(0o700));
+    // Allowances begin anew at this machine's midnight.
+    needs.read.push("/usr/share/zoneinfo".into());
+    needs.read.extend(names::read());
+    needs.keep.extend(names::written());
+    needs.programs.push(names::RESOLVECTL);
+    needs
 }
 
 /// What to do about a kill switch that no client stands behind.

@@ -30,6 +30,17 @@ pub enum NftError {
         /// What was looked for.
         program: String,
     },
+    /// The `nft` program may not be started.
+    #[error(
+        "cannot start `nft` ({program}): {source}; where an upgrade replaced it while this daemon ran, its sandbox knows \
+         the old one only: restart the daemon"
+    )]
+    Closed {
+        /// What was to be started.
+        program: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The right is missing.
     #[error(
         "cannot {what}: the capability CAP_NET_ADMIN is missing (run as root, or give the service \
@@ -248,11 +259,13 @@ impl Table {
         let mut command = Command::new(&self.program);
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                NftError::Missing { program: self.program.to_string_lossy().into_owned() }
+        let mut child = command.spawn().map_err(|source| {
+            let program = self.program.to_string_lossy().into_owned();
+            match source.kind() {
+                std::io::ErrorKind::NotFound => NftError::Missing { program },
+                std::io::ErrorKind::PermissionDenied => NftError::Closed { program, source },
+                _ => io(source),
             }
-            _ => io(error),
         })?;
         if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
             // `nft` reads all of its input before it writes, so this cannot block against its output. A broken pipe
@@ -366,6 +379,13 @@ mod tests {
         let without = format!("table inet t {{\n{dynamic}\t}}\n\n{ours}}}\n");
         assert_eq!(without_dynamic_elements(&with), without);
         assert_eq!(without_dynamic_elements(&without), without);
+    }
+
+    #[tokio::test]
+    async fn an_nft_that_may_not_be_started_is_told_with_its_remedy() {
+        let mut table = Table::new("ropewalk_test").with_program("/");
+        let error = table.apply("").await.unwrap_err().to_string();
+        assert!(error.contains("restart the daemon"), "{error}");
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
     DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey,
-    Text, TunnelSection, TunnelSettings, is_name_server,
+    Sandbox, Text, TunnelSection, TunnelSettings, is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -95,6 +95,8 @@ pub struct Config {
     pub tunnel: TunnelSettings,
     /// The folder for what must survive a restart: the address leases.
     pub state_dir: PathBuf,
+    /// Whether the proxy gives up at its start what it does not need.
+    pub sandbox: Sandbox,
     /// The socket for `ropewalk status`.
     pub control: ControlConfig,
 }
@@ -208,6 +210,7 @@ impl ConfigFile for Config {
         "max_peers",
         "workers",
         "state_dir",
+        "sandbox",
         "public_addresses",
         "peer",
     ];
@@ -279,6 +282,8 @@ struct File {
     max_peers: Option<Spanned<i64>>,
     workers: Option<Spanned<toml::Value>>,
     state_dir: Option<Spanned<PathBuf>>,
+    #[serde(default)]
+    sandbox: Sandbox,
     public_addresses: Option<Spanned<OneOrMany<HostPort>>>,
     #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
@@ -368,6 +373,7 @@ impl File {
             workers: workers(source, self.workers.as_ref())?,
             tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
             state_dir: state_dir(source, self.state_dir)?,
+            sandbox: self.sandbox,
             control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
         })
     }

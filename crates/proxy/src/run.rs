@@ -1,7 +1,7 @@
 //! From start to clean end.
 //!
 //! First what can be refused is asked for and held (the port, the firewall program, the TUN, the control
-//! socket), then the host's network is changed, and only then the first datagram is read: no packet is
+//! socket; behind the port the sandbox begins), then the host's network is changed, and only then the first datagram is read: no packet is
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
 //! everything is taken back but the guard (docs/OPERATIONS.md).
 
@@ -13,6 +13,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
+use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_daemon::service::{self, Ears};
 use ropewalk_daemon::writer::Writer;
 use ropewalk_daemon::{file, heartbeat, mark, offload};
@@ -55,7 +56,17 @@ const WAITING_COMMANDS: usize = 16;
 /// What is missing, in use or forbidden on this host, and what to do; or the TUN was taken away. What was
 /// changed is taken back before.
 pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
-    block_on(serve(config, file, drop_leases))
+    // Who holds a port is asked of other processes, and these are closed to this one then.
+    let gear = Gear::open(&config)?;
+    sandbox::enter(config.sandbox, &needs(&config, file));
+    block_on(serve(config, gear, file, drop_leases))
+}
+
+/// The files that a proxy needs.
+fn needs(config: &Config, file: &Path) -> Needs {
+    let mut needs = Needs::common(file, &config.control);
+    needs.keep_in(&config.state_dir, 0o700);
+    needs
 }
 
 /// Takes back everything that a proxy has changed on this host, the guard routes too.
@@ -71,7 +82,12 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
     LocalSet::new().block_on(&service::runtime()?, work)
 }
 
-async fn serve(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    mut gear: Gear,
+    file: &Path,
+    drop_leases: bool,
+) -> anyhow::Result<()> {
     let clock = Clock::start();
     let used = overlap::used(&Netlink::open()?, config.tun_name.as_str()).await?;
     if let Some(overlap) = overlap::judge(&config, &used) {
@@ -80,7 +96,6 @@ async fn serve(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result
     let Ears { stop, reload, reloader } = Ears::open(file, Config::load)?;
 
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
-    let mut gear = Gear::open(&config)?;
     let _only_one = mark::hold(Role::Proxy)?;
     for written in [config.leases_file(), config.register_file()] {
         // What cannot be tidied up harms nobody.

@@ -472,6 +472,7 @@ fn client() -> StatusReport {
                 udp_gro: OffloadState::Unavailable,
             }),
             kill_switch: None,
+            sandbox: None,
         },
         tunnels: vec![one_tunnel("vps.example.org:51900")],
         drops: [("not authentic".to_owned(), 7)].into(),

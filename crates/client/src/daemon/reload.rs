@@ -95,6 +95,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         kill_switch,
         share,
         state_dir,
+        sandbox,
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
     compare_links(&mut report, links, &after.links);
@@ -103,6 +104,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("kill_switch", texts([kill_switch, &after.kill_switch]), false);
     report.compare("share", [list(share), list(&after.share)], false);
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
+    report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
 
     let ProxyConfig { addresses, public_key, preshared_key, invitation } = proxy;
     report.compare("proxy.address", [list(addresses), list(&after.proxy.addresses)], true);

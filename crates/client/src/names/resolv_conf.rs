@@ -301,6 +301,11 @@ impl ResolvConf {
     }
 }
 
+/// The folders in which programs keep the file that `/etc/resolv.conf` leads to.
+pub(super) fn folders() -> impl Iterator<Item = &'static Path> {
+    place::LINKS.iter().map(Path::new).filter(|link| link.is_absolute()).filter_map(Path::parent)
+}
+
 fn begins_like_ours(now: &Place) -> bool {
     matches!(now, Place::File { content } if content.starts_with(HEADER))
 }

@@ -34,6 +34,17 @@ pub enum ResolvedError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The program may not be started.
+    #[error(
+        "cannot start {program}: {source}; where an upgrade replaced it while this client ran, its sandbox knows the old one \
+         only: restart the client"
+    )]
+    Closed {
+        /// What was to be run.
+        program: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// It refused; its own words follow.
     #[error(
         "cannot tell systemd-resolved the tunnel's name servers: resolvectl {what}: {said} (a client that does not run as \
@@ -100,9 +111,12 @@ impl Resolved {
         let mut command = Command::new(&self.program);
         // Its words are to be understood here.
         command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
-        let start = |source| ResolvedError::Start {
-            program: self.program.to_string_lossy().into_owned(),
-            source,
+        let start = |source: std::io::Error| {
+            let program = self.program.to_string_lossy().into_owned();
+            match source.kind() {
+                std::io::ErrorKind::PermissionDenied => ResolvedError::Closed { program, source },
+                _ => ResolvedError::Start { program, source },
+            }
         };
         let output = tokio::time::timeout(PATIENCE, command.output())
             .await

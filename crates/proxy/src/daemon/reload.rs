@@ -75,6 +75,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         workers,
         tunnel,
         state_dir,
+        sandbox,
         control,
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
@@ -102,6 +103,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("max_peers", texts([max_peers, &after.max_peers]), false);
     report.compare("workers", texts([workers, &after.workers]), false);
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
+    report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
     compare_peers(&mut report, peers, &after.peers);
     compare_tunnel(&mut report, tunnel, &after.tunnel);
     compare_control(&mut report, control, &after.control);

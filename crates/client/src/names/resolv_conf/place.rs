@@ -33,7 +33,7 @@ pub(super) enum Place {
 
 /// Where programs keep the file that `/etc/resolv.conf` then leads to: systemd-resolved, NetworkManager, resolvconf and
 /// openresolv, ConnMan, netconfig. With `..` as they write it, too.
-const LINKS: [&str; 14] = [
+pub(super) const LINKS: [&str; 14] = [
     "/run/systemd/resolve/stub-resolv.conf",
     "../run/systemd/resolve/stub-resolv.conf",
     "/run/systemd/resolve/resolv.conf",
