@@ -27,6 +27,7 @@ mod privileges;
 mod proxy;
 mod reach;
 mod rp_filter;
+mod sandbox;
 mod tun;
 mod vpn;
 

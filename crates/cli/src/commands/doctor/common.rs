@@ -14,7 +14,7 @@ use ropewalk_settings::PrivateKey;
 
 use super::finding::Finding;
 use super::firewall::{self, Nft};
-use super::{buffers, clock, config, daemon, files, leftovers, privileges, tun};
+use super::{buffers, clock, config, daemon, files, leftovers, privileges, sandbox, tun};
 use crate::commands::ask;
 use crate::privilege::{self, Capability};
 
@@ -86,6 +86,8 @@ impl<C: ConfigFile> Patient<C> {
             (!told || config.id != "config.wrong").then_some(config).into_iter().collect();
         findings.extend(files);
         findings.extend(daemon::judge(self.role, &self.daemon, env!("CARGO_PKG_VERSION"), reached));
+        let sandbox = self.daemon.status().and_then(|report| report.daemon.sandbox);
+        findings.extend(sandbox.map(|status| sandbox::judge(self.role, &self.file, status)));
         findings.push(privileges::judge(&privileges::Facts {
             role: self.role,
             needed,
