@@ -32,6 +32,11 @@ fn no_neighbour_reaches_an_inner_address() {
 }
 
 #[test]
+fn in_their_sandbox_both_daemons_do_all_that_they_did_before() {
+    prove("in_their_sandbox_both_daemons_do_all_that_they_did_before", "sandbox");
+}
+
+#[test]
 fn wrong_input_and_missing_things_are_told() {
     prove("wrong_input_and_missing_things_are_told", "bad-input");
 }

@@ -27,6 +27,7 @@ mod rekey;
 mod replay;
 mod restart;
 mod routes;
+mod sandbox;
 mod secrecy;
 mod several;
 mod single;
@@ -92,6 +93,7 @@ pub const PROOFS: &[Proof] = &[
     replay::REPLAY,
     replay::RACE,
     purge::PURGE,
+    sandbox::PROOF,
 ];
 
 /// How a proof is to be run.

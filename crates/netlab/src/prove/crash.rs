@@ -172,7 +172,7 @@ fn guarded(
     ])
 }
 
-fn same(what: String, differences: &[String]) -> Finding {
+pub(super) fn same(what: String, differences: &[String]) -> Finding {
     let measured = match differences {
         [] => "no difference".to_owned(),
         some => format!("{} differences: {}", some.len(), some.join(" | ")),
@@ -181,7 +181,7 @@ fn same(what: String, differences: &[String]) -> Finding {
 }
 
 /// What `docs/OPERATIONS.md` says that stays after a stop.
-fn is_documented(line: &str) -> bool {
+pub(super) fn is_documented(line: &str) -> bool {
     let guard = line.contains("\"unreachable\"") && line.contains("4000000000");
     let at_rest = line.starts_with("+ nft") && line.contains("ropewalk_proxy");
     line.starts_with("+ ") && (guard || at_rest)
