@@ -31,7 +31,7 @@ pub(super) const PROOF: Proof = Proof {
 };
 
 /// What stood in `resolv.conf` before.
-const BEFORE: &str = "nameserver 192.168.10.1\n";
+const BEFORE: &str = "nameserver 192.168.10.1";
 
 /// Runs a program with this folder as its /etc.
 const WITH_ETC: &str = "mount --make-rprivate /; mount --bind \"$1\" /etc; shift; exec \"$@\"";
@@ -63,7 +63,7 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     trial.say("a download, name servers, links that come and go");
     let download = stage.get(trial.either(10 * BYTES, BYTES), SEED)?;
     findings.push(arrived("a download", &download, trial.either(10 * BYTES, BYTES), SEED));
-    let is_set = || laptop.resolv_conf().contains(&format!("nameserver {SERVER_V4}\n"));
+    let is_set = || laptop.resolv_conf().ends_with(&format!("nameserver {SERVER_V4}"));
     let set = client.wait_until("the tunnel's name server", PATIENCE, is_set);
     findings.push(Finding::holds(
         "the tunnel's name server",
@@ -162,8 +162,10 @@ impl Laptop {
         Ok(process)
     }
 
+    /// What stands in the file, in one line.
     fn resolv_conf(&self) -> String {
-        std::fs::read_to_string(self.etc.join("resolv.conf")).unwrap_or_default()
+        let text = std::fs::read_to_string(self.etc.join("resolv.conf")).unwrap_or_default();
+        text.trim_end().replace('\n', " | ")
     }
 }
 
