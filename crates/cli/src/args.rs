@@ -5,9 +5,7 @@ mod clients;
 mod files;
 mod look;
 
-pub(crate) use change::{
-    Links, LinksWhat, Reload, Set, SetLink, SetRedundant, SetScheduler, SetWhat,
-};
+pub(crate) use change::{Links, LinksWhat, Reload, Set, SetRedundant, SetScheduler, SetWhat};
 pub(crate) use clients::{Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy};
 pub(crate) use look::{Flows, Logs, Status, Watch, Why};
@@ -148,17 +146,29 @@ EXAMPLES
 
     /// Show the links in a table, switch one on or off, or change its settings
     #[command(after_long_help = "\
-A change is for the running client, at once: a link that is switched off leaves, the others carry on; one whose
-settings change leaves and comes again within some round trips. No packet is lost by it. It holds until the client
-ends or reads its config again (`ropewalk reload`): what is to stay goes into the config's [[link]].
-The keys are those of [[link]]: priority, max_up, max_down, keepalive, metered. What the scheduler is told of a link
-(weight, cost, use, direction) is `ropewalk set link`.
+A change is made on the client, and holds at once and in both directions: the client tells the proxy. No packet is
+lost by it. It lasts until the client ends or reads its config again (`ropewalk reload`); with --save it is written into
+the config's [[link]] as well, whose comments stay.
+
+KEYS
+  use                    always; when-needed: only when the others have failed or are full; backup: only when all
+                         others have failed
+  direction              up, down or both: which way it carries packets
+  max_up, max_down       the most that is sent on it, such as '5 Mbit/s'
+  allowance              how much it may carry in a month, such as '50 GB'; allowance.reset_day (1 to 31) and
+                         allowance.stop (true: then it is not used any more)
+  cost                   of a gigabyte, such as '5 EUR/GB'; `ropewalk status` says what was spent
+  weight                 its share beside the others' for the scheduler natalie with weights told; 0: no packets
+  rate_up, rate_down     what it carries, where that is known and schedulers are to use it
+  importance             for the scheduler batcp: of throughput and cost, such as 0.1,0.9
+  metered, keepalive     as in the config; the link leaves for it, and comes again within some round trips
 
 EXAMPLES
   sudo ropewalk links
   sudo ropewalk links disable wwan0
   sudo ropewalk links enable wwan0
-  sudo ropewalk links set wwan0 priority=backup max_down='5 Mbit/s'
+  sudo ropewalk links set wwan0 use=when-needed cost='5 EUR/GB'
+  sudo ropewalk links set wwan0 use=backup max_down='5 Mbit/s' --save
   sudo ropewalk links set wwan0 max_down=off
   sudo ropewalk links --json | jq '.[0].links[] | {name, state}'")]
     Links(Links),
@@ -197,9 +207,10 @@ EXAMPLES
   sudo ropewalk why --peer laptop                     on a proxy: about one client")]
     Why(Why),
 
-    /// Change how a running daemon sends: its scheduler, or what is said of a link
+    /// Change how a running daemon sends: its scheduler, and which packets go over two links
     #[command(after_long_help = "\
-Each end decides for what it sends: the client for what goes up, the proxy for what comes down. A change holds
+Each end decides for what it sends: the client for what goes up, the proxy for what comes down. How a link is used is
+said once for both, on the client (`ropewalk links set`). A change holds
 until the daemon ends; what stands in the config file holds again at its next start. No packet is lost by it.
 On a proxy it is for all clients, or with --peer for one; a later change for all is for that one, too.
 
@@ -207,9 +218,7 @@ EXAMPLES
   sudo ropewalk set profile paper                           the papers' system; default brings the other back
   sudo ropewalk set scheduler natalie                       weighted rounds, by what others leave of each link
   sudo ropewalk set scheduler natalie --weights told
-  sudo ropewalk set link wlan0 --weight 3
   sudo ropewalk set scheduler batcp
-  sudo ropewalk set link lte0 --use when-needed --cost '5 EUR/GB'
   sudo ropewalk set redundant --ports 5060,16384-32767      a call goes over two links at once
   sudo ropewalk set --peer van scheduler safire             on a proxy: for one client
   sudo ropewalk set                                         show what is in force")]

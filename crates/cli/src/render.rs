@@ -379,7 +379,7 @@ fn path(page: &mut Page, link: &LinkStatus) {
     if let Some(interface) = link.interface.as_ref().filter(|interface| **interface != link.name) {
         facts.push(format!("interface {interface}"));
     }
-    facts.extend(link.backup.map(|duty| format!("backup, {duty}")));
+    facts.extend(link.backup.map(|duty| format!("{}, {duty}", links::used(link))));
     if let Some(allowance) = &link.allowance {
         let AllowanceStatus { bytes: all, used, until, stop, .. } = allowance;
         let percent = u128::from(*used) * 100 / u128::from(*all).max(1);

@@ -288,10 +288,10 @@ fn a_client_that_stood_still_asks_all_links_at_once() {
 }
 
 #[test]
-fn a_backup_carries_nothing_until_the_other_link_fails() {
-    lab_test("a_backup_carries_nothing_until_the_other_link_fails", || {
+fn a_link_used_when_needed_carries_nothing_until_the_other_link_fails() {
+    lab_test("a_link_used_when_needed_carries_nothing_until_the_other_link_fails", || {
         let mut stage = stage(|config| {
-            config["link"][1].as_table_mut().unwrap().insert("priority".into(), "backup".into());
+            config["link"][1].as_table_mut().unwrap().insert("use".into(), "when-needed".into());
         });
         both_up(&stage);
         let rests = |status: &Status| status.link("wan1").unwrap()["backup"] == "rests";

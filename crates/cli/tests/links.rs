@@ -100,7 +100,7 @@ fn links_are_switched_and_set_while_packets_go_and_none_is_lost() {
             let bound = wait_for(&socket, "wan1 again", is("wan1", "up"));
             assert_eq!(link(&bound, "wan1")["max_down_bps"], 2e6);
             thread::sleep(Duration::from_secs(1));
-            said(&["links", "set", "wan1", "max_down=off", "priority=backup"], &socket);
+            said(&["links", "set", "wan1", "max_down=off", "use=backup"], &socket);
             wait_for(&socket, "a backup", |status| link(status, "wan1")["backup"] == "rests");
             stream.join().unwrap().unwrap()
         });
@@ -112,7 +112,7 @@ fn links_are_switched_and_set_while_packets_go_and_none_is_lost() {
             (&["links", "enable", "wan2"], "there is no link `wan2`: did you mean `wan"),
             (&["links", "set", "wan0", "max_upp=1 Mbit/s"], "did you mean `max_up`?"),
             (&["links", "set", "wan0", "max_up=fast"], "max_up: "),
-            (&["links", "set", "wan0", "weight=3"], "ropewalk set link wan0 --weight 3"),
+            (&["links", "set", "wan0", "use=sometimes"], "always, when-needed, backup"),
             (&["links", "set", "wan0", "enabled=true"], "`ropewalk links enable wan0`"),
         ];
         for (args, expected) in table {
@@ -124,6 +124,72 @@ fn links_are_switched_and_set_while_packets_go_and_none_is_lost() {
         let proxy = stage.deployment().folder().join("proxy.sock");
         let done = ropewalk(&["links", "disable", "wan0"], &proxy);
         assert!(text(&done.stderr).contains("this is a proxy"), "{}", text(&done.stderr));
+    });
+}
+
+#[test]
+fn a_policy_that_is_set_on_the_client_holds_for_what_comes_down_and_after_a_restart() {
+    const NAME: &str =
+        "a_policy_that_is_set_on_the_client_holds_for_what_comes_down_and_after_a_restart";
+    lab_test_alone(NAME, || {
+        let mut stage = stage(1);
+        stage.start(0..2).unwrap();
+        let mtu = stage.settled_mtu().unwrap();
+        let folder = stage.deployment().folder().to_owned();
+        let (file, socket) = (folder.join("client0.toml"), folder.join("client0.sock"));
+        let proxy = folder.join("proxy.sock");
+        let note = "# what I know of my links\n";
+        std::fs::write(&file, format!("{note}{}", std::fs::read_to_string(&file).unwrap()))
+            .unwrap();
+        let down = |status: &Value| link(status, "wan1")["down"]["bytes"].as_u64().unwrap();
+        // A stream of 12 Mbit/s, which one link carries alone.
+        let carried = |stage: &Stage| {
+            let before = down(&status(&socket));
+            let came = stage.stream_down(12_000_000, mtu, Duration::from_secs(4)).unwrap();
+            (came, down(&status(&socket)) - before)
+        };
+        said(&["set", "scheduler", "free-window"], &proxy);
+        let (_, both) = carried(&stage);
+        assert!(both > 1_000_000, "both links carry at first: {both} bytes");
+
+        let set = |change: &[&str]| {
+            let config = file.display().to_string();
+            let args = [&["links", "set", "wan1"][..], change, &["--save", "--config", &config]];
+            said(&args.concat(), &socket)
+        };
+        let session = |status: &Value| status["tunnels"][0]["session"].clone();
+        let id = link(&status(&socket), "wan1")["id"].clone();
+        let told = set(&["use=when-needed", "cost=5 EUR/GB", "max_down=9 Mbit/s"]);
+        assert!(told.contains("use = when-needed") && told.contains("This is saved in"), "{told}");
+        wait_for(&proxy, "the proxy knows", |status| link(status, "wan1")["backup"] == "rests");
+        let known = link(&status(&proxy), "wan1");
+        assert_eq!(
+            (&known["told"]["cost"], &known["max_down_bps"]),
+            (&"5 EUR/GB".into(), &9e6.into())
+        );
+        assert_eq!(link(&status(&socket), "wan1")["id"], id, "it is the same link");
+        let (came, cost) = carried(&stage);
+        assert_eq!(came.lost, 0, "{came:?}");
+        assert!(cost < 100_000, "{cost} bytes came over a link that was not needed");
+
+        // All else of the file stays; the restarted client is told by it.
+        let saved = std::fs::read_to_string(&file).unwrap();
+        assert!(saved.starts_with(note) && saved.contains("use = \"when-needed\""), "{saved}");
+        let before = session(&status(&socket));
+        assert!(said(&["reload"], &socket).contains("nothing is changed"));
+        assert_eq!(session(&status(&socket))["id"], before["id"]);
+        *stage.deployment().client_config(0) = saved.parse().unwrap();
+        let (deployment, topology) = stage.split();
+        deployment.start_client(topology, 0).unwrap();
+        deployment.wait_up(0, 2).unwrap();
+        wait_for(&proxy, "the proxy knows", |status| link(status, "wan1")["backup"] == "rests");
+        let (_, cost) = carried(&stage);
+        assert!(cost < 100_000, "{cost} bytes came over a link that was not needed");
+
+        let args = ["links", "set", "wan1", "use=always", "--save"];
+        let done = ropewalk(&args, &socket);
+        let error = text(&done.stderr);
+        assert!(error.contains("not saved: the running client has its config in"), "{error}");
     });
 }
 
@@ -147,7 +213,7 @@ fn a_client_makes_of_a_reload_what_it_can_and_says_what_waits() {
         said(&["links", "set", "wan0", "max_up=3 Mbit/s"], &socket);
         rewrite(&file, |table| {
             let wan1 = table["link"][1].as_table_mut().unwrap();
-            wan1.insert("priority".into(), "backup".into());
+            wan1.insert("use".into(), "backup".into());
             let tunnel: Table = "scheduler = \"natalie\"\necn = false".parse().unwrap();
             table.insert("tunnel".into(), tunnel.into());
             let tun: Table = "name = \"other0\"".parse().unwrap();
@@ -156,7 +222,7 @@ fn a_client_makes_of_a_reload_what_it_can_and_says_what_waits() {
         let told = said(&["reload"], &socket);
         for line in [
             "  link.wan0.max_up: 3 Mbit/s -> off\n",
-            "  link.wan1.priority: always -> backup\n",
+            "  link.wan1.use: always -> backup\n",
             "  tunnel.scheduler: arrival -> natalie (weights auto",
             "Not in force until the daemon is restarted:\n",
             "  tun.name: stays ropewalk0 (other0 in the file)\n",

@@ -35,10 +35,11 @@ fn what_another_program_moves_on_an_interface_is_left_to_it_within_a_second() {
         let mtu = stage.settled_mtu().unwrap();
         let folder = stage.deployment().folder().to_owned();
         for socket in ["client0.sock", "proxy.sock"] {
-            set(&folder.join(socket), &["scheduler", "natalie"]);
-            for link in ["wan0", "wan1"] {
-                set(&folder.join(socket), &["link", link, "--rate", "10 Mbit/s"]);
-            }
+            ropewalk(&folder.join(socket), &["set", "scheduler", "natalie"]);
+        }
+        for link in ["wan0", "wan1"] {
+            let rates = ["rate_up=10 Mbit/s", "rate_down=10 Mbit/s"];
+            ropewalk(&folder.join("client0.sock"), &["links", "set", link, rates[0], rates[1]]);
         }
         let (client, router) =
             (stage.topology().client(), stage.topology().routers()[0].namespace());
@@ -97,9 +98,9 @@ fn share_of_first(stage: &Stage, direction: &str, time: Duration) -> f64 {
     100.0 * first / (first + second)
 }
 
-fn set(socket: &Path, args: &[&str]) {
-    let mut set = Command::new(PROGRAM);
-    let done = set.arg("set").args(args).arg("--socket").arg(socket).output();
+fn ropewalk(socket: &Path, args: &[&str]) {
+    let mut ropewalk = Command::new(PROGRAM);
+    let done = ropewalk.args(args).arg("--socket").arg(socket).output();
     let done = done.expect("the program runs");
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

@@ -88,7 +88,7 @@ fn the_live_view_shows_the_links_in_a_terminal_and_leaves_it_as_it_was() {
         let mut stage = Stage::build(Path::new(PROGRAM), &config).unwrap();
         let deployment = stage.deployment();
         let third = deployment.client_config(0)["link"][2].as_table_mut().unwrap();
-        third.insert("priority".into(), "backup".into());
+        third.insert("use".into(), "backup".into());
         stage.start_proxy().unwrap();
         let (deployment, topology) = stage.split();
         deployment.start_client(topology, 0).unwrap();

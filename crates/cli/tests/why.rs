@@ -40,11 +40,12 @@ fn stage() -> Stage {
     let deployment = stage.deployment();
     let counters = deployment.folder().join("counters.json").display().to_string();
     let config = deployment.client_config(0);
-    let told: [(usize, &str); 4] = [
+    let told: [(usize, &str); 5] = [
         (2, "max_up = \"1 Mbit/s\""),
-        (3, "priority = \"backup\""),
+        (3, "use = \"when-needed\""),
         (4, "allowance = { bytes = \"1 MB\", stop = true }"),
         (7, "enabled = false"),
+        (8, "direction = \"down\""),
     ];
     for (link, text) in told {
         let more: Table = text.parse().unwrap();
@@ -55,7 +56,7 @@ fn stage() -> Stage {
         r#"{ "version": 1, "links": { "wan4": { "since": "2999-01-01", "bytes": 1000000 } } }"#;
     std::fs::write(&counters, used).unwrap();
     config.insert("counters_file".into(), counters.into());
-    let tunnel: Table = "profile = \"paper\"\n[link.wan8]\ndirection = \"down\"".parse().unwrap();
+    let tunnel: Table = "profile = \"paper\"".parse().unwrap();
     config.insert("tunnel".into(), tunnel.into());
     // Nothing comes back where no UDP passes.
     let script = "table inet block { chain forward { type filter hook forward priority 0;\n\

@@ -5,6 +5,7 @@
 
 mod allowance;
 mod dns;
+mod saving;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,15 +16,20 @@ use ipnet::IpNet;
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_settings::{
-    Bitrate, Direction, HostPort, InterfaceName, InvitationToken, Keepalive, Mtu, NamePattern,
-    OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, Sandbox, TunnelSection,
-    TunnelSettings,
+    Bitrate, Cost, Direction, HostPort, Importance, InterfaceName, InvitationToken, Keepalive,
+    LinkPolicy, Mtu, NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, Sandbox,
+    SettingError, TunnelSection, TunnelSettings, Usage,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
 pub use allowance::Allowance;
 pub use dns::Dns;
+pub use saving::save_link;
+
+/// Why a client's config has no `[tunnel.link.NAME]`.
+pub(crate) const OF_PROXY: &str = "a client says what it says of a link in its [[link]], for both directions: \
+    move it there (a `rate` is `rate_up` there)";
 
 /// Most links a client may list: a link id is one byte, and rejoining links need new ones.
 pub const MAX_LINKS: usize = 64;
@@ -118,7 +124,7 @@ pub struct TunConfig {
 }
 
 /// Which interfaces are links.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LinksConfig {
     /// Whether others than the listed ones are links.
     pub select: Select,
@@ -160,6 +166,28 @@ impl LinksConfig {
         exact.or_else(|| self.listed.iter().find(|link| link.interface.matches(interface)))
     }
 
+    /// Whether every link has a section of its own: there are no others.
+    fn are_all_named(&self) -> bool {
+        self.select == Select::Listed && self.listed.iter().all(|link| link.interface.is_exact())
+    }
+
+    /// What is said of the link of this name: those of a pattern, and those of which nothing is said, are called like
+    /// their interfaces.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&LinkConfig> {
+        self.listed.iter().find(|link| link.name == name).or_else(|| self.of(name))
+    }
+
+    /// Whether the policies of the links make sense together.
+    ///
+    /// # Errors
+    /// What does not.
+    pub(crate) fn check_policies(&self) -> Result<(), SettingError> {
+        let used = self.listed.iter().filter(|link| link.enabled);
+        let links: Vec<_> = used.map(|link| (link.name.as_str(), &link.policy)).collect();
+        LinkPolicy::check_together(&links, self.are_all_named())
+    }
+
     /// The patterns that mean none of these interfaces, where nothing but the listed is a link.
     pub fn waited_for<'a>(
         &'a self,
@@ -172,7 +200,7 @@ impl LinksConfig {
 }
 
 /// One `[[link]]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
     /// The interface, or those that a pattern means.
     pub interface: NamePattern,
@@ -186,34 +214,10 @@ pub struct LinkConfig {
     pub metered: bool,
     /// Whether it is used at all.
     pub enabled: bool,
-    /// When it carries packets.
-    pub priority: Priority,
-    /// Most that this end sends on it.
-    pub max_up: Option<Bitrate>,
-    /// Most that the proxy sends on it.
-    pub max_down: Option<Bitrate>,
+    /// How it is used, in both directions.
+    pub policy: LinkPolicy,
     /// How much it may carry in a month.
     pub allowance: Option<Allowance>,
-}
-
-/// When a link carries packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Priority {
-    /// Always.
-    #[default]
-    Always,
-    /// When the others have failed or are full.
-    Backup,
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Always => "always",
-            Self::Backup => "backup",
-        })
-    }
 }
 
 impl ConfigFile for Config {
@@ -294,11 +298,35 @@ struct LinkFile {
     #[serde(default)]
     metered: bool,
     enabled: Option<bool>,
+    #[serde(default, rename = "use")]
+    usage: Usage,
     #[serde(default)]
-    priority: Priority,
+    direction: Direction,
     max_up: Option<Parsed<Bitrate>>,
     max_down: Option<Parsed<Bitrate>>,
+    rate_up: Option<Parsed<Bitrate>>,
+    rate_down: Option<Parsed<Bitrate>>,
+    weight: Option<f64>,
+    cost: Option<Parsed<Cost>>,
+    importance: Option<Importance>,
     allowance: Option<allowance::Written>,
+}
+
+impl LinkFile {
+    fn policy(&self) -> LinkPolicy {
+        let rate = |rate: Option<Parsed<Bitrate>>| rate.map(|Parsed(rate)| rate);
+        LinkPolicy {
+            usage: self.usage,
+            direction: self.direction,
+            max_up: rate(self.max_up),
+            max_down: rate(self.max_down),
+            rate_up: rate(self.rate_up),
+            rate_down: rate(self.rate_down),
+            weight: self.weight,
+            cost: self.cost.as_ref().map(|Parsed(cost)| cost.clone()),
+            importance: self.importance,
+        }
+    }
 }
 
 impl File {
@@ -318,11 +346,13 @@ impl File {
         let share = resolve_share(source, self.share.as_ref(), &links)?;
         let setting = |error| source.error_of_setting(&error);
         let tunnel = self.tunnel.resolve().map_err(setting)?;
-        let all_named = links.listed.iter().all(|link| link.interface.is_exact());
-        if links.select == Select::Listed && all_named {
+        if let Some(name) = tunnel.scheduling.terms.keys().next() {
+            let error = SettingError::new(["link", name], OF_PROXY.to_owned());
+            return Err(setting(error));
+        }
+        if links.are_all_named() {
             let names: Vec<_> = links.listed.iter().map(|link| link.name.as_str()).collect();
             tunnel.scheduling.check_links(&names).map_err(setting)?;
-            tunnel.scheduling.check_carries(&names, Direction::Up).map_err(setting)?;
         }
         Ok(Config {
             private_key,
@@ -453,7 +483,7 @@ fn resolve_links(
     let mut names = BTreeSet::new();
     let mut interfaces = BTreeSet::new();
     let mut listed = Vec::new();
-    for file in files.iter().map(Spanned::get_ref) {
+    for (section, file) in files.iter().map(|file| (file.span(), file.get_ref())) {
         let interface = file.interface.get_ref().0.clone();
         let (name, span) = match &file.name {
             Some(name) => (name.get_ref().clone(), name.span()),
@@ -486,6 +516,8 @@ fn resolve_links(
         if !names.insert(name.clone()) {
             return Err(source.error(span, &format!("two links are called `{name}`")));
         }
+        let policy = file.policy();
+        policy.check().map_err(|problem| source.error(section, &format!("{name}: {problem}")))?;
         listed.push(LinkConfig {
             interface,
             name,
@@ -496,9 +528,7 @@ fn resolve_links(
                 .map_or(Ok(Vec::new()), |list| gateways(source, list))?,
             metered: file.metered,
             enabled: file.enabled.unwrap_or(true),
-            priority: file.priority,
-            max_up: file.max_up.map(|Parsed(rate)| rate),
-            max_down: file.max_down.map(|Parsed(rate)| rate),
+            policy,
             allowance: file.allowance.as_ref().map(|file| file.resolve(source)).transpose()?,
         });
     }
@@ -507,7 +537,9 @@ fn resolve_links(
             .error_of_file("no link is enabled: nothing could reach the proxy")
             .with_help("remove `enabled = false` from one [[link]], or write links = \"auto\""));
     }
-    Ok(LinksConfig { select, include, exclude, keepalive, listed })
+    let links = LinksConfig { select, include, exclude, keepalive, listed };
+    links.check_policies().map_err(|error| source.error_of_file(&error.to_string()))?;
+    Ok(links)
 }
 
 /// Which names `auto` takes, and which are never links.

@@ -60,7 +60,7 @@ exclude = []
 # interface = "wwan0"
 # name = "lte"           # how `ropewalk status` calls it
 # metered = true         # bytes cost money here: when it is dead it is probed rarely
-# priority = "backup"    # use it only when the others have failed or are full
+# use = "when-needed"    # only when the others have failed or are full; "backup": only when they have failed
 # enabled = false        # do not use it
 {listed}"##,
         public_key = invitation.public_key,

@@ -12,11 +12,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
 use ropewalk_proto::client::{Client, LinkKey};
-use ropewalk_proto::config::{LinkConfig, Wishes};
+use ropewalk_proto::config::LinkConfig;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_settings::{Keepalive, shortened};
+use ropewalk_settings::{Keepalive, LinkPolicy, shortened};
 
 use crate::captive::Question;
 use crate::routes::Numbers;
@@ -60,16 +60,15 @@ struct Open {
     wish: Wish,
     keepalive: Keepalive,
     metered: bool,
-    wishes: Wishes,
+    policy: LinkPolicy,
     sockets: Vec<(IpAddr, SocketId)>,
 }
 
 impl Open {
-    /// Whether it is what is wished now.
+    /// Whether it is what is wished now, whatever its policy is: that changes in place.
     fn is_like(&self, wish: &Wish, decision: &Decision) -> bool {
         self.wish.is_like(wish)
-            && (self.keepalive, self.metered, self.wishes)
-                == (decision.keepalive, decision.metered, decision.wishes)
+            && (self.keepalive, self.metered) == (decision.keepalive, decision.metered)
     }
 }
 
@@ -251,6 +250,12 @@ impl Link {
                 matches!(self.obstacle(), Some(Obstacle::Disabled | Obstacle::UsedUp(_)));
             return if on_purpose { self.leave(now, hands) } else { self.close(now, hands) };
         };
+        if let Some(open) = &mut self.open
+            && open.policy != self.decision.policy
+        {
+            open.policy.clone_from(&self.decision.policy);
+            hands.client.set_policy(open.key, open.policy.clone());
+        }
         let is_as_wished = self.open.as_ref().is_some_and(|open| {
             open.is_like(wish, &self.decision) && open.sockets.len() == wish.sources.len()
         });
@@ -293,8 +298,9 @@ impl Link {
             return self.close(now, hands);
         }
         (self.since, self.refused) = (now, None);
-        let Decision { keepalive, metered, wishes, .. } = self.decision;
-        let old = self.open.replace(Open { key, wish, keepalive, metered, wishes, sockets });
+        let Decision { keepalive, metered, .. } = self.decision;
+        let policy = self.decision.policy.clone();
+        let old = self.open.replace(Open { key, wish, keepalive, metered, policy, sockets });
         let open = self.open.as_ref().map_or(&[][..], |open| &open.sockets);
         for (address, id) in old.into_iter().flat_map(|old| old.sockets) {
             if !open.contains(&(address, id)) {
@@ -329,7 +335,7 @@ impl Link {
             keepalive: self.decision.keepalive,
             metered: self.decision.metered,
             mtu: Some(wish.mtu),
-            wishes: self.decision.wishes,
+            policy: self.decision.policy.clone(),
         }
     }
 

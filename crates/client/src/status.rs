@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use ropewalk_control::api::{
     AllowanceStatus, DaemonStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus, Role,
-    STATUS_VERSION, SessionStatus, StatusReport, TunnelState, TunnelStatus,
+    STATUS_VERSION, SessionStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
 };
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -19,6 +19,7 @@ use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, Trouble}
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
+use ropewalk_settings::{Direction, LinkTerms};
 
 use crate::allowance::Allowances;
 use crate::config::Config;
@@ -135,7 +136,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         local_acks: tunnel.map(status::local_acks).unwrap_or_default(),
         links: links(facts, local),
         flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
-        spending: shown::spending(&config.tunnel.scheduling, &stats.ledger),
+        spending: spending(facts),
         drops: drops(facts),
     }
 }
@@ -220,12 +221,21 @@ fn status_of(
         local: core.map(|core| core.path.socket).or_else(|| link.socket()).and_then(local),
         up: status::datagrams(up_bps, sent),
         down: status::datagrams(down_bps, received),
-        told: scheduling.told(name).cloned(),
+        told: Some(link.decision.policy.terms(Direction::Up))
+            .filter(|told| *told != LinkTerms::default()),
         allowance,
         limits: core.map(|core| status::limits(facts.now, core)),
         share: core.and_then(|core| shown::share(scheduling.scheduler, core, all)),
     };
     status::link(facts, core)
+}
+
+/// What the links with a price cost.
+fn spending(facts: &Facts<'_>) -> Option<SpendingStatus> {
+    let links = &facts.config.links;
+    let known = facts.links.iter().map(|link| link.decision.name.clone());
+    let price = |name: &str| links.named(name)?.policy.cost.clone();
+    shown::spending(known, price, &facts.stats.ledger)
 }
 
 /// A link has an address and no answer: what was asked, and since when.

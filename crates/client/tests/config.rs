@@ -5,9 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropewalk_client::config::{Allowance, Config, Dns, Priority, Select};
+use ropewalk_client::config::{Allowance, Config, Dns, Select};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
-use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, WhenClosed};
+use ropewalk_settings::{
+    Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, Usage, WhenClosed,
+};
 
 const SAMPLE: &str = include_str!("../../../configs/client.toml");
 
@@ -70,7 +72,12 @@ fn every_key_that_the_sample_only_mentions_exists() {
         .replace("# gateway", "gateway")
         .replace("# metered = false", "metered = true")
         .replace("# enabled", "enabled")
-        .replace("# priority = \"always\"", "priority = \"backup\"")
+        .replace("# use = \"always\"", "use = \"backup\"")
+        .replace("# direction", "direction")
+        .replace("# weight", "weight")
+        .replace("# cost", "cost")
+        .replace("# importance", "importance")
+        .replace("# rate_", "rate_")
         .replace("# max_", "max_")
         .replace("# allowance", "allowance");
     let config = parse(&link).unwrap();
@@ -79,8 +86,12 @@ fn every_key_that_the_sample_only_mentions_exists() {
     assert_eq!(config.links.listed[0].keepalive, Keepalive::Auto);
     assert_eq!(config.links.listed[0].gateways, ["192.168.1.1".parse::<IpAddr>().unwrap()]);
     assert!(config.links.listed[0].metered);
-    assert_eq!(config.links.listed[0].priority, Priority::Backup);
-    assert_eq!(config.links.listed[0].max_down, Some(Bitrate::from_bps(20_000_000)));
+    let policy = &config.links.listed[0].policy;
+    assert_eq!(policy.usage, Usage::Backup);
+    assert_eq!(policy.max_down, Some(Bitrate::from_bps(20_000_000)));
+    assert_eq!(policy.rate_up, Some(Bitrate::from_mbps(10)));
+    assert_eq!(policy.cost.as_ref().map(ToString::to_string).as_deref(), Some("5 EUR/GB"));
+    assert!(policy.importance.is_some() && policy.weight == Some(1.0));
     let allowance = Allowance { bytes: 50_000_000_000, reset_day: 1, stop: false };
     assert_eq!(config.links.listed[0].allowance, Some(allowance));
     // The amount alone says the same.
@@ -154,8 +165,7 @@ fn patterns_choose_interfaces_and_adjust_links() {
     };
     let top =
         "links = \"auto\"\ninclude_interfaces = [\"wl*\", \"usb?\"]\nexclude_interfaces = \"wlx*\"";
-    let below = "[[link]]\ninterface = \"wl*\"\nmetered = true\n[[link]]\ninterface = \"wlan0\"\n\
-                 [tunnel.link.\"wl*\"]\nweight = 2";
+    let below = "[[link]]\ninterface = \"wl*\"\nmetered = true\n[[link]]\ninterface = \"wlan0\"";
     let links = file(top, below).unwrap().links;
     assert_eq!((links.include.len(), links.exclude.len()), (2, 1));
     let metered = |name: &str| links.of(name).map(|link| link.metered);
@@ -331,39 +341,44 @@ fn mistakes_are_told_with_place_and_remedy() {
             "6:13: unknown value `natali`",
             "did you mean `natalie`?",
         ),
-        ("[tunnel.link.a]\nweight = -1", "5:", "link a: weight = -1 is no number from 0"),
-        ("[tunnel.link.a]\nweight = nan", "5:", "link a: weight = NaN is no number from 0"),
         (
-            "[tunnel.link.a]\nweight = 0\n[tunnel.link.b]\nweight = 0",
+            "[tunnel.link.a]\nweight = 1",
             "5:",
-            "all weights are zero: no link would carry anything",
+            "a client says what it says of a link in its [[link]], for both directions",
         ),
-        ("[tunnel.link.a]\ncost = \"5\"", "6:8", "such as \"5 EUR/GB\""),
+        ("[[link]]\ninterface = \"a\"\nweight = -1", "5:", "a: weight = -1 is no number from 0"),
+        ("[[link]]\ninterface = \"a\"\nweight = nan", "5:", "a: weight = NaN is no number from 0"),
+        ("[[link]]\ninterface = \"a\"\ncost = \"5\"", "7:8", "such as \"5 EUR/GB\""),
         (
-            "[tunnel.link.a]\ncost = \"5 EUR/GB\"\n[tunnel.link.b]\ncost = \"5 USD/GB\"",
-            "7:",
+            "[[link]]\ninterface = \"a\"\ncost = \"5 EUR/GB\"\n[[link]]\ninterface = \"b\"\n\
+             cost = \"5 USD/GB\"",
+            "link b: its cost is in USD",
             "use one unit for all",
         ),
         (
-            "[tunnel.link.a]\nimportance = { throughput = 0.5, cost = 0.6 }",
-            "6:14: importance:",
+            "[[link]]\ninterface = \"a\"\nimportance = { throughput = 0.5, cost = 0.6 }",
+            "7:14: importance:",
             "must be shares that sum to 1",
         ),
-        ("[tunnel.link.a]\nuse = \"sometimes\"", "6:7: unknown value `sometimes`", "when-needed"),
         (
-            "[[link]]\ninterface = \"wlan0\"\n[tunnel.link.wlan]\nweight = 2",
-            "7:",
-            "there is no link `wlan`: did you mean `wlan0`?",
+            "[[link]]\ninterface = \"a\"\nuse = \"sometimes\"",
+            "7:7: unknown value `sometimes`",
+            "when-needed",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\nweight = 0",
+            "no link that may carry packets upstream has a weight",
+            "",
+        ),
+        (
+            "[[link]]\ninterface = \"a\"\ndirection = \"up\"",
+            "no link may carry packets downstream",
+            "",
         ),
         (
             "[[link]]\ninterface = \"wlan0\"\n[tunnel.safire.routes]\n\"10.0.0.0/8\" = [\"lte\"]",
             "7:",
             "there is no link `lte`: there are wlan0",
-        ),
-        (
-            "[[link]]\ninterface = \"wlan0\"\n[tunnel.link.wlan0]\nweight = 0",
-            "7:",
-            "no link that may carry packets has a weight",
         ),
         ("[tunnel]\necn = \"yes\"", "6:7: invalid type: string \"yes\", expected a boolean", ""),
         ("[tunnel.resequencer]\nbuffer = \"16\"", "6:10: `16` has no unit", ""),
@@ -429,8 +444,8 @@ fn mistakes_are_told_with_place_and_remedy() {
             "",
         ),
         (
-            "[[link]]\ninterface = \"a\"\npriority = \"bakup\"",
-            "7:12: unknown value `bakup`",
+            "[[link]]\ninterface = \"a\"\nuse = \"bakup\"",
+            "7:7: unknown value `bakup`",
             "did you mean `backup`?",
         ),
         (

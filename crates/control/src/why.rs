@@ -125,7 +125,7 @@ pub enum Factor {
     Direction,
     /// The scheduler gives it no share.
     Weight,
-    /// It is a backup, and the others suffice.
+    /// It is kept back, and the others suffice.
     Resting,
     /// There is not more to carry.
     Demand,

@@ -5,6 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use ropewalk_control::folder::{self, Folder};
@@ -25,6 +26,33 @@ pub fn create(file: &Path, content: &[u8]) -> io::Result<()> {
 /// What the system says; the old file is as it was then.
 pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     write(file, content, NamedTempFile::persist)
+}
+
+/// Replaces a file that is there as a whole: the new one has its owner and mode. On return it is on disk.
+///
+/// # Errors
+/// As [`replace`]; there is no such file.
+pub fn rewrite(file: &Path, content: &[u8]) -> io::Result<()> {
+    let (folder, name) = Folder::of(file)?;
+    let known = std::fs::symlink_metadata(folder.at(name))?;
+    if !known.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no regular file"));
+    }
+    let owner = (known.uid(), known.gid());
+    write(file, content, |new, place| {
+        let like_it = || {
+            let made = new.as_file().metadata()?;
+            if (made.uid(), made.gid()) != owner {
+                fchown(new.as_file(), Some(owner.0), Some(owner.1))?;
+            }
+            // After the change of the owner, which takes bits away.
+            new.as_file().set_permissions(known.permissions())
+        };
+        match like_it() {
+            Ok(()) => new.persist(place),
+            Err(error) => Err(PersistError { error, file: new }),
+        }
+    })
 }
 
 /// Removes what a process that was killed while it wrote this file left beside it. To be called by the only one who writes it.
@@ -87,6 +115,25 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_rewritten_keeps_its_mode_and_one_that_is_missing_is_not_made() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("client.toml");
+        assert!(rewrite(&file, b"new").is_err());
+        std::fs::write(&file, "old").unwrap();
+        for mode in [0o600, 0o640, 0o644] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            rewrite(&file, b"new").unwrap();
+            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, mode);
+            assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        }
+        let link = folder.path().join("link.toml");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(rewrite(&link, b"other").is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+    }
 
     #[test]
     fn what_a_kill_left_of_a_file_is_swept_and_nothing_else() {

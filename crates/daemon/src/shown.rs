@@ -17,7 +17,7 @@ use ropewalk_proto::tunnel::{
     RecentFlows,
 };
 use ropewalk_proto::units::LinkId;
-use ropewalk_settings::{Bitrate, SchedulerKind, Scheduling, pattern, shortened};
+use ropewalk_settings::{Bitrate, Cost, SchedulerKind, shortened};
 
 use crate::status::millis;
 
@@ -105,26 +105,31 @@ pub fn flow_table(counts: FlowCounts) -> FlowTableStatus {
     }
 }
 
-/// What the links with a price cost; `None`: none has one.
+/// What the links with a price cost, those that are `known` and those that carried something; `None`: none has one.
 #[must_use]
-pub fn spending(scheduling: &Scheduling, ledger: &Ledger) -> Option<SpendingStatus> {
-    let mut unit = None;
+pub fn spending(
+    known: impl Iterator<Item = String>,
+    price: impl Fn(&str) -> Option<Cost>,
+    ledger: &Ledger,
+) -> Option<SpendingStatus> {
+    let mut unit: Option<String> = None;
     let mut links = Vec::new();
-    let mut names: BTreeSet<String> =
-        scheduling.terms.keys().filter(|name| pattern::is_exact(name)).cloned().collect();
-    // A pattern's prices are those of the links that it means; a name that was too long stands under its own already.
-    let known = |name: &str| scheduling.terms.keys().any(|told| shortened(told).as_str() == name);
-    names.extend(ledger.iter().map(|(name, _)| name.to_string()).filter(|name| !known(name)));
+    let mut names: BTreeSet<String> = known.collect();
+    // A name that was too long for the wire stands under its own already.
+    let is_known = |name: &str| names.iter().any(|known| shortened(known).as_str() == name);
+    let others = ledger.iter().map(|(name, _)| name.to_string());
+    let others: Vec<_> = others.filter(|name| !is_known(name)).collect();
+    names.extend(others);
     for name in names {
-        let Some(cost) = scheduling.told(&name).and_then(|terms| terms.cost.as_ref()) else {
+        let Some(cost) = price(&name) else { continue };
+        // One for all, as far as one end says it; clients may say another one than their proxy.
+        if *unit.get_or_insert_with(|| cost.unit.clone()) != cost.unit {
             continue;
-        };
+        }
         let bytes = ledger.of(&name).bytes();
         #[expect(clippy::cast_precision_loss, reason = "money needs no 53 bits of precision")]
         let amount = bytes as f64 / GIGABYTE * cost.amount;
         links.push(LinkSpending { link: name, price_per_gb: cost.amount, bytes, amount });
-        // One for all, as the settings were checked.
-        unit.get_or_insert_with(|| cost.unit.clone());
     }
     let amount = links.iter().map(|link| link.amount).sum();
     unit.map(|unit| SpendingStatus { unit, amount, links })
@@ -290,8 +295,6 @@ pub fn no_peers(peer: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_settings::{Cost, LinkTerms};
-
     use super::*;
     use ropewalk_proto::link::sensing::Reading;
     use ropewalk_proto::packet::FlowKey;
@@ -302,22 +305,23 @@ mod tests {
 
     #[test]
     fn what_is_spent_is_bytes_both_ways_at_the_price_of_their_link() {
-        let price = |amount| LinkTerms {
-            cost: Some(Cost { amount, unit: "EUR".to_owned() }),
-            ..LinkTerms::default()
+        let price = |name: &str| {
+            let amount = match name {
+                "lte" => 5.0,
+                "wlan" => 0.0,
+                _ => return None,
+            };
+            Some(Cost { amount, unit: "EUR".to_owned() })
         };
-        let mut scheduling = Scheduling::default();
-        scheduling.terms.insert("dsl".to_owned(), LinkTerms::default());
-        assert_eq!(spending(&scheduling, &Ledger::default()), None, "nobody told a price");
-        scheduling.terms.insert("lte".to_owned(), price(5.0));
-        scheduling.terms.insert("wlan".to_owned(), price(0.0));
+        let known = || ["dsl", "lte", "wlan"].into_iter().map(str::to_owned);
+        assert_eq!(spending(known(), |_| None, &Ledger::default()), None, "nobody told a price");
         let mut ledger = Ledger::default();
         for (name, sent, received) in
             [("lte", 100_000_000, 300_000_000), ("dsl", 1, 1), ("wlan", 7, 0)]
         {
             ledger.add(shortened(name), Metered { sent, received });
         }
-        let spent = spending(&scheduling, &ledger).unwrap();
+        let spent = spending(known(), price, &ledger).unwrap();
         assert_eq!((spent.unit.as_str(), spent.amount), ("EUR", 2.0));
         let links: Vec<_> =
             spent.links.iter().map(|l| (l.link.as_str(), l.bytes, l.amount)).collect();

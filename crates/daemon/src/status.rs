@@ -16,7 +16,7 @@ use ropewalk_proto::link::sensing::as_f64;
 use ropewalk_proto::reseq;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::{self, Duty, LinkStats, Outage, Outages, Traffic, TunnelStats};
-use ropewalk_settings::{LinkTerms, Order, Scheduling, TunnelSettings};
+use ropewalk_settings::{LinkTerms, Order, Scheduling, TunnelSettings, Usage};
 
 use crate::{sandbox, shown};
 
@@ -260,13 +260,13 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         keepalive_s: core.and_then(|core| core.keepalive).map(|every| every.as_secs_f64()),
         up: facts.up,
         down: facts.down,
-        backup: core.filter(|core| core.wishes.backup).map(|core| match core.duty {
+        backup: core.filter(|core| core.usage != Usage::Always).map(|core| match core.duty {
             Duty::Rests => BackupDuty::Rests,
             Duty::Helps => BackupDuty::Helps,
             Duty::Carries => BackupDuty::Carries,
         }),
-        max_up_bps: core.and_then(|core| core.wishes.most_up).map(as_f64),
-        max_down_bps: core.and_then(|core| core.wishes.most_down).map(as_f64),
+        max_up_bps: core.and_then(|core| core.max_up).map(as_f64),
+        max_down_bps: core.and_then(|core| core.max_down).map(as_f64),
         allowance: facts.allowance,
         limits: facts.limits,
         waited_for_s: core.map_or(0.0, |core| core.waited_for.as_secs_f64()),

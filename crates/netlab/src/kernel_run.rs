@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_settings::Bitrate;
+use toml::Table;
 
 use crate::access::Access;
 use crate::address::{SERVER_V4, client_interface};
@@ -181,8 +182,25 @@ fn configure(stage: &mut Stage, scenario: &Scenario) {
     let tunnel = |sends| scenario.table(sends, client_interface);
     deployment.proxy_config().insert("tunnel".into(), tunnel(Direction::Down).into());
     let client = deployment.client_config(0);
-    client.insert("tunnel".into(), tunnel(Direction::Up).into());
+    let mut settings = tunnel(Direction::Up);
+    if let Some(toml::Value::Table(told)) = settings.remove("link") {
+        tell_of_links(client, &told);
+    }
+    client.insert("tunnel".into(), settings.into());
     client.insert("keepalive".into(), scenario.tunnel.keepalive.to_string().into());
+}
+
+/// What is said of links to the end that sends up, in the words of a client's config: that is about both directions.
+fn tell_of_links(client: &mut Table, told: &Table) {
+    let links = client.get_mut("link").and_then(toml::Value::as_array_mut);
+    for link in links.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
+        let name = link.get("interface").and_then(toml::Value::as_str).unwrap_or_default();
+        let terms = told.get(name).and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        for (key, value) in terms {
+            let key = if matches!(&*key, "rate" | "max") { format!("{key}_up") } else { key };
+            link.insert(key, value);
+        }
+    }
 }
 
 /// A scenario under way.

@@ -8,7 +8,7 @@ use ipnet::Ipv4Net;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::client::{Client, ClientConfig};
-use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
+use ropewalk_proto::config::{LinkConfig, TunnelConfig};
 use ropewalk_proto::crypto::rekey::Standing;
 use ropewalk_proto::crypto::{
     Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, Role, StaticSecret,
@@ -19,7 +19,7 @@ use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::{Keepalive, PresharedKey, PublicKey};
+use ropewalk_settings::{Keepalive, LinkPolicy, PresharedKey, PublicKey};
 
 use crate::inner::CLIENT;
 use crate::lab::{Lab, Towards};
@@ -155,6 +155,6 @@ pub fn link_config(name: &str, path: Path, keepalive: Keepalive) -> LinkConfig {
         keepalive,
         metered: false,
         mtu: None,
-        wishes: Wishes::default(),
+        policy: LinkPolicy::default(),
     }
 }

@@ -36,7 +36,7 @@ pub use links::SetLinkError;
 pub use snapshot::{ClientLinkStats, ClientStats, HandshakeCounters};
 pub use state::{ClientState, Trouble};
 
-use ropewalk_settings::{InvitationToken, PresharedKey, PublicKey, Scheduling};
+use ropewalk_settings::{InvitationToken, LinkPolicy, PresharedKey, PublicKey, Scheduling};
 
 use crate::config::{LinkConfig, TunnelConfig};
 use crate::crypto::aead::CipherSet;
@@ -211,6 +211,17 @@ impl Client {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Another policy for a link that there is, from now on and for sessions to come: the link stays what it is, and the
+    /// proxy is told.
+    pub fn set_policy(&mut self, key: LinkKey, policy: LinkPolicy) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        link.config.policy.clone_from(&policy);
+        if let (Some(id), Some(session)) = (link.id, &mut self.session) {
+            session.tunnel.set_policy(id, policy);
+        }
+        self.note_links();
     }
 
     /// A packet came from the TUN. Without a session it is dropped and counted. `sink` takes what its
@@ -505,7 +516,7 @@ impl Client {
     /// What a question for a session depends on: how many links there are, and which are preferred.
     fn note_links(&mut self) {
         self.origin.announce(self.links.len());
-        self.links.note_reluctance(|link| self.tunnel.reluctance(&link.name, &link.wishes));
+        self.links.note_reluctance(|link| self.tunnel.reluctance(&link.name, &link.policy));
     }
 
     /// What others sent on a link's interface, in bytes since the last count, over `interval`.

@@ -2,8 +2,8 @@
 
 use arrayvec::{ArrayString, ArrayVec};
 use ropewalk_settings::{
-    Acknowledge, Bitrate, ControllerKind, Direction, Keepalive, Order, Profile, SchedulerKind,
-    Scheduling, Terms, TunnelSettings, WhenClosed,
+    Acknowledge, ControllerKind, Direction, Keepalive, LinkPolicy, Order, Profile, SchedulerKind,
+    Scheduling, Terms, TunnelSettings, Usage, WhenClosed,
 };
 
 use crate::path::Path;
@@ -22,9 +22,9 @@ pub const MAX_PATHS: usize = 8;
 /// its receiving resequencer.
 #[derive(Clone, Debug)]
 pub struct TunnelConfig {
-    /// Which link carries a packet, and what is said of links.
+    /// Which link carries a packet, and what this end says of links beside their owner.
     pub scheduling: Scheduling,
-    /// Which way this end sends: some of what is said of a link is about one.
+    /// Which way this end sends: some of what is said of a link is about one. A tunnel knows it by its side.
     pub sends: Direction,
     /// How each link's window is found.
     pub controller: ControllerKind,
@@ -97,21 +97,24 @@ impl TunnelConfig {
         if orders_flows { self.scheduling.order(self.order) } else { Order::Global }
     }
 
-    /// What is said of the link of this name, of which the wire may carry only the beginning.
+    /// What holds for the link of this name, of which the wire may carry only the beginning, and whose owner says this
+    /// `policy` of it.
     #[must_use]
-    pub fn terms_of(&self, link: &str) -> Terms {
-        self.scheduling.terms_of(link, self.sends)
+    pub fn terms_of(&self, link: &str, policy: &LinkPolicy) -> Terms {
+        self.scheduling.terms_of(link, policy, self.sends)
     }
 
-    /// How little a link is preferred where one is enough, as to ask for a session: a backup least, with BATCP the
-    /// others by how much their price matters, else all alike. Below the paper's tenth for a preferred link nothing is
-    /// told apart, so that a link of which nothing is said is as good as the best.
+    /// How little a link is preferred where one is enough, as to ask for a session: a backup least, then one that is used
+    /// when needed, with BATCP the others by how much their price matters, else all alike. Below the paper's tenth for a
+    /// preferred link nothing is told apart, so that a link of which nothing is said is as good as the best.
     #[must_use]
-    pub fn reluctance(&self, link: &str, wishes: &Wishes) -> f64 {
-        match self.scheduling.scheduler {
-            _ if wishes.backup => 2.0,
-            SchedulerKind::Batcp => self.terms_of(link).importance.cost().max(0.1),
-            _ => 0.0,
+    pub fn reluctance(&self, link: &str, policy: &LinkPolicy) -> f64 {
+        let terms = self.terms_of(link, policy);
+        match (terms.usage, self.scheduling.scheduler) {
+            (Usage::Backup, _) => 3.0,
+            (Usage::WhenNeeded, _) => 2.0,
+            (Usage::Always, SchedulerKind::Batcp) => terms.importance.cost().max(0.1),
+            (Usage::Always, _) => 0.0,
         }
     }
 }
@@ -144,17 +147,6 @@ pub struct LinkConfig {
     pub metered: bool,
     /// Largest outer IP packet, if the interface's own MTU is known.
     pub mtu: Option<u16>,
-    /// What its owner wishes of it, at both ends.
-    pub wishes: Wishes,
-}
-
-/// What the owner of a link wishes of it. The client tells the proxy, so that both directions obey.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Wishes {
-    /// It is kept back: it carries packets only when the others have failed or are full.
-    pub backup: bool,
-    /// Most that the client sends on it, at IP level; `None`: as much as it carries.
-    pub most_up: Option<Bitrate>,
-    /// The same of the proxy.
-    pub most_down: Option<Bitrate>,
+    /// What its owner says of it. The proxy is told, so that both directions obey.
+    pub policy: LinkPolicy,
 }

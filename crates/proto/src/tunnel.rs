@@ -54,14 +54,16 @@ pub use egress::{
 pub use ingress::InnerFilter;
 pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
-pub(crate) use local_ack::{KeptByAll, LocalAcks};
 pub use local_ack::LocallyAcknowledged;
+pub(crate) use local_ack::{KeptByAll, LocalAcks};
 pub use outages::{Outage, OutageCause, Outages, Standing};
 pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
 pub use snapshot::{Flows, LinkStats, TunnelStats};
+
+use ropewalk_settings::Direction;
 
 use crate::config::{LinkConfig, MAX_LINKS, TunnelConfig};
 use crate::crypto::KeyRing;
@@ -90,6 +92,17 @@ pub enum Side {
     Client,
     /// Takes links, follows addresses.
     Proxy,
+}
+
+impl Side {
+    /// Which way it sends.
+    #[must_use]
+    pub const fn sends(self) -> Direction {
+        match self {
+            Self::Client => Direction::Up,
+            Self::Proxy => Direction::Down,
+        }
+    }
 }
 
 /// A session that both ends share, as the handshake left it.
@@ -160,6 +173,7 @@ impl Tunnel {
         let Established { side, keys, peer, rekey, gateways, peer_completes, peer_orders_flows } =
             session;
         let order = config.order_towards(peer_orders_flows);
+        let config = TunnelConfig { sends: side.sends(), ..config };
         Self {
             side,
             session: Session { keys, peer, order, drops: DropCounters::default() },

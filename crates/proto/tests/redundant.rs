@@ -9,12 +9,12 @@ use ropewalk_netlab::netem::{Conditions, Cut, QueueLimit, Rate};
 use ropewalk_netlab::pair::{TunnelLab, link_config, tunnels};
 use ropewalk_netlab::stream::{Stream, run_all};
 use ropewalk_netlab::tcp::{Load, TcpFlow};
-use ropewalk_proto::config::{TunnelConfig, Wishes};
+use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::Redundancy;
 use ropewalk_settings::{
-    Bitrate, Keepalive, Order, PortRange, Profile, Redundant, Scheduling, Text as _,
+    Bitrate, Keepalive, Order, PortRange, Profile, Redundant, Scheduling, Text as _, Usage,
 };
 
 const SEED: u64 = 17;
@@ -56,7 +56,9 @@ fn lab(config: &TunnelConfig, links: &[Link], backups: usize, seed: u64) -> Tunn
         let socket = SocketId(u16::try_from(place).expect("few links"));
         let path = Path { socket, local: None, remote: PROXY };
         let mut config = link_config(&format!("wan{place}"), path, Keepalive::default());
-        config.wishes = Wishes { backup: place >= backups, ..Wishes::default() };
+        if place >= backups {
+            config.policy.usage = Usage::Backup;
+        }
         lab.with_client(|client, now, _| client.add_link(now, &config)).expect("few links");
     }
     lab.run_until(Instant::ZERO + Duration::from_secs(3));

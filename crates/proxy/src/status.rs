@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
     ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
-    PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, StatusReport, TunnelStatus,
-    TurnedAwayStatus,
+    PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, SpendingStatus, StatusReport,
+    TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_daemon::shown;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -17,7 +17,7 @@ use ropewalk_proto::error::DropReason;
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
-use ropewalk_settings::Scheduling;
+use ropewalk_settings::{Direction, LinkTerms, Scheduling, pattern};
 
 use crate::config::Config;
 use crate::leases::Leases;
@@ -127,8 +127,7 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
         local_acks: tunnel.map(status::local_acks).unwrap_or_default(),
         links: session.map(|session| links(facts, peer, session)).unwrap_or_default(),
         flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
-        spending: stats
-            .and_then(|stats| shown::spending(scheduling(facts.config, peer), &stats.ledger)),
+        spending: stats.and_then(|stats| spending(scheduling(facts.config, peer), stats)),
         drops: stats
             .map(|stats| {
                 let counts = stats.drops.iter();
@@ -215,10 +214,32 @@ fn link(
         down: status::datagrams(down_bps, down),
         allowance: None,
         limits: Some(status::limits(facts.now, link)),
-        told: scheduling.told(&link.name).cloned(),
+        told: told(scheduling, link),
         share: shown::share(scheduling.scheduler, link, &session.tunnel.links),
     };
     status::link(facts, Some(link))
+}
+
+/// What holds for what is sent on a link: what the client says of it, and what this proxy says beside.
+fn told(scheduling: &Scheduling, link: &LinkStats) -> Option<LinkTerms> {
+    let of_client = link.policy.terms(Direction::Down);
+    let told = match scheduling.told(&link.name) {
+        Some(own) => own.beside(&of_client),
+        None => of_client,
+    };
+    Some(told).filter(|told| *told != LinkTerms::default())
+}
+
+/// What a client's links cost. Of one that left the proxy knows only the price that it says itself.
+fn spending(scheduling: &Scheduling, stats: &PeerStats) -> Option<SpendingStatus> {
+    let links = stats.session.as_ref().map_or(&[][..], |session| &session.tunnel.links);
+    let price = |name: &str| {
+        let link = links.iter().find(|link| link.name.as_str() == name);
+        let told = link.and_then(|link| told(scheduling, link));
+        told.or_else(|| scheduling.told(name).cloned())?.cost
+    };
+    let own = scheduling.terms.keys().filter(|name| pattern::is_exact(name)).cloned();
+    shown::spending(own, price, &stats.ledger)
 }
 
 /// Drops that belong to no client: those of the endpoint itself, and the driver's.

@@ -62,6 +62,13 @@ struct Shares {
     cost: f64,
 }
 
+/// As a person writes them: throughput, then cost.
+impl fmt::Display for Importance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.throughput, self.cost)
+    }
+}
+
 impl Importance {
     /// The shares of throughput and of cost.
     ///

@@ -31,6 +31,7 @@ mod link;
 mod mtu;
 mod nearest;
 pub mod pattern;
+mod policy;
 mod profile;
 mod redundant;
 mod resequencer;
@@ -54,10 +55,11 @@ pub use keys::{
     INVITATION_TOKEN_LEN, InvitationToken, KEY_LEN, KeyError, LowOrder, PresharedKey, PrivateKey,
     PublicKey,
 };
-pub use link::{Direction, LinkTerms, Preference};
+pub use link::{Direction, LinkTerms, Usage};
 pub use mtu::Mtu;
 pub use nearest::nearest;
 pub use pattern::NamePattern;
+pub use policy::LinkPolicy;
 pub use profile::Profile;
 pub use redundant::{Network, PortRange, Redundant};
 pub use resequencer::{Release, Resequencer};

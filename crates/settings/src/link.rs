@@ -8,7 +8,8 @@ use crate::{Bitrate, Cost, Importance};
 /// Largest weight: beyond it nobody can mean a share.
 const MAX_WEIGHT: f64 = 1e6;
 
-/// `[tunnel.link.NAME]`: what is said of a link.
+/// What is said of a link to the end that sends on it: the part of the client's policy
+/// ([`LinkPolicy`](crate::LinkPolicy)) for its direction, and what a proxy says itself (`[tunnel.link.NAME]`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinkTerms {
@@ -19,13 +20,16 @@ pub struct LinkTerms {
     /// is measured; it is no bound but for the controller `fixed`, which sends no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Bitrate>,
+    /// Most that this end sends on it, at IP level, such as `"20 Mbit/s"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<Bitrate>,
     /// What a gigabyte costs on it, such as `"5 EUR/GB"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// When it is used.
+    /// When it carries packets; always if nothing is said.
     #[serde(rename = "use", skip_serializing_if = "Option::is_none")]
-    pub preference: Option<Preference>,
-    /// What throughput and cost matter on it: shares of one, in place of `use`.
+    pub usage: Option<Usage>,
+    /// How much throughput and cost matter on it, for `batcp`: shares of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub importance: Option<Importance>,
     /// Which way it carries packets; both if nothing is said.
@@ -33,16 +37,17 @@ pub struct LinkTerms {
     pub direction: Option<Direction>,
 }
 
-/// When a link is used, in words: what becomes of it in BATCP's weights stands in `docs/SCHEDULING.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// When a link carries packets, the least reluctant first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Preference {
-    /// Preferred.
-    First,
-    /// As good as any.
-    Also,
-    /// For what the others cannot carry.
+pub enum Usage {
+    /// Always, as the scheduler says.
+    #[default]
+    Always,
+    /// When the links that are always used have failed or are full.
     WhenNeeded,
+    /// When all others have failed.
+    Backup,
 }
 
 /// Which way a link carries packets.
@@ -58,7 +63,7 @@ pub enum Direction {
     Both,
 }
 
-shown_as_written!(Preference, Direction);
+shown_as_written!(Usage, Direction);
 
 impl Direction {
     /// Whether it means this one too.
@@ -79,9 +84,21 @@ impl LinkTerms {
         {
             return Err(format!("weight = {weight} is no number from 0 to {MAX_WEIGHT}"));
         }
-        if self.preference.is_some() && self.importance.is_some() {
-            return Err("`use` and `importance` say the same in two ways: remove one".to_owned());
-        }
         Ok(())
+    }
+
+    /// These terms beside those of the link's owner: what is said here counts, else what the owner says. Of two bounds and
+    /// of two uses the stricter counts.
+    #[must_use]
+    pub fn beside(&self, owner: &Self) -> Self {
+        Self {
+            weight: self.weight.or(owner.weight),
+            rate: self.rate.or(owner.rate),
+            max: self.max.into_iter().chain(owner.max).min(),
+            cost: self.cost.clone().or_else(|| owner.cost.clone()),
+            usage: self.usage.max(owner.usage),
+            importance: self.importance.or(owner.importance),
+            direction: self.direction.filter(|way| *way != Direction::Both).or(owner.direction),
+        }
     }
 }

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::pattern::{literals, matches};
+use crate::policy::one_unit;
 use crate::{
-    Acknowledge, BatcpSettings, ControllerKind, Direction, LinkTerms, NatalieSettings, Order,
-    Profile, Redundant, SafireSettings, SchedulerKind, SettingError, Terms, nearest, shortened,
+    Acknowledge, BatcpSettings, ControllerKind, Direction, LinkPolicy, LinkTerms, NatalieSettings,
+    Order, Profile, Redundant, SafireSettings, SchedulerKind, SettingError, Terms, nearest,
+    shortened,
 };
 
 /// The scheduler and all its settings.
@@ -75,10 +77,10 @@ impl Scheduling {
         self.terms.get(link).or_else(|| short().map(of)).or_else(|| closest().map(of))
     }
 
-    /// The same with defaults, for the end that `sends` this way.
+    /// What holds for the link of this name, whose owner says this `policy` of it, for the end that `sends` this way.
     #[must_use]
-    pub fn terms_of(&self, link: &str, sends: Direction) -> Terms {
-        self.told(link).map_or_else(Terms::default, |told| Terms::new(told, sends))
+    pub fn terms_of(&self, link: &str, policy: &LinkPolicy, sends: Direction) -> Terms {
+        Terms::agreed(self.told(link), policy, sends)
     }
 
     /// Whether the scheduler in force and its settings are the same, whatever is said of others and of links.
@@ -103,29 +105,11 @@ impl Scheduling {
         for (name, terms) in &self.terms {
             terms.check().map_err(|problem| SettingError::new(["link", name], problem))?;
         }
-        self.check_costs()?;
+        let costs = self.terms.iter();
+        one_unit(costs.filter_map(|(name, terms)| Some((name.as_str(), terms.cost.as_ref()?))))?;
         self.check_weights()?;
         self.redundant.check()?;
         self.safire.check().map_err(|problem| SettingError::new(["safire"], problem))
-    }
-
-    /// One unit for all costs.
-    fn check_costs(&self) -> Result<(), SettingError> {
-        let mut known: Option<(&str, &str)> = None;
-        for (name, terms) in &self.terms {
-            let Some(cost) = &terms.cost else { continue };
-            match known {
-                Some((other, unit)) if unit != cost.unit => {
-                    let problem = format!(
-                        "its cost is in {}, that of {other} in {unit}: use one unit for all",
-                        cost.unit
-                    );
-                    return Err(SettingError::new(["link", name], problem));
-                }
-                _ => known = Some((name, &cost.unit)),
-            }
-        }
-        Ok(())
     }
 
     /// Of a single weight nothing follows: links that are not named weigh 1.
@@ -160,24 +144,6 @@ impl Scheduling {
             Some(name) => Err(SettingError::new(["safire"], unknown(name))),
             None => Ok(()),
         }
-    }
-
-    /// Whether one of these links would carry what the end that `sends` this way has to send.
-    ///
-    /// # Errors
-    /// None would, and why.
-    pub fn check_carries(&self, links: &[&str], sends: Direction) -> Result<(), SettingError> {
-        let mut carrying = links.iter().map(|name| self.terms_of(name, sends));
-        let problem = if links.is_empty()
-            || carrying.any(|terms| terms.carries && terms.weight != 0.0)
-        {
-            return Ok(());
-        } else if links.iter().any(|name| self.terms_of(name, sends).carries) {
-            "no link that may carry packets has a weight: give one of them more than zero"
-        } else {
-            "the direction of every link is the other one: nothing would be carried; set one to both"
-        };
-        Err(SettingError::new(["link"], problem))
     }
 }
 
@@ -217,7 +183,8 @@ mod tests {
             [safire.routes]
             "10.0.0.0/8" = ["wlan"]
             [terms.wlan]
-            use = "first"
+            use = "backup"
+            max = "10 Mbit/s"
             rate = "20 Mbit/s"
             [terms.lte]
             cost = "2.5 EUR/GB"
@@ -248,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_there_are_not_or_that_carry_nothing_are_refused() {
+    fn links_that_there_are_not_are_refused() {
         let known = ["wlan", "lte"];
         let table = [
             ("terms.wlan.weight = 2", None),
@@ -258,19 +225,10 @@ mod tests {
             ),
             ("terms.satellite.weight = 2", Some("there are wlan, lte")),
             ("safire.routes.\"10.0.0.0/8\" = [\"lt\"]", Some("safire: there is no link `lt`")),
-            ("terms.wlan.weight = 0", None),
-            ("terms.wlan.weight = 0\nterms.lte.direction = \"down\"", Some("has a weight")),
-            ("terms.wlan.direction = \"up\"\nterms.lte.direction = \"down\"", None),
-            (
-                "terms.wlan.direction = \"down\"\nterms.lte.direction = \"down\"",
-                Some("the direction of every link"),
-            ),
         ];
         for (text, expected) in table {
             let scheduling = scheduling(text).unwrap();
-            let checked = scheduling
-                .check_links(&known)
-                .and_then(|()| scheduling.check_carries(&known, Direction::Up));
+            let checked = scheduling.check_links(&known);
             let error = checked.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains(expected.unwrap_or_default()), "{text}: {error}");
             assert_eq!(error.is_empty(), expected.is_none(), "{text}: {error}");
@@ -292,11 +250,7 @@ mod tests {
             ("terms.a.rate = \"0 Mbit/s\"", "outside 1 kbit/s"),
             ("terms.a.importance = { throughput = 0.5, cost = 0.6 }", "sum to 1"),
             ("terms.a.importance = { throughput = nan, cost = 1 }", "sum to 1"),
-            (
-                "terms.a.use = \"first\"\nterms.a.importance = { throughput = 1, cost = 0 }",
-                "remove one",
-            ),
-            ("terms.a.use = \"sometimes\"", "first"),
+            ("terms.a.use = \"sometimes\"", "when-needed"),
             ("safire.k = 0", "above zero"),
             ("safire.routes.\"10.0.0.0/8\" = []", "names no link"),
             ("scheduler = \"natali\"", "natalie"),

@@ -352,7 +352,7 @@ mod tests {
             udp_gro = "off"
             batcp = { formula = "literal" }
             redundant = { marked = true, ports = [5060], budget = "2 Mbit/s" }
-            link = { a = { rate = "20 Mbit/s", use = "first" } }
+            link = { a = { rate = "20 Mbit/s", use = "backup" } }
             resequencer = { max_wait = "30ms", buffer = "1MiB", release = "one" }
         "#;
         let section = read(text);

@@ -1,18 +1,16 @@
 //! What is said of a link, complete: for one end, with what follows from it and with defaults.
 
-use crate::{Bitrate, Direction, Importance, LinkTerms, Preference};
+use crate::{Bitrate, Direction, Importance, LinkPolicy, LinkTerms, Usage};
 
-/// The shares of throughput and cost on a link that is preferred: the paper's example of one (seed 001 §3.5).
-const FIRST: Importance = Importance { throughput: 0.9, cost: 0.1 };
+/// The shares of throughput and cost on a link that is not always used: the paper's example of one that is avoided
+/// (seed 001 §3.5).
+const AVOIDED: Importance = Importance { throughput: 0.1, cost: 0.9 };
 
-/// And on one that is avoided.
-const WHEN_NEEDED: Importance = Importance { throughput: 0.1, cost: 0.9 };
+/// And on one of which only a price is told: it matters as much as the throughput.
+const PRICED: Importance = Importance { throughput: 0.5, cost: 0.5 };
 
-/// And on one that is as good as any, or of which only a price is told: it matters as much as the throughput.
-const ALIKE: Importance = Importance { throughput: 0.5, cost: 0.5 };
-
-/// The price of a gigabyte, of whatever unit, on a link used when needed whose price nobody told: as long as it is
-/// higher than the others' it says what the preference says.
+/// The price of a gigabyte, of whatever unit, on a link that is not always used and whose price nobody told: as
+/// long as it is higher than the others' it says what the use says.
 const DEAR: f64 = 10.0;
 
 /// What the end that sends reckons with on a link.
@@ -22,6 +20,10 @@ pub struct Terms {
     pub weight: f64,
     /// What it carries, if that is told.
     pub rate: Option<Bitrate>,
+    /// Most that this end sends on it, if that is bounded.
+    pub max: Option<Bitrate>,
+    /// When it carries packets.
+    pub usage: Usage,
     /// Price of a gigabyte, in one unit for all links: finite, not negative.
     pub cost: f64,
     /// How much throughput and cost matter on it.
@@ -35,21 +37,32 @@ impl Terms {
     #[must_use]
     pub fn new(told: &LinkTerms, sends: Direction) -> Self {
         let cost = told.cost.as_ref().map(|cost| cost.amount);
-        let (importance, assumed) = match (told.importance, told.preference) {
+        let usage = told.usage.unwrap_or_default();
+        let (importance, assumed) = match (told.importance, usage) {
             (Some(importance), _) => (importance, 0.0),
-            (None, Some(Preference::First)) => (FIRST, 0.0),
-            (None, Some(Preference::WhenNeeded)) => (WHEN_NEEDED, DEAR),
-            (None, Some(Preference::Also)) => (ALIKE, 0.0),
-            (None, None) if cost.is_some() => (ALIKE, 0.0),
-            (None, None) => (Importance::default(), 0.0),
+            (None, Usage::WhenNeeded | Usage::Backup) => (AVOIDED, DEAR),
+            (None, Usage::Always) if cost.is_some() => (PRICED, 0.0),
+            (None, Usage::Always) => (Importance::default(), 0.0),
         };
         Self {
             weight: told.weight.unwrap_or(1.0),
             rate: told.rate,
+            max: told.max,
+            usage,
             cost: cost.unwrap_or(assumed),
             importance,
             carries: told.direction.is_none_or(|way| way.includes(sends)),
         }
+    }
+
+    /// What the link's owner says, and what this end says of its `own`, mean this to the end that `sends` this way. Both
+    /// must let it carry packets.
+    #[must_use]
+    pub fn agreed(own: Option<&LinkTerms>, policy: &LinkPolicy, sends: Direction) -> Self {
+        let of_owner = policy.terms(sends);
+        let Some(own) = own else { return Self::new(&of_owner, sends) };
+        let carries = Self::new(own, sends).carries && Self::new(&of_owner, sends).carries;
+        Self { carries, ..Self::new(&own.beside(&of_owner), sends) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! How an end sends, in words: the same in `ropewalk status`, `ropewalk set` and `ropewalk check-config`.
 
 use crate::{
-    LinkTerms, Order, SchedulerKind, Scheduling, TunnelSettings, Weights, WhenClosed, WhenFull,
+    Direction, LinkPolicy, LinkTerms, Order, SchedulerKind, Scheduling, TunnelSettings, Weights,
+    WhenClosed, WhenFull,
 };
 
 impl Scheduling {
@@ -47,19 +48,23 @@ impl Scheduling {
     /// What is said of links and changes nothing while this scheduler decides, with what would: a sentence each.
     #[must_use]
     pub fn without_effect(&self) -> Vec<String> {
-        let told =
+        let terms = self.terms.iter();
+        terms.flat_map(|(name, terms)| self.without_effect_on(name, terms)).collect()
+    }
+
+    /// The same of what is said of one link.
+    #[must_use]
+    pub fn without_effect_on(&self, name: &str, terms: &LinkTerms) -> Vec<String> {
+        let weighs =
             self.scheduler == SchedulerKind::Natalie && self.natalie.weights == Weights::Told;
-        let batcp = self.scheduler == SchedulerKind::Batcp;
         let mut idle = Vec::new();
-        for (name, terms) in &self.terms {
-            if terms.weight.is_some_and(|weight| weight != 1.0) && !told {
-                idle.push(format!(
-                    "the weight of {name} counts only for the scheduler natalie with weights told"
-                ));
-            }
-            if (terms.preference.is_some() || terms.importance.is_some()) && !batcp {
-                idle.push(format!("the use of {name} counts only for the scheduler batcp"));
-            }
+        if terms.weight.is_some_and(|weight| weight != 1.0) && !weighs {
+            idle.push(format!(
+                "the weight of {name} counts only for the scheduler natalie with weights told"
+            ));
+        }
+        if terms.importance.is_some() && self.scheduler != SchedulerKind::Batcp {
+            idle.push(format!("the importance of {name} counts only for the scheduler batcp"));
         }
         idle
     }
@@ -98,10 +103,28 @@ impl LinkTerms {
         let said = [
             self.weight.map(|weight| format!("weight {weight}")),
             self.rate.map(|rate| format!("rate {rate}")),
+            self.max.map(|max| format!("at most {max}")),
             self.cost.as_ref().map(|cost| format!("cost {cost}")),
-            self.preference.map(|preference| format!("use {preference}")),
+            self.usage.map(|usage| format!("use {usage}")),
             importance,
             self.direction.map(|direction| format!("direction {direction}")),
+        ];
+        said.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl LinkPolicy {
+    /// What is said of the link; empty: nothing.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let both = LinkTerms { direction: None, ..self.terms(Direction::Both) }.in_words();
+        let said = [
+            Some(both).filter(|words| !words.is_empty()),
+            (self.direction != Direction::Both).then(|| format!("{} only", self.direction)),
+            self.max_up.map(|rate| format!("at most {rate} up")),
+            self.max_down.map(|rate| format!("at most {rate} down")),
+            self.rate_up.map(|rate| format!("carries {rate} up")),
+            self.rate_down.map(|rate| format!("carries {rate} down")),
         ];
         said.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -144,20 +167,19 @@ mod tests {
     #[test]
     fn all_that_is_said_of_a_link_is_shown() {
         let told = scheduling(
-            "[terms.lte]\nweight = 3\nrate = \"20 Mbit/s\"\ncost = \"5 EUR/GB\"\ndirection = \"down\"\n\
+            "[terms.lte]\nweight = 3\nrate = \"20 Mbit/s\"\nmax = \"9 Mbit/s\"\nuse = \"backup\"\ncost = \"5 EUR/GB\"\ndirection = \"down\"\n\
              importance = { throughput = 0.1, cost = 0.9 }",
         );
         assert_eq!(
             told.terms["lte"].in_words(),
-            "weight 3, rate 20 Mbit/s, cost 5 EUR/GB, throughput matters 0.1, cost 0.9, direction down"
+            "weight 3, rate 20 Mbit/s, at most 9 Mbit/s, cost 5 EUR/GB, use backup, throughput matters 0.1, cost 0.9, direction down"
         );
         assert_eq!(LinkTerms::default().in_words(), "");
     }
 
     #[test]
     fn what_changes_nothing_is_named_with_what_would() {
-        let said =
-            "terms.lte.weight = 3\nterms.lte.use = \"first\"\nterms.wlan.cost = \"1 EUR/GB\"";
+        let said = "terms.lte.weight = 3\nterms.lte.importance = { throughput = 1, cost = 0 }\nterms.wlan.cost = \"1 EUR/GB\"";
         let table = [
             ("free-window", 2),
             ("natalie", 2),

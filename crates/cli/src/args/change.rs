@@ -1,9 +1,11 @@
 //! The commands that change a running daemon.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
+use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_settings::{
-    Bitrate, Cost, Count, Direction, Formula, Importance, Network, PortRange, Preference, Profile,
-    SchedulerKind, Text, Weights, WhenFull,
+    Bitrate, Count, Formula, Network, PortRange, Profile, SchedulerKind, Text, Weights, WhenFull,
 };
 use serde::de::value::Error as ConfigNameError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -18,6 +20,14 @@ pub(crate) struct Links {
     /// Print the links, or what holds then, as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
+
+    /// Write the change into the client's config file, too, so that it holds after a restart
+    #[arg(long, global = true)]
+    pub(crate) save: bool,
+
+    /// The client's config file, for --save
+    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG, global = true)]
+    pub(crate) config: PathBuf,
 
     #[command(subcommand)]
     pub(crate) what: Option<LinksWhat>,
@@ -45,7 +55,7 @@ pub(crate) enum LinksWhat {
         #[arg(value_name = "LINK")]
         name: String,
 
-        /// A key of the config's link and its value, such as priority=backup or max_up='5 Mbit/s'
+        /// A key of the config's link and its value, such as use=when-needed or max_up='5 Mbit/s'; off takes it back
         #[arg(value_name = "KEY=VALUE", required = true, value_parser = setting)]
         values: Vec<(String, String)>,
     },
@@ -53,7 +63,7 @@ pub(crate) enum LinksWhat {
 
 /// Reads a key and its value.
 fn setting(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as priority=backup")?;
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as use=when-needed")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -91,9 +101,6 @@ pub(crate) enum SetWhat {
 
     /// Which link takes the next packet
     Scheduler(SetScheduler),
-
-    /// What is said of one link
-    Link(SetLink),
 
     /// Which packets go over two links at once, and how much that may cost
     Redundant(SetRedundant),
@@ -134,38 +141,6 @@ pub(crate) struct SetScheduler {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SetLink {
-    /// The link, as `ropewalk status` names it
-    #[arg(value_name = "LINK")]
-    pub(crate) name: String,
-
-    /// Its share beside the others' where weights are told; 0: no packets on it
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(crate) weight: Option<f64>,
-
-    /// What it carries in the direction in which this end sends, such as "20 Mbit/s": schedulers use it, and only the
-    /// controller fixed sends no more
-    #[arg(long, value_name = "RATE", value_parser = Bitrate::from_text)]
-    pub(crate) rate: Option<Bitrate>,
-
-    /// What a gigabyte costs on it, such as "5 EUR/GB"
-    #[arg(long, value_name = "PRICE", value_parser = Cost::from_text)]
-    pub(crate) cost: Option<Cost>,
-
-    /// batcp: first, also or when-needed
-    #[arg(long = "use", value_name = "WHEN", value_parser = choice::<Preference>)]
-    pub(crate) preference: Option<Preference>,
-
-    /// batcp: what throughput and cost matter on it, in place of --use: shares of one, such as 0.1,0.9
-    #[arg(long, value_name = "THROUGHPUT,COST", value_parser = importance, conflicts_with = "preference")]
-    pub(crate) importance: Option<Importance>,
-
-    /// Which way it carries packets: up, down or both
-    #[arg(long, value_name = "WAY", value_parser = choice::<Direction>)]
-    pub(crate) direction: Option<Direction>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct SetRedundant {
     /// Packets that their sender marked as real time (DSCP 40 and above): yes or no
     #[arg(long, value_name = "ANSWER", value_parser = clap::builder::BoolishValueParser::new())]
@@ -195,14 +170,6 @@ fn list<T: Text>(text: &str) -> Result<List<T>, String> {
     }
     let values: Result<_, _> = text.split(',').map(|value| T::from_text(value.trim())).collect();
     values.map(List)
-}
-
-/// Reads two shares.
-fn importance(text: &str) -> Result<Importance, String> {
-    let number = |text: &str| text.trim().parse().ok();
-    let both = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
-    let (throughput, cost) = both.ok_or("write two shares of one, such as 0.1,0.9")?;
-    Importance::new(throughput, cost)
 }
 
 /// Reads a choice by the names of the config file; an unknown one is refused with the names there are.

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
-use ropewalk_client::config::{Dns, Priority, Select};
+use ropewalk_client::config::{Dns, Select};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
 use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
 use ropewalk_proxy::register::{Register, RegisterError};
-use ropewalk_settings::TunnelSettings;
+use ropewalk_settings::{Direction, TunnelSettings};
 
 use crate::args::{CheckConfig, Role};
 use crate::exit::{Failure, print};
@@ -75,10 +75,8 @@ fn client(config: &ropewalk_client::Config) -> String {
                 facts.push(format!("keepalive {}", link.keepalive));
                 facts.extend(link.gateways.iter().map(|gateway| format!("gateway {gateway}")));
                 facts.extend(link.metered.then(|| "metered".to_owned()));
-                facts.extend((link.priority == Priority::Backup).then(|| "backup".to_owned()));
+                facts.extend(Some(link.policy.in_words()).filter(|words| !words.is_empty()));
                 facts.extend(link.allowance.map(|allowance| allowance.to_string()));
-                facts.extend(link.max_up.map(|rate| format!("at most {rate} up")));
-                facts.extend(link.max_down.map(|rate| format!("at most {rate} down")));
             } else {
                 facts.push("not used".to_owned());
             }
@@ -114,6 +112,12 @@ fn client(config: &ropewalk_client::Config) -> String {
     }
     lines.machine(config);
     lines.tunnel(&config.tunnel);
+    for link in &config.links.listed {
+        let terms = link.policy.terms(Direction::Both);
+        for idle in config.tunnel.scheduling.without_effect_on(&link.name, &terms) {
+            lines.add("note", &idle);
+        }
+    }
     lines.control(&config.control);
     lines.0
 }

@@ -1,6 +1,6 @@
 //! `ropewalk links`: the links in a table, switched on and off, and set.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ropewalk_control::CLIENT_SOCKET;
@@ -14,7 +14,12 @@ use crate::render;
 /// Does what is asked, at once, on the running daemon.
 pub(crate) fn run(links: &Links) -> Result<(), Failure> {
     let socket = links.daemon.socket.as_deref();
-    let Some(what) = &links.what else { return show(links) };
+    let Some(what) = &links.what else {
+        if links.save {
+            return Err(Failure::Usage("--save goes with a change of a link".to_owned()));
+        }
+        return show(links);
+    };
     let enabled = |on: bool| vec![("enabled".to_owned(), on.to_string())];
     let (name, values) = match what {
         LinksWhat::Enable { name } => (name, enabled(true)),
@@ -30,12 +35,15 @@ pub(crate) fn run(links: &Links) -> Result<(), Failure> {
     };
     let change = LinkChange { name: name.clone(), values: values.into_iter().collect() };
     // Only a client has links of its own.
-    let settings = ask::change_link(socket.unwrap_or(Path::new(CLIENT_SOCKET)), change)?;
+    let settings = ask::change_link(socket.unwrap_or(Path::new(CLIENT_SOCKET)), change.clone())?;
+    if links.save {
+        save(&links.config, &settings, &change)?;
+    }
     if links.json {
         let json = serde_json::to_string_pretty(&settings).context("cannot write it as JSON")?;
         return print(&(json + "\n"));
     }
-    print(&said(&settings))
+    print(&said(&settings, links.save.then_some(&links.config)))
 }
 
 /// The links of a daemon, by tunnel.
@@ -59,13 +67,30 @@ fn show(links: &Links) -> Result<(), Failure> {
     print(&(json + "\n"))
 }
 
+/// Has the change outlive the client. The file is the one that this command was told of, not one that the daemon names.
+fn save(config: &Path, settings: &LinkSettings, change: &LinkChange) -> Result<(), Failure> {
+    let file = std::path::absolute(config).context("there is no current folder")?;
+    if settings.file != file {
+        return Err(Failure::Usage(format!(
+            "the change holds now, but is not saved: the running client has its config in {}, not in {}; say which \
+             with --config",
+            settings.file.display(),
+            file.display()
+        )));
+    }
+    ropewalk_client::config::save_link(&file, &settings.interface, &change.values)
+        .context("the change holds now, but is not saved")
+        .map_err(Failure::Failed)
+}
+
 /// What holds for the link, and until when.
-fn said(settings: &LinkSettings) -> String {
+fn said(settings: &LinkSettings, saved: Option<&PathBuf>) -> String {
     let values = settings.values.iter().map(|(key, value)| format!("{key} = {value}"));
     let values = values.collect::<Vec<_>>().join(", ");
-    format!(
-        "{}: {values}\nThis holds until the client ends or reads its config again; to keep it, write it into the \
-         config's [[link]].\n",
-        settings.name
-    )
+    let until = match saved {
+        Some(file) => format!("This is saved in {}.", file.display()),
+        None => "This holds until the client ends or reads its config again; with --save it stays."
+            .to_owned(),
+    };
+    format!("{}: {values}\n{until}\n", settings.name)
 }

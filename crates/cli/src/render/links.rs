@@ -1,6 +1,7 @@
 //! How the answer to `ropewalk links` looks.
 
 use ropewalk_control::api::{BackupDuty, LinkStatus, StatusReport};
+use ropewalk_settings::Usage;
 use ropewalk_settings::figures::megabits;
 
 use super::{Page, age, clean, decimal, is_up};
@@ -24,7 +25,7 @@ pub(crate) fn links(report: &StatusReport, columns: u16) -> String {
             table.add_row([
                 clean(&link.name),
                 link.state.to_string(),
-                used(link).to_owned(),
+                used_now(link),
                 decimal(link.srtt_ms, 1),
                 decimal(link.loss_recent.map(|share| share * 100.0), 2),
                 megabits(link.up.rate_bps),
@@ -48,12 +49,18 @@ pub(crate) fn links(report: &StatusReport, columns: u16) -> String {
     page.text
 }
 
-/// When it carries packets.
-const fn used(link: &LinkStatus) -> &'static str {
+/// When it is to carry packets.
+pub(super) fn used(link: &LinkStatus) -> Usage {
+    link.told.as_ref().and_then(|told| told.usage).unwrap_or_default()
+}
+
+/// The same, and what it does now.
+fn used_now(link: &LinkStatus) -> String {
+    let usage = used(link);
     match link.backup {
-        None => "always",
-        Some(BackupDuty::Rests) => "backup: rests",
-        Some(BackupDuty::Helps) => "backup: helps",
-        Some(BackupDuty::Carries) => "backup: carries",
+        None => usage.to_string(),
+        Some(BackupDuty::Rests) => format!("{usage}: rests"),
+        Some(BackupDuty::Helps) => format!("{usage}: helps"),
+        Some(BackupDuty::Carries) => format!("{usage}: carries"),
     }
 }

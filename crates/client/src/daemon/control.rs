@@ -1,6 +1,8 @@
 //! What is answered at the control socket.
 
-use ropewalk_control::api::{ApiError, FlowsReport, KillSwitch, Request, Response, StatusReport};
+use ropewalk_control::api::{
+    ApiError, ErrorCode, FlowsReport, KillSwitch, Request, Response, StatusReport,
+};
 use ropewalk_daemon::{offload, reload as reloading, shown};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
@@ -9,6 +11,10 @@ use ropewalk_settings::{NamePattern, Scheduling};
 
 use super::Daemon;
 use crate::status::{self, Facts};
+
+/// Why a client takes no terms of a link with its scheduler.
+const IS_CHANGED_BY: &str =
+    "a client's link is set for both directions with `ropewalk links set LINK KEY=VALUE`";
 
 impl Daemon {
     /// What somebody asked at the control socket.
@@ -30,6 +36,10 @@ impl Daemon {
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
             Request::Scheduling { peer: None } => Ok(self.scheduling()),
             Request::SetScheduling { peer: None, scheduling } => {
+                if let Some(name) = scheduling.terms.keys().next() {
+                    let message = format!("link {}: {}", name.escape_debug(), IS_CHANGED_BY);
+                    return Err(ApiError::new(ErrorCode::BadRequest, message));
+                }
                 self.set_scheduling(now, *scheduling);
                 Ok(self.scheduling())
             }

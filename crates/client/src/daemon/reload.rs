@@ -3,10 +3,13 @@
 //! A config that is read again is what holds then: what was changed by hand is undone by it. What cannot be changed while
 //! the client runs is told, and stays.
 
-use ropewalk_control::api::{ApiError, ErrorCode, LinkChange, ReloadReport, Response};
+use ropewalk_control::api::{
+    ApiError, ErrorCode, LinkChange, LinkSettings, ReloadReport, Response,
+};
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
+use ropewalk_settings::LinkPolicy;
 
 use super::Daemon;
 use crate::config::{Config, LinkConfig, LinksConfig, ProxyConfig, TunConfig};
@@ -30,7 +33,8 @@ impl Daemon {
         let settings = links
             .find(|decision| decision.name == wanted.name)
             .map(|decision| change::settings(&self.config.links, decision));
-        Ok(Response::Link(Box::new(settings.unwrap_or_default())))
+        let file = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
+        Ok(Response::Link(Box::new(LinkSettings { file, ..settings.unwrap_or_default() })))
     }
 
     /// Makes the running client what this config says, as far as that can be.
@@ -148,18 +152,20 @@ fn compare_links(report: &mut ReloadReport, before: &LinksConfig, after: &LinksC
 }
 
 fn compare_link(report: &mut ReloadReport, before: &LinkConfig, after: &LinkConfig) {
-    let LinkConfig {
-        interface,
-        name,
-        keepalive,
-        gateways,
-        metered,
-        enabled,
-        priority,
+    let LinkConfig { interface, name, keepalive, gateways, metered, enabled, policy, allowance } =
+        before;
+    let LinkPolicy {
+        usage,
+        direction,
         max_up,
         max_down,
-        allowance,
-    } = before;
+        rate_up,
+        rate_down,
+        weight,
+        cost,
+        importance,
+    } = policy;
+    let new = &after.policy;
     let mut compare = |key: &str, values, applies| {
         report.compare(&format!("link.{interface}.{key}"), values, applies);
     };
@@ -168,9 +174,15 @@ fn compare_link(report: &mut ReloadReport, before: &LinkConfig, after: &LinkConf
     compare("gateway", [list(gateways), list(&after.gateways)], true);
     compare("metered", texts([metered, &after.metered]), true);
     compare("enabled", texts([enabled, &after.enabled]), true);
-    compare("priority", texts([priority, &after.priority]), true);
-    compare("max_up", or([*max_up, after.max_up], "off"), true);
-    compare("max_down", or([*max_down, after.max_down], "off"), true);
+    compare("use", texts([usage, &new.usage]), true);
+    compare("direction", texts([direction, &new.direction]), true);
+    compare("max_up", or([*max_up, new.max_up], "off"), true);
+    compare("max_down", or([*max_down, new.max_down], "off"), true);
+    compare("rate_up", or([*rate_up, new.rate_up], "off"), true);
+    compare("rate_down", or([*rate_down, new.rate_down], "off"), true);
+    compare("weight", or([*weight, new.weight], "off"), true);
+    compare("cost", or([cost.as_ref(), new.cost.as_ref()], "off"), true);
+    compare("importance", or([*importance, new.importance], "off"), true);
     // Taken away it would be forgotten that it is used up.
     compare("allowance", or([*allowance, after.allowance], "off"), after.allowance.is_some());
 }
@@ -198,11 +210,8 @@ mod tests {
             (("", ""), ("keepalive = \"20s\"", ""), "keepalive 15s -> 20s yes"),
             (
                 ("", "[[link]]\ninterface = \"wlan0\""),
-                (
-                    "",
-                    "[[link]]\ninterface = \"wlan0\"\nmax_up = \"5 Mbit/s\"\npriority = \"backup\"",
-                ),
-                "link.wlan0.priority always -> backup yes, link.wlan0.max_up off -> 5 Mbit/s yes",
+                ("", "[[link]]\ninterface = \"wlan0\"\nmax_up = \"5 Mbit/s\"\nuse = \"backup\""),
+                "link.wlan0.use always -> backup yes, link.wlan0.max_up off -> 5 Mbit/s yes",
             ),
             (
                 ("links = \"auto\"", "[[link]]\ninterface = \"wlan0\""),

@@ -4,21 +4,49 @@
 //! is for the others.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use ropewalk_control::api::{LinkChange, LinkSettings};
-use ropewalk_settings::{Bitrate, Keepalive, NamePattern, Text as _, nearest};
+use ropewalk_settings::{
+    Cost, DataSize, Importance, Keepalive, LinkPolicy, NamePattern, Text as _, nearest,
+};
+use serde::de::value::Error as NameError;
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 use super::Decision;
-use crate::config::{LinkConfig, LinksConfig, MAX_LINKS, Priority};
+use crate::config::{Allowance, LinkConfig, LinksConfig, MAX_LINKS};
 
-/// What can be changed so.
-const KEYS: [&str; 6] = ["enabled", "priority", "max_up", "max_down", "keepalive", "metered"];
+/// What can be changed so: keys of `[[link]]`, with a dot those of a table in it.
+pub(crate) const KEYS: [&str; 15] = [
+    "enabled",
+    "use",
+    "direction",
+    "max_up",
+    "max_down",
+    "rate_up",
+    "rate_down",
+    "weight",
+    "cost",
+    "importance",
+    "keepalive",
+    "metered",
+    ALLOWANCE,
+    RESET_DAY,
+    STOP,
+];
 
-/// What is said of a link for the scheduler has a command of its own.
-const TERMS: [&str; 6] = ["weight", "rate", "cost", "use", "importance", "direction"];
+/// How much a link may carry in a month.
+pub(crate) const ALLOWANCE: &str = "allowance";
+/// On which day that begins anew.
+pub(crate) const RESET_DAY: &str = "allowance.reset_day";
+/// Whether the link is not used any more when it is used up.
+pub(crate) const STOP: &str = "allowance.stop";
+
+/// The word for what is not said.
+pub(crate) const OFF: &str = "off";
 
 /// What only the file can change.
-const OF_FILE: [&str; 4] = ["interface", "name", "gateway", "allowance"];
+const OF_FILE: [&str; 3] = ["interface", "name", "gateway"];
 
 /// The config with this change; `decisions` are the links that there are.
 ///
@@ -53,6 +81,9 @@ pub(crate) fn changed(
     for (key, value) in &change.values {
         set(&mut config.listed[at], key, value)?;
     }
+    let link = &config.listed[at];
+    link.policy.check().map_err(|problem| format!("{}: {problem}", link.name))?;
+    config.check_policies().map_err(|error| error.to_string())?;
     if !config.listed[at].enabled {
         let others = decisions.iter().filter(|other| other.name != change.name);
         let mut enabled =
@@ -70,23 +101,57 @@ pub(crate) fn changed(
 
 /// What holds for a link.
 pub(crate) fn settings(config: &LinksConfig, decision: &Decision) -> LinkSettings {
-    let (name, interface) = (decision.name.clone(), decision.interface.as_str());
-    let Some(link) = config.of(interface) else {
+    let (name, interface) = (decision.name.clone(), decision.interface.clone());
+    let Some(link) = config.of(&interface) else {
         let keepalive = ("keepalive".to_owned(), config.keepalive.to_string());
-        return LinkSettings { name, values: BTreeMap::from([keepalive]) };
+        return LinkSettings {
+            name,
+            interface,
+            values: BTreeMap::from([keepalive]),
+            ..LinkSettings::default()
+        };
     };
-    let bound =
-        |rate: Option<Bitrate>| rate.map_or_else(|| "off".to_owned(), |rate| rate.to_string());
+    let LinkPolicy {
+        usage,
+        direction,
+        max_up,
+        max_down,
+        rate_up,
+        rate_down,
+        weight,
+        cost,
+        importance,
+    } = &link.policy;
+    let allowance = link.allowance;
+    let of_allowance = |value: fn(&Allowance) -> String| allowance.as_ref().map(value);
     let values = [
-        ("enabled", link.enabled.to_string()),
-        ("priority", link.priority.to_string()),
-        ("max_up", bound(link.max_up)),
-        ("max_down", bound(link.max_down)),
-        ("keepalive", link.keepalive.to_string()),
-        ("metered", link.metered.to_string()),
+        ("enabled", Some(link.enabled.to_string())),
+        ("use", Some(usage.to_string())),
+        ("direction", Some(direction.to_string())),
+        ("max_up", Some(or_off(max_up.as_ref()))),
+        ("max_down", Some(or_off(max_down.as_ref()))),
+        ("rate_up", Some(or_off(rate_up.as_ref()))),
+        ("rate_down", Some(or_off(rate_down.as_ref()))),
+        ("weight", Some(or_off(weight.as_ref()))),
+        ("cost", Some(or_off(cost.as_ref()))),
+        ("importance", Some(or_off(importance.as_ref()))),
+        ("keepalive", Some(link.keepalive.to_string())),
+        ("metered", Some(link.metered.to_string())),
+        (ALLOWANCE, of_allowance(|allowance| format!("{} GB", gigabytes(allowance.bytes)))),
+        (RESET_DAY, of_allowance(|allowance| allowance.reset_day.to_string())),
+        (STOP, of_allowance(|allowance| allowance.stop.to_string())),
     ];
-    let values = values.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    LinkSettings { name, values }
+    let said = values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    LinkSettings { name, interface, values: said.collect(), ..LinkSettings::default() }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an allowance is below 2^53 bytes")]
+fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}
+
+fn or_off(value: Option<&impl Display>) -> String {
+    value.map_or_else(|| OFF.to_owned(), ToString::to_string)
 }
 
 /// A section for one link of which none, or a pattern's, said something so far.
@@ -102,9 +167,7 @@ fn of_its_own(config: &LinksConfig, decision: &Decision) -> Result<LinkConfig, S
             gateways: Vec::new(),
             metered: false,
             enabled: true,
-            priority: Priority::Always,
-            max_up: None,
-            max_down: None,
+            policy: LinkPolicy::default(),
             allowance: None,
         },
     })
@@ -113,32 +176,42 @@ fn of_its_own(config: &LinksConfig, decision: &Decision) -> Result<LinkConfig, S
 fn set(link: &mut LinkConfig, key: &str, value: &str) -> Result<(), String> {
     let wrong = |expected: &str| format!("{key}: `{}` is not {expected}", value.escape_debug());
     let truth = || value.parse().map_err(|_| wrong("true or false"));
-    let bound = || match value {
-        "off" => Ok(None),
-        _ => Bitrate::from_text(value).map(Some).map_err(|error| format!("{key}: {error}, or off")),
-    };
+    let policy = &mut link.policy;
     match key {
         "enabled" => link.enabled = truth()?,
-        "metered" => link.metered = truth()?,
-        "priority" => {
-            link.priority = match value {
-                "always" => Priority::Always,
-                "backup" => Priority::Backup,
-                _ => return Err(wrong("always or backup")),
-            }
-        }
-        "max_up" => link.max_up = bound()?,
-        "max_down" => link.max_down = bound()?,
+        "use" => policy.usage = choice(key, value)?,
+        "direction" => policy.direction = choice(key, value)?,
+        "max_up" => policy.max_up = unless_off(key, value)?,
+        "max_down" => policy.max_down = unless_off(key, value)?,
+        "rate_up" => policy.rate_up = unless_off(key, value)?,
+        "rate_down" => policy.rate_down = unless_off(key, value)?,
+        "weight" if value == OFF => policy.weight = None,
+        "weight" => policy.weight = Some(value.parse().map_err(|_| wrong("a number, or off"))?),
+        "cost" => policy.cost = unless_off::<Cost>(key, value)?,
+        "importance" if value == OFF => policy.importance = None,
+        "importance" => policy.importance = Some(importance(value)?),
         "keepalive" => {
             link.keepalive =
                 Keepalive::from_text(value).map_err(|error| format!("{key}: {error}"))?;
         }
-        _ if TERMS.contains(&key) => {
-            // It is typed into a shell.
-            let flag = format!("--{key}");
-            let words = ["ropewalk", "set", "link", &link.name, &flag, value];
-            let command = shlex::try_join(words).map_err(|error| format!("{key}: {error}"))?;
-            return Err(format!("`{key}` is said to the scheduler: {command}"));
+        "metered" => link.metered = truth()?,
+        ALLOWANCE => {
+            let DataSize(bytes) =
+                DataSize::from_text(value).map_err(|error| format!("{key}: {error}"))?;
+            let known = link.allowance.unwrap_or(Allowance { bytes, reset_day: 1, stop: false });
+            link.allowance = Some(Allowance { bytes, ..known });
+        }
+        RESET_DAY | STOP => {
+            let allowance = link.allowance.as_mut().ok_or_else(|| {
+                format!("{key}: {} has no allowance: write allowance='50 GB' too", link.name)
+            })?;
+            match key {
+                STOP => allowance.stop = truth()?,
+                _ => {
+                    let day = value.parse().ok().filter(|day| (1..=31).contains(day));
+                    allowance.reset_day = day.ok_or_else(|| wrong("a day from 1 to 31"))?;
+                }
+            }
         }
         _ if OF_FILE.contains(&key) => {
             return Err(format!(
@@ -156,9 +229,33 @@ fn set(link: &mut LinkConfig, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Reads a value, or that there is none.
+fn unless_off<T: ropewalk_settings::Text>(key: &str, value: &str) -> Result<Option<T>, String> {
+    match value {
+        OFF => Ok(None),
+        _ => T::from_text(value).map(Some).map_err(|error| format!("{key}: {error}, or off")),
+    }
+}
+
+/// Reads a choice by the names of the config file.
+fn choice<T: DeserializeOwned>(key: &str, value: &str) -> Result<T, String> {
+    T::deserialize(value.into_deserializer()).map_err(|error: NameError| {
+        format!("{key}: {}", ropewalk_control::config::error::explained(&error.to_string()))
+    })
+}
+
+/// Reads two shares.
+pub(crate) fn importance(value: &str) -> Result<Importance, String> {
+    let number = |text: &str| text.trim().parse().ok();
+    let both = value.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+    let help = "importance: write two shares of one, of throughput and of cost, such as 0.1,0.9";
+    let (throughput, cost) = both.ok_or(help)?;
+    Importance::new(throughput, cost)
+}
+
 #[cfg(test)]
 mod tests {
-    use ropewalk_proto::config::Wishes;
+    use ropewalk_settings::{Bitrate, Usage};
 
     use super::super::decide::Obstacle;
     use super::*;
@@ -171,7 +268,7 @@ mod tests {
             interface: interface.to_owned(),
             keepalive: Keepalive::default(),
             metered: false,
-            wishes: Wishes::default(),
+            policy: LinkPolicy::default(),
             allowance: None,
             wish: Err(Obstacle::Unresolved),
         }
@@ -198,10 +295,11 @@ mod tests {
 
     #[test]
     fn what_is_not_said_stays_and_the_others_of_a_pattern_keep_theirs() {
-        let mut config = change(&auto(), "wlan0 max_up=5_Mbit/s priority=backup").unwrap();
+        let mut config = change(&auto(), "wlan0 max_up=5_Mbit/s use=backup").unwrap();
         config = change(&config, "wlan0 keepalive=auto").unwrap();
         let link = config.of("wlan0").unwrap();
-        assert_eq!((link.priority, link.max_up), (Priority::Backup, Some(Bitrate::from_mbps(5))));
+        let bound = Some(Bitrate::from_mbps(5));
+        assert_eq!((link.policy.usage, link.policy.max_up), (Usage::Backup, bound));
         let settings = settings(&config, &decision("wlan0")).values;
         assert_eq!(
             (settings["max_up"].as_str(), settings["max_down"].as_str()),
@@ -212,9 +310,9 @@ mod tests {
         pattern.interface = NamePattern::from_text("w*").unwrap();
         let of_pattern = LinksConfig { listed: vec![pattern], ..auto() };
         let config = change(&of_pattern, "wwan0 max_up=off").unwrap();
-        assert_eq!(config.of("wwan0").unwrap().max_up, None);
-        assert_eq!(config.of("wwan0").unwrap().priority, Priority::Backup, "as the pattern says");
-        assert_eq!(config.of("wlan0").unwrap().max_up, Some(Bitrate::from_mbps(5)));
+        assert_eq!(config.of("wwan0").unwrap().policy.max_up, None);
+        assert_eq!(config.of("wwan0").unwrap().policy.usage, Usage::Backup, "as the pattern says");
+        assert_eq!(config.of("wlan0").unwrap().policy.max_up, bound);
     }
 
     #[test]
@@ -223,19 +321,71 @@ mod tests {
             ("wlan1 enabled=false", "there is no link `wlan1`: did you mean `wlan0`?"),
             ("satellite enabled=false", "there are wlan0, wwan0"),
             ("wlan0 max_upp=1", "did you mean `max_up`?"),
-            ("wlan0 colour=red", "there are enabled, priority"),
+            ("wlan0 colour=red", "there are enabled, use, direction"),
+            ("wlan0 priority=backup", "a link has no setting `priority`"),
             ("wlan0 max_up=5", "max_up: "),
-            ("wlan0 priority=maybe", "priority: `maybe` is not always or backup"),
+            ("wlan0 use=maybe", "always, when-needed, backup"),
+            ("wlan0 use=when-neded", "did you mean `when-needed`?"),
+            ("wlan0 direction=sideways", "direction: "),
+            ("wlan0 weight=-1", "wlan0: weight = -1 is no number from 0"),
+            ("wlan0 weight=nan", "wlan0: weight = NaN is no number from 0"),
+            ("wlan0 weight=heavy", "weight: `heavy` is not a number, or off"),
+            ("wlan0 cost=5", "such as \"5 EUR/GB\", or off"),
+            ("wlan0 importance=0.5", "two shares of one"),
+            ("wlan0 importance=0.5,0.6", "must be shares that sum to 1"),
             ("wlan0 metered=perhaps", "metered: `perhaps` is not true or false"),
             ("wlan0 keepalive=1s_and", "keepalive: "),
-            ("wlan0 weight=3", "said to the scheduler: ropewalk set link wlan0 --weight 3"),
-            ("wlan0 cost=5_EUR/GB", "ropewalk set link wlan0 --cost '5 EUR/GB'"),
-            ("wlan0 allowance=3", "stands in the config file"),
+            ("wlan0 allowance=much", "allowance: "),
+            ("wlan0 allowance.stop=true", "has no allowance: write allowance='50 GB' too"),
+            ("wlan0 allowance=1_GB allowance.reset_day=32", "is not a day from 1 to 31"),
+            ("wlan0 gateway=192.0.2.1", "stands in the config file"),
         ];
         for (text, expected) in table {
             let error = change(&auto(), text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn every_setting_can_be_changed_and_taken_back_and_is_told_as_it_is_written() {
+        let written = [
+            ("use", "when-needed", "always"),
+            ("direction", "down", "both"),
+            ("max_up", "5 Mbit/s", "off"),
+            ("max_down", "6 Mbit/s", "off"),
+            ("rate_up", "7 Mbit/s", "off"),
+            ("rate_down", "8 Mbit/s", "off"),
+            ("weight", "2.5", "off"),
+            ("cost", "5 EUR/GB", "off"),
+            ("importance", "0.1,0.9", "off"),
+            ("keepalive", "20s", "off"),
+            ("metered", "true", "false"),
+        ];
+        for (key, value, none) in written {
+            for said in [value, none] {
+                let text = format!("wlan0 {key}={}", said.replace(' ', "_"));
+                let config = change(&auto(), &text).unwrap();
+                let settings = settings(&config, &decision("wlan0"));
+                assert_eq!(settings.values[key], said, "{key}");
+                assert_eq!(settings.interface, "wlan0");
+            }
+        }
+        let text = "wlan0 allowance=2_GB allowance.reset_day=15 allowance.stop=true";
+        let config = change(&auto(), text).unwrap();
+        let expected = Allowance { bytes: 2_000_000_000, reset_day: 15, stop: true };
+        assert_eq!(config.of("wlan0").unwrap().allowance, Some(expected));
+        let more = change(&config, "wlan0 allowance=3_GB").unwrap();
+        let expected = Allowance { bytes: 3_000_000_000, ..expected };
+        assert_eq!(more.of("wlan0").unwrap().allowance, Some(expected), "the rest stays");
+        let settings = settings(&more, &decision("wlan0"));
+        assert_eq!((&*settings.values[ALLOWANCE], &*settings.values[STOP]), ("3 GB", "true"));
+    }
+
+    #[test]
+    fn prices_in_two_units_are_refused() {
+        let config = change(&auto(), "wlan0 cost=1_EUR/GB").unwrap();
+        let error = change(&config, "wwan0 cost=1_USD/GB").unwrap_err();
+        assert!(error.contains("use one unit for all"), "{error}");
     }
 
     #[test]

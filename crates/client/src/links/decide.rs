@@ -18,10 +18,10 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use jiff::civil::Date;
-use ropewalk_proto::config::{MAX_PATHS, Wishes};
-use ropewalk_settings::Keepalive;
+use ropewalk_proto::config::MAX_PATHS;
+use ropewalk_settings::{Keepalive, LinkPolicy};
 
-use crate::config::{Allowance, LinkConfig, LinksConfig, Priority, Select};
+use crate::config::{Allowance, LinkConfig, LinksConfig, Select};
 use crate::host::{Choice, Listed, NoWay, Ways};
 
 /// An interface that is, or could be, a link, with the number that stays with it.
@@ -36,7 +36,7 @@ pub(crate) struct Seat {
 }
 
 /// What is decided about one interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Decision {
     pub(crate) slot: Option<u16>,
     /// For people.
@@ -45,8 +45,8 @@ pub(crate) struct Decision {
     pub(crate) keepalive: Keepalive,
     /// Whether bytes cost money on it.
     pub(crate) metered: bool,
-    /// When it carries packets, and how many at most.
-    pub(crate) wishes: Wishes,
+    /// How it is used, in both directions.
+    pub(crate) policy: LinkPolicy,
     /// How much it may carry in a month.
     pub(crate) allowance: Option<Allowance>,
     /// How it is used, or why not.
@@ -145,7 +145,7 @@ pub(crate) fn decide(config: &LinksConfig, seats: &[Seat], proxy: &[SocketAddr])
             interface: seat.interface.clone(),
             keepalive: said.map_or(config.keepalive, |said| said.keepalive),
             metered: said.is_some_and(|said| said.metered),
-            wishes: said.map(wishes).unwrap_or_default(),
+            policy: said.map(|said| said.policy.clone()).unwrap_or_default(),
             allowance: said.and_then(|said| said.allowance),
             wish: wish(seat, proxy),
         }
@@ -166,17 +166,9 @@ fn decide_named(link: &LinkConfig, seats: &[Seat], proxy: &[SocketAddr]) -> Deci
         interface: link.interface.to_string(),
         keepalive: link.keepalive,
         metered: link.metered,
-        wishes: wishes(link),
+        policy: link.policy.clone(),
         allowance: link.allowance,
         wish,
-    }
-}
-
-fn wishes(link: &LinkConfig) -> Wishes {
-    Wishes {
-        backup: link.priority == Priority::Backup,
-        most_up: link.max_up,
-        most_down: link.max_down,
     }
 }
 
@@ -201,7 +193,7 @@ fn wish(seat: &Seat, proxy: &[SocketAddr]) -> Result<Wish, Obstacle> {
 mod tests {
     use super::*;
     use crate::host::Way;
-    use ropewalk_settings::{Bitrate, NamePattern, Text as _};
+    use ropewalk_settings::{Bitrate, NamePattern, Text as _, Usage};
 
     fn ways(sources: &[&str]) -> Ways {
         let way = |v4: bool| {
@@ -224,9 +216,7 @@ mod tests {
             gateways: Vec::new(),
             metered: false,
             enabled,
-            priority: Priority::Always,
-            max_up: None,
-            max_down: None,
+            policy: LinkPolicy::default(),
             allowance: None,
         }
     }
@@ -332,17 +322,21 @@ mod tests {
     fn the_settings_of_a_pattern_are_those_of_each_interface_that_it_means() {
         let mut pattern = listed("wan*", true);
         pattern.metered = true;
-        pattern.priority = Priority::Backup;
-        pattern.max_down = Some(Bitrate::from_mbps(5));
+        pattern.policy.usage = Usage::Backup;
+        pattern.policy.max_down = Some(Bitrate::from_mbps(5));
         let config = config(Select::Listed, vec![pattern, listed("wan1", true)]);
         let seats = ["wan1", "wan2"].map(|name| seat(0, name, Ok(ways(&["192.0.2.7"]))));
         let decided: Vec<_> = decide(&config, &seats, &proxy(&[V4]))
             .into_iter()
-            .map(|link| (link.name, link.metered, link.keepalive, link.wishes))
+            .map(|link| (link.name, link.metered, link.keepalive, link.policy))
             .collect();
         let (none, kept_back) = (
-            Wishes::default(),
-            Wishes { backup: true, most_up: None, most_down: Some(Bitrate::from_mbps(5)) },
+            LinkPolicy::default(),
+            LinkPolicy {
+                usage: Usage::Backup,
+                max_down: Some(Bitrate::from_mbps(5)),
+                ..LinkPolicy::default()
+            },
         );
         assert_eq!(
             decided,

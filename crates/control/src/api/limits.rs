@@ -16,7 +16,7 @@ pub struct LimitTimes {
     pub cap_s: f64,
     /// Packets waited, and it had room: the scheduler wanted them on others.
     pub turn_s: f64,
-    /// It carried no packets: it was not up, rested as a backup, or is for the other direction.
+    /// It carried no packets: it was not up, was kept back, or is for the other direction.
     pub off_s: f64,
 }
 

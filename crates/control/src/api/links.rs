@@ -1,6 +1,7 @@
 //! Changing one link of a running client.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct LinkChange {
     /// The link, as the status names it.
     pub name: String,
-    /// Keys of `[[link]]` with their values as text: `enabled`, `priority`, `max_up`, `max_down`, `keepalive`, `metered`.
+    /// Keys of `[[link]]` with their values as text, such as `use`, `max_down` or `allowance.stop`; `off` for what is not
+    /// to be said any more.
     pub values: BTreeMap<String, String>,
 }
 
@@ -19,6 +21,12 @@ pub struct LinkChange {
 pub struct LinkSettings {
     /// The link.
     pub name: String,
+    /// Its interface.
+    #[serde(default)]
+    pub interface: String,
+    /// The config file of the client, in which it can be made to last.
+    #[serde(default)]
+    pub file: PathBuf,
     /// The same keys with the values in force.
     pub values: BTreeMap<String, String>,
 }

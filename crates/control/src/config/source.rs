@@ -77,6 +77,12 @@ impl Source {
         &self.file
     }
 
+    /// What stands in the file.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Reads the raw file.
     ///
     /// # Errors
@@ -328,6 +334,20 @@ mod tests {
     #[derive(Debug, serde::Deserialize)]
     struct Raw {
         key: Spanned<PathBuf>,
+    }
+
+    #[test]
+    fn the_files_that_a_config_names_are_found_wherever_they_stand() {
+        let text = "private_key_file = \"/k\"\nfile = 7\n[proxy]\ninvitation_file = \"i\"\n\
+            [[peer]]\nname = \"n\"\npreshared_key_file = \"p\"\n[[peer]]\npreshared_key_file = 7";
+        let named = |text| {
+            let mut named =
+                Source::from_text(Path::new("/etc/x.toml"), text, KeyFiles::Disk).named_files();
+            named.sort();
+            named
+        };
+        assert_eq!(named(text), ["/etc/i", "/etc/p", "/k"].map(PathBuf::from));
+        assert_eq!(named("private_key_file = "), [] as [PathBuf; 0]);
     }
 
     #[test]

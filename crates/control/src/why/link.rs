@@ -93,7 +93,8 @@ fn kept_from(link: &LinkStatus, way: Way) -> Option<(Factor, String)> {
         ));
     }
     let rests = link.backup == Some(BackupDuty::Rests);
-    rests.then(|| (Factor::Resting, "a backup that rests: the other links suffice".to_owned()))
+    rests
+        .then(|| (Factor::Resting, "it is kept back and rests: the other links suffice".to_owned()))
 }
 
 /// A link that carries what this end sends: what held it back longest.

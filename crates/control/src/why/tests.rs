@@ -123,7 +123,7 @@ fn each_situation_has_its_factor_and_a_sentence_with_its_numbers() {
             &["it had room 100 % of the time", "natalie, which gives it 25 % of a round"],
         ),
         (vec![(at("/share"), json!({ "share": 0.0 }))], Factor::Weight, &["its weight is 0"]),
-        (vec![(at("/backup"), json!("rests"))], Factor::Resting, &["a backup that rests"]),
+        (vec![(at("/backup"), json!("rests"))], Factor::Resting, &["it is kept back and rests"]),
         (
             vec![(at("/told"), json!({ "direction": "down" }))],
             Factor::Direction,

@@ -75,7 +75,7 @@ mod tests {
     use std::path::Path;
 
     use ropewalk_settings::{
-        ControllerKind, NatalieSettings, SchedulerKind, Terms, Weights, WhenFull,
+        ControllerKind, LinkPolicy, NatalieSettings, SchedulerKind, Terms, Weights, WhenFull,
     };
 
     use super::*;
@@ -109,7 +109,9 @@ mod tests {
         assert_eq!(core.controller, ControllerKind::Fixed(64));
         assert!(!core.reseq.settings.enabled);
         let told = |config: &TunnelConfig| {
-            ["a", "b"].map(|name| config.terms_of(name)).map(|t| (t.weight, t.rate, t.carries))
+            ["a", "b"]
+                .map(|name| config.terms_of(name, &LinkPolicy::default()))
+                .map(|t| (t.weight, t.rate, t.carries))
         };
         let mbit = |rate| Some(Bitrate::from_mbps(rate));
         assert_eq!(told(&core), [(1.0, mbit(1), false), (50.0, mbit(2), true)]);
@@ -132,6 +134,9 @@ mod tests {
         let text = "name = 'x'\nlinks = [{ name = 'a' }]";
         let scenario = Scenario::parse(text, Path::new(".")).unwrap();
         assert_eq!(scenario.table(Direction::Down, |_| "wan".to_owned()), Table::new());
-        assert_eq!(scenario.core(Direction::Down).unwrap().terms_of("a"), Terms::default());
+        assert_eq!(
+            scenario.core(Direction::Down).unwrap().terms_of("a", &LinkPolicy::default()),
+            Terms::default()
+        );
     }
 }

@@ -71,9 +71,7 @@ pub(crate) const ALL: [Named; 24] = [
     of("core sends, 2 links, 32 flows", || Box::new(CoreSends(Core::of_flows(32, LEN)))),
     of("core receives, 2 links, 32 flows", || Box::new(CoreReceives(Core::of_flows(32, LEN)))),
     of("core sends 160 B over both of 2 links", || Box::new(CoreSends(Core::redundant(160)))),
-    of("core receives 160 B over both of 2 links", || {
-        Box::new(CoreReceives(Core::redundant(160)))
-    }),
+    of("core receives 160 B over both of 2 links", || Box::new(CoreReceives(Core::redundant(160)))),
     of("core receives 160 B, 2 links, each alone beside 100 sessions", || {
         Box::new(CoreReceives(Core::alone(101, 2, 160)))
     }),

@@ -99,6 +99,12 @@ impl LinkTable {
         self.0[at].id
     }
 
+    /// The link of this key.
+    pub(super) fn get_mut(&mut self, key: LinkKey) -> Option<&mut ConfiguredLink> {
+        let at = self.0.binary_search_by_key(&key, |link| link.key).ok()?;
+        self.0.get_mut(at)
+    }
+
     /// The tunnel has lost the link. Returns the owner's name of it.
     pub(super) fn forget_id(&mut self, id: LinkId) -> Option<LinkKey> {
         let link = self.0.iter_mut().find(|link| link.id == Some(id))?;
@@ -128,10 +134,9 @@ impl LinkTable {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_settings::Keepalive;
+    use ropewalk_settings::{Keepalive, LinkPolicy};
 
     use super::*;
-    use crate::config::Wishes;
     use crate::path::SocketId;
     use arrayvec::ArrayString;
 
@@ -146,7 +151,7 @@ mod tests {
             keepalive: Keepalive::Off,
             metered: false,
             mtu: None,
-            wishes: Wishes::default(),
+            policy: LinkPolicy::default(),
         }
     }
 

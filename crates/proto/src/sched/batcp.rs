@@ -118,7 +118,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ropewalk_settings::{Cost, Direction, Importance, LinkTerms, Preference, Terms};
+    use ropewalk_settings::{Cost, Direction, Importance, LinkTerms, Terms, Usage};
 
     use super::*;
 
@@ -157,20 +157,17 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_loads_the_links_as_its_words_say() {
+    fn what_is_said_of_the_use_and_the_price_of_links_loads_them() {
         let price = |amount| Some(Cost { amount, unit: "EUR".to_owned() });
-        let prefers = |preference, cost| LinkTerms {
-            preference: Some(preference),
-            cost,
-            ..LinkTerms::default()
-        };
-        let first = prefers(Preference::First, None);
+        let used = |usage, cost| LinkTerms { usage: Some(usage), cost, ..LinkTerms::default() };
+        let first =
+            LinkTerms { importance: Importance::new(0.9, 0.1).ok(), ..LinkTerms::default() };
         let table = [
-            (first.clone(), prefers(Preference::WhenNeeded, None), true),
-            (first.clone(), prefers(Preference::WhenNeeded, price(2.0)), true),
-            (LinkTerms::default(), prefers(Preference::WhenNeeded, None), true),
-            (prefers(Preference::Also, None), prefers(Preference::Also, None), false),
-            (prefers(Preference::Also, price(1.0)), prefers(Preference::Also, price(9.0)), true),
+            (first.clone(), used(Usage::WhenNeeded, None), true),
+            (first.clone(), used(Usage::Backup, price(2.0)), true),
+            (LinkTerms::default(), used(Usage::WhenNeeded, None), true),
+            (used(Usage::Always, None), LinkTerms::default(), false),
+            (used(Usage::Always, price(1.0)), used(Usage::Always, price(9.0)), true),
         ];
         for (a, b, more) in table {
             let links = [&a, &b].map(|told| {

@@ -4,13 +4,12 @@
 //! the congestion window: it is little, and without it the window would never open.
 
 use arrayvec::ArrayString;
-use ropewalk_settings::{Bitrate, Order};
+use ropewalk_settings::{LinkPolicy, Order};
 
 use super::Tunnel;
 use super::close::FAREWELLS;
 use super::link::Pending;
 use super::session::{Datagram, Made};
-use crate::config::Wishes;
 use crate::ecn::Ecn;
 use crate::link::carried::{Carried, SizeEvidence};
 use crate::link::received::Report;
@@ -18,7 +17,7 @@ use crate::path::Path;
 use crate::sink::TransmitSink;
 use crate::time::Instant;
 use crate::wire::cursor::{Truncated, Writer};
-use crate::wire::frame::{Frame, MAX_NAME, emit, emit_report};
+use crate::wire::frame::{Frame, MAX_NAME, PolicyFrame, emit, emit_report};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
 
 /// Room for the frames of one datagram: a report, a rekey message and everything small fit.
@@ -73,7 +72,9 @@ impl Tunnel {
         let report = link.receiver.poll_report(now);
         let mark = link.mark_at(owed).is_some_and(|at| at <= now);
         let others = link.control.pending.others.is_some() && in_use;
-        if !link.control.pending.any() && report.is_none() && !mark && !others {
+        // A link that is down would only lose it; it is said when the link is back.
+        let changed = link.control.policy.is_due() && link.life.is_up();
+        if !link.control.pending.any() && report.is_none() && !mark && !others && !changed {
             return true;
         }
         if report.is_some() && link.wants_confirmation(now, in_use) {
@@ -86,11 +87,14 @@ impl Tunnel {
             self.outbox.copy_report(report);
         }
         let mut datagram = frames(link.path(), next_global);
-        datagram.eliciting = pending.any() || pending.others.is_some();
+        datagram.eliciting = pending.any() || pending.others.is_some() || changed;
+        let has_policy = changed || pending.join && link.agreed.policy != LinkPolicy::default();
+        let policy = has_policy.then(|| link.agreed.policy.clone());
+        let number = link.sender.next_number();
         let words = Words {
             pending: &pending,
             name: link.name,
-            wishes: link.agreed.wishes(),
+            policy: policy.as_ref(),
             ride: ride.as_ref(),
             rekey: self.rekey.frame(self.side),
             answer: Frame::RekeyResponse(&self.rekey.answer),
@@ -107,6 +111,9 @@ impl Tunnel {
         });
         if made != Made::Full {
             link.control.pending = Pending::default();
+        }
+        if made == Made::Sent && has_policy {
+            link.control.policy.on_told(number);
         }
         made != Made::Full
     }
@@ -180,7 +187,7 @@ impl Tunnel {
 struct Words<'a> {
     pending: &'a Pending,
     name: ArrayString<MAX_NAME>,
-    wishes: Wishes,
+    policy: Option<&'a LinkPolicy>,
     ride: Option<&'a Report>,
     rekey: Frame<'a>,
     answer: Frame<'a>,
@@ -205,9 +212,8 @@ impl Words<'_> {
             false => Ok(()),
         };
         put(pending.join, &Frame::Join { name: self.name.as_bytes() })?;
-        if pending.join && self.wishes != Wishes::default() {
-            let most = self.wishes.most_down.map_or(0, Bitrate::as_kbps);
-            put(true, &Frame::Wish { backup: self.wishes.backup, most_kbps: most })?;
+        if let Some(policy) = self.policy {
+            put(true, &Frame::Policy(PolicyFrame::new(policy)))?;
         }
         put(pending.join_ack, &Frame::JoinAck)?;
         put(pending.ping, &Frame::Ping)?;

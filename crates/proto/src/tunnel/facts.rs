@@ -2,7 +2,7 @@
 //! [`INTERVAL`] while packets go.
 
 use arrayvec::ArrayVec;
-use ropewalk_settings::{Bitrate, Scheduling};
+use ropewalk_settings::{Bitrate, LinkPolicy, Scheduling};
 
 use super::Tunnel;
 use super::egress::Egress;
@@ -72,10 +72,31 @@ impl Tunnel {
         }
     }
 
+    /// The owner of a link says this of it from now on: the client tells the proxy.
+    pub fn set_policy(&mut self, link: LinkId, policy: LinkPolicy) {
+        if let Ok(at) = self.links.position(link)
+            && self.links[at].agreed.policy != policy
+        {
+            self.links[at].agreed.policy = policy;
+            self.links[at].control.policy.change();
+            self.apply_terms(at);
+        }
+    }
+
+    /// The client says this of a link of its own, in a datagram with this number. It is said again with each repeated
+    /// `Join`, and what was overtaken is old news.
+    pub(super) fn on_policy(&mut self, at: usize, number: u64, policy: LinkPolicy) {
+        let link = &mut self.links[at];
+        if link.control.policy.is_news(number) && link.agreed.policy != policy {
+            link.agreed.policy = policy;
+            self.apply_terms(at);
+        }
+    }
+
     /// A link has its terms.
     pub(super) fn apply_terms(&mut self, at: usize) {
         let link = &mut self.links[at];
-        link.set_terms(self.config.terms_of(&link.name));
+        link.set_terms(self.config.terms_of(&link.name, &link.agreed.policy));
         self.egress.facts_due = Instant::ZERO;
     }
 
@@ -125,7 +146,7 @@ impl Egress {
 }
 
 fn facts(now: Instant, link: &Link) -> LinkFacts {
-    let terms = link.agreed.terms;
+    let terms = &link.agreed.terms;
     LinkFacts {
         id: link.id,
         name: link.name,

@@ -6,7 +6,6 @@ use super::ingress::{Contents, Received};
 use super::link::{Link, LinkState, settle};
 use super::outages::{Gone, OutageCause};
 use super::{Side, Tunnel};
-use crate::config::Wishes;
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
 use crate::link::sender::Via;
@@ -84,11 +83,10 @@ impl Tunnel {
             }
             Frame::Echo { token } => link.keepalive.on_echo(token),
             Frame::MtuHint(mtu) => link.mtu.search.on_hint(now, mtu),
-            Frame::Wish { backup, most_kbps } if self.side == Side::Proxy => {
-                let most = (most_kbps > 0).then(|| Bitrate::from_kbps(most_kbps));
-                self.on_wish(at, backup, most);
+            Frame::Policy(frame) if self.side == Side::Proxy => {
+                self.on_policy(at, received.number, frame.policy());
             }
-            Frame::Wish { .. } => {}
+            Frame::Policy(_) => {}
             Frame::Others(kbps) => link.sensing.on_others(Bitrate::from_kbps(kbps)),
         }
     }
@@ -177,16 +175,6 @@ impl Tunnel {
         }
     }
 
-    /// The client says what it wishes of a link of its own.
-    fn on_wish(&mut self, at: usize, backup: bool, most: Option<Bitrate>) {
-        let wishes = Wishes { backup, most_up: None, most_down: most };
-        // It is said again with each repeated `Join`.
-        if self.links[at].agreed.wishes() != wishes {
-            self.links[at].agreed.wish(wishes, most);
-            self.apply_terms(at);
-        }
-    }
-
     /// The peer took a link out.
     fn on_leave(&mut self, now: Instant, halt: Halt, sink: &mut impl PacketSink) {
         let Ok(at) = self.links.position(halt.link) else { return };
@@ -234,9 +222,10 @@ impl Link {
         let report = frame.expand(self.sender.next_number()).ok_or(DropReason::ReportInvalid)?;
         let path_from = self.sender.path_from();
         let (mtu, receiver) = (&mut self.mtu.search, &mut self.receiver);
+        let policy = &mut self.control.policy;
         let settle = |settled: Settled| {
             let mtu = (settled.number >= path_from).then_some(&mut *mtu);
-            settle(now, &settled, mtu, receiver);
+            settle(now, &settled, mtu, receiver, policy);
             told(&settled);
         };
         let outcome = self.sender.on_report(now, &report, via, sealed_us, settle);

@@ -26,6 +26,7 @@ mod mtu;
 mod opening;
 mod paths;
 mod pending;
+mod policy_news;
 mod suspicion;
 mod validation;
 
@@ -46,6 +47,7 @@ pub(super) use mtu::LinkMtu;
 pub(super) use opening::Opening;
 pub(super) use paths::Paths;
 pub(super) use pending::{ControlQueue, Pending};
+pub(super) use policy_news::PolicyNews;
 pub(super) use suspicion::Suspicion;
 pub(super) use validation::Validation;
 
@@ -130,8 +132,7 @@ impl Link {
         let keepalive = KeepaliveTimer::new(config.keepalive);
         let pending = Pending { join: true, ..Pending::default() };
         let mut link = Self::new(now, new, config.paths.clone(), keepalive, pending);
-        link.agreed.metered = config.metered;
-        link.agreed.wish(config.wishes, config.wishes.most_up);
+        link.agreed = Agreed::with(config.policy.clone(), config.metered);
         link
     }
 
@@ -198,7 +199,12 @@ impl Link {
     }
 
     fn does(&self, duty: Duty, now: Instant) -> bool {
-        self.agreed.duty() == duty && self.agreed.terms.carries && self.is_usable(now)
+        self.agreed.duty() == duty && self.may_carry(now)
+    }
+
+    /// Whether this end could send packets on it now.
+    pub(super) fn may_carry(&self, now: Instant) -> bool {
+        self.agreed.terms.carries && self.is_usable(now)
     }
 
     /// A person says this of it.
@@ -361,9 +367,9 @@ impl Link {
             return self.mtu.search.revalidate(now);
         }
         self.sensing.reset();
-        let receiver = &mut self.receiver;
+        let (receiver, policy) = (&mut self.receiver, &mut self.control.policy);
         self.sender.on_new_path(now, |settled| {
-            settle(now, &settled, None, receiver);
+            settle(now, &settled, None, receiver, policy);
             told(&settled);
         });
         if path.header_len() == before.header_len() {
@@ -531,8 +537,9 @@ impl Link {
             self.moved(now, before, &mut told);
         }
         let (mtu, receiver) = (&mut self.mtu.search, &mut self.receiver);
+        let policy = &mut self.control.policy;
         let settle = |settled: Settled| {
-            settle(now, &settled, Some(&mut *mtu), receiver);
+            settle(now, &settled, Some(&mut *mtu), receiver, policy);
             told(&settled);
         };
         if self.sender.handle_timeout(now, settle) {
@@ -606,8 +613,10 @@ pub(super) fn settle(
     settled: &Settled,
     mtu: Option<&mut PathMtu>,
     receiver: &mut LinkReceiver,
+    policy: &mut PolicyNews,
 ) {
     let arrived = matches!(settled.fate, Fate::Confirmed | Fate::ConfirmedLate);
+    policy.on_fate(settled.number, arrived);
     let carried = &settled.sent.carried;
     if let Some(token) = carried.report.filter(|_| arrived) {
         receiver.on_report_confirmed(now, token);

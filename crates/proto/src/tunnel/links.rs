@@ -223,7 +223,7 @@ impl LinkSet {
             (0..self.links.len()).take(MAX_LINKS).collect();
         let reluctance = |place: &usize| {
             let link = &self.links[*place];
-            config.reluctance(&link.name, &link.agreed.wishes())
+            config.reluctance(&link.name, &link.agreed.policy)
         };
         places.sort_by(|one, other| reluctance(one).total_cmp(&reluctance(other)));
         places

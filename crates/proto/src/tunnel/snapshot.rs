@@ -1,8 +1,8 @@
 //! What the tunnel shows of itself: plain values, taken when somebody asks.
 
 use arrayvec::ArrayString;
+use ropewalk_settings::{Bitrate, LinkPolicy, Usage};
 
-use super::Tunnel;
 use super::egress::{Bundled, RecentFlows, Redundancy, Repairs};
 use super::link::{Duty, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
@@ -10,7 +10,7 @@ use super::local_ack::LocallyAcknowledged;
 use super::outages::Outages;
 use super::recent::Recent;
 use super::routing::{FlowCounts, FlowTables};
-use crate::config::Wishes;
+use super::{Side, Tunnel};
 use crate::congestion::PathModel;
 use crate::error::DropCounters;
 use crate::link::receiver::ReceiverStats;
@@ -56,8 +56,14 @@ pub struct LinkStats {
     pub keepalive_searching: bool,
     /// Whether a person lets this end send packets on it.
     pub carries: bool,
-    /// What its owner wishes of it; a proxy knows of bounds only its own.
-    pub wishes: Wishes,
+    /// What its owner says of it; a proxy knows of bounds and rates only those of its own direction.
+    pub policy: LinkPolicy,
+    /// When it carries packets: what its owner says, or this end if that is stricter.
+    pub usage: Usage,
+    /// Most that the client sends on it, if that is known and bounded.
+    pub max_up: Option<Bitrate>,
+    /// The same of the proxy.
+    pub max_down: Option<Bitrate>,
     /// What it does for the packets that this end sends.
     pub duty: Duty,
     /// How long each thing kept it from carrying more of them.
@@ -197,6 +203,11 @@ impl Tunnel {
     fn link_stats(&self, link: &Link) -> LinkStats {
         let sender = link.sender.stats();
         let order = self.ingress.order();
+        let (policy, terms) = (&link.agreed.policy, &link.agreed.terms);
+        let (max_up, max_down) = match self.side {
+            Side::Client => (terms.max, policy.max_down),
+            Side::Proxy => (policy.max_up, terms.max),
+        };
         LinkStats {
             id: link.id,
             name: link.name,
@@ -212,8 +223,11 @@ impl Tunnel {
             black_holes: link.mtu.search.black_holes(),
             keepalive: link.keepalive.interval(),
             keepalive_searching: link.keepalive.is_searching(),
-            carries: link.agreed.terms.carries,
-            wishes: link.agreed.wishes(),
+            carries: terms.carries,
+            policy: policy.clone(),
+            usage: link.agreed.usage(),
+            max_up,
+            max_down,
             duty: link.agreed.duty(),
             limits: link.counters.limits,
             waited_for: order.waited_for(link.id),

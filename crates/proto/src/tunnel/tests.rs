@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use arrayvec::ArrayString;
 
-use ropewalk_settings::{Keepalive, PresharedKey};
+use ropewalk_settings::{Keepalive, LinkPolicy, PresharedKey};
 
 use super::*;
-use crate::config::Wishes;
 use crate::crypto::rekey::Standing;
 use crate::crypto::{Cipher, DataKey, EpochKeys, Role, StaticSecret};
 use crate::ecn::Ecn;
@@ -134,7 +133,7 @@ impl Pair {
             keepalive: Keepalive::Off,
             metered: false,
             mtu: None,
-            wishes: Wishes::default(),
+            policy: LinkPolicy::default(),
         };
         self.client.add_link(self.now, &config).unwrap();
     }

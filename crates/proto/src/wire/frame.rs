@@ -2,8 +2,12 @@
 //! to its end. A type below 0x40 that is not known spoils the rest of the datagram; from 0x40 on a
 //! type is followed by a two-byte length and may be skipped, so that later versions can add hints.
 
+mod policy;
+
 use arrayvec::ArrayVec;
 use ropewalk_settings::InterfaceName;
+
+pub use policy::PolicyFrame;
 
 use super::cursor::{Reader, Truncated, Writer};
 use super::expand;
@@ -60,13 +64,8 @@ pub enum Frame<'a> {
     /// What others receive on the sender's interface of this link, in units of 1,000 bit/s. The receiver of the frame,
     /// who sends on the link, cannot count it.
     Others(u32),
-    /// What the owner of this link wishes of it: the client says so with each `Join`.
-    Wish {
-        /// It is a backup.
-        backup: bool,
-        /// Most that the receiver of the frame shall send on it, in units of 1,000 bit/s; 0: no bound.
-        most_kbps: u32,
-    },
+    /// What the owner of this link says of it: the client tells the proxy.
+    Policy(PolicyFrame<'a>),
     /// The sender keeps this link back: no packet is under way on it, and none will be until a datagram without this frame.
     Resting,
     /// The answer after the silence.
@@ -228,7 +227,7 @@ mod kind {
     pub(super) const SKIPPABLE: u8 = 0x40;
     pub(super) const MTU_HINT: u8 = 0x40;
     pub(super) const OTHERS: u8 = 0x41;
-    pub(super) const WISH: u8 = 0x42;
+    pub(super) const POLICY: u8 = 0x42;
     pub(super) const RESTING: u8 = 0x43;
 }
 
@@ -251,10 +250,7 @@ impl<'a> Frames<'a> {
             match kind {
                 kind::MTU_HINT => return Ok(Frame::MtuHint(value.u16()?)),
                 kind::OTHERS => return Ok(Frame::Others(value.u32()?)),
-                kind::WISH => {
-                    let backup = value.u8()? & 1 != 0;
-                    return Ok(Frame::Wish { backup, most_kbps: value.u32()? });
-                }
+                kind::POLICY => return Ok(Frame::Policy(PolicyFrame::parse(&mut value)?)),
                 kind::RESTING => return Ok(Frame::Resting),
                 _ => {}
             }
@@ -389,11 +385,9 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u16(4)?;
             writer.u32(*kbps)
         }
-        Frame::Wish { backup, most_kbps } => {
-            writer.u8(kind::WISH)?;
-            writer.u16(5)?;
-            writer.u8(u8::from(*backup))?;
-            writer.u32(*most_kbps)
+        Frame::Policy(frame) => {
+            writer.u8(kind::POLICY)?;
+            frame.emit(writer)
         }
         Frame::Resting => {
             writer.u8(kind::RESTING)?;
@@ -489,7 +483,6 @@ mod tests {
             Frame::Echo { token: 1 },
             Frame::MtuHint(1300),
             Frame::Others(u32::MAX),
-            Frame::Wish { backup: true, most_kbps: 20_000 },
             Frame::Resting,
         ]
     }
@@ -550,9 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wished_of_a_link_is_laid_out_as_the_protocol_says() {
-        let wish = Frame::Wish { backup: true, most_kbps: 5000 };
-        assert_eq!(written(&wish), [0x42, 0, 5, 1, 0, 0, 0x13, 0x88]);
+    fn a_rest_is_laid_out_as_the_protocol_says() {
         assert_eq!(written(&Frame::Resting), [0x43, 0, 0]);
     }
 

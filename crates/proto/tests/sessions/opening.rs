@@ -3,17 +3,18 @@
 use std::net::SocketAddr;
 
 use ropewalk_proto::client::ClientConfig;
-use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
+use ropewalk_proto::config::{LinkConfig, TunnelConfig};
 use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::event::Event;
-use ropewalk_settings::{LinkTerms, Preference, SchedulerKind, Scheduling};
+use ropewalk_settings::{Importance, LinkPolicy, LinkTerms, SchedulerKind, Scheduling, Usage};
 
 use super::pair::{SERVER, To, World, inner, is_connected, key_of, link, ms, packet, peer};
 
 /// What makes the second link the preferred one.
 pub(crate) fn second_preferred() -> Scheduling {
-    let terms = [(0, Preference::WhenNeeded), (1, Preference::First)].map(|(at, preference)| {
-        let told = LinkTerms { preference: Some(preference), ..LinkTerms::default() };
+    let terms = [(0, 0.1), (1, 0.9)].map(|(at, throughput)| {
+        let importance = Importance::new(throughput, 1.0 - throughput).expect("shares of one");
+        let told = LinkTerms { importance: Some(importance), ..LinkTerms::default() };
         (link(at).name.to_string(), told)
     });
     Scheduling { terms: terms.into(), ..SchedulerKind::Batcp.into() }
@@ -58,9 +59,9 @@ fn a_session_is_asked_for_over_the_preferred_link_and_the_others_join_it() {
 fn a_backup_is_not_asked_unless_the_others_are_silent() {
     for (silent, links) in [(false, &[1][..]), (true, &[1, 0, 1])] {
         let mut world = World::with_client(57, &[10, 10]);
-        let wishes = Wishes { backup: true, ..Wishes::default() };
+        let policy = LinkPolicy { usage: Usage::Backup, ..LinkPolicy::default() };
         let end = &mut world.clients[0];
-        let backup = LinkConfig { wishes, ..link(0) };
+        let backup = LinkConfig { policy, ..link(0) };
         end.client.set_link(world.now, key_of(0), Some(backup), &mut end.tun).unwrap();
         end.wires[1].up = !silent;
         world.record = Some(Vec::new());

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 use ropewalk_proto::client::{Client, ClientConfig, ClientEvent, LinkKey};
-use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
+use ropewalk_proto::config::{LinkConfig, TunnelConfig};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{
@@ -25,7 +25,7 @@ use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::{InvitationToken, Keepalive, PresharedKey, PublicKey};
+use ropewalk_settings::{InvitationToken, Keepalive, LinkPolicy, PresharedKey, PublicKey};
 
 /// The proxy's inner address.
 pub(crate) const PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -650,7 +650,7 @@ pub(crate) fn link(at: usize) -> LinkConfig {
         keepalive: Keepalive::default(),
         metered: false,
         mtu: None,
-        wishes: Wishes::default(),
+        policy: LinkPolicy::default(),
     }
 }
 

@@ -9,7 +9,7 @@ use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::service;
 use ropewalk_link_io::clock::Clock as OwnClock;
 use ropewalk_proto::client::{Client, ClientConfig, ClientState, LinkKey};
-use ropewalk_proto::config::{LinkConfig, TunnelConfig, Wishes};
+use ropewalk_proto::config::{LinkConfig, TunnelConfig};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::event::Event;
@@ -18,7 +18,9 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::HelloKind;
-use ropewalk_settings::{InvitationToken, Keepalive, PresharedKey, PrivateKey, PublicKey};
+use ropewalk_settings::{
+    InvitationToken, Keepalive, LinkPolicy, PresharedKey, PrivateKey, PublicKey,
+};
 
 use crate::bed::Bed;
 
@@ -116,7 +118,7 @@ impl Crowd {
                 keepalive: Keepalive::default(),
                 metered: false,
                 mtu: None,
-                wishes: Wishes::default(),
+                policy: LinkPolicy::default(),
             };
             client.set_link(now, LinkKey(at.into()), Some(link), &mut tun).unwrap();
         }

@@ -102,7 +102,8 @@ pub struct LinkStatus {
     /// For how long packets that had come to this end waited for one that came on it.
     #[serde(default)]
     pub waited_for_s: f64,
-    /// What is said of it at this end: `[tunnel.link.NAME]`, or `ropewalk set link`.
+    /// What is said of it for the direction in which this end sends: the client's `[[link]]`, on a proxy with what
+    /// `[tunnel.link.NAME]` of its own config says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<LinkTerms>,
     /// What the scheduler of this end makes of it; absent where it asks for nothing but room, and before the first

@@ -210,7 +210,7 @@ fn second_link(now: Instant, links: &LinkSet, kept: &Unconfirmed) -> Option<usiz
     let len = kept.packet.len();
     let takes = |link: &Link| {
         link.id != kept.sent.link
-            && !link.agreed.is_backup()
+            && !link.agreed.is_kept_back()
             && link.carries(now)
             && len <= usize::from(link.inner_mtu())
             && link.takes_copy(now)

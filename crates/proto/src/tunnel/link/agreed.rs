@@ -1,9 +1,7 @@
-//! What was agreed on a link: what a person says of it, what its owner wishes, and what follows for the packets that this
-//! end sends.
+//! What was agreed on a link: what its owner says of it, what this end says beside, and what follows for the packets that
+//! this end sends.
 
-use ropewalk_settings::{Bitrate, Terms};
-
-use crate::config::Wishes;
+use ropewalk_settings::{Bitrate, LinkPolicy, Terms, Usage};
 
 /// What a link does for the packets that this end sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -11,42 +9,38 @@ pub enum Duty {
     /// It carries them, as the scheduler says.
     #[default]
     Carries,
-    /// A backup that takes what finds no room on the others.
+    /// A link that is kept back, and takes what finds no room on the others.
     Helps,
-    /// A backup that is not needed.
+    /// A link that is kept back, and is not needed.
     Rests,
 }
 
 /// What holds for one link.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::tunnel) struct Agreed {
-    /// What a person says of it.
+    /// What its owner says of it: at the proxy as the client told.
+    pub(in crate::tunnel) policy: LinkPolicy,
+    /// What follows for this end, with what it says itself.
     pub(in crate::tunnel) terms: Terms,
-    /// What its owner wishes of it.
-    wishes: Wishes,
-    /// Most that this end sends on it, at IP level.
-    most: Option<Bitrate>,
     duty: Duty,
     /// Whether bytes cost money on it.
     pub(super) metered: bool,
 }
 
 impl Agreed {
-    /// What its owner wishes of it, and the most that this end shall send.
-    pub(in crate::tunnel) fn wish(&mut self, wishes: Wishes, most: Option<Bitrate>) {
-        (self.wishes, self.most) = (wishes, most);
-        // Nothing goes on a backup before somebody looked whether it is needed.
-        self.duty = if wishes.backup { Duty::Rests } else { Duty::Carries };
+    /// Its owner says this of it. What follows is not known yet.
+    pub(super) fn with(policy: LinkPolicy, metered: bool) -> Self {
+        Self { policy, metered, ..Self::default() }
     }
 
-    /// What its owner wishes of it.
-    pub(in crate::tunnel) const fn wishes(&self) -> Wishes {
-        self.wishes
+    /// When it carries packets.
+    pub(in crate::tunnel) const fn usage(&self) -> Usage {
+        self.terms.usage
     }
 
-    /// Whether its owner keeps it back.
-    pub(in crate::tunnel) const fn is_backup(&self) -> bool {
-        self.wishes.backup
+    /// Whether it is kept back.
+    pub(in crate::tunnel) fn is_kept_back(&self) -> bool {
+        self.terms.usage != Usage::Always
     }
 
     /// What it does for the packets that this end sends.
@@ -70,14 +64,14 @@ impl Agreed {
     /// This rate, or the most that this end may send if that is less.
     #[inline]
     pub(super) fn capped(&self, rate: Option<Bitrate>) -> Option<Bitrate> {
-        match (rate, self.most) {
-            (Some(rate), Some(most)) => Some(rate.min(most)),
-            (rate, most) => rate.or(most),
+        match (rate, self.terms.max) {
+            (Some(rate), Some(max)) => Some(rate.min(max)),
+            (rate, max) => rate.or(max),
         }
     }
 
-    /// Whether this pace is the bound that its owner set.
+    /// Whether this pace is the bound that was set.
     pub(super) fn is_cap(&self, pace: Option<Bitrate>) -> bool {
-        self.most.is_some() && self.most == pace
+        self.terms.max.is_some() && self.terms.max == pace
     }
 }

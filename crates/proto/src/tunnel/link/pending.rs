@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 use ropewalk_settings::Bitrate;
 
+use super::PolicyNews;
 use crate::config::MAX_LINKS;
 use crate::time::Instant;
 use crate::wire::frame::Halt;
@@ -67,6 +68,8 @@ pub(in crate::tunnel) struct ControlQueue {
     pub(in crate::tunnel) held: bool,
     /// An echo that the peer asked for, and when it is due.
     pub(in crate::tunnel) echo_due: Option<(u32, Instant)>,
+    /// What the peer is to know of the link's policy, or knows.
+    pub(in crate::tunnel) policy: PolicyNews,
     /// How often the peer is yet to be told that others receive nothing on the link.
     silences: u8,
 }

@@ -1,17 +1,22 @@
-//! Links that are kept back: a *backup* carries packets only when the others have failed or are full.
+//! Links that are kept back: one that is *used when needed* carries packets only when the links that are always used have
+//! failed or are full, a *backup* only when all others have failed.
 //!
-//! | the others | a backup | and takes |
+//! | the others | a link used when needed | and takes |
 //! | --- | --- | --- |
 //! | one of them carries packets, and has room now and then | rests | nothing |
 //! | none of them carries packets | carries | packets as any link, by the scheduler |
 //! | none had room for [`FULL_AFTER`] while packets waited | helps | what finds no room on the others |
 //!
 //! Helping ends when, over [`EASE_AFTER`], less than one packet in [`EASE_SHARE`] found no room on the others: a burst
-//! needs no backup, and a full link does not switch one on and off with each swing of its window. Others that come back
-//! are helped for as long, until they show that they manage alone.
+//! needs no help, and a full link does not switch one on and off with each swing of its window. Others that come back
+//! are helped for as long, until they show that they manage alone. A backup helps then only, and no longer.
 //!
-//! Each end decides for what it sends; the client tells the proxy which links are backups. A link that rests says so in
+//! Each end decides for what it sends; the client tells the proxy how its links are used. A link that rests says so in
 //! each of its datagrams, so that the peer's resequencer does not wait for word from it.
+
+use std::cmp::Reverse;
+
+use ropewalk_settings::Usage;
 
 use super::LinkSet;
 use crate::time::{Duration, Instant};
@@ -22,19 +27,23 @@ use crate::tunnel::link::{Duty, Link};
 const FULL_AFTER: Duration = Duration::from_millis(500);
 /// Room that lasts no longer than this is only the swing of a window: a few round trips.
 const GAP: Duration = Duration::from_millis(250);
-/// How long a backup helps at least, and the time over which its help is judged.
+/// How long a link that is kept back helps at least, and the time over which its help is judged.
 const EASE_AFTER: Duration = Duration::from_secs(5);
 /// It was not needed if it took less than one packet in so many.
 const EASE_SHARE: u64 = 20;
 
-/// Whether backups are needed.
+/// Whether links that are kept back are needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backups {
     /// Since when the others have no room, and when they last had none.
     full: Option<(Instant, Instant)>,
     help: Option<Help>,
-    /// The others have carried packets: before that they have not failed, they only come up later.
+    /// The links that are always used have carried packets: before that they have not failed, they only come up later.
     proven: bool,
+    /// The same of all links but backups.
+    others_proven: bool,
+    /// When those had last failed.
+    others_failed: Option<Instant>,
 }
 
 /// What is judged at the end of a while of helping.
@@ -71,7 +80,7 @@ impl Backups {
         self.help = self.proven.then(|| Help::new(now));
     }
 
-    /// A packet went, over a backup because the others had no room or not.
+    /// A packet went, over a link that is kept back because the others had no room, or not.
     fn on_sent(&mut self, over: bool) {
         if let Some(help) = &mut self.help {
             help.all += 1;
@@ -79,7 +88,7 @@ impl Backups {
         }
     }
 
-    /// Whether backups help, looked at again when it is time.
+    /// Whether links used when needed help, looked at again when it is time.
     fn help(&mut self, now: Instant) -> bool {
         if let Some(help) = self.help.filter(|help| now >= help.since + EASE_AFTER) {
             let needed = help.over * EASE_SHARE > help.all;
@@ -91,41 +100,61 @@ impl Backups {
         self.help.is_some()
     }
 
-    /// When that is.
+    /// What a link that is used when needed does, where one that is always used carries packets, or none does.
+    fn when_needed(&mut self, now: Instant, always: bool) -> Duty {
+        if !always {
+            self.on_failed(now);
+            return Duty::Carries;
+        }
+        self.proven = true;
+        if self.help(now) { Duty::Helps } else { Duty::Rests }
+    }
+
+    /// What a backup does, where one of the others could carry packets, or none.
+    fn backup(&mut self, now: Instant, others: bool) -> Duty {
+        if !others {
+            self.others_failed = self.others_proven.then_some(now);
+            return Duty::Carries;
+        }
+        self.others_proven = true;
+        self.others_failed = self.others_failed.filter(|failed| now < *failed + EASE_AFTER);
+        if self.others_failed.is_some() { Duty::Helps } else { Duty::Rests }
+    }
+
+    /// When help is judged.
     fn poll_timeout(&self) -> Option<Instant> {
-        self.help.map(|help| help.since + EASE_AFTER)
+        let judged = self.help.map(|help| help.since + EASE_AFTER);
+        judged.into_iter().chain(self.others_failed.map(|failed| failed + EASE_AFTER)).min()
     }
 }
 
 impl LinkSet {
-    fn has_backups(&self) -> bool {
-        self.links.iter().any(|link| link.agreed.is_backup())
-    }
-
     /// Gives each link its duty.
     pub(in crate::tunnel) fn call_backups(&mut self, now: Instant) {
-        if !self.has_backups() {
+        let as_any =
+            |link: &Link| !link.agreed.is_kept_back() && link.agreed.duty() == Duty::Carries;
+        if self.links.iter().all(as_any) {
             return;
         }
-        let others = self.links.iter().any(|link| !link.agreed.is_backup() && link.carries(now));
-        let duty = match others {
-            false => {
-                self.backups.on_failed(now);
-                Duty::Carries
-            }
-            true => {
-                self.backups.proven = true;
-                if self.backups.help(now) { Duty::Helps } else { Duty::Rests }
-            }
+        let able = |usage| {
+            self.links.iter().any(|link| link.agreed.usage() == usage && link.may_carry(now))
         };
+        let always = able(Usage::Always);
+        let others = always || able(Usage::WhenNeeded);
+        let when_needed = self.backups.when_needed(now, always);
+        let backup = self.backups.backup(now, others);
         for link in &mut self.links {
-            link.set_duty(if link.agreed.is_backup() { duty } else { Duty::Carries });
+            link.set_duty(match link.agreed.usage() {
+                Usage::Always => Duty::Carries,
+                Usage::WhenNeeded => when_needed,
+                Usage::Backup => backup,
+            });
         }
     }
 
-    /// A packet of `len` bytes waits and no link that carries packets has room: the backup that takes it, if one helps.
+    /// A packet of `len` bytes waits and no link that carries packets has room: the one that takes it, if one helps.
     pub(in crate::tunnel) fn helper(&mut self, now: Instant, len: usize) -> Option<usize> {
-        if !self.has_backups() {
+        if !self.links.iter().any(|link| link.agreed.is_kept_back()) {
             return None;
         }
         self.backups.on_full(now);
@@ -133,7 +162,9 @@ impl LinkSet {
         let links = self.links.iter().enumerate();
         let fits = |link: &Link| usize::from(link.inner_mtu()) >= len && link.room(now) > 0;
         let helping = links.filter(|(_, link)| link.helps(now) && fits(link));
-        helping.max_by_key(|(_, link)| link.room(now)).map(|(at, _)| at)
+        // Backups last.
+        let order = |link: &Link| (Reverse(link.agreed.usage()), link.room(now));
+        helping.max_by_key(|(_, link)| order(link)).map(|(at, _)| at)
     }
 
     /// A packet went.
@@ -161,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_calls_no_backup_and_lasting_fullness_does() {
+    fn a_burst_calls_no_help_and_lasting_fullness_does() {
         let at = Instant::from_millis;
         let mut backups = Backups::default();
         for start in [1000, 3000, 5000] {
@@ -195,6 +226,21 @@ mod tests {
         }
         assert!(ended.is_some_and(|ms| (1_000..=10_500).contains(&ms)), "{ended:?}");
         assert_eq!(backups.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_backup_carries_only_without_others_and_helps_those_that_come_back_for_a_while() {
+        let at = Instant::from_millis;
+        let mut backups = Backups::default();
+        assert_eq!(backups.backup(at(0), false), Duty::Carries, "they only come up later");
+        assert_eq!(backups.backup(at(100), true), Duty::Rests);
+        full(&mut backups, 1000, 5000);
+        assert_eq!(backups.backup(at(5000), true), Duty::Rests, "full is not failed");
+        assert_eq!(backups.backup(at(6000), false), Duty::Carries);
+        assert_eq!(backups.backup(at(6100), true), Duty::Helps);
+        full(&mut backups, 6100, 10_900);
+        assert_eq!(backups.backup(at(10_900), true), Duty::Helps);
+        assert_eq!(backups.backup(at(11_000), true), Duty::Rests);
     }
 
     #[test]
