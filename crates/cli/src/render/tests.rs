@@ -224,7 +224,7 @@ fn what_a_scheduler_makes_of_the_links_is_shown_with_what_was_told() {
     tunnel.policy.scheduler = "batcp".to_owned();
     tunnel.policy.settings = Some("formula prose, a full link passes its turn".to_owned());
     tunnel.policy.own = true;
-    tunnel.links[0].told = told(r#"{ "use": "first" }"#);
+    tunnel.links[0].told = told(r#"{ "use": "backup" }"#);
     tunnel.links[0].share =
         Some(ShareStatus { share: Some(0.75), load: Some(3.0), ..Default::default() });
     tunnel.links[1].told = told(r#"{ "use": "when-needed", "cost": "5 EUR/GB" }"#);
@@ -257,7 +257,7 @@ fn what_a_scheduler_makes_of_the_links_is_shown_with_what_was_told() {
     let rows: Vec<Vec<_>> =
         shares.lines().skip(1).take(3).map(|row| row.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["link", "share", "%", "load", "told"]);
-    assert_eq!(rows[1], ["wlan", "75.0", "3", "use", "first"]);
+    assert_eq!(rows[1], ["wlan", "75.0", "3", "use", "backup"]);
     assert_eq!(rows[2], ["wwan0", "-", "-", "cost", "5", "EUR/GB,", "use", "when-needed"]);
 }
 

@@ -337,7 +337,11 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
                 Request::Flows { .. } => Response::Flows(Box::default()),
                 Request::ChangeLink(LinkChange { name, values }) => {
-                    Response::Link(Box::new(LinkSettings { name, values, ..LinkSettings::default() }))
+                    Response::Link(Box::new(LinkSettings {
+                        name,
+                        values,
+                        ..LinkSettings::default()
+                    }))
                 }
                 Request::Reload => Response::Reloaded(Box::default()),
                 Request::Peers => Response::Peers(Box::default()),

@@ -409,6 +409,13 @@ impl Link {
         Some(self.suspicion.due(since, self.sender.rtt().patience()?))
     }
 
+    /// Whether an answer is overdue for this long.
+    pub(super) fn is_silent(&self, now: Instant, overdue: Duration) -> bool {
+        let since = self.sender.unanswered_since();
+        let due = since.zip(self.sender.rtt().patience()).map(|(since, patience)| since + patience);
+        due.is_some_and(|due| now >= due + overdue)
+    }
+
     /// If an answer is overdue: asks for one. Returns whether it was not known before.
     pub(super) fn suspect(&mut self, now: Instant) -> bool {
         let overdue = self.overdue_at().is_some_and(|at| at <= now);

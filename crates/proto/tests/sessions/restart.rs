@@ -6,6 +6,7 @@ use ropewalk_proto::path::Path;
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::LinkState;
 use ropewalk_proto::wire::frame::CloseReason;
+use ropewalk_settings::{LinkPolicy, Usage};
 
 use super::pair::{
     NOWHERE_V6, SERVER, World, inner, is_connected, key_of, link, ms, number_of, packet,
@@ -47,6 +48,38 @@ fn a_ping_passes_within_three_seconds_after_the_proxy_was_restarted_in_mid_downl
         assert_eq!(world.sessions_of(0), 2, "links {delays:?}");
         assert!(usual <= ms(700));
     }
+}
+
+#[test]
+fn the_proxy_knows_the_policy_of_a_link_when_it_changes_and_in_the_next_session() {
+    let mut world = World::with_client(61, &[10, 20]);
+    world.connect();
+    world.run_for(ms(1000));
+    let known = |world: &World| {
+        let session = world.proxy.stats().peers[0].session.clone().unwrap();
+        let mut links = session.tunnel.links;
+        links.sort_by_key(|link| link.name);
+        links.into_iter().map(|link| link.policy.usage).collect::<Vec<_>>()
+    };
+    assert_eq!(known(&world), [Usage::Always; 2]);
+    let policy = LinkPolicy { usage: Usage::WhenNeeded, ..LinkPolicy::default() };
+    world.clients[0].client.set_policy(key_of(1), policy.clone());
+    world.flush();
+    world.run_for(ms(50));
+    assert_eq!(known(&world), [Usage::Always, Usage::WhenNeeded], "within a round trip");
+    assert_eq!(world.sessions_of(0), 1);
+
+    world.restart_proxy();
+    busy(&mut world, ms(5000));
+    assert_eq!(world.sessions_of(0), 2);
+    assert_eq!(known(&world), [Usage::Always, Usage::WhenNeeded], "said with the join");
+
+    let policy = LinkPolicy { usage: Usage::Backup, ..policy };
+    world.clients[0].client.set_policy(key_of(1), policy);
+    world.clients[0].client.set_policy(key_of(1), LinkPolicy::default());
+    world.flush();
+    world.run_for(ms(50));
+    assert_eq!(known(&world), [Usage::Always; 2], "the last word counts");
 }
 
 /// What a client finds when the lid is opened again, and the time until a ping passes.

@@ -9,7 +9,8 @@
 //!
 //! Helping ends when, over [`EASE_AFTER`], less than one packet in [`EASE_SHARE`] found no room on the others: a burst
 //! needs no help, and a full link does not switch one on and off with each swing of its window. Others that come back
-//! are helped for as long, until they show that they manage alone. A backup helps then only, and no longer.
+//! are helped for as long, until they show that they manage alone. A backup helps then only, and no longer. For a backup the
+//! others have failed also when an answer is overdue on all of them for [`SILENT_AFTER`].
 //!
 //! Each end decides for what it sends; the client tells the proxy how its links are used. A link that rests says so in
 //! each of its datagrams, so that the peer's resequencer does not wait for word from it.
@@ -27,6 +28,8 @@ use crate::tunnel::link::{Duty, Link};
 const FULL_AFTER: Duration = Duration::from_millis(500);
 /// Room that lasts no longer than this is only the swing of a window: a few round trips.
 const GAP: Duration = Duration::from_millis(250);
+/// A backup does not wait until the others are down: that an answer is overdue for this long is no handover of a radio link.
+const SILENT_AFTER: Duration = Duration::from_millis(500);
 /// How long a link that is kept back helps at least, and the time over which its help is judged.
 const EASE_AFTER: Duration = Duration::from_secs(5);
 /// It was not needed if it took less than one packet in so many.
@@ -140,7 +143,9 @@ impl LinkSet {
             self.links.iter().any(|link| link.agreed.usage() == usage && link.may_carry(now))
         };
         let always = able(Usage::Always);
-        let others = always || able(Usage::WhenNeeded);
+        let answers = |link: &Link| link.may_carry(now) && !link.is_silent(now, SILENT_AFTER);
+        let others =
+            self.links.iter().any(|link| link.agreed.usage() < Usage::Backup && answers(link));
         let when_needed = self.backups.when_needed(now, always);
         let backup = self.backups.backup(now, others);
         for link in &mut self.links {
