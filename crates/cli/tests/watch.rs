@@ -108,7 +108,7 @@ fn the_live_view_shows_the_links_in_a_terminal_and_leaves_it_as_it_was() {
             pane.wait_for("the view", |seen| seen.contains("q ends"));
             // Twelve seconds of graphs.
             thread::sleep(Duration::from_secs(12));
-            let seen = pane.wait_for("packets", |seen| seen.contains("all down     13."));
+            let seen = pane.wait_for("packets", |seen| seen.contains("all down 13."));
             assert_eq!(seen.lines().count(), 24);
             for part in [
                 "up for",
