@@ -538,7 +538,7 @@ fn resolve_links(
             .with_help("remove `enabled = false` from one [[link]], or write links = \"auto\""));
     }
     let links = LinksConfig { select, include, exclude, keepalive, listed };
-    links.check_policies().map_err(|error| source.error_of_file(&error.to_string()))?;
+    links.check_policies().map_err(|error| source.error_of_file(error.to_string()))?;
     Ok(links)
 }
 
