@@ -5,7 +5,7 @@
 //!
 //! - nothing is delivered twice (also what was sent again), altered, or invented; marks (ECN) are set only where they
 //!   may be;
-//! - within a flow the order is kept, except for packets that the receiver counted as late;
+//! - within a flow the order is kept, except for packets that the receiver counted as late, and of a call in the order of flows;
 //! - what the receiver counts is what it delivered;
 //! - no late packet was skipped by proof, unless links reorder or leave: a packet under way on a live
 //!   link is never taken for lost;
@@ -31,6 +31,9 @@ use crate::lab::Towards;
 
 /// Packets in parts of which the order of flows keeps one half each, at most.
 const HALVES: u64 = 16;
+
+/// The flow whose packets come one by one: it has no order where flows have theirs.
+pub const CALL: u16 = 79;
 
 /// A rule that was broken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -77,6 +80,8 @@ pub struct Direction {
     sent: Vec<Sent>,
     delivered: u64,
     disorder: u64,
+    /// The same of the call.
+    of_call: u64,
     /// The last packet of each flow that came out, and of both families.
     highest: BTreeMap<(u16, bool), u64>,
     /// Answers to the sender of packets that were too big.
@@ -86,7 +91,15 @@ pub struct Direction {
 impl Direction {
     fn new(towards: Towards) -> Self {
         let highest = BTreeMap::new();
-        Self { towards, sent: Vec::new(), delivered: 0, disorder: 0, highest, answers: 0 }
+        Self {
+            towards,
+            sent: Vec::new(),
+            delivered: 0,
+            disorder: 0,
+            of_call: 0,
+            highest,
+            answers: 0,
+        }
     }
 
     /// Packets that went in.
@@ -101,7 +114,7 @@ impl Direction {
         self.delivered
     }
 
-    /// Packets that came out after one of their flow that went in later.
+    /// Packets that came out after one of their flow that went in later, without those of the call.
     #[must_use]
     pub fn disorder(&self) -> u64 {
         self.disorder
@@ -135,8 +148,12 @@ impl Direction {
         let unaltered = Inner { ecn, ..sent.inner }.packet() == packet;
         hold(unaltered, || format!("{at:?} {towards:?}: packet {number} altered"))?;
         self.delivered += 1;
-        let highest = self.highest.entry((sent.inner.flow, sent.inner.v6)).or_insert(number);
-        self.disorder += u64::from(number < *highest);
+        let flow = sent.inner.flow;
+        let highest = self.highest.entry((flow, sent.inner.v6)).or_insert(number);
+        if number < *highest {
+            let disorder = if flow == CALL { &mut self.of_call } else { &mut self.disorder };
+            *disorder += 1;
+        }
         *highest = number.max(*highest);
         Ok(())
     }
@@ -249,9 +266,12 @@ impl Model {
         // Nor does the sender say what came before one that it gave up.
         let by_sender = sender.repairs.map_or(0, |repairs| repairs.given_up);
         let given_up = reseq.skipped_by_deadline + reseq.skipped_by_full + by_sender;
-        let orderly =
-            direction.disorder <= reseq.late || config.order == Order::Flow && given_up > 0;
-        hold(orderly, || format!("{} out of order, {}", direction.disorder, context()))?;
+        let disorder = match config.order {
+            Order::Global => direction.disorder + direction.of_call,
+            Order::Flow => direction.disorder,
+        };
+        let orderly = disorder <= reseq.late || config.order == Order::Flow && given_up > 0;
+        hold(orderly, || format!("{disorder} out of order, {}", context()))?;
         let unmarkable = drops.get(DropReason::CongestionMarkedNotCapable);
         let counted = reseq.in_order + reseq.resequenced + reseq.late;
         // Of two parts one is the packet; of a part alone none is.

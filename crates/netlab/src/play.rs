@@ -17,7 +17,7 @@ use ropewalk_settings::{Keepalive, Profile, SchedulerKind, Scheduling};
 
 use crate::lab::{End, Lab, LabLink, PROXY, Towards};
 use crate::loss::Loss;
-use crate::model::{Breach, Disturbance, Model, hold};
+use crate::model::{Breach, CALL, Disturbance, Model, hold};
 use crate::netem::{Conditions, Counters, Cut, Marking};
 use crate::operation::{Injection, Load, Mood, Operation, Rebinding, draw};
 use crate::pair::{conditions, link_config, tunnels};
@@ -505,11 +505,12 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
             }
             *at = self.lab.now + load.gap * u32::try_from(load.burst).unwrap_or(1);
             let mut burst = Vec::new();
+            let v6 = self.rng.random_bool(0.2);
+            // What comes in bursts has order.
+            let flow = if load.burst == 1 { CALL } else { self.rng.random_range(80..84) };
             for _ in 0..load.burst {
-                let (len, flow) =
-                    (self.rng.random_range(load.len.0..=load.len.1), self.rng.random_range(80..84));
+                let len = self.rng.random_range(load.len.0..=load.len.1);
                 let ecn = if self.rng.random() { load.ecn } else { Ecn::NotEct };
-                let v6 = self.rng.random_bool(0.2);
                 burst.push(self.model.towards(towards).next(flow, len, ecn, v6));
             }
             self.lab.send_all(towards.opposite(), &burst);

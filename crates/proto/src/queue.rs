@@ -47,6 +47,8 @@ pub struct Label {
     pub is_acknowledged: bool,
     /// It goes over two links at once.
     pub is_redundant: bool,
+    /// It comes neither with others of its flow nor soon after one: it waits for none of them.
+    pub is_alone: bool,
     /// It acknowledges up to this number of its connection of TCP, and does nothing else: one that acknowledges more says it all.
     pub acknowledges: Option<u32>,
 }
@@ -62,6 +64,7 @@ impl Label {
             checksum,
             is_acknowledged: false,
             is_redundant: false,
+            is_alone: false,
             acknowledges: None,
         }
     }
@@ -327,6 +330,7 @@ pub(crate) fn label(flow: FlowKey) -> Label {
         checksum: Checksum::Whole,
         is_acknowledged: false,
         is_redundant: false,
+        is_alone: false,
         acknowledges: None,
     }
 }

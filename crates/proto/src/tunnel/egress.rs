@@ -20,6 +20,7 @@ mod recent_flows;
 mod redundant;
 mod repair;
 mod resend;
+mod spacing;
 mod too_big;
 mod views;
 mod waiting;
@@ -38,6 +39,7 @@ use redundant::Copies;
 pub use redundant::Redundancy;
 pub use repair::Repairs;
 use repair::{Attempt, Repair};
+use spacing::Spacing;
 use too_big::TooBig;
 use views::Views;
 use waiting::LinkQueues;
@@ -89,6 +91,8 @@ pub(super) struct Egress {
     repair: Option<Repair>,
     /// Which packets go over two links.
     redundant: Copies,
+    /// Which packets need no order.
+    spacing: Spacing,
     /// Bytes of sparse flows that went since a lost packet did, while any was to go.
     ahead: usize,
     too_big: TooBig,
@@ -165,6 +169,7 @@ impl Egress {
             numbering: Numbering::new(order),
             repair: (order == Order::Flow).then(Repair::default),
             redundant: Copies::new(now, config.scheduling.redundant.clone()),
+            spacing: Spacing::default(),
             ahead: 0,
             too_big: TooBig::new(now, gateways),
             accepted: Traffic::default(),
@@ -197,6 +202,8 @@ impl Egress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) -> bool {
+        let by_flow = self.repair.is_some();
+        let is_alone = by_flow && self.spacing.comes_alone(now, label);
         // One whose checksum is partial by now was found to fit.
         if label.checksum == Checksum::Whole
             && let Some(limit) = links.too_big_for(now, packet.len())
@@ -208,8 +215,8 @@ impl Egress {
             return false;
         }
         self.accepted.count(packet.len());
-        let is_redundant = self.repair.is_some() && self.redundant.means(label);
-        let label = &Label { is_redundant, ..*label };
+        let is_redundant = by_flow && self.redundant.means(label);
+        let label = &Label { is_redundant, is_alone, ..*label };
         let most = self.policy.limits.bytes.saturating_sub(self.waiting.held().1);
         let dropped = self.queue.push(now, label, packet, most);
         if dropped != Dropped::default() {
@@ -344,7 +351,8 @@ impl Egress {
     /// Whether memory is kept for packets to come.
     pub(super) fn has_spare(&self) -> bool {
         let keeps = self.repair.as_ref().is_some_and(Repair::has_spare);
-        keeps || self.numbering.has_spare() || self.queue.has_spare() || !self.spare.is_empty()
+        let notes = self.numbering.has_spare() || self.spacing.has_spare();
+        keeps || notes || self.queue.has_spare() || !self.spare.is_empty()
     }
 
     /// Gives that memory back.
@@ -355,6 +363,7 @@ impl Egress {
         self.waiting.release_memory();
         self.numbering.release_memory();
         self.redundant.release_memory();
+        self.spacing.release_memory();
         self.repair.iter_mut().for_each(Repair::release_memory);
     }
 
@@ -556,7 +565,7 @@ impl Egress {
         let flow = label.meta.flow;
         let given = head.numbers();
         let Numbers { global, previous_of_flow } =
-            given.unwrap_or_else(|| self.numbering.upcoming(flow));
+            given.unwrap_or_else(|| self.numbering.upcoming(label));
         let outgoing = Outgoing {
             packet: Packet { bytes: head.packet(), checksum: label.checksum },
             global,

@@ -132,7 +132,7 @@ fn full_packets_pass_over_a_change_of_address_and_nobody_is_told_of_a_smaller_mt
 fn a_shorter_way_through_another_nat_puts_nothing_out_of_order() {
     let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), &[(10.0, 200)]);
     let start = lab.now;
-    let mut streams = [Stream::at_rate(Towards::Proxy, 0.4, 1200, start, s(6))];
+    let mut streams = [Stream::at_rate(Towards::Proxy, 4.0, 1200, start, s(6))];
     run(&mut lab, &mut streams, start + s(3));
     lab.links[0].outer.set_port(50_123);
     run(&mut lab, &mut streams, start + s(3) + ms(10));

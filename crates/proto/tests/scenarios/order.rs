@@ -1,6 +1,7 @@
 //! A call beside a download over two links, one of them slower, in either order.
 
 use ropewalk_netlab::lab::Towards;
+use ropewalk_netlab::loss::Loss;
 use ropewalk_netlab::pair::TunnelLab;
 use ropewalk_netlab::stats::Percentiles;
 use ropewalk_netlab::stream::{Stream, run};
@@ -49,6 +50,34 @@ fn a_ping_beside_a_download_over_a_slower_link_too_waits_only_in_the_global_orde
         assert!(numbers.is_sorted(), "{order}: the download is in order");
         assert_eq!((reseq.skipped_by_proof, reseq.skipped_by_deadline), (0, 0), "{order}");
     }
+}
+
+#[test]
+fn a_call_over_links_that_lose_waits_for_nothing_and_a_stream_in_a_row_is_in_order() {
+    let mut lab = lab(Order::Flow);
+    for link in &mut lab.links {
+        for direction in [&mut link.down, &mut link.up] {
+            let mut conditions = direction.conditions().clone();
+            conditions.loss = Loss::Bernoulli(0.03);
+            direction.handle_change(lab.now, conditions);
+        }
+    }
+    let start = lab.now;
+    // A packet each 20 ms, and one each 2 ms.
+    let mut streams = [
+        Stream::at_rate(Towards::Client, 0.064, 160, start, s(60)),
+        Stream::at_rate(Towards::Client, 4.8, 1200, start, s(60)),
+    ];
+    run(&mut lab, &mut streams, start + s(62));
+    let [call, stream] = &streams;
+    let delays = call.delays_from(start + s(1));
+    let in_order = [call, stream].map(Stream::in_order_percent);
+    println!("call {delays:?}, in order {in_order:.2?} %");
+    assert_eq!((call.missing(), stream.missing()), (0, 0), "all that was lost came again");
+    assert!(delays.p50_ms < 12.0 && delays.p95_ms < 20.0, "{delays:?}");
+    assert!(delays.p99_ms > 30.0, "those that were lost come later: {delays:?}");
+    // What was lost three times comes when nobody waits any more.
+    assert!(in_order[0] < 99.0 && in_order[1] > 99.9, "{in_order:?}");
 }
 
 #[test]

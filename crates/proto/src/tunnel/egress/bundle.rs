@@ -266,7 +266,7 @@ impl Egress {
             bundle.outlook.on_sent(now, on_wire, places);
             views.links[index].room = bundle.outlook.room;
             self.scheduler.on_sent(now, &meta, link.id);
-            bundle.add(place, self.numbering.number(place, meta.flow), meta.len);
+            bundle.add(place, self.numbering.number(place, label), meta.len);
             run.packets += 1;
             to.links.note_helped(false);
         }
@@ -294,10 +294,10 @@ impl Egress {
             let next = queue.line().nth(place).filter(|next| may_share(next));
             let Some(label) = next.map(Waiting::label) else { break };
             let mark = mark_of(label, self.policy.ecn);
-            let (len, flow) = (label.meta.len, label.meta.flow);
+            let len = label.meta.len;
             match run.place(now, at, link, (len, mark), to.out) {
                 Place::In(bundle) => {
-                    bundle.add(place, self.numbering.number(place, flow), len);
+                    bundle.add(place, self.numbering.number(place, label), len);
                     run.packets += 1;
                 }
                 Place::Ends => break,

@@ -5,7 +5,7 @@ use ropewalk_settings::Order;
 
 use super::flows::FlowTable;
 use crate::packet::FlowKey;
-use crate::queue::Numbers;
+use crate::queue::{Label, Numbers};
 use crate::tunnel::parts::{Half, Part};
 
 /// What the next packet will be numbered.
@@ -34,10 +34,10 @@ impl Numbering {
         self.next
     }
 
-    /// The number of the last packet of this flow, if it is known.
+    /// The number of the last packet of its flow, if it is known and this packet is to wait for it.
     #[inline]
-    pub(super) fn previous_of_flow(&self, flow: FlowKey) -> Option<u64> {
-        self.flows.previous(flow)
+    fn awaited_by(&self, label: &Label) -> Option<u64> {
+        if label.is_alone { None } else { self.flows.previous(label.meta.flow) }
     }
 
     /// The packet `global` of this flow was given up.
@@ -75,22 +75,22 @@ impl Numbering {
 
     /// The numbers of the next packet of this flow, which has them from now on.
     pub(super) fn take(&mut self, flow: FlowKey) -> Numbers {
-        let numbers = self.upcoming(flow);
+        let numbers = Numbers { global: self.next, previous_of_flow: self.flows.previous(flow) };
         self.on_sent(flow, None);
         numbers
     }
 
-    /// The numbers that the next packet would have, if it is of this flow.
+    /// The numbers that the next packet would have, if it is this one.
     #[inline]
-    pub(super) fn upcoming(&self, flow: FlowKey) -> Numbers {
-        Numbers { global: self.next, previous_of_flow: self.previous_of_flow(flow) }
+    pub(super) fn upcoming(&self, label: &Label) -> Numbers {
+        Numbers { global: self.next, previous_of_flow: self.awaited_by(label) }
     }
 
-    /// The packet so far behind the next one gets its number, as those before it did. Returns that of
+    /// This packet, so far behind the next one, gets its number, as those before it did. Returns that of
     /// the packet before it of its flow.
-    pub(super) fn number(&mut self, place: usize, flow: FlowKey) -> Option<u64> {
-        let previous = self.previous_of_flow(flow);
-        self.flows.note(flow, self.next + place as u64);
+    pub(super) fn number(&mut self, place: usize, label: &Label) -> Option<u64> {
+        let previous = self.awaited_by(label);
+        self.flows.note(label.meta.flow, self.next + place as u64);
         previous
     }
 
@@ -103,20 +103,28 @@ impl Numbering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::label;
 
     #[test]
-    fn a_packet_knows_the_one_before_it_of_its_flow() {
+    fn a_packet_knows_the_one_before_it_of_its_flow_unless_it_comes_alone() {
         let mut numbering = Numbering::new(Order::Flow);
-        let (call, download) = (FlowKey(1), FlowKey(2));
-        for (flow, before) in [(call, None), (download, None), (download, Some(1)), (call, Some(0))]
-        {
-            assert_eq!(numbering.previous_of_flow(flow), before);
-            numbering.on_sent(flow, None);
+        let (call, download) = (label(FlowKey(1)), label(FlowKey(2)));
+        let packets = [(call, None), (download, None), (download, Some(1)), (call, Some(0))];
+        for (global, (label, before)) in (0..).zip(packets) {
+            let numbers = Numbers { global, previous_of_flow: before };
+            assert_eq!(numbering.upcoming(&label), numbers);
+            numbering.on_sent(label.meta.flow, None);
         }
         // The same, for packets that leave together.
-        assert_eq!([numbering.number(0, call), numbering.number(1, call)], [Some(3), Some(4)]);
-        numbering.advance(2);
-        assert_eq!((numbering.next(), numbering.number(0, download)), (6, Some(2)));
+        let alone = Label { is_alone: true, ..call };
+        let mut place = 0;
+        let previous = [call, alone, call].map(|label| {
+            place += 1;
+            numbering.number(place - 1, &label)
+        });
+        assert_eq!(previous, [Some(3), None, Some(5)]);
+        numbering.advance(3);
+        assert_eq!((numbering.next(), numbering.number(0, &download)), (7, Some(2)));
     }
 
     #[test]
