@@ -12,7 +12,7 @@
 //! | [`worker`] | what each worker owns: one core of the processor, one part of the clients |
 //! | [`daemon`] | the coordinator's role in its event loop: a worker that has the books, too |
 //! | [`hand`], [`crew`] | the other workers' role and threads; the coordinator's hold on them |
-//! | [`gear`] | what each worker is given: its sockets, its queue of the TUN |
+//! | [`resources`] | what each worker is given: its sockets, its queue of the TUN |
 //! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
 //! | [`host`], [`guard`] | what is changed of the host's network |
@@ -34,8 +34,6 @@ pub mod firewall;
 pub mod first_start;
 pub mod gate;
 #[cfg(target_os = "linux")]
-pub mod gear;
-#[cfg(target_os = "linux")]
 pub mod guard;
 pub mod hand;
 pub mod handover;
@@ -54,6 +52,8 @@ pub mod pool;
 #[cfg(target_os = "linux")]
 pub mod port;
 pub mod register;
+#[cfg(target_os = "linux")]
+pub mod resources;
 #[cfg(target_os = "linux")]
 pub mod run;
 pub mod status;

@@ -308,15 +308,15 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let (peers, _) = register.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers, false)?;
 
-    let mut gear = bound.into_iter().zip(tuns);
-    let (own, tun) = gear.next().unwrap();
+    let mut resources = bound.into_iter().zip(tuns);
+    let (own, tun) = resources.next().unwrap();
     let mut sockets = Sockets::new(clock);
     let ids: Vec<_> = own.into_iter().map(|bound| sockets.adopt(bound).unwrap()).collect();
     let worker = Worker::new(now.now, core(0), service::seed()?, ids.clone(), handover(0));
     let mut hands = Hands::default();
     let crew =
         Crew::new(orders.iter().map(|(orders, _)| orders.clone()).collect(), commands.clone());
-    for ((number, (orders, taken)), (bound, tun)) in (1..).zip(orders).zip(gear) {
+    for ((number, (orders, taken)), (bound, tun)) in (1..).zip(orders).zip(resources) {
         let outfit = Outfit {
             number,
             sockets: sockets.alike(),
