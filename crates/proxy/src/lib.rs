@@ -11,7 +11,7 @@
 //! | [`core`] | the config in the words of the protocol core |
 //! | [`worker`] | what each worker owns: one core of the processor, one part of the clients |
 //! | [`daemon`] | the coordinator's role in its event loop: a worker that has the books, too |
-//! | [`hand`], [`crew`] | the other workers' role and threads; the coordinator's hold on them |
+//! | [`hand`], [`worker_group`] | the other workers' role and threads; the coordinator's hold on them |
 //! | [`resources`] | what each worker is given: its sockets, its queue of the TUN |
 //! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
@@ -27,7 +27,6 @@ pub mod clerk;
 pub mod closed;
 pub mod config;
 pub mod core;
-pub mod crew;
 pub mod daemon;
 #[cfg(target_os = "linux")]
 pub mod firewall;
@@ -58,6 +57,7 @@ pub mod resources;
 pub mod run;
 pub mod status;
 pub mod worker;
+pub mod worker_group;
 
 pub use config::Config;
 #[cfg(target_os = "linux")]

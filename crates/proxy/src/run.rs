@@ -31,7 +31,6 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::clerk::Clerk;
 use crate::config::Config;
 use crate::core;
-use crate::crew::{Crew, orders, room_for_others};
 use crate::daemon::{Command, Daemon};
 use crate::hand::{self, Hands, Outfit};
 use crate::handover::{Handover, Mailbox};
@@ -43,6 +42,7 @@ use crate::overlap;
 use crate::register::Register;
 use crate::resources::WorkerResources;
 use crate::worker::Worker;
+use crate::worker_group::{WorkerGroup, orders, room_for_others};
 
 /// Commands that may wait for the loop. They come from the control server, which bounds its own, and from
 /// two tasks that send one at a time.
@@ -205,9 +205,9 @@ fn man(
         };
         hands.add(orders.clone(), hand::start(outfit)?);
     }
-    let crew = Crew::new(orders, commands);
+    let group = WorkerGroup::new(orders, commands);
     let at_ports = ids.into_iter().zip(ports).collect();
-    let daemon = Daemon::new(now.now, config, clerk, (worker, crew), host, at_ports);
+    let daemon = Daemon::new(now.now, config, clerk, (worker, group), host, at_ports);
     Ok(((daemon, queue.drive()?, sockets), hands))
 }
 
