@@ -31,9 +31,9 @@ use tokio::sync::mpsc;
 
 use crate::clerk::{Book, Clerk};
 use crate::config::Config;
-use crate::gate::Gate;
 use crate::hand::News;
 use crate::handover::Passed;
+use crate::invitation_check::InvitationCheck;
 use crate::inviting;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
 use crate::status::{self, Facts, HostFacts};
@@ -367,8 +367,8 @@ impl<H: Host> Role for Daemon<H> {
             Command::Written(book, written) => self.handle_written(now, book, written),
             Command::Passed(passed) => {
                 let Self { worker, config, clerk, .. } = self;
-                let mut gate = Gate { config, clerk };
-                worker.handle_passed(now, passed, io, &mut gate);
+                let mut check = InvitationCheck { config, clerk };
+                worker.handle_passed(now, passed, io, &mut check);
             }
             Command::News(News { events, ended }) => {
                 events.iter().for_each(|event| self.handle_event(now, event));
@@ -412,8 +412,8 @@ impl<H: Host> Role for Daemon<H> {
         sink: &mut impl PacketSink,
     ) {
         let Self { worker, config, clerk, .. } = self;
-        let mut gate = Gate { config, clerk };
-        worker.handle_datagram(now, arrival, datagram, sink, &mut gate);
+        let mut check = InvitationCheck { config, clerk };
+        worker.handle_datagram(now, arrival, datagram, sink, &mut check);
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {

@@ -5,7 +5,7 @@
 //! | [`config`] | `proxy.toml`, and what it means |
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
 //! | [`overlap`] | whether they are others' already |
-//! | [`register`], [`inviting`], [`gate`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
+//! | [`register`], [`inviting`], [`invitation_check`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
 //! | [`clerk`] | the same books while a proxy runs: written beside the packets |
 //! | [`first_start`] | keys and a config, where there are none |
 //! | [`core`] | the config in the words of the protocol core |
@@ -31,12 +31,12 @@ pub mod daemon;
 #[cfg(target_os = "linux")]
 pub mod firewall;
 pub mod first_start;
-pub mod gate;
 #[cfg(target_os = "linux")]
 pub mod guard;
 pub mod hand;
 pub mod handover;
 pub mod host;
+pub mod invitation_check;
 pub mod inviting;
 pub mod leases;
 #[cfg(target_os = "linux")]
