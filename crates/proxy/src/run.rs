@@ -3,7 +3,7 @@
 //! First what can be refused is asked for and held (the port, the firewall program, the TUN, the control
 //! socket; behind the port the sandbox begins), then the host's network is changed, and only then the first datagram is read: no packet is
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
-//! everything is taken back but the guard (docs/OPERATIONS.md).
+//! everything is taken back but the guard (docs/operations/proxy-system.md).
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
