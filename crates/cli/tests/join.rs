@@ -24,10 +24,10 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
 
-/// Where the transcript of the README is written, if wanted.
+/// Where the transcript of the guide is written, if wanted.
 const RECORD: &str = "ROPEWALK_TRANSCRIPT";
 
-const README: &str = include_str!("../../../README.md");
+const GUIDE: &str = include_str!("../../../docs/operations/set-up.md");
 
 /// Longer than anything a daemon does at once, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -95,7 +95,7 @@ fn two_commands_on_the_client_lead_from_an_invitation_to_a_bonded_download() {
         // More than the faster link of 8 Mbit/s carries of payload: both were used.
         assert!(speed * 8.0 > 7.8e6, "{fetched}\n{transcript}");
         assert!(list.contains("laptop: up") && list.contains("joined by invitation"), "{list}");
-        assert_eq!(commands(&transcript), commands(README), "record it again: {RECORD}=FILE");
+        assert_eq!(commands(&transcript), commands(GUIDE), "record it again: {RECORD}=FILE");
     });
 }
 

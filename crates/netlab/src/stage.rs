@@ -25,7 +25,7 @@ use crate::traffic::{UdpReceiver, UdpSender};
 /// The congestion control of every TCP connection that is measured: the one most hosts use.
 pub const CONGESTION: &str = "cubic";
 
-/// The client's routing table of what goes into the tunnel (docs/OPERATIONS.md).
+/// The client's routing table of what goes into the tunnel (docs/operations/client-system.md).
 const TUNNEL_TABLE: u32 = 7700;
 /// An inner MTU that stayed for this long is taken as found: several round trips of any link here.
 const SETTLED: Duration = Duration::from_millis(1500);

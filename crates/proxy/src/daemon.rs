@@ -31,14 +31,14 @@ use tokio::sync::mpsc;
 
 use crate::clerk::{Book, Clerk};
 use crate::config::Config;
-use crate::crew::{Crew, Shown};
-use crate::gate::Gate;
 use crate::hand::News;
 use crate::handover::Passed;
+use crate::invitation_check::InvitationCheck;
 use crate::inviting;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
 use crate::status::{self, Facts, HostFacts};
 use crate::worker::{Order, Report, Worker};
+use crate::worker_group::{Shown, WorkerGroup};
 
 /// Time for the other workers to end after they were told: a second for their clients, and as long again on a busy
 /// machine.
@@ -80,7 +80,7 @@ pub enum Command {
 /// The proxy.
 pub struct Daemon<H> {
     worker: Worker,
-    crew: Crew,
+    group: WorkerGroup,
     config: Config,
     /// Where it stands, and who reads it again.
     file: PathBuf,
@@ -97,13 +97,13 @@ pub struct Daemon<H> {
 
 impl<H: Host> Daemon<H> {
     /// A proxy for the clients of `config`, which are given IPv6 addresses if `ipv6` says so. `worker` is the
-    /// first one, whose sockets are `sockets`, with their ports, and `crew` the others; the config stands in `file`,
+    /// first one, whose sockets are `sockets`, with their ports, and `group` the others; the config stands in `file`,
     /// which `reloader` reads again.
     pub fn new(
         now: Instant,
         (config, file, reloader): (Config, PathBuf, mpsc::Sender<server::Command>),
         clerk: Clerk,
-        (worker, crew): (Worker, Crew),
+        (worker, group): (Worker, WorkerGroup),
         (host, ipv6): (H, bool),
         sockets: Vec<(SocketId, u16)>,
     ) -> Self {
@@ -112,7 +112,7 @@ impl<H: Host> Daemon<H> {
         let peers = PeerBook::new(now, &known, clerk.leases(), ipv6);
         let mut daemon = Self {
             worker,
-            crew,
+            group,
             config,
             file,
             reloader,
@@ -136,27 +136,27 @@ impl<H: Host> Daemon<H> {
     fn set_peers(&mut self, now: Instant) {
         let mut by_home: BTreeMap<u16, Vec<(PublicKey, CorePeer)>> = BTreeMap::new();
         for (key, peer) in self.peers.for_core(&self.config) {
-            by_home.entry(self.crew.home(&key)).or_default().push((key, peer));
+            by_home.entry(self.group.home(&key)).or_default().push((key, peer));
         }
         for (home, peers) in by_home {
             match home {
                 0 => self.worker.set_peers(now, peers),
-                home => self.crew.order(home, Order::SetPeers(peers)),
+                home => self.group.order(home, Order::SetPeers(peers)),
             }
         }
-        self.crew.note_homes();
+        self.group.note_homes();
     }
 
     /// Ends the session of a client that is none any more, and does what follows while it is still in the book.
     fn end_peer(&mut self, now: Instant, key: PublicKey) {
-        self.crew.note_homes();
-        match self.crew.home(&key) {
+        self.group.note_homes();
+        match self.group.home(&key) {
             0 => {
                 self.worker.endpoint.remove_peer(now, key);
                 self.take_events(now);
             }
             home => {
-                self.crew.order(home, Order::RemovePeer(key));
+                self.group.order(home, Order::RemovePeer(key));
                 // Its home tells of the end when the book does not know the client any more.
                 let event = Event::SessionEnded(EndReason::Removed);
                 if self.peers.is_connected(&key) {
@@ -192,15 +192,15 @@ impl<H: Host> Daemon<H> {
             Request::Invite(_) | Request::RemovePeer { .. } => {
                 return self.clerk.ask(&self.config, command);
             }
-            Request::Status | Request::Peers if self.crew.is_empty() => {
+            Request::Status | Request::Peers if self.group.is_empty() => {
                 return self.handle_reports(now, command, &self.worker.report(io));
             }
-            Request::Status | Request::Peers => return self.crew.gather(command),
+            Request::Status | Request::Peers => return self.group.gather(command),
             Request::Flows { peer, limit } => {
                 // Whose flows are not known, or this worker's own, are answered below.
                 let (client, limit) = (self.flows_of(peer.as_deref()), *limit);
-                if let Some(key) = client.ok().filter(|key| self.crew.home(key) != 0) {
-                    return self.crew.ask_flows(key, limit, command);
+                if let Some(key) = client.ok().filter(|key| self.group.home(key) != 0) {
+                    return self.group.ask_flows(key, limit, command);
                 }
             }
             _ => {}
@@ -269,11 +269,11 @@ impl<H: Host> Daemon<H> {
                 let peer = self.peers.named(name)?;
                 let key = peer.config.public_key;
                 peer.scheduling = Some(scheduling.clone());
-                match self.crew.home(&key) {
+                match self.group.home(&key) {
                     0 => self.worker.schedule(now, Some(key), &scheduling),
                     home => {
                         let order = Order::Schedule { to: Some(key), how: Box::new(scheduling) };
-                        self.crew.order(home, order);
+                        self.group.order(home, order);
                     }
                 }
                 tracing::info!(peer = name, %scheduler, "told how to schedule to a client");
@@ -285,7 +285,7 @@ impl<H: Host> Daemon<H> {
 
     fn schedule_all(&mut self, now: Instant, scheduling: Scheduling) {
         self.worker.schedule(now, None, &scheduling);
-        self.crew.order_all(|| Order::Schedule { to: None, how: Box::new(scheduling.clone()) });
+        self.group.order_all(|| Order::Schedule { to: None, how: Box::new(scheduling.clone()) });
         tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
         self.config.tunnel.scheduling = scheduling;
         self.peers.schedule_alike();
@@ -313,20 +313,20 @@ impl<H: Host> Daemon<H> {
 
     /// Whether it was told to stop, and every client knows or had its time.
     fn has_ended(&self) -> bool {
-        self.stop_by.is_some() && self.worker.endpoint.is_closed() && self.crew.have_ended()
+        self.stop_by.is_some() && self.worker.endpoint.is_closed() && self.group.have_ended()
     }
 
     /// How many workers there are, this one included.
     #[must_use]
     pub fn workers(&self) -> u16 {
-        self.crew.workers()
+        self.group.workers()
     }
 
     /// Why it ended although nobody told it to.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        self.crew.hangs().map(|worker| {
-            format!("worker {worker} of {} takes no orders: it hangs", self.crew.workers())
+        self.group.hangs().map(|worker| {
+            format!("worker {worker} of {} takes no orders: it hangs", self.group.workers())
         })
     }
 
@@ -367,13 +367,13 @@ impl<H: Host> Role for Daemon<H> {
             Command::Written(book, written) => self.handle_written(now, book, written),
             Command::Passed(passed) => {
                 let Self { worker, config, clerk, .. } = self;
-                let mut gate = Gate { config, clerk };
-                worker.handle_passed(now, passed, io, &mut gate);
+                let mut check = InvitationCheck { config, clerk };
+                worker.handle_passed(now, passed, io, &mut check);
             }
             Command::News(News { events, ended }) => {
                 events.iter().for_each(|event| self.handle_event(now, event));
                 if ended {
-                    self.crew.note_end();
+                    self.group.note_end();
                 }
             }
             Command::Gathered(command, reports) => {
@@ -390,7 +390,7 @@ impl<H: Host> Role for Daemon<H> {
             }
             Command::Stop => {
                 self.worker.endpoint.close(now);
-                self.crew.order_all(|| Order::Close);
+                self.group.order_all(|| Order::Close);
                 self.stop_by = Some(now + CREW_ENDS);
             }
         }
@@ -412,8 +412,8 @@ impl<H: Host> Role for Daemon<H> {
         sink: &mut impl PacketSink,
     ) {
         let Self { worker, config, clerk, .. } = self;
-        let mut gate = Gate { config, clerk };
-        worker.handle_datagram(now, arrival, datagram, sink, &mut gate);
+        let mut check = InvitationCheck { config, clerk };
+        worker.handle_datagram(now, arrival, datagram, sink, &mut check);
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink) {
@@ -438,13 +438,13 @@ impl<H: Host> Role for Daemon<H> {
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
         self.worker.tend_queue(io);
         // Before what is for other workers leaves: they are told of a client first.
-        if let Some(homes) = self.crew.publish_homes(&self.peers) {
+        if let Some(homes) = self.group.publish_homes(&self.peers) {
             self.worker.set_homes(homes);
         }
         self.worker.end_of_batch(now);
         self.take_events(now);
         let late = self.stop_by.is_some_and(|stop_by| stop_by <= now);
-        if self.has_ended() || late || self.crew.hangs().is_some() {
+        if self.has_ended() || late || self.group.hangs().is_some() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())

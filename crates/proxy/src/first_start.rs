@@ -74,7 +74,7 @@ fn private_key(file: &Path) -> anyhow::Result<(PrivateKey, bool)> {
                 .with_context(|| format!("cannot read the key {shown}"))?;
             let text = std::str::from_utf8(&content.bytes).unwrap_or("not a key");
             let key = text.parse().with_context(|| {
-                format!("the key file {shown}: mend it, or move it away for a new one")
+                format!("the key file {shown}: repair it, or move it away for a new one")
             })?;
             Ok((key, true))
         }
@@ -121,7 +121,7 @@ mod tests {
         std::fs::remove_file(&first.config).unwrap();
         std::fs::write(&first.key_file, "no key").unwrap();
         let error = format!("{:#}", make(&first.config).unwrap_err());
-        assert!(error.contains("mend it, or move it away"), "{error}");
+        assert!(error.contains("repair it, or move it away"), "{error}");
         assert!(!first.config.exists());
     }
 

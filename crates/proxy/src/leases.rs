@@ -71,7 +71,7 @@ pub enum LeaseError {
     },
     /// The file is not what was written.
     #[error(
-        "the address leases {} are damaged: {what}; mend the file, or move it away: all clients \
+        "the address leases {} are damaged: {what}; repair the file, or move it away: all clients \
          without a fixed address then get new ones",
         file.display()
     )]

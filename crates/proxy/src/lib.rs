@@ -5,14 +5,14 @@
 //! | [`config`] | `proxy.toml`, and what it means |
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
 //! | [`overlap`] | whether they are others' already |
-//! | [`register`], [`inviting`], [`gate`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
+//! | [`register`], [`inviting`], [`invitation_check`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
 //! | [`clerk`] | the same books while a proxy runs: written beside the packets |
 //! | [`first_start`] | keys and a config, where there are none |
 //! | [`core`] | the config in the words of the protocol core |
 //! | [`worker`] | what each worker owns: one core of the processor, one part of the clients |
 //! | [`daemon`] | the coordinator's role in its event loop: a worker that has the books, too |
-//! | [`hand`], [`crew`] | the other workers' role and threads; the coordinator's hold on them |
-//! | [`gear`] | what each worker is given: its sockets, its queue of the TUN |
+//! | [`hand`], [`worker_group`] | the other workers' role and threads; the coordinator's hold on them |
+//! | [`resources`] | what each worker is given: its sockets, its queue of the TUN |
 //! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
 //! | [`host`], [`guard`] | what is changed of the host's network |
@@ -27,19 +27,16 @@ pub mod clerk;
 pub mod closed;
 pub mod config;
 pub mod core;
-pub mod crew;
 pub mod daemon;
 #[cfg(target_os = "linux")]
 pub mod firewall;
 pub mod first_start;
-pub mod gate;
-#[cfg(target_os = "linux")]
-pub mod gear;
 #[cfg(target_os = "linux")]
 pub mod guard;
 pub mod hand;
 pub mod handover;
 pub mod host;
+pub mod invitation_check;
 pub mod inviting;
 pub mod leases;
 #[cfg(target_os = "linux")]
@@ -55,9 +52,12 @@ pub mod pool;
 pub mod port;
 pub mod register;
 #[cfg(target_os = "linux")]
+pub mod resources;
+#[cfg(target_os = "linux")]
 pub mod run;
 pub mod status;
 pub mod worker;
+pub mod worker_group;
 
 pub use config::Config;
 #[cfg(target_os = "linux")]

@@ -246,7 +246,7 @@ impl Register {
         match (known, again) {
             (Some(_), false) => {
                 return Err(RegisterError::Name(format!(
-                    "`{shown}` has joined already: `ropewalk peer rotate {shown}` invites it anew, `ropewalk peer \
+                    "`{shown}` has joined already: `ropewalk peer rotate {shown}` invites it again, `ropewalk peer \
                      remove {shown}` takes it out"
                 )));
             }

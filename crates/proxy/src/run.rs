@@ -3,7 +3,7 @@
 //! First what can be refused is asked for and held (the port, the firewall program, the TUN, the control
 //! socket; behind the port the sandbox begins), then the host's network is changed, and only then the first datagram is read: no packet is
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
-//! everything is taken back but the guard (docs/OPERATIONS.md).
+//! everything is taken back but the guard (docs/operations/proxy-system.md).
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -31,9 +31,7 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::clerk::Clerk;
 use crate::config::Config;
 use crate::core;
-use crate::crew::{Crew, orders, room_for_others};
 use crate::daemon::{Command, Daemon};
-use crate::gear::Gear;
 use crate::hand::{self, Hands, Outfit};
 use crate::handover::{Handover, Mailbox};
 use crate::host::HostNetwork;
@@ -42,7 +40,9 @@ use crate::leases::Leases;
 use crate::network::{Desk, Keeper};
 use crate::overlap;
 use crate::register::Register;
+use crate::resources::WorkerResources;
 use crate::worker::Worker;
+use crate::worker_group::{WorkerGroup, orders, room_for_others};
 
 /// Commands that may wait for the loop. They come from the control server, which bounds its own, and from
 /// two tasks that send one at a time.
@@ -57,9 +57,9 @@ const WAITING_COMMANDS: usize = 16;
 /// changed is taken back before.
 pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
     // Who holds a port is asked of other processes, and these are closed to this one then.
-    let gear = Gear::open(&config)?;
+    let resources = WorkerResources::open(&config)?;
     sandbox::enter(config.sandbox, &needs(&config, file));
-    block_on(serve(config, gear, file, drop_leases))
+    block_on(serve(config, resources, file, drop_leases))
 }
 
 /// The files that a proxy needs.
@@ -84,7 +84,7 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 
 async fn serve(
     config: Config,
-    mut gear: Gear,
+    mut resources: WorkerResources,
     file: &Path,
     drop_leases: bool,
 ) -> anyhow::Result<()> {
@@ -107,7 +107,7 @@ async fn serve(
     let leases = Leases::open(config.leases_file(), config.pools, &peers, drop_leases)?;
     let writer = Writer::start().context("cannot start the thread that writes files")?;
     let network = LinuxNetwork::open().await?;
-    let queues = gear.open_tun(&config)?;
+    let queues = resources.open_tun(&config)?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
     // Before the state is read for the first time, so that no change falls between.
     let events = Events::open(Some(PROXY_PROTOCOL))?;
@@ -121,12 +121,12 @@ async fn serve(
     for port in &config.more_ports {
         ready.push_str(&format!(", {port}"));
     }
-    let room = WAITING_COMMANDS + room_for_others(gear.workers());
+    let room = WAITING_COMMANDS + room_for_others(resources.workers());
     let (commands, queue) = mpsc::channel(room);
     let clerk = Clerk::new(register, leases, writer, commands.clone());
     let host = (Rc::clone(&desk), keeper.has_ipv6());
     let config = (config, file.to_owned(), reloader);
-    let manned = man(clock, (sockets, gear, queues), commands.clone(), config, clerk, host);
+    let manned = man(clock, (sockets, resources, queues), commands.clone(), config, clerk, host);
     let (mut driver, mut hands) = match manned.and_then(|(own, hands)| {
         let (daemon, tun, sockets) = own;
         Ok((Driver::new(daemon, tun, sockets, queue, clock)?, hands))
@@ -154,17 +154,17 @@ async fn serve(
 
 type Own = (Daemon<Rc<Desk>>, LinuxTun, Sockets);
 
-/// Gives each worker its gear: the first one's is for the coordinator, in this thread; the others are started.
+/// Gives each worker its resources: the first one's is for the coordinator, in this thread; the others are started.
 fn man(
     clock: Clock,
-    (mut sockets, gear, queues): (Sockets, Gear, Vec<TunQueue>),
+    (mut sockets, resources, queues): (Sockets, WorkerResources, Vec<TunQueue>),
     commands: mpsc::Sender<Command>,
     config: (Config, PathBuf, mpsc::Sender<server::Command>),
     clerk: Clerk,
     host: (Rc<Desk>, bool),
 ) -> anyhow::Result<(Own, Hands)> {
     let now = clock.sample();
-    let workers = gear.workers();
+    let workers = resources.workers();
     let partial_checksums = queues.iter().all(|queue| queue.offload().completes_checksums());
     let core = |number| {
         let share = Share::new(number, workers).context("there are too many workers")?;
@@ -172,7 +172,7 @@ fn man(
         core.tunnel.partial_checksums = partial_checksums;
         Ok::<_, anyhow::Error>(core)
     };
-    let ports: Vec<_> = gear.ports().collect();
+    let ports: Vec<_> = resources.ports().collect();
     let (orders, taken): (Vec<_>, Vec<_>) = (1..workers).map(|_| orders(workers)).unzip();
     let mailboxes: Vec<_> = std::iter::once(Mailbox::Coordinator(commands.clone()))
         .chain(orders.iter().cloned().map(Mailbox::Worker))
@@ -182,13 +182,15 @@ fn man(
         Handover::new(others.map(|(at, mailbox)| (at != number).then(|| mailbox.clone())))
     };
 
-    let mut gears = gear.into_sockets().into_iter().zip(queues);
-    let (bound, queue) = gears.next().context("no worker has sockets and a TUN")?;
+    let mut each_worker = resources.into_sockets().into_iter().zip(queues);
+    let (bound, queue) = each_worker.next().context("no worker has sockets and a TUN")?;
     let adopted: Result<Vec<_>, _> = bound.into_iter().map(|bound| sockets.adopt(bound)).collect();
     let ids = adopted?;
     let worker = Worker::new(now.now, core(0)?, service::seed()?, ids.clone(), handover(0));
     let mut hands = Hands::default();
-    for (((number, orders), taken), (bound, queue)) in (1..).zip(&orders).zip(taken).zip(gears) {
+    for (((number, orders), taken), (bound, queue)) in
+        (1..).zip(&orders).zip(taken).zip(each_worker)
+    {
         let outfit = Outfit {
             number,
             sockets: sockets.alike(),
@@ -203,9 +205,9 @@ fn man(
         };
         hands.add(orders.clone(), hand::start(outfit)?);
     }
-    let crew = Crew::new(orders, commands);
+    let group = WorkerGroup::new(orders, commands);
     let at_ports = ids.into_iter().zip(ports).collect();
-    let daemon = Daemon::new(now.now, config, clerk, (worker, crew), host, at_ports);
+    let daemon = Daemon::new(now.now, config, clerk, (worker, group), host, at_ports);
     Ok(((daemon, queue.drive()?, sockets), hands))
 }
 

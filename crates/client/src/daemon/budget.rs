@@ -76,7 +76,7 @@ impl Budget {
             return false;
         }
         for link in self.allowances.count(today, carried) {
-            tracing::info!(link, "the allowance begins anew");
+            tracing::info!(link, "a new month of the allowance begins");
         }
         let before = std::mem::replace(&mut self.warnings, self.allowances.warnings());
         for (link, (line, text)) in &self.warnings {

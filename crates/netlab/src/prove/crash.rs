@@ -180,7 +180,7 @@ pub(super) fn same(what: String, differences: &[String]) -> Finding {
     Finding::holds(what, differences.is_empty(), measured, "no difference")
 }
 
-/// What `docs/OPERATIONS.md` says that stays after a stop.
+/// What `docs/operations/proxy-system.md` says that stays after a stop.
 pub(super) fn is_documented(line: &str) -> bool {
     let guard = line.contains("\"unreachable\"") && line.contains("4000000000");
     let at_rest = line.starts_with("+ nft") && line.contains("ropewalk_proxy");

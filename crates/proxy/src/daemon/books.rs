@@ -61,17 +61,17 @@ impl<H: Host> Daemon<H> {
         // The home of each hears of it before it is handed the message.
         if let Some(old) = member.formerly {
             tracing::info!(peer = name, key = %old, "its former key is refused from now on");
-            match self.crew.home(&old) {
+            match self.group.home(&old) {
                 0 => drop(self.worker.endpoint.remove_peer(now, old)),
-                home => self.crew.order(home, Order::RemovePeer(old)),
+                home => self.group.order(home, Order::RemovePeer(old)),
             }
         }
         let peers = vec![(client, core.clone())];
-        match self.crew.home(&client) {
+        match self.group.home(&client) {
             0 => self.worker.set_peers(now, peers),
-            home => self.crew.order(home, Order::SetPeers(peers)),
+            home => self.group.order(home, Order::SetPeers(peers)),
         }
-        self.crew.note_homes();
+        self.group.note_homes();
         let claim = Claim::Bound { config: Box::new(core), instead_of: None };
         self.settle(now, &client, claim);
     }

@@ -24,7 +24,6 @@ use ropewalk_proto::endpoint::{EndpointStats, Share};
 use ropewalk_proxy::Config;
 use ropewalk_proxy::clerk::Clerk;
 use ropewalk_proxy::core;
-use ropewalk_proxy::crew::{Crew, orders, room_for_others};
 use ropewalk_proxy::daemon::{Command, Daemon, Host};
 use ropewalk_proxy::hand::{self, Hands, Outfit};
 use ropewalk_proxy::handover::{Handover, Mailbox};
@@ -32,6 +31,7 @@ use ropewalk_proxy::leases::Leases;
 use ropewalk_proxy::register::Register;
 use ropewalk_proxy::status::HostFacts;
 use ropewalk_proxy::worker::{Order, Worker};
+use ropewalk_proxy::worker_group::{WorkerGroup, orders, room_for_others};
 use ropewalk_settings::{PrivateKey, PublicKey};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
@@ -308,15 +308,17 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let (peers, _) = register.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers, false)?;
 
-    let mut gear = bound.into_iter().zip(tuns);
-    let (own, tun) = gear.next().unwrap();
+    let mut resources = bound.into_iter().zip(tuns);
+    let (own, tun) = resources.next().unwrap();
     let mut sockets = Sockets::new(clock);
     let ids: Vec<_> = own.into_iter().map(|bound| sockets.adopt(bound).unwrap()).collect();
     let worker = Worker::new(now.now, core(0), service::seed()?, ids.clone(), handover(0));
     let mut hands = Hands::default();
-    let crew =
-        Crew::new(orders.iter().map(|(orders, _)| orders.clone()).collect(), commands.clone());
-    for ((number, (orders, taken)), (bound, tun)) in (1..).zip(orders).zip(gear) {
+    let group = WorkerGroup::new(
+        orders.iter().map(|(orders, _)| orders.clone()).collect(),
+        commands.clone(),
+    );
+    for ((number, (orders, taken)), (bound, tun)) in (1..).zip(orders).zip(resources) {
         let outfit = Outfit {
             number,
             sockets: sockets.alike(),
@@ -338,7 +340,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
         now.now,
         (config, file, reloader),
         Clerk::new(register, leases, writer, commands),
-        (worker, crew),
+        (worker, group),
         (TestHost(routes), true),
         ports,
     );

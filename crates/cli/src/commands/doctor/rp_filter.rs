@@ -1,4 +1,4 @@
-//! Whether reverse path filtering drops what should come in (docs/OPERATIONS.md, rp_filter).
+//! Whether reverse path filtering drops what should come in (docs/operations/client-system.md, rp_filter).
 //!
 //! Strict filtering (1) drops a packet whose answer would leave by another interface; of the settings `all` and that of the
 //! interface the larger counts. A client's rules answer that question for its links, but where the main table has a special

@@ -1,8 +1,8 @@
-//! The owner at the gate: what the core is told when a key that nobody knows shows an invitation.
+//! Whether a key that is not known yet may join by the invitation that it shows: what the core is told.
 //!
 //! The order is that of the consequences: the book first, on disk (the token is used up, the key is bound), then the
-//! addresses, then what is shown, then the answer. The disk may take seconds: until then the core is told to wait. A crash in
-//! between is mended by the next start, which reads the book.
+//! addresses, then what is shown, then the answer. The disk may take seconds: until then the core is told to wait. The next start reads the
+//! book, and so completes what a crash interrupted.
 
 use ropewalk_proto::endpoint::{Authority, Claim};
 use ropewalk_settings::{InvitationToken, PublicKey};
@@ -11,14 +11,14 @@ use crate::clerk::Clerk;
 use crate::config::Config;
 
 /// All that a decision takes, for the time of one datagram.
-pub struct Gate<'a> {
+pub struct InvitationCheck<'a> {
     /// What the file says.
     pub config: &'a Config,
     /// Who keeps the book.
     pub clerk: &'a mut Clerk,
 }
 
-impl Authority for Gate<'_> {
+impl Authority for InvitationCheck<'_> {
     fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
         self.clerk.show(self.config, *client, token)
     }

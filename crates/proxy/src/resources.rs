@@ -19,15 +19,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How the sockets of so many workers at one port are opened.
 type OpenGroup = fn(&ProxySocket, u16) -> Result<Vec<Bound>, OpenError>;
 
-/// The gear of all workers.
+/// The resources of all workers.
 #[derive(Debug)]
-pub struct Gear {
+pub struct WorkerResources {
     workers: u16,
     /// By port, then by worker.
     ports: Vec<(u16, Vec<Bound>)>,
 }
 
-impl Gear {
+impl WorkerResources {
     /// Opens the sockets of all workers.
     ///
     /// # Errors
@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn each_worker_has_a_socket_at_each_port() {
-        let gear = Gear::open(&config()).unwrap();
-        assert_eq!((gear.workers(), gear.ports().count()), (3, 1));
-        let sockets = gear.into_sockets();
+        let resources = WorkerResources::open(&config()).unwrap();
+        assert_eq!((resources.workers(), resources.ports().count()), (3, 1));
+        let sockets = resources.into_sockets();
         assert_eq!(sockets.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1]);
         assert!(sockets.iter().all(|own| own[0].address() == sockets[0][0].address()));
     }
@@ -159,16 +159,16 @@ mod tests {
             1 => open_group(options, 1),
             _ => Err(OpenError::NoSteering { source: io::ErrorKind::PermissionDenied.into() }),
         };
-        let gear = Gear::open_by(&config(), 3, refusing).unwrap();
-        assert_eq!(gear.workers(), 1);
-        assert_eq!(gear.into_sockets()[0].len(), 1);
+        let resources = WorkerResources::open_by(&config(), 3, refusing).unwrap();
+        assert_eq!(resources.workers(), 1);
+        assert_eq!(resources.into_sockets()[0].len(), 1);
     }
 
     #[test]
     fn a_port_that_is_taken_is_an_error_with_any_number_of_workers() {
         let config = config();
         let _holder = UdpSocket::bind(config.listen).unwrap();
-        let error = format!("{:#}", Gear::open(&config).unwrap_err());
+        let error = format!("{:#}", WorkerResources::open(&config).unwrap_err());
         let holds = format!("(process {}) holds the port", std::process::id());
         assert!(error.contains(&holds) && error.contains("in use"), "{error}");
     }

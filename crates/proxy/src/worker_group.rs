@@ -25,7 +25,7 @@ const ORDERS: usize = 1024;
 
 /// The other workers.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerGroup {
     share: Share,
     /// Those with the numbers from 1.
     hands: Vec<mpsc::Sender<Order>>,
@@ -49,7 +49,7 @@ pub fn room_for_others(workers: u16) -> usize {
     usize::from(workers.saturating_sub(1)) * PLACES
 }
 
-impl Crew {
+impl WorkerGroup {
     /// The workers whose orders are taken there, with the numbers from 1; `commands` is the coordinator's queue.
     /// There are at most as many as [`Share::MAX_PARTS`] allows, and those beyond are left out.
     #[must_use]
@@ -170,26 +170,26 @@ mod tests {
     #[test]
     fn a_worker_that_takes_no_orders_is_found_out() {
         let (hand, mut queue) = orders(2);
-        let mut crew = Crew::new(vec![hand], mpsc::channel(1).0);
-        assert_eq!(crew.workers(), 2);
+        let mut group = WorkerGroup::new(vec![hand], mpsc::channel(1).0);
+        assert_eq!(group.workers(), 2);
         for _ in 0..ORDERS + room_for_others(2) {
-            crew.order(1, Order::Close);
-            assert_eq!(crew.hangs(), None);
+            group.order(1, Order::Close);
+            assert_eq!(group.hangs(), None);
         }
-        crew.order(1, Order::Close);
-        assert_eq!(crew.hangs(), Some(1));
+        group.order(1, Order::Close);
+        assert_eq!(group.hangs(), Some(1));
         assert!(matches!(queue.try_recv(), Ok(Order::Close)));
     }
 
     #[test]
     fn all_have_ended_when_each_said_so() {
         let hands = (0..2).map(|_| orders(3).0).collect();
-        let mut crew = Crew::new(hands, mpsc::channel(1).0);
-        assert!(!crew.is_empty() && !crew.have_ended());
-        crew.note_end();
-        assert!(!crew.have_ended());
-        crew.note_end();
-        assert!(crew.have_ended());
-        assert!(Crew::new(Vec::new(), mpsc::channel(1).0).have_ended());
+        let mut group = WorkerGroup::new(hands, mpsc::channel(1).0);
+        assert!(!group.is_empty() && !group.have_ended());
+        group.note_end();
+        assert!(!group.have_ended());
+        group.note_end();
+        assert!(group.have_ended());
+        assert!(WorkerGroup::new(Vec::new(), mpsc::channel(1).0).have_ended());
     }
 }
