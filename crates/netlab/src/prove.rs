@@ -8,7 +8,7 @@
 mod bad_input;
 mod both;
 mod conntrack;
-mod crash;
+pub(crate) mod crash;
 mod cut;
 mod demo;
 pub mod finding;
@@ -31,7 +31,7 @@ mod sandbox;
 mod secrecy;
 mod several;
 mod single;
-mod snapshot;
+pub(crate) mod snapshot;
 mod spoof;
 mod stranger;
 mod upload;
