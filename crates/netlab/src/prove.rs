@@ -14,6 +14,7 @@ mod demo;
 pub mod finding;
 mod flips;
 mod flood;
+mod hostile_peer;
 mod lan;
 mod leak;
 mod look;
@@ -90,6 +91,7 @@ pub const PROOFS: &[Proof] = &[
     conntrack::CONNTRACK,
     flips::FLIPS,
     flood::FLOOD,
+    hostile_peer::PROOF,
     replay::REPLAY,
     replay::RACE,
     purge::PURGE,
