@@ -216,15 +216,44 @@ fn a_device_that_is_closed_to_the_user_is_named() {
 }
 
 #[test]
+fn a_tun_that_somebody_deletes_is_made_again() {
+    let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
+    let before = host.state();
+    let mut client = host.start();
+    host.wait_for(&mut client, "the links", |status| link(status, "wan1")["state"] == "joining");
+    // Numbers of interfaces, and the addresses that the kernel draws, are others then.
+    let state = || host.namespace.read("ip -o link | cut -d' ' -f2; ip rule; nft list ruleset");
+    let running = state();
+    for _ in 0..2 {
+        host.namespace.sh("ip link del ropewalk0");
+        wait_until("the state is as before", || state() == running);
+    }
+    assert!(host.log().contains("ropewalk0: it was made again"), "{}", host.log());
+    assert!(stop(&mut client).success());
+    assert_eq!(host.state(), before);
+}
+
+#[test]
 fn without_its_tun_the_client_ends_and_takes_the_rest_back() {
     let Some(host) = Host::new("203.0.113.5", LINKS) else { return };
     let before = host.state();
     let mut client = host.start();
     host.wait_for(&mut client, "the links", |status| link(status, "wan1")["state"] == "joining");
-    host.namespace.sh("ip link del ropewalk0");
+    client_stands_still(&client, || {
+        host.namespace.sh("ip link del ropewalk0; ip link add ropewalk0 type veth peer name other");
+    });
     assert_eq!(wait(&mut client).code(), Some(1));
-    assert!(host.log().contains("ropewalk0 is gone"), "{}", host.log());
+    assert!(host.log().contains("ropewalk0 is no usable TUN"), "{}", host.log());
+    host.namespace.sh("ip link del ropewalk0");
     assert_eq!(host.state(), before);
+}
+
+/// Does something while the client is stopped.
+fn client_stands_still(client: &Child, work: impl FnOnce()) {
+    let id = Pid::from_raw(i32::try_from(client.id()).unwrap());
+    kill(id, Signal::SIGSTOP).unwrap();
+    work();
+    kill(id, Signal::SIGCONT).unwrap();
 }
 
 #[test]

@@ -111,6 +111,12 @@ fn what_others_take_away_is_put_back() {
     host.namespace.sh("ip route del unreachable 10.77.0.0/16 metric 4000000000; nft flush ruleset");
     assert_ne!(host.state(), running);
     wait_until("the state is as before", || host.state() == running);
+    // The TUN too, with its addresses and the routes into it.
+    for _ in 0..2 {
+        host.namespace.sh("ip link del ropewalk-proxy0");
+        wait_until("the state is as before", || host.state() == running);
+    }
+    assert!(host.log().contains("ropewalk-proxy0: it was made again"), "{}", host.log());
     assert!(stop(&mut proxy).success());
 }
 

@@ -105,7 +105,7 @@ impl Default for Traces {
 ///
 /// # Errors
 /// What keeps it from starting (another client in this network namespace, the TUN's name is taken, a
-/// capability is missing), or what ends it early (the TUN is gone). What it had changed is taken back
+/// capability is missing), or what ends it early (the TUN cannot be made again). What it had changed is taken back
 /// then too. Trouble with a link or with reaching the proxy is no error: it is told by the status and
 /// tried again.
 #[cfg(target_os = "linux")]

@@ -162,7 +162,7 @@ impl<R: Role, T: Tun> Driver<R, T> {
     /// Turns until the role ends.
     ///
     /// # Errors
-    /// [`DriverError`], when the TUN or the timer fails. Sockets never end the loop.
+    /// [`DriverError`], when the TUN fails and cannot be made again, or the timer fails. Sockets never end the loop.
     pub async fn run(&mut self) -> Result<(), DriverError> {
         loop {
             match self.turn()? {
@@ -186,21 +186,26 @@ impl<R: Role, T: Tun> Driver<R, T> {
         }
     }
 
-    /// One pass over all sources; does not wait.
+    /// One pass over all sources; does not wait. A TUN that is gone is made again.
     ///
     /// # Errors
-    /// When the TUN is gone.
+    /// When it cannot be.
     pub fn turn(&mut self) -> Result<Turn, DriverError> {
         self.counters.turns += 1;
         let mut more = self.take_commands();
         more |= self.take_datagrams();
-        more |= self.take_packets()? == Drained::No;
+        more |= match self.take_packets() {
+            Ok(drained) => drained == Drained::No,
+            Err(error) => self.regain_tun(error)?,
+        };
         let now = self.clock.now();
         if self.role.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.role.handle_timeout(now, self.tun.sink());
         }
         let sent = self.transmit();
-        self.tun.flush()?;
+        if let Err(error) = self.tun.flush() {
+            more |= self.regain_tun(error)?;
+        }
         Ok(match sent {
             Turn::Idle if more => Turn::More,
             sent => sent,
@@ -263,6 +268,14 @@ impl<R: Role, T: Tun> Driver<R, T> {
                 Checksum::Partial => role.handle_partial(now, packet, sink),
             }
         })
+    }
+
+    /// Makes the TUN again if that is what the error says. Returns that there may be more to do.
+    fn regain_tun(&mut self, error: TunError) -> Result<bool, DriverError> {
+        let TunError::Gone { name } = &error else { return Err(error.into()) };
+        self.tun.reopen()?;
+        tracing::warn!("somebody deleted the TUN interface {name}: it was made again");
+        Ok(true)
     }
 
     /// Step 5.
@@ -351,7 +364,7 @@ impl<C> Commands<C> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
-    /// The TUN is gone or broken.
+    /// The TUN is broken, or gone and cannot be made again.
     #[error(transparent)]
     Tun(#[from] TunError),
     /// The timer could not be set.

@@ -78,6 +78,15 @@ pub trait Tun: TunControl {
     /// counted, never an error.
     fn flush(&mut self) -> Result<(), TunError>;
 
+    /// Makes an interface again that is gone. Its counters go on; addresses and routes are to be set anew, and its index is
+    /// another one.
+    ///
+    /// # Errors
+    /// When it cannot be made. [`TunError::Gone`] if it is not ours to make.
+    fn reopen(&mut self) -> Result<(), TunError> {
+        Err(TunError::Gone { name: self.name().to_owned() })
+    }
+
     /// Ready when [`Tun::read_batch`] may have something to say (a packet, or that it is gone).
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }

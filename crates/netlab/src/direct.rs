@@ -39,7 +39,7 @@ const MOST: u32 = 1 << 16;
 pub const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2)), 51_900);
 
 /// Datagrams in fixed memory.
-struct Batch {
+pub(crate) struct Batch {
     bytes: Box<[u8]>,
     entries: Vec<(Path, Ecn, usize)>,
     reserved: Option<(Path, Ecn)>,
@@ -47,7 +47,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0; BATCH * LARGEST].into_boxed_slice(),
             entries: Vec::with_capacity(BATCH),
@@ -56,13 +56,18 @@ impl Batch {
         }
     }
 
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.full = false;
     }
 
+    /// Whether it refused something.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// Each datagram, with where it goes.
-    fn each(&mut self) -> impl Iterator<Item = (Path, Ecn, &mut [u8])> {
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = (Path, Ecn, &mut [u8])> {
         let places = self.bytes.as_chunks_mut::<LARGEST>().0.iter_mut();
         self.entries
             .iter()

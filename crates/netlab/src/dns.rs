@@ -39,6 +39,7 @@ pub struct Asked {
 /// A running name server; dropped, it ends.
 #[derive(Debug)]
 pub struct NameServer {
+    addresses: Arc<Mutex<Vec<IpAddr>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -55,14 +56,17 @@ impl NameServer {
         socket.set_read_timeout(Some(POLL)).map_err(failed)?;
         let asked = Arc::<Mutex<Vec<Asked>>>::default();
         let over = Arc::<AtomicBool>::default();
+        let addresses = Arc::new(Mutex::new(addresses));
         let (log, end, name) = (Arc::clone(&asked), Arc::clone(&over), name.to_owned());
+        let known = Arc::clone(&addresses);
         let thread = thread::Builder::new()
             .name("name server".to_owned())
             .spawn(move || {
                 while !end.load(Ordering::Relaxed) {
                     // Nothing came, or the kernel tells of an answer that nobody took.
                     let Ok((question, from)) = receive(&socket) else { continue };
-                    let Some((kind, answer)) = answer(&question, &name, &addresses) else {
+                    let answered = answer(&question, &name, &lock(&known));
+                    let Some((kind, answer)) = answered else {
                         continue;
                     };
                     lock(&log).push(Asked { from, kind });
@@ -71,7 +75,12 @@ impl NameServer {
                 }
             })
             .map_err(LabError::io("starting a thread"))?;
-        Ok(Self { asked, over, thread: Some(thread) })
+        Ok(Self { addresses, asked, over, thread: Some(thread) })
+    }
+
+    /// The name has these addresses from now on.
+    pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
+        *lock(&self.addresses) = addresses;
     }
 
     /// All questions until now.

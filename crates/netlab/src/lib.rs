@@ -3,6 +3,7 @@
 pub mod access;
 pub mod address;
 pub mod capture;
+pub mod chaos;
 pub mod company;
 pub mod compare;
 pub mod demo;

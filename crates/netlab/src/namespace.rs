@@ -151,6 +151,15 @@ impl Namespace {
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    /// What a thread needs that is to make sockets here for as long as it lives.
+    ///
+    /// # Errors
+    /// When no file descriptor is left.
+    pub fn entry(&self) -> Result<Entry, LabError> {
+        let handle = self.handle.try_clone().map_err(LabError::io("copying a namespace handle"))?;
+        Ok(Entry { name: self.name.clone(), handle })
+    }
+
     /// Starts `command` inside the namespace. The kernel ends it when this process ends or the
     /// namespace is dropped, if the command asks for that (`setpriv --pdeathsig`).
     ///
@@ -205,6 +214,23 @@ impl Namespace {
                 std::fs::write(&file, value).map_err(LabError::io(format!("{name} = {value}")))
             })
         })?
+    }
+}
+
+/// A way into a namespace, for a thread.
+#[derive(Debug)]
+pub struct Entry {
+    name: String,
+    handle: File,
+}
+
+impl Entry {
+    /// Moves the calling thread there, for good.
+    ///
+    /// # Errors
+    /// When it cannot be entered.
+    pub fn enter(&self) -> Result<(), LabError> {
+        enter(&self.handle).map_err(LabError::io(format!("entering {}", self.name)))
     }
 }
 

@@ -175,6 +175,40 @@ impl Drop for Process {
     }
 }
 
+/// What a process has used.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    /// On all processors, in seconds.
+    pub cpu_seconds: f64,
+    /// Memory, in KiB.
+    pub resident_kib: u64,
+}
+
+impl Usage {
+    /// Of one that runs; nothing of one that has ended.
+    #[must_use]
+    pub fn of(process: &Process) -> Self {
+        /// `sysconf(_SC_CLK_TCK)` is 100 on every Linux that matters (time(7)).
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let read = |file| {
+            std::fs::read_to_string(format!("/proc/{}/{file}", process.id())).unwrap_or_default()
+        };
+        let stat = read("stat");
+        // The name in parentheses may hold spaces; utime and stime are fields 14 and 15.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks: f64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse::<f64>().ok())
+            .sum();
+        let status = read("status");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = resident.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        Self { cpu_seconds: ticks / TICKS_PER_SECOND, resident_kib: resident.unwrap_or_default() }
+    }
+}
+
 /// A command that starts `program` and is ended by the kernel with the thread that starts it.
 /// Arguments added go to the program.
 pub fn bound_to_parent(program: impl AsRef<OsStr>) -> Command {

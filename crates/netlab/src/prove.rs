@@ -8,12 +8,13 @@
 mod bad_input;
 mod both;
 mod conntrack;
-mod crash;
+pub(crate) mod crash;
 mod cut;
 mod demo;
 pub mod finding;
 mod flips;
 mod flood;
+mod hostile_peer;
 mod lan;
 mod leak;
 mod look;
@@ -31,7 +32,7 @@ mod sandbox;
 mod secrecy;
 mod several;
 mod single;
-mod snapshot;
+pub(crate) mod snapshot;
 mod spoof;
 mod stranger;
 mod upload;
@@ -90,6 +91,7 @@ pub const PROOFS: &[Proof] = &[
     conntrack::CONNTRACK,
     flips::FLIPS,
     flood::FLOOD,
+    hostile_peer::PROOF,
     replay::REPLAY,
     replay::RACE,
     purge::PURGE,

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::namespace::leave_to_the_signal;
+use crate::tool;
 
 /// The folders that this process has made and not removed.
 static LIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -56,7 +57,7 @@ impl Drop for Scratch {
         leave_to_the_signal();
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         // What cannot be removed is left: there is nobody to tell.
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = remove(&self.folder);
         live.remove(&self.folder);
     }
 }
@@ -70,7 +71,22 @@ pub(crate) fn remove_stale() -> Vec<PathBuf> {
         owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
     });
     // One that cannot be removed is another user's.
-    stale.filter(|folder| std::fs::remove_dir_all(folder).is_ok()).collect()
+    stale.filter(|folder| remove(folder).is_ok()).collect()
+}
+
+/// Removes a folder with all that is mounted in it.
+fn remove(folder: &Path) -> io::Result<()> {
+    // `root`, `mount point`: the fourth and the fifth field (proc_pid_mountinfo(5)). Our folders need no escapes.
+    let mounted = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = mounted.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
+    points.filter(|point| point.starts_with(folder)).for_each(unmount);
+    std::fs::remove_dir_all(folder)
+}
+
+/// Takes a mount away, also where a process still uses it.
+pub(crate) fn unmount(at: &Path) {
+    // What is not mounted any more needs no more.
+    let _ = tool::run("umount", &["--lazy", &at.display().to_string()]);
 }
 
 /// The process id in a folder's name, if it is one of ours.
@@ -83,10 +99,7 @@ pub(crate) fn remove_all() {
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let started = Instant::now();
     for folder in &*live {
-        while std::fs::remove_dir_all(folder).is_err()
-            && folder.exists()
-            && started.elapsed() < PATIENCE
-        {
+        while remove(folder).is_err() && folder.exists() && started.elapsed() < PATIENCE {
             thread::sleep(PAUSE);
         }
     }

@@ -53,7 +53,7 @@ const WAITING_COMMANDS: usize = 16;
 /// lose the addresses that they have outside the pools.
 ///
 /// # Errors
-/// What is missing, in use or forbidden on this host, and what to do; or the TUN was taken away. What was
+/// What is missing, in use or forbidden on this host, and what to do; or the TUN was taken away and cannot be made again. What was
 /// changed is taken back before.
 pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
     // Who holds a port is asked of other processes, and these are closed to this one then.

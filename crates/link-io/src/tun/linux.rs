@@ -67,6 +67,26 @@ pub struct LinuxTun {
     attachment: Attachment,
     /// Why the queue could not be attached again.
     unattached: Option<Errno>,
+    /// How it was made; `None` where somebody else did.
+    origin: Option<Origin>,
+}
+
+/// How an interface was made, to make it again when somebody deleted it.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) options: TunOptions,
+    /// With queues for several workers. The first of them makes the interface, the others join.
+    pub(super) several: bool,
+}
+
+impl Origin {
+    fn open(&self) -> Result<(AsyncDevice, Framing), TunError> {
+        let several = self.several;
+        let opened =
+            build_best(&self.options, |builder| builder.multi_queue(several).build_async())?;
+        lengthen_queue(&opened.0);
+        Ok(opened)
+    }
 }
 
 impl LinuxTun {
@@ -77,9 +97,9 @@ impl LinuxTun {
     /// [`TunError`], each of which says what to do.
     pub fn open(options: &TunOptions) -> Result<Self, TunError> {
         check_name(&options.name)?;
-        let (device, framing) = build_best(options, DeviceBuilder::build_async)?;
-        lengthen_queue(&device);
-        Self::from_device(device, framing, Attachment::of_one())
+        let origin = Origin { options: options.clone(), several: false };
+        let (device, framing) = origin.open()?;
+        Self::from_device(device, framing, Attachment::of_one(), Some(origin))
     }
 
     /// Uses a TUN that somebody else opened (Android, a container runtime) and configured. It must
@@ -100,7 +120,7 @@ impl LinuxTun {
         // it is a TUN, before anything else is done with it.
         let device = unsafe { AsyncDevice::from_fd(fd.into_raw_fd()) }.map_err(failed)?;
         forget_offload(&device).map_err(|errno| failed(errno.into()))?;
-        Self::from_device(device, Framing::Plain, Attachment::of_one())
+        Self::from_device(device, Framing::Plain, Attachment::of_one(), None)
     }
 
     /// Names what the kernel calls the device and wraps it.
@@ -108,6 +128,7 @@ impl LinuxTun {
         device: AsyncDevice,
         framing: Framing,
         attachment: Attachment,
+        origin: Option<Origin>,
     ) -> Result<Self, TunError> {
         let failed =
             |action| move |source| TunError::Io { name: "(new)".to_owned(), action, source };
@@ -133,6 +154,7 @@ impl LinuxTun {
             sink,
             attachment,
             unattached: None,
+            origin,
         })
     }
 
@@ -246,10 +268,32 @@ impl Tun for LinuxTun {
 
     fn flush(&mut self) -> Result<(), TunError> {
         if let Some(errno) = self.unattached {
+            // Of a queue that we detached ourselves it says so only when the interface went.
+            if errno == Errno::INVAL || is_gone(Some(errno)) {
+                return Err(self.gone());
+            }
             let (name, action) = (self.name.clone(), "attaching a queue");
             return Err(TunError::Io { name, action, source: errno.into() });
         }
         if self.sink.flush() { Ok(()) } else { Err(self.gone()) }
+    }
+
+    fn reopen(&mut self) -> Result<(), TunError> {
+        let origin = self.origin.as_ref().ok_or_else(|| self.gone())?;
+        let (device, framing) = origin.open()?;
+        let failed = |source| TunError::Io {
+            name: self.name.clone(),
+            action: "reading the index of the new interface",
+            source,
+        };
+        self.index = device.if_index().map_err(failed)?;
+        self.device = Arc::new(device);
+        self.has_headers = framing != Framing::Plain;
+        // What was read of the old one was handed out, or is of no use.
+        (self.split, self.len, self.unattached) = (Split::EMPTY, 0, None);
+        self.sink.reopen(Arc::clone(&self.device), framing);
+        self.attachment.renew();
+        Ok(())
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {

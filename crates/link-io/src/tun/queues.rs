@@ -4,7 +4,7 @@
 //! client's session also reads what comes back. It forgets a flow to which nothing was written for three seconds; such a
 //! flow, and one that begins on our side, comes by any queue that is attached.
 
-use super::linux::{Framing, build_best, check_name, lengthen_queue};
+use super::linux::{Framing, Origin, build_best, check_name, lengthen_queue};
 use super::{LinuxTun, TunError, TunOffload, TunOptions};
 use ropewalk_settings::Switch;
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ pub struct TunQueue {
     device: SyncDevice,
     framing: Framing,
     attachment: Attachment,
+    origin: Origin,
 }
 
 impl TunQueue {
@@ -51,6 +52,7 @@ impl TunQueue {
             device,
             framing,
             attachment: Attachment { is_attached: true, attached: Arc::clone(&attached) },
+            origin: Origin { options: options.clone(), several },
         });
         Ok(all.collect())
     }
@@ -71,7 +73,7 @@ impl TunQueue {
             action: "registering with the runtime",
             source,
         })?;
-        LinuxTun::from_device(device, self.framing, self.attachment)
+        LinuxTun::from_device(device, self.framing, self.attachment, Some(self.origin))
     }
 }
 
@@ -92,6 +94,13 @@ impl Attachment {
     /// Whether packets come by it.
     pub(super) const fn is_attached(&self) -> bool {
         self.is_attached
+    }
+
+    /// The queue was opened again, and so is attached.
+    pub(super) fn renew(&mut self) {
+        if !std::mem::replace(&mut self.is_attached, true) {
+            self.attached.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Attaches or detaches the queue `device`, unless it is so or the only one attached. A kernel that does not detach it

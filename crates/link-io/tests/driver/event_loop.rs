@@ -1,6 +1,6 @@
 //! The loop, with a toy role that carries packets as they are.
 
-use crate::namespace::{ip, isolated};
+use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driver, DriverError, Io, Role};
 use ropewalk_link_io::tun::{
@@ -14,6 +14,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::Switch;
 use std::collections::VecDeque;
+use std::net::UdpSocket;
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -163,25 +164,54 @@ fn a_role_that_always_has_more_to_send_starves_nobody() {
 }
 
 #[test]
-fn a_tun_that_disappears_ends_the_loop_with_its_name() {
+fn a_tun_that_is_not_ours_to_make_ends_the_loop_with_its_name_when_it_disappears() {
     isolated(|| async {
         let (mut near, near_end, _near_commands) = toy(8);
         drop(near_end);
         let ended = timeout(Duration::from_secs(10), near.run()).await.expect("in time");
         assert!(matches!(ended, Err(DriverError::Tun(TunError::Gone { .. }))), "{ended:?}");
+    });
+}
 
-        let tun =
-            LinuxTun::open(&TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto })
-                .expect("a TUN");
-        let (mut real, _commands) = driver(tun);
+#[test]
+fn a_tun_that_somebody_deletes_is_made_again_and_the_loop_goes_on() {
+    isolated(|| async {
+        let options = TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto };
+        let (mut real, commands) = driver(LinuxTun::open(&options).expect("a TUN"));
+        let first = real.tun().index();
         let deleted = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            ip("link del rwdrv0");
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                ip("link del rwdrv0");
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            ip("addr add 10.9.0.1/24 dev rwdrv0");
+            let own = UdpSocket::bind("10.9.0.1:0").expect("our address");
+            own.send_to(b"into the new one", "10.9.0.7:9").expect("a route");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            commands.send(Command::SetMtu(1300)).await.expect("the driver runs");
+            commands.send(Command::End).await.expect("the driver runs");
         };
         let both = async { tokio::join!(real.run(), deleted) };
         let (ended, ()) = timeout(Duration::from_secs(10), both).await.expect("in time");
-        let error = ended.expect_err("the TUN is gone");
-        assert_eq!(error.to_string(), "TUN interface rwdrv0 is gone: somebody deleted it");
+        ended.expect("a clean end");
+        assert_ne!(real.tun().index(), first);
+        // Beside it the kernel sends what every new interface is told, of IPv6.
+        assert!(real.role().queue.iter().any(|packet| packet.ends_with(b"into the new one")));
+        assert!(run("ip", "link show rwdrv0").contains("mtu 1300"));
+    });
+}
+
+#[test]
+fn a_tun_whose_name_somebody_took_ends_the_loop_and_says_so() {
+    isolated(|| async {
+        let options = TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto };
+        let (mut real, _commands) = driver(LinuxTun::open(&options).expect("a TUN"));
+        ip("link del rwdrv0");
+        ip("link add rwdrv0 type veth peer name rwdrv1");
+        let ended = timeout(Duration::from_secs(10), real.run()).await.expect("in time");
+        let error = ended.expect_err("the name is taken");
+        assert!(error.to_string().starts_with("rwdrv0 is no usable TUN interface"), "{error}");
     });
 }
 

@@ -181,7 +181,7 @@ pub(super) fn same(what: String, differences: &[String]) -> Finding {
 }
 
 /// What `docs/operations/proxy-system.md` says that stays after a stop.
-pub(super) fn is_documented(line: &str) -> bool {
+pub(crate) fn is_documented(line: &str) -> bool {
     let guard = line.contains("\"unreachable\"") && line.contains("4000000000");
     let at_rest = line.starts_with("+ nft") && line.contains("ropewalk_proxy");
     line.starts_with("+ ") && (guard || at_rest)

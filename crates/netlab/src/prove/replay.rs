@@ -17,7 +17,7 @@ use crate::error::LabError;
 use crate::http::body_sha256;
 use crate::inject::Injector;
 use crate::ping::Ping;
-use crate::process::Process;
+use crate::process::Usage;
 use crate::stage::{Progress, Stage};
 use crate::topology::TopologyConfig;
 
@@ -249,34 +249,4 @@ fn sessions(stage: &Stage) -> Result<f64, LabError> {
     let status = stage.proxy_status()?.0;
     let tunnels = status["tunnels"].as_array().into_iter().flatten();
     Ok(tunnels.filter(|tunnel| !tunnel["session"].is_null()).count() as f64)
-}
-
-/// What a process has used.
-#[derive(Clone, Copy, Default, Debug)]
-struct Usage {
-    cpu_seconds: f64,
-    resident_kib: u64,
-}
-
-impl Usage {
-    fn of(process: &Process) -> Self {
-        /// `sysconf(_SC_CLK_TCK)` is 100 on every Linux that matters (time(7)).
-        const TICKS_PER_SECOND: f64 = 100.0;
-        let read = |file| {
-            std::fs::read_to_string(format!("/proc/{}/{file}", process.id())).unwrap_or_default()
-        };
-        let stat = read("stat");
-        // The name in parentheses may hold spaces; utime and stime are fields 14 and 15.
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks: f64 = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<f64>().ok())
-            .sum();
-        let status = read("status");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident = resident.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        Self { cpu_seconds: ticks / TICKS_PER_SECOND, resident_kib: resident.unwrap_or_default() }
-    }
 }

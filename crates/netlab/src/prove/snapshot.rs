@@ -12,7 +12,7 @@ use crate::tool;
 
 /// One namespace at one moment, as sorted lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Snapshot(BTreeSet<String>);
+pub(crate) struct Snapshot(BTreeSet<String>);
 
 /// What is listed, each as a JSON list.
 const LISTINGS: [(&str, &str, &[&str]); 7] = [
@@ -49,14 +49,19 @@ const NOISE: [&str; 14] = [
 ];
 
 impl Snapshot {
-    pub(super) fn of(namespace: &Namespace) -> Result<Self, LabError> {
+    pub(crate) fn of(namespace: &Namespace) -> Result<Self, LabError> {
+        Self::without(namespace, &[])
+    }
+
+    /// The same but for these fields of what is listed.
+    pub(crate) fn without(namespace: &Namespace, fields: &[&str]) -> Result<Self, LabError> {
         namespace.run(|| {
             let mut lines = BTreeSet::new();
             for (what, program, arguments) in LISTINGS {
                 let text = tool::run(program, arguments)?;
                 let listed: Value = serde_json::from_str(&text)
                     .map_err(|_| LabError::Malformed { what: "a listing", text })?;
-                add_listing(&mut lines, what, listed);
+                add_listing(&mut lines, what, listed, fields);
             }
             for setting in SETTINGS {
                 add_settings(&mut lines, Path::new(setting));
@@ -65,15 +70,20 @@ impl Snapshot {
         })?
     }
 
+    /// The same with other words in place of some.
+    pub(crate) fn reading(self, words: &str, others: &str) -> Self {
+        Self(self.0.into_iter().map(|line| line.replace(words, others)).collect())
+    }
+
     /// What came and what went since `before`, a line each.
-    pub(super) fn since(&self, before: &Self) -> Vec<String> {
+    pub(crate) fn since(&self, before: &Self) -> Vec<String> {
         let came = self.0.difference(&before.0).map(|line| format!("+ {line}"));
         let went = before.0.difference(&self.0).map(|line| format!("- {line}"));
         came.chain(went).collect()
     }
 }
 
-fn add_listing(lines: &mut BTreeSet<String>, what: &str, listed: Value) {
+fn add_listing(lines: &mut BTreeSet<String>, what: &str, listed: Value, fields: &[&str]) {
     let entries = match listed {
         Value::Array(entries) => entries,
         // What nft prints.
@@ -84,7 +94,8 @@ fn add_listing(lines: &mut BTreeSet<String>, what: &str, listed: Value) {
         _ => return,
     };
     for mut entry in entries {
-        clean(&mut entry);
+        forget_traffic(&mut entry);
+        clean(&mut entry, fields);
         let is_empty = entry.as_object().is_some_and(serde_json::Map::is_empty);
         if !is_empty {
             add(lines, format!("{what} {entry}"));
@@ -95,16 +106,25 @@ fn add_listing(lines: &mut BTreeSet<String>, what: &str, listed: Value) {
 /// Addresses and keys that the kernel draws for itself on a TUN.
 const DRAWN: [&str; 2] = ["stable_secret", r#""dst":"fe80::"#];
 
-fn clean(value: &mut Value) {
+/// What packets put into a set of the firewall comes and goes with them.
+fn forget_traffic(entry: &mut Value) {
+    let Some(set) = entry.get_mut("set").and_then(Value::as_object_mut) else { return };
+    let flags = set.get("flags").and_then(Value::as_array);
+    if flags.is_some_and(|flags| flags.iter().any(|flag| flag == "dynamic")) {
+        set.remove("elem");
+    }
+}
+
+fn clean(value: &mut Value, fields: &[&str]) {
     match value {
         Value::Object(map) => {
-            map.retain(|key, _| !NOISE.contains(&key.as_str()));
-            map.values_mut().for_each(clean);
+            map.retain(|key, _| !NOISE.contains(&key.as_str()) && !fields.contains(&key.as_str()));
+            map.values_mut().for_each(|value| clean(value, fields));
         }
         Value::Array(list) => {
             // An address that the kernel drew for itself.
             list.retain(|entry| entry["scope"] != "link" || entry["family"] != "inet6");
-            list.iter_mut().for_each(clean);
+            list.iter_mut().for_each(|value| clean(value, fields));
         }
         _ => {}
     }
@@ -137,7 +157,7 @@ mod tests {
     fn numbers_of_the_kernel_are_no_difference_and_a_rule_is() {
         let snapshot = |text: &str| {
             let mut lines = BTreeSet::new();
-            add_listing(&mut lines, "rule", serde_json::from_str(text).unwrap());
+            add_listing(&mut lines, "rule", serde_json::from_str(text).unwrap(), &[]);
             Snapshot(lines)
         };
         let before = snapshot(r#"[{"priority":0,"handle":1},{"priority":5}]"#);

@@ -52,6 +52,13 @@ impl LinuxSink {
         Self { inner: Sink::new(device, framing) }
     }
 
+    /// Goes on with the device in place of one that is gone. What was held for that is dropped.
+    pub(super) fn reopen(&mut self, device: Arc<AsyncDevice>, framing: Framing) {
+        let counts = self.counts();
+        self.inner = Sink::new(device, framing);
+        self.inner.writer.counts = counts;
+    }
+
     /// Whether the queue is attached: if not, what is written is dropped.
     pub(super) const fn set_attached(&mut self, attached: bool) {
         self.inner.writer.is_attached = attached;

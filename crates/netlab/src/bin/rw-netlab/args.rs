@@ -82,6 +82,9 @@ pub(crate) enum Command {
     Tcp(TcpArgs),
     /// Run acceptance on this machine's kernel with the real daemons: all proofs, or those named.
     Prove(ProveArgs),
+    /// Do to a tunnel in use what machines and networks do to it, and see whether all is well again after each.
+    #[command(long_about = CHAOS, after_long_help = CHAOS_EXAMPLES)]
+    Chaos(ChaosArgs),
     /// Generate a link whose rate varies as that of a radio link, and say what it is like.
     Generate(GenerateArgs),
     /// Build the emulated Internet, use it, take it down; says whether this machine can.
@@ -114,6 +117,50 @@ pub(crate) struct ProveArgs {
     /// How often a proof is repeated that is about every run of several.
     #[arg(long)]
     pub(crate) runs: Option<u32>,
+    /// The `ropewalk` to run; the one beside this program unless given.
+    #[arg(long)]
+    pub(crate) program: Option<PathBuf>,
+}
+
+const CHAOS: &str = "\
+Do to a tunnel in use what machines and networks do to it, and see whether all is well again after each.
+
+A client with three links behind NAT, a proxy that it knows by its name, and a server are set up in network namespaces. While a \
+download (every byte is checked) and a call run through the tunnel, upheavals happen at random moments, every fourth time several \
+at once: daemons are killed or paused, interfaces, addresses, routes, firewall tables and TUNs taken away, disks filled, links cut.
+
+Behind each is a calm of at least 5 s, in which the download and the call go on, both hosts' networks are as before, line by \
+line, memory is back, and no daemon wrote an error. At the end both are stopped, and nothing of them is left.
+
+The last lines are a table: how often each upheaval was done alone and beside others, how long it took until packets came \
+again and until everything was as before, and how often something was not as it must be. The exit code is 0 only if that \
+is never.";
+
+const CHAOS_EXAMPLES: &str = "\
+Examples:
+  rw-netlab chaos --list                       the upheavals, and what each may cost
+  rw-netlab chaos                              three minutes, with a new seed, which is printed
+  rw-netlab chaos --seed 7 --seconds 600       the same upheavals again
+  rw-netlab chaos --only tun-client --only cut these alone
+  rw-netlab chaos --seconds 7200 --json        a night run; the last line is one JSON object";
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ChaosArgs {
+    /// Draws the upheavals; a new one, which is printed, unless given.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// How long upheavals happen; the last calm, start and end come on top.
+    #[arg(long, default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub(crate) seconds: u64,
+    /// Only upheavals of this kind; may be given several times.
+    #[arg(long, value_name = "UPHEAVAL")]
+    pub(crate) only: Vec<String>,
+    /// Only print the upheavals, and what each may cost.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// The `ropewalk` to run; the one beside this program unless given.
     #[arg(long)]
     pub(crate) program: Option<PathBuf>,

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
 
 mod args;
+mod chaos;
 mod demo;
 mod generate;
 mod lab;
@@ -77,6 +78,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Prove(options) => {
             enter_lab()?;
             return prove::run(&options);
+        }
+        Command::Chaos(options) if options.list => chaos::list(),
+        Command::Chaos(options) => {
+            enter_lab()?;
+            return chaos::run(&options);
         }
         Command::Generate(options) => generate::run(&options)?,
         Command::Selftest => {
