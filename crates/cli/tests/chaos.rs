@@ -23,6 +23,7 @@ impl Progress for Lines {
 }
 
 #[test]
+#[ignore = "not yet seen to pass on a machine with time to spare: run it with --include-ignored"]
 fn after_each_upheaval_of_three_minutes_all_is_as_before() {
     lab_test("after_each_upheaval_of_three_minutes_all_is_as_before", || {
         let told = |name: &str, usual| {

@@ -253,6 +253,11 @@ impl Run<'_> {
                 bound.as_secs(),
                 told.join(" | ")
             ));
+        } else if let Some(late) = round.whole.filter(|whole| *whole > bound) {
+            let (late, bound) = (late.as_secs_f64(), bound.as_secs());
+            round
+                .faults
+                .push(format!("it was as before after {late:.1} s only, not within {bound} s"));
         } else {
             // What was whole stays so.
             let differences = self.differences()?;

@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::LabError;
 use crate::tool;
@@ -11,6 +13,10 @@ use crate::tool;
 const SIZE: &str = "size=256k,mode=700";
 /// What fills it.
 const FILLER: &str = "filler";
+
+/// A daemon writes its files within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(50);
 
 /// A mounted file system. Dropped, it is gone.
 #[derive(Debug)]
@@ -57,7 +63,15 @@ impl Disk {
     /// Whether it can be written.
     pub(super) fn set_writable(&self, writable: bool) -> Result<(), LabError> {
         let how = if writable { "remount,rw" } else { "remount,ro" };
-        tool::run("mount", &["-o", how, &self.0.display().to_string()]).map(drop)
+        let remount = || tool::run("mount", &["-o", how, &self.0.display().to_string()]).map(drop);
+        let begun = Instant::now();
+        let mut done = remount();
+        // The kernel refuses while a file is being written or replaced.
+        while done.is_err() && begun.elapsed() < PATIENCE {
+            thread::sleep(POLL);
+            done = remount();
+        }
+        done
     }
 
     /// The names in it.

@@ -110,7 +110,7 @@ const DRAWN: [&str; 2] = ["stable_secret", r#""dst":"fe80::"#];
 fn forget_traffic(entry: &mut Value) {
     let Some(set) = entry.get_mut("set").and_then(Value::as_object_mut) else { return };
     let flags = set.get("flags").and_then(Value::as_array);
-    if flags.is_some_and(|flags| flags.iter().any(|flag| flag == "dynamic")) {
+    if flags.is_some_and(|flags| flags.iter().any(|flag| flag == "dynamic" || flag == "timeout")) {
         set.remove("elem");
     }
 }
