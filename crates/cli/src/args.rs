@@ -7,7 +7,9 @@ mod look;
 
 pub(crate) use change::{Links, LinksWhat, Reload, Set, SetRedundant, SetScheduler, SetWhat};
 pub(crate) use clients::{Invite, Join, Peer, PeerWhat};
-pub(crate) use files::{CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy};
+pub(crate) use files::{
+    CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
+};
 pub(crate) use look::{Flows, Logs, Status, Watch, Why};
 
 use std::path::PathBuf;
@@ -300,6 +302,10 @@ EXAMPLES
   ropewalk man /usr/local/share/man/man1
   ropewalk man . && man ./ropewalk-status.1")]
     Man(Man),
+
+    /// Write the reference pages of the documentation: every command, every setting
+    #[command(hide = true)]
+    Reference(Reference),
 }
 
 /// Which daemon is asked.

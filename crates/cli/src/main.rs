@@ -58,5 +58,6 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Complete(complete) => commands::complete::run(&complete.words),
         Command::ResolvConf => commands::resolv_conf::run(),
         Command::Man(man) => commands::man::run(&man.folder),
+        Command::Reference(reference) => commands::reference::run(&reference.folder),
     }
 }
