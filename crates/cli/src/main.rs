@@ -5,6 +5,8 @@
 
 mod args;
 mod commands;
+#[cfg(test)]
+mod examples;
 mod exit;
 mod logging;
 mod privilege;
