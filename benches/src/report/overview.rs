@@ -9,7 +9,7 @@ use crate::results::{Mode, Traffic};
 use super::both::{Both, Place};
 use super::checks::{apart, count, too_far};
 use super::markdown::Table;
-use super::page::{beside_peers, goodput, provenance};
+use super::page::{goodput, in_short, provenance};
 use super::peers::Peers;
 use super::picture;
 use super::values::{LIMIT, MORE, Value, title};
@@ -165,7 +165,13 @@ pub fn most_telling(experiments: &[Both], peers: &Peers) -> Result<String> {
     let folder = format!("benches/results/{}", experiment.name);
     let table = peers.of(&experiment.name, traffic).map_or_else(
         || goodput(experiment, traffic).to_string(),
-        |figures| beside_peers(experiment, traffic, figures),
+        |figures| {
+            let table = in_short(experiment, traffic, figures, ours(experiment, traffic));
+            format!(
+                "{table}\nRTT in ms, ± its jitter. Bold: the most of the row. Others: {}.\n",
+                figures.source
+            )
+        },
     );
     let shown = picture
         .map(|picture| format!("![{}]({folder}/{})\n\n", picture.title, picture.file))

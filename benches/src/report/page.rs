@@ -190,12 +190,8 @@ const MOST_COLUMNS: usize = 8;
 
 /// Ours beside peers' figures, in the unit of the latter.
 #[must_use]
-pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> String {
-    let value = match figures.value {
-        PeerValue::PercentOfSum => SUM,
-        PeerValue::PercentOfSingles => SINGLES,
-        PeerValue::GoodputMbit => GOODPUT,
-    };
+fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> String {
+    let value = value(figures);
     let points = experiment.points(traffic);
     let mut lines = Vec::new();
     for mode in Mode::ALL {
@@ -240,6 +236,79 @@ pub fn beside_peers(experiment: &Both, traffic: Traffic, figures: &Figures) -> S
         table
     };
     format!("### {}: beside others\n\n{table}\nOthers: {}.\n", title(traffic), figures.source)
+}
+
+/// The value of ours that stands beside theirs.
+fn value(figures: &Figures) -> Value {
+    match figures.value {
+        PeerValue::PercentOfSum => SUM,
+        PeerValue::PercentOfSingles => SINGLES,
+        PeerValue::GoodputMbit => GOODPUT,
+    }
+}
+
+/// One figure of the short table: its digits, and whose it is where that is not said above it.
+struct Figure {
+    digits: String,
+    name: String,
+}
+
+/// The same in short: what the links are like, the better of them alone, the best of the others, and ours with these
+/// settings. The highest figures of a row are bold.
+pub fn in_short(experiment: &Both, traffic: Traffic, figures: &Figures, series: &str) -> Table {
+    let value = value(figures);
+    let ours = Mode::ALL.map(|mode| format!("Ropewalk, {}", mode.as_str()));
+    let mut headings = vec![value.heading, "links", "better link alone", "best of the others"];
+    headings.extend(ours.iter().map(String::as_str));
+    let mut table = Table::new(&headings);
+    let short = |label: &String| figures.short.is_empty() || figures.short.contains(label);
+    for point in experiment.points(traffic).into_iter().filter(|point| short(&point.label)) {
+        let others = [true, false].map(|alone| best(figures, alone, &point.label));
+        let own = Mode::ALL.map(|mode| {
+            let spread = experiment.spread(mode, Place { traffic, point, series }, value.name)?;
+            Some(Figure { digits: number(spread.median, 0), name: String::new() })
+        });
+        let cells: Vec<_> = others.into_iter().chain(own).collect();
+        let read = |figure: &Figure| figure.digits.parse::<f64>().unwrap_or_default();
+        let highest = cells.iter().flatten().map(read).fold(0.0, f64::max);
+        let mut row = vec![point.label.clone(), links_in_words(experiment, traffic, &point.label)];
+        row.extend(cells.iter().map(|cell| match cell {
+            None => String::new(),
+            Some(figure) if read(figure) >= highest => {
+                format!("**{}**{}", figure.digits, figure.name)
+            }
+            Some(figure) => format!("{}{}", figure.digits, figure.name),
+        }));
+        table.row(&row);
+    }
+    table
+}
+
+/// The highest figure of the links alone, or of the other peers with its name.
+fn best(figures: &Figures, alone: bool, label: &str) -> Option<Figure> {
+    let peers = figures.peers.iter().filter(|peer| peer.alone == alone);
+    let told = peers.filter_map(|peer| Some((*peer.at.get(label)?, peer)));
+    let (figure, peer) = told.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    let name = if alone { String::new() } else { format!(" ({})", peer.name) };
+    Some(Figure { digits: number(figure, 0), name })
+}
+
+/// What the links of a point are like, in a few words.
+fn links_in_words(experiment: &Both, traffic: Traffic, label: &str) -> String {
+    let mut cases = experiment.cases().map(|(_, case)| case);
+    let case = cases.find(|case| case.traffic == traffic && case.point.label == label);
+    let each = case.into_iter().flat_map(|case| &case.links).map(|link| {
+        let LinkSummary { rate_mbit, rtt_ms, loss, jitter_ms, .. } = link;
+        let mut words = format!("{} Mbit/s ({} ms", number(*rate_mbit, 0), number(*rtt_ms, 0));
+        if *jitter_ms > 0.0 {
+            words += &format!(" ± {}", number(*jitter_ms, 0));
+        }
+        if *loss > 0.0 {
+            words += &format!(", {} % lost", number(100.0 * loss, 1));
+        }
+        words + ")"
+    });
+    each.collect::<Vec<_>>().join(" + ")
 }
 
 fn more(experiment: &Both, traffic: Traffic) -> Table {

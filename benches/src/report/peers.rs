@@ -36,6 +36,9 @@ pub struct Figures {
     /// Our series beside them, and what each is called there; only the default settings if absent.
     #[serde(default)]
     pub ours: BTreeMap<String, String>,
+    /// The points that the README shows, by their labels; all if absent.
+    #[serde(default)]
+    pub short: Vec<String>,
     /// What we must reach, by the label of the point.
     #[serde(default)]
     pub goal: BTreeMap<String, f64>,
@@ -64,6 +67,9 @@ pub struct Peer {
     /// Whether it is in the picture.
     #[serde(default = "yes")]
     pub drawn: bool,
+    /// Whether it is one of the links by itself, without a tunnel.
+    #[serde(default)]
+    pub alone: bool,
     /// By the label of the point.
     pub at: BTreeMap<String, f64>,
 }

@@ -395,10 +395,47 @@ fn the_readme_shows_the_experiment_with_most_figures_of_peers_between_its_marker
         readme.starts_with("before\n<!-- results -->\n")
             && readme.ends_with("<!-- /results -->\nafter\n")
     );
-    for said in ["| rival | 4 |", "(benches/results/peers/udp.svg)", "| real | 0123456789ab |"] {
+    let (head, row) = (
+        "| Mbit/s | links | better link alone | best of the others | Ropewalk, simulated | Ropewalk, real |",
+        "| 5:5 | 5 Mbit/s (10 ms) + 5 Mbit/s (10 ms) | | 4 (rival) | | **5** |",
+    );
+    for said in [head, row, "(benches/results/peers/udp.svg)", "| real | 0123456789ab |"] {
         assert!(readme.contains(said), "{said} not in\n{readme}");
     }
     assert!(!readme.contains("old"), "{readme}");
+}
+
+#[test]
+fn the_readme_shows_the_points_that_are_asked_for_with_the_better_link_and_the_best_of_the_others()
+{
+    let bed = Bed::new();
+    let peers = r#"
+[[figures]]
+experiment = "peers"
+traffic = "udp"
+value = "goodput_mbit"
+source = "somebody with a watch"
+short = ["8:2"]
+peers = [
+    { name = "link A", alone = true, at = { "5:5" = 4, "8:2" = 7 } },
+    { name = "link B", alone = true, at = { "5:5" = 4, "8:2" = 2 } },
+    { name = "rival", at = { "5:5" = 9, "8:2" = 3 } },
+    { name = "other", at = { "8:2" = 6 } },
+]
+"#;
+    fs::write(&bed.folders.peers, peers).unwrap();
+    let cases = [("5:5", 1.0), ("8:2", 4.0)].map(|point| {
+        let mut case = case(point, "default", 80.0);
+        (case.links[1].loss, case.links[1].jitter_ms) = (0.005, 20.0);
+        case
+    });
+    results("peers", Mode::Real, cases.to_vec()).write(&bed.folders.results).unwrap();
+    write(&bed.folders).unwrap();
+    let readme = bed.read("README.md");
+    let row =
+        "| 8:2 | 5 Mbit/s (10 ms) + 5 Mbit/s (10 ms ± 20, 0.5 % lost) | **7** | 6 (other) | | 5 |";
+    assert!(readme.contains(row), "{readme}");
+    assert!(!readme.contains("| 5:5 |"), "{readme}");
 }
 
 #[test]

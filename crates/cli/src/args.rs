@@ -7,7 +7,9 @@ mod look;
 
 pub(crate) use change::{Links, LinksWhat, Reload, Set, SetRedundant, SetScheduler, SetWhat};
 pub(crate) use clients::{Invite, Join, Peer, PeerWhat};
-pub(crate) use files::{CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy};
+pub(crate) use files::{
+    CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
+};
 pub(crate) use look::{Flows, Logs, Status, Watch, Why};
 
 use std::path::PathBuf;
@@ -237,14 +239,14 @@ EXAMPLES
   sudo ropewalk flows --peer laptop                   on a proxy with several clients")]
     Flows(Flows),
 
-    /// Find out what is wrong, before the start or while a daemon runs, and what mends it
+    /// Find out what is wrong, before the start or while a daemon runs, and how to fix it
     #[command(after_long_help = "\
 Looks at the config and its keys, at this machine (rights, TUN, nft and the rules of other firewalls, rp_filter,
 forwarding, clock, buffers, other tunnels, what a crash left) and, on a client, at each link: whether the proxy answers,
 at which ports, which sizes pass, whether the network wants a sign-in, and what its NAT does. It changes nothing. Run it
 with sudo: without, it sees less. It takes some seconds where something does not answer.
 
-Each finding is ok, a note, a warning (it could be better) or a failure, with the commands that mend it. The exit code is
+Each finding is ok, a note, a warning (it could be better) or a failure, with the commands that fix it. The exit code is
 0 where nothing fails, else 1.
 
 EXAMPLES
@@ -300,6 +302,10 @@ EXAMPLES
   ropewalk man /usr/local/share/man/man1
   ropewalk man . && man ./ropewalk-status.1")]
     Man(Man),
+
+    /// Write the reference pages of the documentation: every command, every setting
+    #[command(hide = true)]
+    Reference(Reference),
 }
 
 /// Which daemon is asked.

@@ -13,6 +13,7 @@ pub(crate) mod links;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod peer;
+pub(crate) mod reference;
 pub(crate) mod reload;
 pub(crate) mod resolv_conf;
 pub(crate) mod set;

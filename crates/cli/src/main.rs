@@ -5,6 +5,8 @@
 
 mod args;
 mod commands;
+#[cfg(test)]
+mod examples;
 mod exit;
 mod logging;
 mod privilege;
@@ -58,5 +60,6 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Complete(complete) => commands::complete::run(&complete.words),
         Command::ResolvConf => commands::resolv_conf::run(),
         Command::Man(man) => commands::man::run(&man.folder),
+        Command::Reference(reference) => commands::reference::run(&reference.folder),
     }
 }

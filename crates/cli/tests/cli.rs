@@ -577,3 +577,16 @@ fn mode(file: &Path) -> u32 {
 fn open_to_all(folder: &Path) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+#[test]
+fn the_reference_pages_are_what_the_program_writes() {
+    let written = tempfile::tempdir().unwrap();
+    let done = run(&["reference", written.path().to_str().unwrap()]);
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations");
+    for page in ["commands.md", "settings.md"] {
+        let read = |folder: &Path| std::fs::read_to_string(folder.join(page)).unwrap_or_default();
+        let same = read(written.path()) == read(&kept);
+        assert!(same, "{page} is old; run: cargo run -p ropewalk-cli -- reference docs/operations");
+    }
+}

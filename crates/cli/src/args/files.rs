@@ -102,3 +102,10 @@ pub(crate) struct Man {
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct Reference {
+    /// The folder; it must exist
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+}
