@@ -665,7 +665,7 @@ fn explore(plan: &Plan) {
     assert!(count > 50 && ends > 0, "{}: too little to mean anything", plan.name);
 }
 
-/// How much deeper than in every run; each step takes about three times as long.
+/// How many steps deeper than in every run: `ROPEWALK_MODEL_DEEPER`.
 fn deeper() -> usize {
     std::env::var("ROPEWALK_MODEL_DEEPER").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
