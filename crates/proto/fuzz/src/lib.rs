@@ -3,6 +3,7 @@
 pub mod config;
 pub mod datagram;
 pub mod handshake;
+pub mod hostile;
 mod input;
 pub mod invitation;
 pub mod operations;
