@@ -1,7 +1,5 @@
 //! A peer that holds the keys and says what it likes: what it can make the other end keep and do is bounded.
 
-#![expect(clippy::print_stdout, reason = "the figures are for docs/SECURITY.md")]
-
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use ropewalk_netlab::lab::Towards;

@@ -260,7 +260,7 @@ impl Field {
                 self.stage.topology().change_both(0, wan, move |link| link.loss = loss)?;
             }
             Kind::Cut => {
-                self.each_cut(upheaval, |field, wan| field.stage.topology().cut(0, wan))?
+                self.each_cut(upheaval, |field, wan| field.stage.topology().cut(0, wan))?;
             }
         }
         Ok(())
@@ -304,7 +304,7 @@ impl Field {
                 self.stage.topology().change_both(0, wan, |link| link.loss = Loss::None)?;
             }
             Kind::Cut => {
-                self.each_cut(upheaval, |field, wan| field.stage.topology().restore(0, wan))?
+                self.each_cut(upheaval, |field, wan| field.stage.topology().restore(0, wan))?;
             }
             _ => {}
         }

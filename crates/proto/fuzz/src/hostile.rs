@@ -271,7 +271,7 @@ impl Attack {
                     self.report(LinkId(link), true, input);
                 }
             }
-            _ => self.from_tun(input, burst),
+            _ => self.packets_of_the_tun(input, burst),
         }
     }
 
@@ -291,7 +291,7 @@ impl Attack {
     }
 
     /// Packets that the victim is to send.
-    fn from_tun(&mut self, input: &mut Input<'_>, burst: u64) {
+    fn packets_of_the_tun(&mut self, input: &mut Input<'_>, burst: u64) {
         let away = self.towards.opposite();
         let (flows, len) = (u64::from(input.byte()), 56 + usize::from(input.byte()) * 5);
         for number in 0..burst {
