@@ -78,7 +78,7 @@ pub trait Tun: TunControl {
     /// counted, never an error.
     fn flush(&mut self) -> Result<(), TunError>;
 
-    /// Makes an interface again that is gone. Its counters go on; addresses and routes are to be set anew, and its index is
+    /// Makes an interface again that is gone. Its counters go on; addresses and routes are to be set again, and its index is
     /// another one.
     ///
     /// # Errors

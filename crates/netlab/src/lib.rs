@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod address;
+pub mod batch;
 pub mod capture;
 pub mod chaos;
 pub mod company;

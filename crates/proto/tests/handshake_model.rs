@@ -32,6 +32,7 @@ use std::time::Instant as WallClock;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use ropewalk_netlab::batch::Batch;
 use ropewalk_netlab::pair::link_config;
 use ropewalk_proto::client::{Client, ClientConfig, ClientState, LinkKey};
 use ropewalk_proto::config::TunnelConfig;
@@ -43,7 +44,7 @@ use ropewalk_proto::endpoint::{
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::{PacketSink, TransmitSink};
+use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::frame::CloseReason;
@@ -131,28 +132,6 @@ struct Tun(Vec<u8>);
 impl PacketSink for Tun {
     fn deliver(&mut self, packet: Packet<'_>) {
         self.0.push(*packet.bytes.last().unwrap());
-    }
-}
-
-#[derive(Default)]
-struct Batch {
-    sent: Vec<(Path, Vec<u8>)>,
-    reserved: Option<(Path, Vec<u8>)>,
-}
-
-impl TransmitSink for Batch {
-    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
-        Some(&mut self.reserved.insert((path, vec![0; len])).1)
-    }
-
-    fn has_room(&mut self, _: &[Path], _: usize) -> bool {
-        true
-    }
-
-    fn commit(&mut self, len: usize) {
-        let (path, mut datagram) = self.reserved.take().unwrap();
-        datagram.truncate(len);
-        self.sent.push((path, datagram));
     }
 }
 

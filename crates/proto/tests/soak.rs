@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use allocation_counter::measure;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use ropewalk_netlab::batch::Batch;
 use ropewalk_netlab::direct::Count;
 use ropewalk_netlab::pair::link_config;
 use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
@@ -21,7 +22,6 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
 use ropewalk_proto::event::Event;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::TransmitSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
@@ -37,7 +37,7 @@ const BURST: u32 = 20;
 const PARTS: u32 = 12;
 /// Most that the memory may be larger at the end of a late part than at any of the first four. A few clients more or less
 /// are amid a burst.
-const GROWTH: f64 = 1.25;
+const GROWTH: f64 = 1.1;
 
 /// What happened.
 #[derive(Clone, Copy, Default, Debug)]
@@ -48,28 +48,6 @@ struct Tally {
     rekeys: u64,
     bursts: u64,
     datagrams: u64,
-}
-
-#[derive(Default)]
-struct Batch {
-    sent: Vec<(Path, Vec<u8>)>,
-    reserved: Option<(Path, Vec<u8>)>,
-}
-
-impl TransmitSink for Batch {
-    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
-        Some(&mut self.reserved.insert((path, vec![0; len])).1)
-    }
-
-    fn has_room(&mut self, _: &[Path], _: usize) -> bool {
-        true
-    }
-
-    fn commit(&mut self, len: usize) {
-        let (path, mut datagram) = self.reserved.take().unwrap();
-        datagram.truncate(len);
-        self.sent.push((path, datagram));
-    }
 }
 
 struct Machine {

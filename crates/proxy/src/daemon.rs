@@ -42,7 +42,7 @@ use crate::worker_group::{Shown, WorkerGroup};
 
 /// Time for the other workers to end after they were told: a second for their clients, and as long again on a busy
 /// machine.
-const CREW_ENDS: Duration = Duration::from_secs(3);
+const GROUP_ENDS: Duration = Duration::from_secs(3);
 
 /// The host's network, as the daemon sees it. Calls return at once.
 pub trait Host {
@@ -391,7 +391,7 @@ impl<H: Host> Role for Daemon<H> {
             Command::Stop => {
                 self.worker.endpoint.close(now);
                 self.group.order_all(|| Order::Close);
-                self.stop_by = Some(now + CREW_ENDS);
+                self.stop_by = Some(now + GROUP_ENDS);
             }
         }
     }

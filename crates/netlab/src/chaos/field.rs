@@ -32,7 +32,7 @@ const MOVED_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 3);
 const OTHER_HOST: u8 = 7;
 /// What an interface is called meanwhile.
 const RENAMED: &str = "renamed0";
-/// Interfaces of a storm, each with an address.
+/// Interfaces of a storm, every other one with an address.
 const STORM: u32 = 200;
 /// Losses of a burst, and how many follow each other.
 const LOST: (f64, f64) = (0.4, 8.0);
@@ -389,11 +389,13 @@ fn remove_routes(namespace: &Namespace, protocol: u32) {
 /// Interfaces with addresses come and go, again and again.
 fn storm(namespace: &Namespace, lasts: Duration) -> Result<(), LabError> {
     let (mut come, mut go) = (String::new(), String::new());
-    for number in 0..STORM {
+    // In pairs, which every kernel has that the laboratory runs on.
+    for number in (0..STORM).step_by(2) {
         let (high, low) = (number / 250, number % 250 + 1);
         come.push_str(&format!(
-            "link add storm{number} type dummy\naddr add 100.64.{high}.{low}/32 dev storm{number}\n\
-             link set storm{number} up\n"
+            "link add storm{number} type veth peer name storm{}\naddr add 100.64.{high}.{low}/32 dev storm{number}\n\
+             link set storm{number} up\n",
+            number + 1
         ));
         go.push_str(&format!("link del storm{number}\n"));
     }

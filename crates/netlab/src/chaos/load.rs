@@ -114,7 +114,7 @@ impl Load {
         Carried { bytes, ..lock(&self.shared.carried).clone() }
     }
 
-    /// Gives the present connection up, and begins a download anew.
+    /// Gives the present connection up, and begins another download.
     pub(super) fn begin_again(&self) {
         self.shared.given_up.store(true, Ordering::Relaxed);
         if let Some(stream) = lock(&self.shared.stream).take() {

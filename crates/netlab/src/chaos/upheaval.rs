@@ -225,7 +225,7 @@ impl<R: Rng> Deck<R> {
         for place in 0..count {
             let kind = self.next_kind();
             if drawn.iter().any(|other| other.kind == kind) {
-                // A deck that began anew.
+                // A deck that began again.
                 self.left.push(kind);
                 break;
             }
@@ -280,7 +280,7 @@ mod tests {
         }
         let (least, most) = (done.values().min(), done.values().max());
         assert_eq!(done.len(), Kind::ALL.len());
-        // One put back by a deck that began anew may come twice in it.
+        // One put back by a deck that began again may come twice in it.
         assert!(most.unwrap() - least.unwrap() <= 2, "{done:?}");
     }
 
