@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Values kept at most. Those that are kept rise, so that they are few but in contrived cases; then the oldest goes early.
+/// Values kept at most. Those that are kept rise, and are apart by more than the span's share of [`APART`].
 const MOST: usize = 256;
+/// Values that rise within so small a share of the span stand for each other: a rate that falls for seconds gives one with
+/// each report.
+const APART: f64 = 1.0 / 128.0;
 
 /// The smallest value of a moving span.
 #[derive(Clone, Debug, Default)]
@@ -15,10 +18,12 @@ impl Least {
         while self.0.back().is_some_and(|(_, last)| *last >= value) {
             self.0.pop_back();
         }
-        if self.0.len() >= MOST {
-            self.0.pop_front();
+        if self.0.back().is_none_or(|(then, _)| at - then >= span * APART) {
+            if self.0.len() >= MOST {
+                self.0.pop_front();
+            }
+            self.0.push_back((at, value));
         }
-        self.0.push_back((at, value));
         while self.0.len() > 1 && self.0.front().is_some_and(|(then, _)| *then < at - span) {
             self.0.pop_front();
         }
@@ -51,11 +56,21 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_is_bounded() {
+    fn values_that_rise_all_the_time_are_remembered_for_the_whole_span() {
+        let mut least = Least::default();
+        let noted: Vec<f64> =
+            (0..30_000).map(|ms| least.note(f64::from(ms) * 1e-3, f64::from(ms), 15.0)).collect();
+        assert!((14_850.0..=15_150.0).contains(&noted[29_999]), "{}", noted[29_999]);
+        assert!(least.0.len() <= 130, "{} values", least.0.len());
+    }
+
+    #[test]
+    fn its_memory_is_bounded_if_the_span_grows_short() {
         let mut least = Least::default();
         for rising in 0..10_000_u32 {
-            least.note(f64::from(rising) * 1e-6, f64::from(rising), 1.0);
+            let span = 1.0 / f64::from(rising + 1);
+            least.note(f64::from(rising), f64::from(rising), span);
+            assert!(least.0.len() <= MOST);
         }
-        assert_eq!(least.0.len(), MOST);
     }
 }
