@@ -191,6 +191,29 @@ fn a_rate_that_changes_is_followed_both_ways() {
     }
 }
 
+/// A satellite's handover: the path becomes longer and shorter again. What was added to it is no queue, and nobody else keeps it.
+#[test]
+fn a_path_that_becomes_longer_is_not_taken_for_company() {
+    for (mbit, ms, longer_ms) in [(20.0, 25, 25), (50.0, 20, 40), (10.0, 40, 15), (100.0, 10, 30)] {
+        let path = Link { queue_ms: 300, ..link(mbit, ms) };
+        let mut lab = path.lab();
+        let start = lab.now;
+        for (at, ms) in [(10, ms + longer_ms), (20, ms), (30, ms + longer_ms), (40, ms)] {
+            lab.links[0].down.plan_change(start + s(at), Link { ms, ..path }.conditions());
+        }
+        let mut streams = [udp(&lab, path, 1.1, s(50))];
+        run(&mut lab, path, &mut streams, start + s(5));
+        let queues = run(&mut lab, path, &mut streams, start + s(50));
+        let got = path.udp(streams[0].mbit_between(start + s(5), start + s(50)));
+        let (half, most) = (part(&queues, 0.5), part(&queues, 0.95));
+        println!(
+            "{mbit} Mbit/s, {ms} ms and {longer_ms} more: {got:.1} %, queue {half:.0}/{most:.0} ms"
+        );
+        assert!(got >= 95.0, "{mbit} Mbit/s: {got:.1} %");
+        assert!(half <= 15.0 && most <= 40.0, "queue {half:.1}/{most:.1} ms");
+    }
+}
+
 #[test]
 fn a_time_with_little_to_send_changes_nothing() {
     let link = link(50.0, 20);

@@ -12,7 +12,7 @@
 //! | fairness | a higher rate aims at a shorter queue, so that models that share a path come to have the same | `Model::target_share` |
 //! | losses | alone are nothing; more than usual without a queue are tried; those of a time in which nothing came through are an outage | [`loss`] |
 //! | marks | count as a queue that is too long, for a round | [`Controller::on_ecn`] |
-//! | company | where a queue stays though less is sent, somebody else keeps it: then a CUBIC window | [`rival`] |
+//! | company | if a queue stays though less is sent, somebody else keeps it, or the path became longer: then a CUBIC window, held to half of what the path carries | [`company`], [`rival`] |
 //!
 //! **Phases.** *Startup*: the window grows by two for each place confirmed, until something waits, too much is lost, or three rounds brought no
 //! more. *Drain*: half the rate, until nothing waits. *Cruise*: the rate, a little more or less as the queue is below or above its target; each
@@ -21,6 +21,7 @@
 //!
 //! The numbers were found in virtual time, over links of 1 to 300 Mbit/s, 1 to 640 ms, with and without loss and jitter.
 
+mod company;
 mod delay;
 mod least;
 mod loss;
@@ -35,6 +36,7 @@ mod view;
 
 use ropewalk_settings::Bitrate;
 
+use self::company::Company;
 use self::delay::Delays;
 use self::least::Least;
 use self::loss::Losses;
@@ -75,8 +77,9 @@ const MOST_TRANSMISSION: f64 = 0.05;
 /// So many lossy rounds are left to a sender that is not held back: a TCP answers within two.
 const PATIENT_ROUNDS: u32 = 6;
 
-/// How long a path that is asked whether a rival left is left alone, at first and at most, seconds.
-const RIVAL_PATIENCE: (f64, f64) = (15.0, 45.0);
+/// How long a path that is asked whether a rival left is left alone, at first and at most, seconds. Until it is asked, the queue may be
+/// long for nobody.
+const RIVAL_PATIENCE: (f64, f64) = (5.0, 10.0);
 /// For so long after a rival left, another one is believed at once, seconds.
 const RIVAL_MEMORY: f64 = 15.0;
 
@@ -116,9 +119,10 @@ pub struct Model {
     rival: Option<Rival>,
     rival_ended: f64,
     rival_patience: f64,
+    company: Company,
     /// The rate that is believed.
     rate: f64,
-    /// The largest of ten rounds; of fifteen seconds.
+    /// The largest of ten rounds; of the last seconds.
     recent_rates: Least,
     late_rates: Least,
     lately: f64,
@@ -181,6 +185,7 @@ impl Model {
             rival: None,
             rival_ended: f64::NEG_INFINITY,
             rival_patience: RIVAL_PATIENCE.0,
+            company: Company::default(),
             rate: 0.0,
             recent_rates: Least::default(),
             late_rates: Least::default(),
@@ -257,6 +262,10 @@ impl Model {
         self.refresh_for = length;
         self.queued_rate = 0.0;
         self.low = f64::INFINITY;
+        self.begin_withdrawal();
+        if deep {
+            self.company.restart(t);
+        }
         self.enter(t, Phase::Refresh { deep });
     }
 
@@ -408,11 +417,9 @@ impl Controller for Model {
             self.on_arrival(t, arrival);
             self.update_rate(confirmed);
         }
-        if self.phase == Phase::Cruise
-            && let Some(rival) = &mut self.rival
-        {
+        if self.phase == Phase::Cruise {
             let held_back = sample.arrival.is_none_or(|arrival| arrival.held_back);
-            rival.on_confirmed(t, self.srtt, if held_back { places } else { 0.0 }, sample.largest);
+            self.compete(t, if held_back { places } else { 0.0 }, sample.largest);
         }
         match self.phase {
             Phase::Startup => self.startup(t),

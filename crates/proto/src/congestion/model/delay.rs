@@ -189,6 +189,15 @@ impl Delays {
         self.noise_at = at;
     }
 
+    /// What came before this moment says nothing of the path as it is now.
+    pub(super) fn restart(&mut self, since: f64) {
+        self.slots.retain(|slot| slot.at >= since);
+        let least = |of: fn(&Slot) -> f64| self.slots.iter().map(of).fold(f64::INFINITY, f64::min);
+        (self.base, self.floor) = (least(|slot| slot.value), least(|slot| slot.trip));
+        self.standing.clear();
+        (self.queue, self.least_standing) = (0.0, 0.0);
+    }
+
     /// Gives back memory that is not in use.
     pub(super) fn release_memory(&mut self) {
         self.recent.drain(..self.recent.len().saturating_sub(LEAST_DELAYS));

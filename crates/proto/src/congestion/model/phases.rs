@@ -1,7 +1,6 @@
 //! What ends each phase, and what begins then.
 
 use super::rate::Rates;
-use super::rival::Rival;
 use super::{Model, Phase, RIVAL_MEMORY, RIVAL_PATIENCE, TARGET};
 
 /// A rate of this much less than trains show is no sign that the path is full.
@@ -12,6 +11,14 @@ const REFRESH: f64 = 4.0;
 
 /// The queue stands for so long, seconds and round trips, while so much less is sent than lately: somebody else keeps it.
 pub(super) const YIELDED: (f64, f64, f64) = (0.1, 4.0, 0.85);
+
+/// After somebody seemed to have left, a queue that is too long is theirs: at first one that is so many times too long, after
+/// so many seconds any. Two of us that found each other gone need a moment to share.
+const STILL: (f64, f64) = (2.0, 2.0);
+
+/// "Lately", seconds: long enough that what is given way with shows, and short enough that a link whose rate varies is not taken for
+/// one that somebody else uses.
+const LATELY: f64 = 2.0;
 
 /// So long after a refresh began, what arrives does so at the rate of the queue that stands, seconds.
 const SETTLED: f64 = 0.04;
@@ -58,29 +65,35 @@ impl Model {
             && (self.rounds_in_phase() >= 1 || self.in_flight <= self.rate * floor);
         if drained || t - self.since > 3.0 * self.srtt + 0.2 {
             self.refreshed = t;
+            self.company.restart(t);
             self.enter(t, Phase::Cruise);
         }
     }
 
     pub(super) fn cruise(&mut self, t: f64) {
+        let (queue, limit) = (self.queue(), self.limit());
+        self.note_low(queue);
         if self.round.begins {
             self.cruise_round(t);
+            if self.is_longer(t) {
+                self.accept_delay(t);
+                return;
+            }
         }
-        let (queue, limit) = (self.queue(), self.limit());
         if queue < self.target() / 4.0 {
             self.refreshed = t;
         }
+        self.note_alone(t);
         let deep_length = 2.0 * self.srtt + 2.0 * queue;
         let since_refresh = t - self.refreshed;
         if self.rival.is_some() {
-            if t - self.since > self.rival_patience {
-                self.rival_patience = (self.rival_patience * 1.5).min(RIVAL_PATIENCE.1);
+            if self.is_question_due(t) {
                 self.begin_refresh(t, false, 0.0);
             }
         } else if self.has_yielded(t) {
             self.begin_refresh(t, true, deep_length);
-        } else if t - self.rival_ended < RIVAL_MEMORY && self.delays.standing() > limit {
-            self.meet_rival(t);
+        } else if self.is_still_there(t) {
+            self.meet_again(t);
             self.enter(t, Phase::Cruise);
         } else if queue > 3.0 * limit && since_refresh > 0.5 && self.rounds_in_phase() >= 3 {
             self.begin_refresh(t, true, deep_length);
@@ -140,23 +153,30 @@ impl Model {
         }
     }
 
+    /// Somebody seemed to have left lately, and a queue stands; or, if the queue is too short to stand, datagrams are lost and we do not have
+    /// what we had alone.
+    fn is_still_there(&self, t: f64) -> bool {
+        let (times, after) = STILL;
+        let since = t - self.rival_ended;
+        if since > RIVAL_MEMORY {
+            return false;
+        }
+        let standing = self.delays.standing();
+        if since < after {
+            return standing > times * self.limit();
+        }
+        let loses = self.rates.held_back && self.round.before.lost > 0.0;
+        standing > self.limit() || loses && self.lacks(t)
+    }
+
     /// Less is sent than lately, and the queue stands all the same.
     pub(super) fn has_yielded(&mut self, t: f64) -> bool {
         let (seconds, trips, share) = YIELDED;
-        self.lately = self.late_rates.note_for_most(t, self.rate, RIVAL_MEMORY);
+        self.lately = self.late_rates.note_for_most(t, self.rate, LATELY);
         if self.delays.standing() < self.target() {
             self.stands_since = t;
         }
         t - self.stands_since > seconds + trips * self.srtt && self.rate < share * self.lately
-    }
-
-    pub(super) fn meet_rival(&mut self, t: f64) {
-        // What was given way with before it was known is taken back.
-        let half = 0.75 * self.lately * self.srtt / self.place;
-        let window = (self.in_flight / self.place).max(half).max(10.0);
-        self.rival = Some(Rival::new(t, window, self.next));
-        self.rival_patience = RIVAL_PATIENCE.0;
-        self.recent_rates.clear();
     }
 
     pub(super) fn refresh(&mut self, t: f64, deep: bool) {
@@ -173,10 +193,10 @@ impl Model {
         if let Some(rival) = &mut self.rival {
             if self.round.number - self.since_round >= 2 {
                 if queue < 0.7 * limit {
-                    self.rival = None;
-                    (self.rival_ended, self.failed) = (t, 0);
+                    self.leave_company(t);
                 } else {
                     rival.pause(t - self.since);
+                    self.note_withdrawal(t);
                 }
                 self.enter(t, Phase::Cruise);
             }
@@ -194,7 +214,7 @@ impl Model {
             } else {
                 self.failed += 1;
                 if deep {
-                    self.meet_rival(t);
+                    self.meet_company(t, self.since, self.low);
                 }
             }
             self.refreshed = t;

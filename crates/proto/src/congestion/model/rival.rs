@@ -63,6 +63,32 @@ impl Rival {
         self.window = self.window.max(self.reno);
     }
 
+    /// Nothing was lost yet: what was given way with is being regained.
+    pub(super) fn regains(&self) -> bool {
+        self.regains
+    }
+
+    /// So many places less.
+    pub(super) fn give_way(&mut self, t: f64, places: f64, largest: u64) {
+        if largest >= self.reacted {
+            self.window = (self.window - places).max(LEAST);
+        }
+        self.hold(t);
+    }
+
+    /// Growth begins again from this window.
+    pub(super) fn hold(&mut self, t: f64) {
+        (self.largest, self.reno, self.epoch) = (self.window, self.window, t);
+    }
+
+    /// So many places more, once something was lost: before that the window grows faster.
+    pub(super) fn push(&mut self, places: f64, largest: u64) {
+        if largest >= self.reacted && !self.regains {
+            self.window += places;
+            self.largest = self.largest.max(self.window);
+        }
+    }
+
     /// Time in which less was sent on purpose does not count.
     pub(super) fn pause(&mut self, length: f64) {
         self.epoch += length;
