@@ -70,6 +70,14 @@ impl Pacer {
         self.free_at += busy;
         self.is_full |= self.free_at.since(now) > BURST;
     }
+
+    /// A datagram left that waits for no turn: a report. It takes the turn of none that does: at the rate of a link on which little was
+    /// sent, the reports of a download alone would keep its acknowledgements from ever leaving.
+    pub(crate) fn on_sent_beside(&mut self, now: Instant, bytes: usize, rate: Bitrate) {
+        if self.free_at <= now {
+            self.on_sent(now, bytes, rate);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +125,25 @@ mod tests {
             let later = &trains[1..];
             assert!(later.iter().all(|sent| train - sent <= 1), "{mbit} Mbit/s: {trains:?}");
         }
+    }
+
+    #[test]
+    fn reports_keep_no_packet_from_its_turn_however_many_there_are() {
+        let (mut pacer, rate) = (Pacer::default(), Bitrate::from_kbps(11));
+        let (mut packets, mut reports) = (0, 0);
+        for ms in 0..10_000 {
+            let now = Instant::from_millis(ms);
+            if ms % 5 == 0 {
+                pacer.on_sent_beside(now, 74, rate);
+                reports += 1;
+            }
+            if pacer.is_open(now, rate) {
+                pacer.on_sent(now, 74, rate);
+                packets += 1;
+            }
+        }
+        // 54 ms each; half of the turns that begin with an idle link are the reports'.
+        assert!(packets >= 90, "{packets} packets beside {reports} reports");
     }
 
     #[test]

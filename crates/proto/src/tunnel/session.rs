@@ -146,7 +146,7 @@ impl Link {
             carried,
         };
         let (on_wire, pace) = (size + usize::from(header), self.pace());
-        self.opening.on_sent(now, on_wire, pace);
+        self.opening.on_sent(now, on_wire, pace, in_window);
         self.sender.on_sent(now, sent);
         self.paths.validation.on_sent(path, size);
         self.activity.on_sent(now, eliciting);

@@ -46,16 +46,19 @@ impl Opening {
         self.pacer.opens_at(rate)
     }
 
-    /// A datagram of so many bytes at IP level left.
+    /// A datagram of so many bytes at IP level left, in the window or, as reports do, beside it.
     #[inline]
     pub(in crate::tunnel) fn on_sent(
         &mut self,
         now: Instant,
         on_wire: usize,
         pace: Option<Bitrate>,
+        in_window: bool,
     ) {
-        if let Some(rate) = pace {
-            self.pacer.on_sent(now, on_wire, rate);
+        match pace {
+            Some(rate) if in_window => self.pacer.on_sent(now, on_wire, rate),
+            Some(rate) => self.pacer.on_sent_beside(now, on_wire, rate),
+            None => {}
         }
     }
 
