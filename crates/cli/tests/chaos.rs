@@ -15,6 +15,9 @@ use ropewalk_netlab::stage::Progress;
 const SEED: &str = "ROPEWALK_CHAOS_SEED";
 const SECONDS: &str = "ROPEWALK_CHAOS_SECONDS";
 
+/// Other tests and a compiler run beside it, on two cores.
+const SLACK: u32 = 4;
+
 struct Lines;
 
 impl Progress for Lines {
@@ -24,7 +27,6 @@ impl Progress for Lines {
 }
 
 #[test]
-#[ignore = "not yet seen to pass on a machine with time to spare: run it with --include-ignored"]
 fn after_each_upheaval_of_three_minutes_all_is_as_before() {
     lab_test("after_each_upheaval_of_three_minutes_all_is_as_before", || {
         let told = |name: &str, usual| {
@@ -32,7 +34,7 @@ fn after_each_upheaval_of_three_minutes_all_is_as_before() {
         };
         let (seed, length) = (told(SEED, 1), Duration::from_secs(told(SECONDS, 180)));
         println!("seed {seed}: {SEED}={seed} cargo test -p ropewalk-cli --test chaos");
-        let options = Options { seed, length, kinds: Kind::ALL.to_vec() };
+        let options = Options { seed, length, kinds: Kind::ALL.to_vec(), slack: SLACK };
         let program = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
         let outcome = chaos::run(program, &options, &Lines).expect("the laboratory works");
         println!("{}", outcome.table());

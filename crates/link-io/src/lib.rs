@@ -10,12 +10,14 @@
 //! * [`counters`]: what the kernel counts on each interface (Linux);
 //! * [`timer`]: one deadline, exact to about 0.1 ms;
 //! * [`driver`]: the loop that carries bytes between those and a [`Role`](driver::Role);
-//! * [`forwarding`], [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
+//! * [`conntrack`], [`forwarding`], [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
 //!
 //! Linux runs today. What a kernel lacks (segmentation offload, large buffers) is found at run time
 //! and worked around.
 
 pub mod clock;
+#[cfg(target_os = "linux")]
+pub mod conntrack;
 #[cfg(target_os = "linux")]
 pub mod counters;
 pub mod cpu;

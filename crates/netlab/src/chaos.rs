@@ -4,12 +4,13 @@
 //! every byte is checked, and a call. Each round does one upheaval or several at once ([`Kind`]), takes back what lasts (an
 //! interface comes up, a link is no longer cut), and then nothing is done for [`CALM`]. In this calm
 //!
-//! - packets of the download and of the call come again, and a connection that the upheaval may not end has not ended;
+//! - packets of the download and of the call come again and go on, and a connection that the upheaval may not end has not ended;
 //! - both hosts have just the interfaces, addresses, routes, rules, firewall tables and settings that they had before;
 //! - both daemons run, have no more in memory than after the warm-up and some, and wrote neither a panic nor an error.
 //!
 //! At the end both are stopped, and nothing of them is left. The same seed draws the same upheavals.
 
+mod calm;
 mod daemon;
 mod disk;
 mod field;
@@ -25,10 +26,11 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use ropewalk_settings::Bitrate;
 
+use self::calm::Calm;
 pub use self::daemon::Memory;
 use self::field::Field;
 pub use self::load::Carried as LoadCarried;
-use self::load::{Carried, Load};
+use self::load::Load;
 use self::outcome::Round;
 pub use self::outcome::{Outcome, Row};
 pub use self::upheaval::{CALM, Kind};
@@ -54,13 +56,7 @@ const POLL: Duration = Duration::from_millis(100);
 const GOES_ON: u64 = 32 << 10;
 /// Packets of the call that show the same.
 const CALLS_ON: u64 = 5;
-/// A connection that the upheaval may have ended is begun again when it stands still for so long while the links are up.
-const STANDS_STILL: Duration = Duration::from_secs(1);
-/// What a daemon may have in memory beyond what it had after the warm-up: as much as a session may keep of packets to come,
-/// and of packets that wait for their order (docs/SECURITY.md, section 5).
-const MORE_MEMORY_KIB: u64 = 32 << 10;
-/// How much of a difference is told.
-const TOLD: usize = 6;
+/// Characters that are told of a difference.
 const LINE: usize = 240;
 
 /// What is to be run.
@@ -72,6 +68,8 @@ pub struct Options {
     pub length: Duration,
     /// Which kinds.
     pub kinds: Vec<Kind>,
+    /// How many times as long as on a machine that does nothing else it may take until all is as before.
+    pub slack: u32,
 }
 
 /// Runs it with this `ropewalk`.
@@ -90,7 +88,9 @@ pub fn run(
     let mut field = Field::build(program, &TopologyConfig::new(links.into()))?;
     let untouched = field.look()?;
     field.start_both()?;
-    let run = Run { field, options, progress, untouched, usual: None };
+    // Until the warm-up is over.
+    let usual = untouched.clone();
+    let run = Run { field, options, progress, untouched, usual };
     run.play()
 }
 
@@ -101,7 +101,7 @@ struct Run<'a> {
     /// Both hosts before the first start.
     untouched: [Snapshot; 2],
     /// Both hosts while all is well.
-    usual: Option<[Snapshot; 2]>,
+    usual: [Snapshot; 2],
 }
 
 impl Run<'_> {
@@ -115,7 +115,7 @@ impl Run<'_> {
         if carried.bytes < GOES_ON || carried.call_returned < CALLS_ON {
             return Err(LabError::Unsupported(format!("the load does not run: {carried:?}")));
         }
-        self.usual = Some(self.field.look()?);
+        self.usual = self.field.look()?;
         for daemon in self.field.daemons() {
             daemon.memory.warm_kib = daemon.weigh().unwrap_or(0);
         }
@@ -183,7 +183,10 @@ impl Run<'_> {
         let kinds: Vec<_> = drawn.iter().map(|upheaval| upheaval.kind).collect();
         let before = load.carried();
         let begun = Instant::now();
-        for upheaval in drawn {
+        // A daemon that stands still in the middle of a file keeps its disk from becoming read-only.
+        let mut order: Vec<_> = drawn.iter().collect();
+        order.sort_by_key(|upheaval| upheaval.kind.pauses());
+        for upheaval in order {
             self.field.begin(upheaval)?;
         }
         let mut faults = Vec::new();
@@ -198,96 +201,11 @@ impl Run<'_> {
             self.field.end(upheaval)?;
         }
         let mut round = Round { kinds, faults, ..Round::default() };
-        self.calm(&before, load, &mut round)?;
+        let usual = &self.usual;
+        let calm = Calm::begin(&mut self.field, load, usual, &round.kinds, self.options.slack);
+        calm.watch(&before, &mut round)?;
         round.faults = in_words(&round.kinds, std::mem::take(&mut round.faults));
         Ok(round)
-    }
-
-    fn calm(&mut self, before: &Carried, load: &Load, round: &mut Round) -> Result<(), LabError> {
-        let may_end = round.kinds.iter().any(|kind| kind.may_end_connections());
-        let bound = round.kinds.iter().map(|kind| kind.bound()).max().unwrap_or(CALM);
-        let begun = Instant::now();
-        let at_first = load.carried();
-        let (mut moved, mut last) = (begun, at_first.bytes);
-        let mut differences = Vec::new();
-        while begun.elapsed() < bound && (round.whole.is_none() || begun.elapsed() < CALM) {
-            round.faults.extend(self.field.supervise()?);
-            let now = load.carried();
-            if now.bytes > last {
-                (moved, last) = (Instant::now(), now.bytes);
-            }
-            if round.packets.is_none() {
-                let calls = now.call_returned - at_first.call_returned >= CALLS_ON;
-                if now.bytes - at_first.bytes >= GOES_ON && calls {
-                    round.packets = Some(begun.elapsed());
-                } else if may_end && moved.elapsed() > STANDS_STILL && self.field.links_up() > 0 {
-                    load.begin_again();
-                    moved = Instant::now();
-                }
-            }
-            if round.packets.is_some() && round.whole.is_none() {
-                let up = self.field.links_up();
-                differences = match up == usize::from(self.field.wans()) {
-                    true => self.differences()?,
-                    false => vec![format!("{up} links up")],
-                };
-                if differences.is_empty() {
-                    round.whole = Some(begun.elapsed());
-                }
-            }
-            thread::sleep(POLL);
-        }
-        let at_last = load.carried();
-        if round.packets.is_none() {
-            let bytes = at_last.bytes - at_first.bytes;
-            let calls = at_last.call_returned - at_first.call_returned;
-            round.faults.push(format!(
-                "within {} s {bytes} bytes of the download and {calls} packets of the call came",
-                bound.as_secs()
-            ));
-        } else if round.whole.is_none() {
-            let told: Vec<_> = differences.iter().take(TOLD).map(|line| shortened(line)).collect();
-            let count = differences.len();
-            round.faults.push(format!(
-                "{count} differences are left after {} s: {}",
-                bound.as_secs(),
-                told.join(" | ")
-            ));
-        } else if let Some(late) = round.whole.filter(|whole| *whole > bound) {
-            let (late, bound) = (late.as_secs_f64(), bound.as_secs());
-            round
-                .faults
-                .push(format!("it was as before after {late:.1} s only, not within {bound} s"));
-        } else {
-            // What was whole stays so.
-            let differences = self.differences()?;
-            if let Some(line) = differences.first() {
-                round.faults.push(format!("it did not stay as before: {}", shortened(line)));
-            }
-        }
-        if at_last.altered > before.altered {
-            round.faults.push("bytes came that were not sent".to_owned());
-        }
-        if !may_end && at_last.broken > before.broken {
-            round.faults.push(format!("a connection ended: {}", at_last.last_end));
-        }
-        for daemon in self.field.daemons() {
-            round.faults.extend(daemon.complaints());
-            let most = daemon.memory.warm_kib + MORE_MEMORY_KIB;
-            match daemon.weigh() {
-                Some(kib) if kib > most => round
-                    .faults
-                    .push(format!("the {} has {kib} KiB in memory, more than {most}", daemon.role)),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// In what both hosts' networks differ from what is usual.
-    fn differences(&self) -> Result<Vec<String>, LabError> {
-        let Some(usual) = &self.usual else { return Ok(Vec::new()) };
-        Ok(since(&self.field.look()?, usual))
     }
 
     /// Stops both, and looks at what is left.
@@ -303,10 +221,14 @@ impl Run<'_> {
         let left = since(&self.field.look()?, &self.untouched);
         let undocumented =
             left.iter().filter(|line| !is_documented(line.strip_prefix("proxy: ").unwrap_or(line)));
-        faults.extend(undocumented.map(|line| format!("left after the end: {}", shortened(line))));
+        faults.extend(
+            undocumented.map(|line| format!("left after the end: {}", shortened(line, LINE))),
+        );
         self.field.purge()?;
         let left = since(&self.field.look()?, &self.untouched);
-        faults.extend(left.iter().map(|line| format!("left after --purge: {}", shortened(line))));
+        faults.extend(
+            left.iter().map(|line| format!("left after --purge: {}", shortened(line, LINE))),
+        );
         let [client, proxy] = self.field.files();
         let known = ["counters.json", "leases.json", "peers.json"];
         let odd = client.iter().chain(&proxy).filter(|name| !known.contains(&name.as_str()));
@@ -328,6 +250,6 @@ fn in_words(kinds: &[Kind], faults: Vec<String>) -> Vec<String> {
     faults.into_iter().map(|fault| format!("{}: {fault}", names.join(" + "))).collect()
 }
 
-fn shortened(line: &str) -> String {
-    line.chars().take(LINE).collect()
+fn shortened(line: &str, length: usize) -> String {
+    line.chars().take(length).collect()
 }

@@ -4,7 +4,10 @@
 //! leaves by an uplink; packets into the TUN, of the host itself, and whatever `no_nat` lists keep theirs. An entry of
 //! `no_nat` that lies within an inner prefix names sources, any other names destinations.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
+use ropewalk_link_io::conntrack::Connection;
 use ropewalk_link_io::sysctl::{self, SysctlError};
 
 use crate::firewall::words::{V4, V6, chain};
@@ -48,6 +51,21 @@ pub fn postrouting(text: &mut String, desired: &Desired) {
         rules.push(format!("{uplink} {} saddr {inner} counter masquerade", family.word));
     }
     chain(text, "postrouting", &rules);
+}
+
+/// Whether a connection of a client, on a host with these addresses, should be translated and is not: it began while our chain was
+/// missing, and would keep its inner source, to which no answer finds back, for as long as packets are sent.
+#[must_use]
+pub fn lacks_translation(desired: &Desired, host: &[IpAddr], connection: &Connection) -> bool {
+    let Connection { source, destination, is_source_translated } = connection;
+    let is_inner = |address: &IpAddr| desired.inner.iter().any(|net| net.contains(address));
+    let translates = source.is_ipv4() || desired.ipv6 == Ipv6::Nat66;
+    let leaves = !is_inner(destination) && !host.contains(destination);
+    let is_kept = desired.no_nat.iter().any(|kept| {
+        let side = if desired.is_inner(kept) { source } else { destination };
+        kept.contains(side)
+    });
+    !is_source_translated && is_inner(source) && translates && leaves && !is_kept
 }
 
 /// How full the kernel's table of connections is.
@@ -106,6 +124,48 @@ mod tests {
     fn one_client_has_what_it_is_to_have_and_at_most_half_of_the_table() {
         for (limit, share) in [(262_144, 4096), (8192, 4096), (4096, 2048), (1, 1), (0, 4096)] {
             assert_eq!(ConnectionTable { count: 0, limit }.share(4096), share, "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_began_without_our_chain_is_told_from_those_that_keep_their_source() {
+        let nets = |list: &[&str]| list.iter().map(|net| net.parse().unwrap()).collect();
+        let desired = |ipv6| Desired {
+            tun: "rope0".into(),
+            mtu: 1440,
+            own: Vec::new(),
+            inner: nets(&["10.77.0.0/16", "fd77::/64"]),
+            ipv6,
+            no_nat: nets(&["192.168.0.0/16", "10.77.5.0/24"]),
+            ports: Vec::new(),
+            allow: Vec::new(),
+            inbound: Vec::new(),
+            name_servers: Vec::new(),
+            client_connections: 4096,
+            client_connection_rate: 500,
+            uplinks: Vec::new(),
+            client_to_client: false,
+        };
+        let host = ["203.0.113.2".parse().unwrap()];
+        for (ipv6, source, destination, is_source_translated, expected) in [
+            (Ipv6::Nat66, "10.77.0.2", "192.0.2.2", false, true),
+            (Ipv6::Nat66, "10.77.0.2", "192.0.2.2", true, false),
+            (Ipv6::Nat66, "fd77::2", "2001:db8::2", false, true),
+            (Ipv6::Routed, "fd77::2", "2001:db8::2", false, false),
+            // The host's own, a neighbour's, and what comes in.
+            (Ipv6::Nat66, "203.0.113.2", "192.0.2.2", false, false),
+            (Ipv6::Nat66, "192.0.2.2", "10.77.0.2", false, false),
+            // To the proxy itself, and to another client.
+            (Ipv6::Nat66, "10.77.0.2", "203.0.113.2", false, false),
+            (Ipv6::Nat66, "10.77.0.2", "10.77.0.3", false, false),
+            // What `no_nat` lists.
+            (Ipv6::Nat66, "10.77.5.2", "192.0.2.2", false, false),
+            (Ipv6::Nat66, "10.77.0.2", "192.168.7.5", false, false),
+        ] {
+            let [source, destination] = [source, destination].map(|text| text.parse().unwrap());
+            let connection = Connection { source, destination, is_source_translated };
+            let lacks = lacks_translation(&desired(ipv6), &host, &connection);
+            assert_eq!(lacks, expected, "{connection:?}");
         }
     }
 

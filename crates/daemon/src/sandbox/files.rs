@@ -68,6 +68,9 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     ];
     for (paths, access) in groups {
         for path in paths {
+            if (READ | KEEP).contains(access) && is_kept(path, &needs.keep) {
+                continue;
+            }
             // What is not there is not needed.
             let Ok(file) = open(path) else { continue };
             ruleset = allow(ruleset, &file, access)?;
@@ -88,6 +91,15 @@ const KEEP: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     WriteFile | Truncate | RemoveFile | RemoveDir | MakeReg | MakeSock | MakeSym | MakeDir
 });
 
+/// Whether a path leads into a folder in which files are replaced. It needs no rule of its own, and one would keep a file that was
+/// replaced: its disk could not be made read-only while the daemon runs.
+fn is_kept(path: &Path, keep: &[PathBuf]) -> bool {
+    // Where it leads to: the rule of a link's folder says nothing of that.
+    let Ok(real) = path.canonicalize() else { return false };
+    let mut folders = keep.iter().filter_map(|folder| folder.canonicalize().ok());
+    folders.any(|folder| real != folder && real.starts_with(folder))
+}
+
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
@@ -103,4 +115,32 @@ fn allow(
         .is_ok_and(|found| found.is_dir());
     let access = if is_folder { access } else { access & AccessFs::from_file(KNOWN) };
     ruleset.add_rule(PathBeneath::new(file, access))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_in_its_folder_has_no_rule_that_would_keep_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [kept, other] = ["kept", "other"].map(|name| folder.path().join(name));
+        for folder in [&kept, &other] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("file"), "").unwrap();
+        }
+        std::os::unix::fs::symlink(other.join("file"), kept.join("link")).unwrap();
+        std::os::unix::fs::symlink(&kept, folder.path().join("way")).unwrap();
+        for (path, expected) in [
+            (kept.join("file"), true),
+            (folder.path().join("way/file"), true),
+            (kept.clone(), false),
+            (kept.join("missing"), false),
+            (kept.join("link"), false),
+            (kept.join("../other/file"), false),
+            (other.join("file"), false),
+        ] {
+            assert_eq!(is_kept(&path, std::slice::from_ref(&kept)), expected, "{}", path.display());
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use toml::Table;
 
+use super::shortened;
 use crate::deployment::Deployment;
 use crate::error::LabError;
 use crate::namespace::Namespace;
@@ -169,7 +170,7 @@ impl Daemon {
         let complaints = new
             .lines()
             .filter(|line| line.contains("panicked at") || line.contains(" ERROR "))
-            .map(|line| format!("the {}'s log: {}", self.role, shortened(line)))
+            .map(|line| format!("the {}'s log: {}", self.role, shortened(line, LINE)))
             .collect();
         self.read = log.len();
         complaints
@@ -195,8 +196,4 @@ impl Daemon {
         }
         Ok(())
     }
-}
-
-fn shortened(line: &str) -> String {
-    line.chars().take(LINE).collect()
 }

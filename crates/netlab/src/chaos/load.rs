@@ -27,8 +27,8 @@ const CALL_LEN: usize = 160;
 const LEAST: Duration = Duration::from_millis(1);
 /// How long a thread waits for a socket before it looks whether it is over.
 const POLL: Duration = Duration::from_millis(100);
-/// A connection that is not there by then is tried again, as a browser's user does.
-const CONNECT: Duration = Duration::from_secs(3);
+/// A connection that is not there by then is tried again from another port, as a browser's user does: one SYN may be lost.
+const CONNECT: Duration = Duration::from_millis(1500);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -48,6 +48,9 @@ const MOVED: Duration = Duration::from_secs(20);
 /// (docs/OPERATIONS.md), and our own table that was put back a moment ago is such a change.
 const FIREWALL: Duration = Duration::from_secs(12);
 
+/// The same, and connections that are begun after it: their first packets left without a translation, and they are tried again.
+const TRANSLATED: Duration = Duration::from_secs(15);
+
 /// A client that could not open a socket tries again after 5 s.
 const REOPENED: Duration = Duration::from_secs(10);
 
@@ -161,12 +164,18 @@ impl Kind {
         )
     }
 
+    /// Whether a daemon stands still in it.
+    pub(super) const fn pauses(self) -> bool {
+        matches!(self, Self::PauseClient | Self::PauseProxy)
+    }
+
     /// Within which time all is to be as before.
     #[must_use]
     pub const fn bound(self) -> Duration {
         match self {
             Self::Move => MOVED,
-            Self::FirewallClient | Self::FirewallProxy | Self::RoutesProxy => FIREWALL,
+            Self::FirewallClient | Self::RoutesProxy => FIREWALL,
+            Self::FirewallProxy => TRANSLATED,
             Self::FilesClient => REOPENED,
             Self::TunProxy => LOOKED_AGAIN,
             _ => CALM,

@@ -106,11 +106,23 @@ fn add_listing(lines: &mut BTreeSet<String>, what: &str, listed: Value, fields: 
 /// Addresses and keys that the kernel draws for itself on a TUN.
 const DRAWN: [&str; 2] = ["stable_secret", r#""dst":"fe80::"#];
 
-/// What packets put into a set of the firewall comes and goes with them.
+/// What packets put into a set of the firewall comes and goes with them. nft does not say of every such set that it is dynamic,
+/// but a rule that adds an element gives it something beside its value: a limit or a count.
 fn forget_traffic(entry: &mut Value) {
     let Some(set) = entry.get_mut("set").and_then(Value::as_object_mut) else { return };
-    let flags = set.get("flags").and_then(Value::as_array);
-    if flags.is_some_and(|flags| flags.iter().any(|flag| flag == "dynamic" || flag == "timeout")) {
+    let is_of_packets = |flag: &Value| flag == "dynamic" || flag == "timeout";
+    let of_packets = match set.get("flags") {
+        Some(Value::Array(flags)) => flags.iter().any(is_of_packets),
+        Some(flag) => is_of_packets(flag),
+        None => false,
+    };
+    let Some(Value::Array(elements)) = set.get_mut("elem") else { return };
+    let counts = |key: &str| !["val", "comment"].contains(&key);
+    elements.retain(|element| {
+        let element = element.get("elem").and_then(Value::as_object);
+        !of_packets && !element.is_some_and(|element| element.keys().any(|key| counts(key)))
+    });
+    if elements.is_empty() {
         set.remove("elem");
     }
 }
@@ -165,5 +177,27 @@ mod tests {
         assert_eq!(after.since(&before), [r#"+ rule {"priority":6}"#, r#"- rule {"priority":5}"#]);
         let nft = snapshot(r#"{"nftables":[{"metainfo":{"version":"1"}},{"table":{"name":"a"}}]}"#);
         assert_eq!(nft.0.len(), 1);
+    }
+
+    #[test]
+    fn what_packets_put_into_a_set_is_no_difference_and_what_a_daemon_puts_there_is() {
+        let [plain, counted] =
+            [r#""10.77.0.2""#, r#"{"elem":{"val":"10.77.0.2","ct count":{"val":20,"inv":true}}}"#];
+        for (flags, element, expected) in [
+            (r#""flags":"dynamic","#, plain, 0),
+            (r#""flags":["dynamic","timeout"],"#, plain, 0),
+            (r#""flags":["interval"],"#, plain, 2),
+            ("", plain, 2),
+            ("", counted, 0),
+        ] {
+            let set = |elements: &str| {
+                let text = format!(r#"[{{"set":{{{flags}"name":"s"{elements}}}}}]"#);
+                let mut lines = BTreeSet::new();
+                add_listing(&mut lines, "nft", serde_json::from_str(&text).unwrap(), &[]);
+                Snapshot(lines)
+            };
+            let (before, after) = (set(""), set(&format!(r#","elem":[{element}]"#)));
+            assert_eq!(after.since(&before).len(), expected, "{flags} {element}");
+        }
     }
 }

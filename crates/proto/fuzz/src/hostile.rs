@@ -43,9 +43,9 @@ use crate::input::Input;
 /// 16 MiB kept for packets to come; and 8 MiB for all tables.
 const SESSION_BYTES: i64 = 80 << 20;
 
-/// What one link may keep: 65,536 datagrams that nobody confirmed and 16,384 that were lost, of some 140 bytes each, in
-/// queues that grow by doubling.
-const LINK_BYTES: i64 = 12 << 20;
+/// What one link may keep while its window is closed: 6,144 datagrams outside it that nobody confirmed and 16,384 that were
+/// lost, of some 140 bytes each, in queues that grow by doubling. An input is too short to open the window far.
+const LINK_BYTES: i64 = 3 << 20;
 
 /// What one session may ever keep.
 pub const MOST_BYTES: i64 = SESSION_BYTES + LINK_BYTES * MAX_LINKS as i64;

@@ -292,10 +292,11 @@ impl LinkSender {
         }
         // Its fate is not told: so many open datagrams are a peer that confirms next to nothing, and the
         // timeout or a late report still tells the fate of the others.
-        if self.sent.make_place(now).is_some() {
-            self.totals.lost += 1;
-            self.recent.on_resolved(true);
-        }
+        let Self { sent: open, totals, recent, .. } = &mut *self;
+        open.make_place(now, |_| {
+            totals.lost += 1;
+            recent.on_resolved(true);
+        });
         let stamp = self.delivery.on_sent(now, self.in_flight());
         let number = self.sent.push(now, sent, stamp);
         self.extra += u64::from(sent.places.saturating_sub(1));
@@ -482,8 +483,9 @@ impl LinkSender {
     }
 
     /// Nothing was sent for long: gives back memory that only matters while something is.
-    pub fn release_memory(&mut self) {
+    pub fn release_memory(&mut self, now: Instant) {
         self.controller.release_memory();
+        self.sent.release_memory(now);
     }
 
     /// Takes all that is open for lost.

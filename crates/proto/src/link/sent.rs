@@ -17,14 +17,18 @@ use super::received::Range;
 use crate::congestion::MAX_WINDOW;
 use crate::time::{Duration, Instant};
 
-/// Open datagrams remembered: a full window, and as many outside it (reports in a flow of one direction,
-/// at 10,000 a second, are confirmed within 1 s).
+/// Open datagrams remembered: a full window, and as many that are confirmed while one before them is not.
 const MAX_OPEN: usize = 2 * MAX_WINDOW as usize;
+
+/// Of these, datagrams outside the window: the reports that 1 Gbit/s elicits (one for 11,000 bytes) in the half second after
+/// which one of them asks to be confirmed. The peer chooses how many it elicits, and whether it confirms them. That one is
+/// remembered longer, among the lost; of the others nobody needs to know more.
+const MAX_OUTSIDE: usize = 6 * 1024;
 
 /// Lost datagrams remembered: half a full window; at 1,000 losses a second it is [`LOST_MEMORY`].
 const MAX_LOST: usize = MAX_WINDOW as usize / 2;
 
-/// How long a lost datagram may still be confirmed. Longer than any stall that ends without the session
+/// How long a lost datagram, and one outside the window, may still be confirmed. Longer than any stall that ends without the session
 /// (a radio link keeps datagrams for a few seconds), and than twenty reports lost in a row.
 const LOST_MEMORY: Duration = Duration::from_secs(10);
 
@@ -144,6 +148,8 @@ pub struct SentDatagrams {
     base: u64,
     /// Ascending in number and in time.
     lost: VecDeque<Lost>,
+    /// How many in `open` are outside the window.
+    outside: usize,
     in_flight: u32,
     /// One more than the largest number confirmed; the first number before that.
     confirmed_below: u64,
@@ -161,6 +167,7 @@ impl SentDatagrams {
             open: VecDeque::new(),
             base: first,
             lost: VecDeque::new(),
+            outside: 0,
             in_flight: 0,
             confirmed_below: first,
             largest_sent_at: Instant::ZERO,
@@ -198,19 +205,37 @@ impl SentDatagrams {
         self.unanswered
     }
 
-    /// Makes place for one more, if as many as can be remembered are open: the oldest counts as lost.
-    pub fn make_place(&mut self, now: Instant) -> Option<Settled> {
-        (self.open.len() >= MAX_OPEN).then(|| {
-            let settled = self.lose_front(now, Fate::TimedOut);
+    /// Makes place for one more: the oldest counts as lost while as many as can be remembered are open, and what is outside the
+    /// window does so when it is too old, too.
+    pub fn make_place(&mut self, now: Instant, mut each: impl FnMut(Settled)) {
+        self.forget_old(now);
+        while self.open.len() >= MAX_OPEN || self.outside >= MAX_OUTSIDE || self.is_outdated(now) {
+            if self.open.front().is_some_and(|open| !open.sent.in_window() && !open.sent.eliciting)
+            {
+                self.pop_front();
+            } else {
+                each(self.lose_front(now, Fate::TimedOut));
+            }
             self.drop_confirmed_front();
-            settled
-        })
+        }
+    }
+
+    /// Nothing was sent for long: gives back what only datagrams under way need.
+    pub fn release_memory(&mut self, now: Instant) {
+        self.forget_old(now);
+        while self.is_outdated(now) {
+            self.pop_front();
+            self.drop_confirmed_front();
+        }
+        self.open.shrink_to_fit();
+        self.lost.shrink_to_fit();
     }
 
     /// A datagram takes the next number; there must be [place](Self::make_place).
     pub fn push(&mut self, now: Instant, sent: Sent, stamp: Stamp) -> u64 {
         let number = self.next();
         self.in_flight += u32::from(sent.places);
+        self.outside += usize::from(!sent.in_window());
         if sent.eliciting {
             self.unanswered.get_or_insert(now);
         }
@@ -366,9 +391,8 @@ impl SentDatagrams {
 
     /// Moves the first open datagram, which is unresolved, to the lost ones.
     fn lose_front(&mut self, now: Instant, fate: Fate) -> Settled {
-        let open = self.open.pop_front().expect("the caller saw a front");
         let number = self.base;
-        self.base += 1;
+        let open = self.pop_front().expect("the caller saw a front");
         self.in_flight -= u32::from(open.sent.places);
         if self.lost.len() >= MAX_LOST {
             self.lost.pop_front();
@@ -379,9 +403,22 @@ impl SentDatagrams {
 
     fn drop_confirmed_front(&mut self) {
         while self.open.front().is_some_and(|open| open.confirmed) {
-            self.open.pop_front();
-            self.base += 1;
+            self.pop_front();
         }
+    }
+
+    /// Takes the first open datagram out.
+    fn pop_front(&mut self) -> Option<Open> {
+        let open = self.open.pop_front()?;
+        self.base += 1;
+        self.outside -= usize::from(!open.sent.in_window());
+        Some(open)
+    }
+
+    /// Whether the first open datagram is outside the window, so that no timeout ends it, and too old to be heard of.
+    fn is_outdated(&self, now: Instant) -> bool {
+        let outside = self.open.front().filter(|open| !open.sent.in_window());
+        outside.is_some_and(|open| now.since(open.at) > LOST_MEMORY)
     }
 
     fn first_eliciting_from(&self, number: u64) -> Option<Instant> {
@@ -396,5 +433,93 @@ impl SentDatagrams {
 
     fn index(&self, number: u64) -> Option<usize> {
         number.checked_sub(self.base).and_then(|index| usize::try_from(index).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::carried::{Packets, SizeEvidence};
+    use crate::link::delivery::Delivery;
+
+    const REPORT: Sent = Sent {
+        size: 60,
+        header: 28,
+        places: 0,
+        eliciting: false,
+        window_limited: false,
+        window_full: false,
+        paced: false,
+        carried: Carried {
+            packets: Packets { first: 0, span: 0, count: 0 },
+            report: None,
+            size: SizeEvidence::None,
+        },
+    };
+
+    /// What docs/SECURITY.md section 5 says of a link whose window is closed.
+    const MOST_BYTES: usize = 3 << 20;
+
+    fn send(datagrams: &mut SentDatagrams, now: Instant, sent: Sent) -> usize {
+        let mut told = 0;
+        datagrams.make_place(now, |_| told += 1);
+        datagrams.push(now, sent, Delivery::default().on_sent(now, 0));
+        told
+    }
+
+    fn bytes(datagrams: &SentDatagrams) -> usize {
+        datagrams.open.capacity() * size_of::<Open>()
+            + datagrams.lost.capacity() * size_of::<Lost>()
+    }
+
+    #[test]
+    fn what_a_peer_elicits_and_never_confirms_takes_little_memory_and_gives_it_back() {
+        for (eliciting, every_us) in [(false, 1), (true, 1), (false, 300), (true, 300)] {
+            let mut datagrams = SentDatagrams::new(0);
+            let at = |number: u64| Instant::from_micros(1_000_000 + number * every_us);
+            for number in 0..100_000 {
+                send(&mut datagrams, at(number), Sent { eliciting, ..REPORT });
+                assert!(datagrams.open.len() <= MAX_OUTSIDE);
+            }
+            let most = bytes(&datagrams);
+            assert!(most <= MOST_BYTES, "{eliciting} {every_us}: {most}");
+            datagrams.release_memory(at(100_000) + LOST_MEMORY * 2);
+            assert_eq!((datagrams.open.len(), datagrams.outside), (0, 0));
+            assert!(bytes(&datagrams) < 1024, "{eliciting} {every_us}: {}", bytes(&datagrams));
+            assert_eq!(datagrams.next(), 100_000, "numbers go on");
+        }
+    }
+
+    #[test]
+    fn a_report_that_asks_to_be_confirmed_can_be_while_many_follow_it() {
+        let mut datagrams = SentDatagrams::new(0);
+        let at = |number: u64| Instant::from_micros(1_000_000 + number * 50);
+        let count = 2 * MAX_OUTSIDE as u64;
+        let mut told = send(&mut datagrams, at(0), Sent { eliciting: true, ..REPORT });
+        told += (1..count).map(|number| send(&mut datagrams, at(number), REPORT)).sum::<usize>();
+        assert_eq!(told, 1, "of reports alone nobody hears");
+        let mut confirmed = Vec::new();
+        let ranges = [Range { first: 0, last: count - 1 }];
+        assert_eq!(datagrams.check(&ranges), Ok(()));
+        datagrams.confirm(&ranges, |one| confirmed.push((one.settled.number, one.settled.fate)));
+        assert_eq!(confirmed.len(), MAX_OUTSIDE + 1);
+        assert_eq!(confirmed[0], (0, Fate::ConfirmedLate));
+        assert_eq!((datagrams.open.len(), datagrams.outside), (0, 0));
+    }
+
+    #[test]
+    fn packets_in_the_window_are_remembered_beside_any_number_of_reports() {
+        let mut datagrams = SentDatagrams::new(0);
+        let now = Instant::from_millis(1_000);
+        for _ in 0..100 {
+            send(&mut datagrams, now, Sent { places: 1, eliciting: true, ..REPORT });
+        }
+        for _ in 0..MAX_OUTSIDE {
+            send(&mut datagrams, now, REPORT);
+        }
+        assert_eq!((datagrams.in_flight(), datagrams.outside), (100, MAX_OUTSIDE));
+        let mut late = 0;
+        datagrams.make_place(now + LOST_MEMORY * 2, |_| late += 1);
+        assert_eq!((late, datagrams.in_flight()), (100, 0), "they make place for newer ones");
     }
 }

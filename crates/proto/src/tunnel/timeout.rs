@@ -153,7 +153,7 @@ impl Tunnel {
         if self.release_at().is_some_and(|at| at <= now) {
             self.egress.release_memory(now);
             self.ingress.release_memory();
-            self.links.iter_mut().for_each(|link| link.sender.release_memory());
+            self.links.iter_mut().for_each(|link| link.sender.release_memory(now));
         }
     }
 

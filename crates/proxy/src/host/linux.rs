@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use anyhow::Context;
 use ipnet::IpNet;
+use ropewalk_link_io::conntrack;
 use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
@@ -74,6 +75,26 @@ impl LinuxNetwork {
         let others = interfaces.iter().filter(|one| one.name != tun && !one.loopback);
         let addresses = others.flat_map(|one| &one.addresses).map(|address| address.net);
         Ok(closed::connected(addresses))
+    }
+
+    /// Has connections that began without our table begin again with it.
+    async fn translate_open_connections(&self, desired: &Desired) -> anyhow::Result<()> {
+        let interfaces = self.netlink.interfaces().await?;
+        let addresses = interfaces.iter().flat_map(|one| &one.addresses);
+        let host: Vec<IpAddr> = addresses.map(|address| address.net.addr()).collect();
+        let lacks = |connection: &_| nat::lacks_translation(desired, &host, connection);
+        match conntrack::forget(lacks).await {
+            Ok(0) => {}
+            Ok(count) => {
+                tracing::info!("{count} connections that began without a translation begin again");
+            }
+            // New ones are translated all the same.
+            Err(error) => tracing::warn!(
+                "connections that began while the firewall table \"{TABLE}\" was missing may get no answers until they are \
+                 begun again: the kernel's table of connections cannot be changed: {error}"
+            ),
+        }
+        Ok(())
     }
 
     async fn apply_tun(&self, desired: &Desired) -> anyhow::Result<(u32, bool)> {
@@ -171,6 +192,9 @@ impl HostNetwork for LinuxNetwork {
         let connected = self.connected(&desired.tun).await?;
         let wanted = self.switched.wanted([true, desired.ipv6 != Ipv6::None], &uplinks);
         let mut changed = self.apply_table(&firewall::chains(desired, &connected), wanted).await?;
+        if changed {
+            self.translate_open_connections(desired).await?;
+        }
         let (tun, tun_changed) = self.apply_tun(desired).await?;
         self.tun = Some(tun);
         let mut routes = guard::client_routes(tun, &self.clients);

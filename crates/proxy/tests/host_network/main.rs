@@ -232,6 +232,40 @@ fn a_new_connection_announces_segments_that_fit_the_tunnel_in_both_directions() 
     }
 }
 
+#[test]
+fn a_flow_that_began_while_our_table_was_gone_is_translated_once_the_table_is_back() {
+    for (from, server, outer) in
+        [("10.77.0.2", SERVER, "10.9.0.1"), ("fd77::2", SERVER_V6, "2001:db8:9::1")]
+    {
+        let Some(lab) = lab() else { return };
+        applied(&lab, desired());
+        assert_eq!(seen(&lab, from, server).unwrap(), outer);
+        // Another firewall goes on asking for the state of connections, and translates for others.
+        lab.proxy.sh("nft 'table inet other {
+             chain f { type filter hook forward priority 0; ct state established accept
+             }
+             chain p { type nat hook postrouting priority srcnat; ip saddr 192.168.0.0/16 masquerade
+             }
+             }'
+             nft delete table inet ropewalk_proxy");
+        let (source, to): (std::net::IpAddr, SocketAddr) =
+            (from.parse().unwrap(), server.parse().unwrap());
+        let socket = lab.clients.run(move || UdpSocket::bind((source, 4000)).unwrap());
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let ask = || {
+            let mut buffer = [0; 64];
+            (0..5).find_map(|_| {
+                socket.send_to(b"who am I", to).unwrap();
+                let length = socket.recv(&mut buffer).ok()?;
+                Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+            })
+        };
+        assert_eq!(ask().as_deref(), Some(from), "without the table nothing is translated");
+        applied(&lab, desired());
+        assert_eq!(ask().as_deref(), Some(outer));
+    }
+}
+
 fn connect(from: std::net::IpAddr, to: &str) -> std::io::Result<TcpStream> {
     let to: SocketAddr = to.parse().unwrap();
     let domain = socket2::Domain::for_address(to);

@@ -155,6 +155,9 @@ pub(crate) struct ChaosArgs {
     /// Only upheavals of this kind; may be given several times.
     #[arg(long, value_name = "UPHEAVAL")]
     pub(crate) only: Vec<String>,
+    /// How many times as long as on a machine that does nothing else it may take until all is as before.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) slack: u32,
     /// Only print the upheavals, and what each may cost.
     #[arg(long)]
     pub(crate) list: bool,

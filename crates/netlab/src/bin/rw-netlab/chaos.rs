@@ -30,7 +30,8 @@ pub(crate) fn run(options: &ChaosArgs) -> Result<ExitCode> {
     let length = Duration::from_secs(options.seconds);
     eprintln!("-- chaos of {} s with --seed {seed}", options.seconds);
     let started = Instant::now();
-    let outcome = chaos::run(&program, &Options { seed, length, kinds }, &Lines)?;
+    let outcome =
+        chaos::run(&program, &Options { seed, length, kinds, slack: options.slack }, &Lines)?;
     println!(
         "\nchaos: {:.0} s of upheavals, seed {seed} ({:.0} s in all)\n",
         outcome.seconds,

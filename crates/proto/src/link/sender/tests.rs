@@ -298,8 +298,6 @@ fn a_quarter_of_the_number_space_unconfirmed_stops_the_sender() {
     assert!(sender.must_stop());
     apply(&mut sender, at(1), &report(&[(MAX_UNCONFIRMED - 1, MAX_UNCONFIRMED - 1)]));
     assert!(!sender.must_stop());
-    let open = MAX_UNCONFIRMED - sender.stats().lost - sender.stats().confirmed;
-    assert!(open < 1 << 16, "memory is bounded: {open}");
 }
 
 #[test]
