@@ -74,6 +74,10 @@ pub struct Run {
     /// stays.
     #[arg(long, value_name = "PART", value_enum)]
     pub only: Vec<Part>,
+    /// `throughput`: this contender only, by its name in throughput.toml; may be given again. With --out or --quick, so that what
+    /// was measured of all stays.
+    #[arg(long, value_name = "NAME")]
+    pub contender: Vec<String>,
     /// `throughput`: how often each contender is measured.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub repetitions: Option<u8>,

@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use ropewalk_benches::args::{Arguments, Command, Run};
 use ropewalk_benches::catalogue::Catalogue;
-use ropewalk_benches::error::Outcome;
+use ropewalk_benches::error::{BadInput, Outcome};
 use ropewalk_benches::plan::{Asked, Plan};
 use ropewalk_benches::progress::{expected, human};
 use ropewalk_benches::provenance::{Sources, hash};
@@ -202,7 +202,18 @@ fn run_throughput(folders: &Folders, options: &Run) -> Result<Outcome> {
     probe()?;
     let ropewalk = program::build(&folders.workspace)?;
     enter_lab()?;
-    let contenders = contender::read(&folders.contenders)?;
+    let mut contenders = contender::read(&folders.contenders)?;
+    for name in &options.contender {
+        ensure!(
+            contenders.iter().any(|one| one.name == *name),
+            BadInput(format!("there is no contender `{name}` in throughput.toml"))
+        );
+    }
+    ensure!(
+        options.contender.is_empty() || options.quick || folders.told.is_some(),
+        BadInput("--contender needs --out DIR: figures of a few are not those of all".to_owned())
+    );
+    contenders.retain(|one| options.contender.is_empty() || options.contender.contains(&one.name));
     let sources = Sources::of(&folders.workspace);
     let own = std::env::current_exe().context("finding this program")?;
     let basis = Basis {

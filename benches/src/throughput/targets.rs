@@ -13,6 +13,7 @@ pub const OURS: &str = "ropewalk, 2 links";
 const ONE_LINK: &str = "ropewalk, 1 link";
 const THROUGH_NAT: &str = "ropewalk, 2 links, NAT";
 const NO_TUNNEL: &str = "veth";
+const NO_SANDBOX: &str = "ropewalk, 2 links, no sandbox";
 const CROWDED: &str = "ropewalk, 2 links, 10,000 sessions";
 
 /// The rate in thousands of packets a second at which proxies of one and many sessions are compared: both are to carry it.
@@ -51,6 +52,11 @@ pub fn checks(figures: &Figures) -> Vec<Check> {
         let ratio = |to: &str| pairs(ours, figures.of(to), &gbit, |ours, other| ours / other);
         check(format!("one TCP, {way}: times {REFERENCE}"), AtLeast(2.4), ratio(REFERENCE));
         check(format!("one TCP, {way}: two links, times one"), AtLeast(0.9), ratio(ONE_LINK));
+        check(
+            format!("one TCP, {way}: in the sandbox, times without"),
+            AtLeast(0.95),
+            ratio(NO_SANDBOX),
+        );
         for end in ["near", "far"] {
             let who = if end == "near" { "client" } else { "proxy" };
             check(
@@ -85,6 +91,19 @@ pub fn checks(figures: &Figures) -> Vec<Check> {
                 format!("UDP 160 B, {}: CPU µs per packet of the {who}", way.as_str()),
                 AtMost(3.5),
                 values(ours, &at_rate(SMALL, way, JUDGED_AT, end)),
+            );
+            check(
+                format!(
+                    "UDP 160 B, {}: CPU of the {who} in the sandbox, times without",
+                    way.as_str()
+                ),
+                AtMost(1.05),
+                pairs(
+                    ours,
+                    figures.of(NO_SANDBOX),
+                    &at_rate(SMALL, way, JUDGED_AT, end),
+                    |ours, other| ours / other,
+                ),
             );
         }
     }

@@ -93,7 +93,7 @@ clients are unreachable and never leave by this machine's own routes. --purge re
 
 EXAMPLES
   sudo ropewalk proxy
-  sudo ropewalk proxy --init --config /etc/ropewalk/second.toml
+  sudo ropewalk proxy --init --config /etc/ropewalk/proxy/second.toml
   sudo ropewalk proxy --purge")]
     Proxy(Proxy),
 
@@ -107,7 +107,7 @@ EXAMPLES
   sudo ropewalk join ropewalk:aeag5...
   sudo ropewalk join --link wlan0 --link wwan0 -      only these interfaces
   ssh vps sudo ropewalk peer add laptop | sudo ropewalk join -
-  sudo ropewalk join --config /etc/ropewalk/work.toml another proxy, beside the first")]
+  sudo ropewalk join --config /etc/ropewalk/client/work.toml another proxy, beside the first")]
     Join(Join),
 
     /// Invite, list and remove the clients of this proxy
@@ -183,8 +183,8 @@ is 2. On a proxy clients come and go; sessions of those that stay go on. SIGHUP 
 
 EXAMPLES
   sudo ropewalk reload
-  sudo ropewalk reload --socket /run/ropewalk/proxy.sock
-  sudo ropewalk check-config /etc/ropewalk/client.toml && sudo ropewalk reload")]
+  sudo ropewalk reload --socket /run/ropewalk/proxy/proxy.sock
+  sudo ropewalk check-config /etc/ropewalk/client/client.toml && sudo ropewalk reload")]
     Reload(Reload),
 
     /// Say where a daemon's log is, and show its last lines
@@ -251,7 +251,7 @@ Each finding is ok, a note, a warning (it could be better) or a failure, with th
 
 EXAMPLES
   sudo ropewalk doctor                                on a client or a proxy; running or not
-  sudo ropewalk doctor --config /etc/ropewalk/work.toml
+  sudo ropewalk doctor --config /etc/ropewalk/client/work.toml
   sudo ropewalk doctor --json | jq '.examinations[].findings[] | select(.level == \"fail\") | .commands'")]
     Doctor(Doctor),
 
@@ -272,7 +272,7 @@ Tells a client's file from a proxy's by its keys. An error is shown with its lin
 that was probably meant. Key files named by the file are read, too.
 
 EXAMPLE
-  ropewalk check-config /etc/ropewalk/client.toml")]
+  ropewalk check-config /etc/ropewalk/client/client.toml")]
     CheckConfig(CheckConfig),
 
     /// Print what a shell needs to complete this program's command lines

@@ -515,9 +515,9 @@ fn configs(folder: &Path) -> String {
     };
     make("client.key");
     let public = make("proxy.key");
-    let client = CLIENT.replace("/etc/ropewalk/", "").replace(PLACEHOLDER, &public);
+    let client = CLIENT.replace("/etc/ropewalk/client/", "").replace(PLACEHOLDER, &public);
     std::fs::write(folder.join("client.toml"), client).unwrap();
-    std::fs::write(folder.join("proxy.toml"), PROXY.replace("/etc/ropewalk/", "")).unwrap();
+    std::fs::write(folder.join("proxy.toml"), PROXY.replace("/etc/ropewalk/proxy/", "")).unwrap();
     public
 }
 

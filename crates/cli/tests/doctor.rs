@@ -291,7 +291,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "reach.blocked", &[]);
         assert!(fault.subject == "wan1" && fault.at_proxy, "{fault:?}");
         let proxy = ward.proxy().display().to_string();
-        let change = fault.commands[0].replace("/etc/ropewalk/proxy.toml", &proxy);
+        let change = fault.commands[0].replace("/etc/ropewalk/proxy/proxy.toml", &proxy);
         sh(&ward, &change);
         let changed: Table = fs::read_to_string(&proxy).unwrap().parse().unwrap();
         *ward.stage.deployment().proxy_config() = changed;

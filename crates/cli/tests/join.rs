@@ -111,7 +111,7 @@ fn an_invitation_lets_one_machine_in_and_the_owner_can_take_it_back() {
 
         // Also while no proxy runs: its first start was stopped again.
         let error = vps.run(&["peer", "list"]).expect_failure(3);
-        assert!(error.contains("there is no config /etc/ropewalk/proxy.toml"), "{error}");
+        assert!(error.contains("there is no config /etc/ropewalk/proxy/proxy.toml"), "{error}");
         let mut proxy = vps.start("proxy");
         proxy.wait_for_log("ready for", SOON).unwrap();
         proxy.stop(SOON).unwrap();
@@ -258,9 +258,9 @@ impl<'a> Machine<'a> {
         Self { namespace, folder }
     }
 
-    /// A file of its /etc/ropewalk.
+    /// A file of its client's.
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.join("etc").join(name)
+        self.folder.join("etc/client").join(name)
     }
 
     fn through(&self) -> [String; 6] {

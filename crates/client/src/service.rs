@@ -71,7 +71,7 @@ pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
 
 /// The files that a client needs.
 fn needs(config: &Config, file: &Path) -> Needs {
-    let mut needs = Needs::common(file, &config.control);
+    let mut needs = Needs::common(Role::Client, file, &config.control);
     needs.keep_in(&config.state_dir, 0o700);
     needs.keep_beside(&config.counters_file, Some(0o700));
     // Allowances begin anew at this machine's midnight.

@@ -650,7 +650,12 @@ proptest! {
 }
 
 fn parse(text: &str) -> Result<Config, String> {
-    let keys = ["client.key", "/etc/ropewalk/client.key", "client.psk", "/etc/ropewalk/client.psk"];
+    let keys = [
+        "client.key",
+        "/etc/ropewalk/client/client.key",
+        "client.psk",
+        "/etc/ropewalk/client/client.psk",
+    ];
     let keys = keys.map(|name| (name.into(), PRIVATE.to_owned())).into();
     let source = Source::from_text(Path::new("client.toml"), text, KeyFiles::Given(keys));
     Config::parse(&source).map_err(|error| error.to_string())

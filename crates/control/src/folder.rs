@@ -1,7 +1,7 @@
 //! Files in folders that a less trusted user owns, as root reads and writes them.
 //!
-//! The daemons run as a user of their own, which owns `/etc/ropewalk`, `/run/ropewalk` and the folders of state. Root
-//! works there too (`sudo ropewalk join`, `client --purge`), and that user must not gain anything by what it puts there:
+//! Each daemon runs as a user of its own, which owns its folders of configs, of state and below `/run/ropewalk`. Root works
+//! there too (`sudo ropewalk join`, `client --purge`), and that user must not gain anything by what it puts there:
 //!
 //! | what it may put there | what root does |
 //! | --- | --- |

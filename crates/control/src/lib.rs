@@ -29,20 +29,35 @@ pub mod server;
 pub mod why;
 mod words;
 
-/// The folder for what ends with the machine. Only its owner makes files in it.
-pub const RUNTIME_FOLDER: &str = "/run/ropewalk";
+use api::Role;
 
-/// The folder of the config files and keys.
-pub const CONFIG_FOLDER: &str = "/etc/ropewalk";
+/// The folder of a daemon's config files and keys. Each daemon has a user of its own, whose folder it is: the other's user can
+/// neither read it nor put anything there.
+#[must_use]
+pub const fn config_folder(role: Role) -> &'static str {
+    match role {
+        Role::Client => "/etc/ropewalk/client",
+        Role::Proxy => "/etc/ropewalk/proxy",
+    }
+}
+
+/// The folder for what of a daemon ends with the machine: its control socket, its lock. Only its owner makes files in it.
+#[must_use]
+pub const fn runtime_folder(role: Role) -> &'static str {
+    match role {
+        Role::Client => "/run/ropewalk/client",
+        Role::Proxy => "/run/ropewalk/proxy",
+    }
+}
 
 /// The config file of the client daemon where no other is said.
-pub const CLIENT_CONFIG: &str = "/etc/ropewalk/client.toml";
+pub const CLIENT_CONFIG: &str = "/etc/ropewalk/client/client.toml";
 
 /// The config file of the proxy daemon where no other is said.
-pub const PROXY_CONFIG: &str = "/etc/ropewalk/proxy.toml";
+pub const PROXY_CONFIG: &str = "/etc/ropewalk/proxy/proxy.toml";
 
 /// The control socket of the client daemon where nothing else is configured.
-pub const CLIENT_SOCKET: &str = "/run/ropewalk/client.sock";
+pub const CLIENT_SOCKET: &str = "/run/ropewalk/client/client.sock";
 
 /// The control socket of the proxy daemon where nothing else is configured.
-pub const PROXY_SOCKET: &str = "/run/ropewalk/proxy.sock";
+pub const PROXY_SOCKET: &str = "/run/ropewalk/proxy/proxy.sock";

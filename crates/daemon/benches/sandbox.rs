@@ -9,6 +9,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ropewalk_control::api::Role;
 use ropewalk_control::config::ControlConfig;
 use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_settings::Sandbox;
@@ -61,7 +62,7 @@ fn time(sandbox: Sandbox) -> anyhow::Result<()> {
     let folder = std::env::temp_dir();
     let socket_file = folder.join("sandbox-bench.sock");
     let control = ControlConfig { socket: socket_file, group: None, web: None };
-    sandbox::enter(sandbox, &Needs::common(&folder.join("none.toml"), &control));
+    sandbox::enter(sandbox, &Needs::common(Role::Client, &folder.join("none.toml"), &control));
     let mut buffer = [0; 64];
     let times = [
         least(|| {

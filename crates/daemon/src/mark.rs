@@ -16,9 +16,9 @@ use anyhow::{Context as _, bail};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use ropewalk_control::RUNTIME_FOLDER;
 use ropewalk_control::api::Role;
 use ropewalk_control::folder::Folder;
+use ropewalk_control::runtime_folder;
 
 /// The bits of a namespace's number that differ (the kernel counts from 0xf0000000), within what a file
 /// offset holds on every machine.
@@ -41,14 +41,14 @@ pub struct Mark {
 /// # Errors
 /// Another one runs, or the file cannot be opened.
 pub fn hold(role: Role) -> anyhow::Result<Mark> {
-    hold_in(Path::new(RUNTIME_FOLDER), role)
+    hold_in(Path::new(runtime_folder(role)), role)
 }
 
 /// Whether a daemon of this kind runs in this network namespace; nothing is changed. Where that cannot be found out, it is
 /// taken to run.
 #[must_use]
 pub fn is_held(role: Role) -> bool {
-    is_held_in(Path::new(RUNTIME_FOLDER), role)
+    is_held_in(Path::new(runtime_folder(role)), role)
 }
 
 fn is_held_in(folder: &Path, role: Role) -> bool {

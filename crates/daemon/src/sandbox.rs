@@ -20,10 +20,10 @@ mod programs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ropewalk_control::RUNTIME_FOLDER;
-use ropewalk_control::api::{SandboxState, SandboxStatus};
+use ropewalk_control::api::{Role, SandboxState, SandboxStatus};
 use ropewalk_control::config::{ControlConfig, Source};
 use ropewalk_control::folder::{self, Folder};
+use ropewalk_control::runtime_folder;
 use ropewalk_settings::Sandbox;
 
 /// Which files a daemon needs, with all that is below those which are folders. What does not exist when the daemon enters stays
@@ -73,7 +73,7 @@ impl Needs {
     /// What each daemon needs: its config, `file`, and the files that it names, its control socket, its TUN, and `nft`.
     /// Folders that it would make later are made now.
     #[must_use]
-    pub fn common(file: &Path, control: &ControlConfig) -> Self {
+    pub fn common(role: Role, file: &Path, control: &ControlConfig) -> Self {
         let mut needs = Self {
             read: READ.map(PathBuf::from).into(),
             write: WRITE.map(PathBuf::from).into(),
@@ -90,7 +90,7 @@ impl Needs {
         }
         // A used invitation is removed there.
         needs.keep_beside(file, None);
-        needs.keep_in(Path::new(RUNTIME_FOLDER), 0o755);
+        needs.keep_in(Path::new(runtime_folder(role)), 0o755);
         needs.keep_beside(&control.socket, Some(0o755));
         needs
     }

@@ -16,7 +16,7 @@ use std::thread;
 
 use nix::errno::Errno;
 use nix::libc;
-use ropewalk_control::api::{SandboxState, SandboxStatus};
+use ropewalk_control::api::{Role, SandboxState, SandboxStatus};
 use ropewalk_control::config::ControlConfig;
 use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_daemon::{file, service};
@@ -55,7 +55,7 @@ fn needs(folder: &Path) -> Needs {
     )
     .unwrap();
     let control = ControlConfig { socket: folder.join("run/daemon.sock"), group: None, web: None };
-    let mut needs = Needs::common(&folder.join("own/daemon.toml"), &control);
+    let mut needs = Needs::common(Role::Client, &folder.join("own/daemon.toml"), &control);
     needs.keep_in(&folder.join("state"), 0o700);
     // Nothing in it is of this machine.
     needs.programs = vec!["nft", "true"];

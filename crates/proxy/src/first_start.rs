@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use ropewalk_control::api::Role;
 use ropewalk_control::config::source::MAX_KEY_FILE_BYTES;
-use ropewalk_control::folder;
+use ropewalk_control::{config_folder, folder};
 use ropewalk_daemon::file;
 use ropewalk_settings::{PrivateKey, PublicKey};
 
@@ -13,7 +14,7 @@ use ropewalk_settings::{PrivateKey, PublicKey};
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");
 
 /// The line of the sample that names the key.
-const KEY_LINE: &str = "private_key_file = \"/etc/ropewalk/proxy.key\"";
+const KEY_LINE: &str = "private_key_file = \"/etc/ropewalk/proxy/proxy.key\"";
 
 /// What was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub fn make(config: &Path) -> anyhow::Result<Option<Made>> {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    if !folder.is_dir() && folder != Path::new(ropewalk_control::CONFIG_FOLDER) {
+    if !folder.is_dir() && folder != Path::new(config_folder(Role::Proxy)) {
         bail!(
             "there is no config {0}, and no folder {1} to make one in",
             config.display(),

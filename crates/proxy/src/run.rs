@@ -64,7 +64,7 @@ pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()>
 
 /// The files that a proxy needs.
 fn needs(config: &Config, file: &Path) -> Needs {
-    let mut needs = Needs::common(file, &config.control);
+    let mut needs = Needs::common(Role::Proxy, file, &config.control);
     needs.keep_in(&config.state_dir, 0o700);
     needs
 }

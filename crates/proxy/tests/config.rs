@@ -235,7 +235,7 @@ proptest! {
 }
 
 fn parse(text: &str) -> Result<Config, String> {
-    let keys = ["proxy.key", "/etc/ropewalk/proxy.key", "/etc/ropewalk/laptop.psk"];
+    let keys = ["proxy.key", "/etc/ropewalk/proxy/proxy.key", "/etc/ropewalk/proxy/laptop.psk"];
     let keys = keys.map(|name| (name.into(), PRIVATE.to_owned())).into();
     let source = Source::from_text(Path::new("proxy.toml"), text, KeyFiles::Given(keys));
     Config::parse(&source).map_err(|error| error.to_string())

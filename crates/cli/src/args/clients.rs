@@ -29,11 +29,11 @@ pub(crate) struct Join {
 
 #[derive(Debug, Args)]
 pub(crate) struct Peer {
-    /// The proxy's control socket [default: that of --config, else /run/ropewalk/proxy.sock]
+    /// The proxy's control socket [default: that of --config, else /run/ropewalk/proxy/proxy.sock]
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) socket: Option<PathBuf>,
 
-    /// The proxy's config file, for when it does not run [default: /etc/ropewalk/proxy.toml]
+    /// The proxy's config file, for when it does not run [default: /etc/ropewalk/proxy/proxy.toml]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
 

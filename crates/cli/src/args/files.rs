@@ -39,7 +39,7 @@ pub(crate) struct Proxy {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The config file [default: client.toml and proxy.toml in /etc/ropewalk, what is there]
+    /// The config file [default: client/client.toml and proxy/proxy.toml in /etc/ropewalk, what is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 

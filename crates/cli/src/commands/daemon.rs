@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use ropewalk_client::Traces;
+use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
-use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
+use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG, config_folder};
 use ropewalk_daemon::secrecy;
 use ropewalk_proxy::first_start::{self, Made};
 
@@ -15,6 +16,7 @@ use crate::privilege;
 
 /// Runs the client daemon.
 pub(crate) fn client(config: &Path) -> Result<(), Failure> {
+    refuse_former(Role::Client, config)?;
     if config == Path::new(CLIENT_CONFIG) && matches!(config.try_exists(), Ok(false)) {
         return Err(Failure::Usage(format!(
             "there is no config {CLIENT_CONFIG} yet: join a proxy with `ropewalk join`, or name another with --config"
@@ -39,6 +41,7 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
 /// Runs the proxy daemon; the first time with a key and a config that are made here.
 pub(crate) fn proxy(proxy: &args::Proxy) -> Result<(), Failure> {
     let config = proxy.config.as_path();
+    refuse_former(Role::Proxy, config)?;
     secrecy::forbid_dumps();
     let may_make = proxy.init || config == Path::new(PROXY_CONFIG);
     if !may_make && matches!(config.try_exists(), Ok(false)) {
@@ -64,6 +67,24 @@ pub(crate) fn proxy(proxy: &args::Proxy) -> Result<(), Failure> {
     let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
     privilege::require("proxy", privilege::proxy(lowest))?;
     Ok(ropewalk_proxy::run(config, file, proxy.drop_leases)?)
+}
+
+/// Older versions had one folder for both daemons, `/etc/ropewalk`. The package moves what is there; elsewhere it must not be taken for
+/// a first start, whose new key no client knows.
+pub(crate) fn refuse_former(role: Role, config: &Path) -> Result<(), Failure> {
+    let folder = Path::new(config_folder(role));
+    let is_missing = || matches!(config.try_exists(), Ok(false));
+    let (Ok(name), true) = (config.strip_prefix(folder), is_missing()) else { return Ok(()) };
+    let Some(parent) = folder.parent() else { return Ok(()) };
+    let former = parent.join(name);
+    if matches!(former.try_exists(), Ok(false)) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "the config is where older versions had it: move {} and the files that it names to {}, or say --config {0}",
+        former.display(),
+        folder.display()
+    )))
 }
 
 /// Removes what a crashed client has left on this machine. A config that is gone, or wrong by now, does not keep the kill

@@ -10,15 +10,17 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use ropewalk_client::{Config, joining, rejoining};
+use ropewalk_control::api::Role;
 use ropewalk_control::config::source::MAX_FILE_BYTES;
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_control::folder::{self, Folder};
 use ropewalk_control::invitation::{Invitation, MAX_LINE};
-use ropewalk_control::{CLIENT_CONFIG, CONFIG_FOLDER};
+use ropewalk_control::{CLIENT_CONFIG, config_folder};
 use ropewalk_settings::{NamePattern, PrivateKey};
 use zeroize::Zeroizing;
 
 use crate::args::Join;
+use crate::commands::daemon::refuse_former;
 use crate::exit::{Failure, print};
 use crate::render;
 
@@ -34,6 +36,7 @@ pub(crate) fn run(join: &Join) -> Result<(), Failure> {
     let line = line(&join.line)?;
     let invitation: Invitation = line.parse().map_err(usage)?;
     invitation.check_expiry(SystemTime::now()).map_err(usage)?;
+    refuse_former(Role::Client, &join.config)?;
     let files = Files::of(&join.config)?;
     let old = files.old(join.replace);
     let kept = files.clear(join.replace)?;
@@ -167,7 +170,7 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 fn create(file: &Path, content: &str) -> Result<(), Failure> {
     let written = || {
         let (folder, name) = folder::split(file)?;
-        let folder = if folder == Path::new(CONFIG_FOLDER) {
+        let folder = if folder == Path::new(config_folder(Role::Client)) {
             Folder::make(folder, 0o755)?
         } else {
             Folder::open(folder)?
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_config_is_not_called_like_a_key() {
-        for wrong in ["/etc/ropewalk/client.key", "x.invitation", "/"] {
+        for wrong in ["/etc/ropewalk/client/client.key", "x.invitation", "/"] {
             assert!(matches!(Files::of(Path::new(wrong)), Err(Failure::Usage(_))), "{wrong}");
         }
         let files = Files::of(Path::new("work.toml")).unwrap();

@@ -49,16 +49,18 @@ mod tests {
 
     #[test]
     fn what_holds_and_what_waits_are_told_apart() {
-        let mut report =
-            ReloadReport { file: "/etc/ropewalk/client.toml".to_owned(), ..Default::default() };
+        let mut report = ReloadReport {
+            file: "/etc/ropewalk/client/client.toml".to_owned(),
+            ..Default::default()
+        };
         assert_eq!(
             said(&report),
-            "/etc/ropewalk/client.toml was read again: nothing is changed.\n"
+            "/etc/ropewalk/client/client.toml was read again: nothing is changed.\n"
         );
         report.compare("tun.name", ["a", "b"].map(str::to_owned), false);
         report.compare("keepalive", ["15s", "20s"].map(str::to_owned), true);
         let expected = "\
-/etc/ropewalk/client.toml was read again.
+/etc/ropewalk/client/client.toml was read again.
   keepalive: 15s -> 20s
 Not in force until the daemon is restarted:
   tun.name: stays a (b in the file)

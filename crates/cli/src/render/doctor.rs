@@ -84,12 +84,12 @@ mod tests {
         ];
         let examination = Examination {
             role: Role::Client,
-            config: "/etc/ropewalk/client.toml".into(),
+            config: "/etc/ropewalk/client/client.toml".into(),
             findings,
         };
         let text = doctor(&[examination], 80);
         let expected = format!(
-            "client: /etc/ropewalk/client.toml\n  ok    config        fine\n  FAIL  wan1          \
+            "client: /etc/ropewalk/client/client.toml\n  ok    config        fine\n  FAIL  wan1          \
              a rule in the chain inet block out drops datagrams to UDP\n{0}  51900, and that is a long sentence\n\
              {0}at once:\n{0}    {command}\n  note  a-long-name-of-a-peer wan0\n{0}seen\u{fffd}[2J at 198.51.100.2\n\n\
              1 fail, 1 note, 1 ok\n",

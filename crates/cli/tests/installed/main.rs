@@ -1,4 +1,4 @@
-//! The program as it is installed: the rights of its units, its page in a browser, its log over a day, a full disk.
+//! The program as it is installed: the users and rights of its units, its page in a browser, its log over a day, a full disk.
 
 #![cfg(target_os = "linux")]
 
@@ -7,3 +7,4 @@ mod full_disk;
 mod log;
 mod page;
 mod units;
+mod users;

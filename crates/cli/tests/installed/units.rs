@@ -46,7 +46,9 @@ mkdir -p "$1/devices" && mount -t tmpfs tmpfs "$1/devices"
 mknod "$1/devices/tun" c 10 200 && chmod 666 "$1/devices/tun" && mount --bind "$1/devices/tun" /dev/net/tun
 if ! test -d "$1/etc"; then
     mkdir -p "$1/etc/cron.d" "$1/etc/sudoers.d" "$1/lib/ropewalk-resolv-conf"
-    install -d -o 65534 -g 65534 "$1/etc/ropewalk" "$1/run/ropewalk" "$1/lib/ropewalk-client" "$1/lib/ropewalk"
+    mkdir "$1/etc/ropewalk" "$1/run/ropewalk"
+    install -d -o 65534 -g 65534 "$1/etc/ropewalk/client" "$1/etc/ropewalk/proxy" \
+        "$1/run/ropewalk/client" "$1/run/ropewalk/proxy" "$1/lib/ropewalk-client" "$1/lib/ropewalk"
     cp /etc/passwd /etc/group "$1/etc" && ln -s "$1/resolv.conf" "$1/etc/resolv.conf"
 fi
 mount --bind "$1/etc" /etc && mount --bind "$1/run" /run && mount --bind "$1/lib" /var/lib
@@ -66,12 +68,13 @@ exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs --inh
 /// What a service that was taken over would write to become root.
 const GRASP: &str = r#"
 for file in /etc/ld.so.preload /etc/cron.d/x /etc/sudoers.d/x /etc/passwd /etc/x /root/.bashrc /root/x \
-    /usr/local/bin/x /var/lib/ropewalk-resolv-conf/resolv.conf.json /run/ropewalk-resolv-conf.sock; do
+    /usr/local/bin/x /var/lib/ropewalk-resolv-conf/resolv.conf.json /run/ropewalk-resolv-conf.sock /etc/ropewalk/x \
+    /etc/ropewalk/proxy/x /run/ropewalk/x /run/ropewalk/proxy/x /var/lib/ropewalk/x; do
     if echo x >>"$file"; then echo "wrote $file"; fi
 done 2>/dev/null
-if ln -sf /etc/ropewalk/x /etc/resolv.conf 2>/dev/null; then echo "replaced resolv.conf"; fi
-if mv /etc/cron.d /etc/ropewalk/ 2>/dev/null; then echo "moved cron.d"; fi
-if touch /etc/ropewalk/own; then echo "its own folder"; fi
+if ln -sf /etc/ropewalk/client/x /etc/resolv.conf 2>/dev/null; then echo "replaced resolv.conf"; fi
+if mv /etc/cron.d /etc/ropewalk/client/ 2>/dev/null; then echo "moved cron.d"; fi
+if touch /etc/ropewalk/client/own; then echo "its own folder"; fi
 "#;
 
 #[test]
@@ -310,7 +313,10 @@ fn granted(unit: &str) -> String {
     };
     let ambient = of("AmbientCapabilities=");
     assert_eq!(ambient, of("CapabilityBoundingSet="));
-    assert!(unit.contains("\nUser=ropewalk\n") && unit.contains("\nType=notify\n"));
+    let user = if unit == CLIENT { "ropewalk-client" } else { "ropewalk-proxy" };
+    let is_its_own = unit.contains(&format!("\nUser={user}\nGroup={user}\n"));
+    assert!(is_its_own && unit.contains("\nSupplementaryGroups=ropewalk\n"));
+    assert!(unit.contains("\nType=notify\n"));
     let words = ambient.split_whitespace().map(|word| word.trim_start_matches("CAP_"));
     let added: Vec<String> = words.map(|word| format!(",+{}", word.to_lowercase())).collect();
     format!("-all{}", added.concat())

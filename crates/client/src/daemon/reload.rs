@@ -228,7 +228,7 @@ mod tests {
             (
                 ("", ""),
                 ("", "[control]\nsocket = \"/run/other.sock\""),
-                "control.socket /run/ropewalk/client.sock -> /run/other.sock no",
+                "control.socket /run/ropewalk/client/client.sock -> /run/other.sock no",
             ),
             (
                 ("dns = \"9.9.9.9\"", "[tun]\nmtu = 1400"),

@@ -19,7 +19,12 @@ pub fn run(data: &[u8]) {
 }
 
 fn source(name: &str, text: &str) -> Source {
-    let keys = ["client.key", "proxy.key", "/etc/ropewalk/client.key", "/etc/ropewalk/proxy.key"];
+    let keys = [
+        "client.key",
+        "proxy.key",
+        "/etc/ropewalk/client/client.key",
+        "/etc/ropewalk/proxy/proxy.key",
+    ];
     let keys = keys.map(|name| (name.into(), KEY.to_owned())).into();
     Source::from_text(Path::new(name), text, KeyFiles::Given(keys))
 }

@@ -105,6 +105,6 @@ mod tests {
         assert_eq!(bad, "sudoedit /c.toml");
         assert_eq!(exclude("a'b", Path::new("/c.toml")), "sudoedit /c.toml");
         assert_eq!(quoted("http://x/';id;'"), "\"http://x/';id;'\"");
-        assert_eq!(quoted("/etc/ropewalk/client.toml"), "/etc/ropewalk/client.toml");
+        assert_eq!(quoted("/etc/ropewalk/client/client.toml"), "/etc/ropewalk/client/client.toml");
     }
 }

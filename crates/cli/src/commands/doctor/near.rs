@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn each_route_is_told_with_its_interface_and_what_to_do() {
-        let file = Path::new("/etc/ropewalk/client.toml");
+        let file = Path::new("/etc/ropewalk/client/client.toml");
         assert_eq!(judge(&[], file)[0].id, "routes");
         let route = PassedOver {
             destination: "0.0.0.0/1".parse().unwrap(),
@@ -45,6 +45,6 @@ mod tests {
             found.found.contains("0.0.0.0/1") && found.found.contains("`exclude`"),
             "{found:?}"
         );
-        assert_eq!(found.commands, ["sudoedit /etc/ropewalk/client.toml"]);
+        assert_eq!(found.commands, ["sudoedit /etc/ropewalk/client/client.toml"]);
     }
 }

@@ -85,7 +85,7 @@ fn nat(link: &LinkStatus) -> Option<Finding> {
             "nat.closes",
             &*link.name,
             found,
-            "sudo ropewalk check-config /etc/ropewalk/client.toml",
+            "sudo ropewalk check-config /etc/ropewalk/client/client.toml",
         )
         .advise("keepalive = \"auto\" keeps the NAT open; see what the config says:")
     } else {

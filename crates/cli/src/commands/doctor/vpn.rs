@@ -132,7 +132,7 @@ mod tests {
         left_out: &[LeftOut],
         links: &[&str],
     ) -> Vec<Finding> {
-        let (own, file) = ("ropewalk0", Path::new("/etc/ropewalk/client.toml"));
+        let (own, file) = ("ropewalk0", Path::new("/etc/ropewalk/client/client.toml"));
         judge(&Facts { interfaces, gateways, left_out, links, own, file })
     }
 
