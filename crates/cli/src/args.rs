@@ -318,7 +318,7 @@ pub(crate) struct Target {
 
 /// Whose config file, or log, it is.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Role {
+pub(crate) enum RoleArgument {
     /// The client's
     Client,
     /// The proxy's

@@ -97,18 +97,18 @@ fn a_link_is_warned_of_and_stopped_and_still_is_after_a_restart_while_the_downlo
             assert!(std::fs::read_to_string(&file).unwrap().contains("\"wan1\""));
 
             start(&mut stage);
-            let again = wait_for(&stage, "the stop", |status| {
+            let renewed = wait_for(&stage, "the stop", |status| {
                 wan1(status)["reason"].as_str().is_some_and(|r| r.starts_with("its allowance"))
             });
-            assert!(wan1(&again)["allowance"]["used"].as_u64().unwrap() >= used);
+            assert!(wan1(&renewed)["allowance"]["used"].as_u64().unwrap() >= used);
             download(&stage, 500_000);
             stage.deployment().stop_client(0).unwrap();
 
             // A damaged file costs the month's count, and nothing else.
             std::fs::write(&file, "{\"version\": 1, \"links\": {\"wa").unwrap();
             start(&mut stage);
-            let anew = wait_for(&stage, "both links", |status| status.is_up("wan1"));
-            let warnings = anew.0["daemon"]["warnings"].to_string();
+            let renewed = wait_for(&stage, "both links", |status| status.is_up("wan1"));
+            let warnings = renewed.0["daemon"]["warnings"].to_string();
             assert!(warnings.contains("counted from zero"), "{warnings}");
             assert!(file.with_extension("damaged").exists());
         },

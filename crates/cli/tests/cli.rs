@@ -397,49 +397,6 @@ fn status_is_a_table_or_the_document() {
 }
 
 #[test]
-fn a_shell_completes_the_names_that_the_daemon_knows() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("client.sock");
-    let access = Access::new(None).unwrap();
-    let (server, mut commands) =
-        Server::start(Options { socket: socket.clone(), access, web: None }).unwrap();
-    let report: StatusReport =
-        serde_json::from_str(include_str!("../../control/tests/status/client.json")).unwrap();
-    let names: Vec<_> = report.tunnels[0].links.iter().map(|link| link.name.clone()).collect();
-    assert!(names.len() > 1, "{names:?}");
-    let daemon = std::thread::spawn(move || {
-        while let Some(command) = commands.blocking_recv() {
-            command.answer(Ok(Response::Status(Box::new(report.clone()))));
-        }
-    });
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ropewalk"), folder.path().join("ropewalk"))
-        .unwrap();
-    let complete = |line: &str| {
-        let script = format!(
-            "PATH={}:$PATH; source <(ropewalk completions bash); COMP_WORDS=({line} \"$1\"); \
-             COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _ropewalk ropewalk \"$1\" \"\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            folder.path().display()
-        );
-        let begun = names[0].get(..1).unwrap();
-        ["", begun].map(|last| {
-            let output = Command::new("bash").args(["-c", &script, "bash", last]).output().unwrap();
-            assert!(output.stderr.is_empty(), "{}", stderr(&output));
-            stdout(&output).lines().map(str::to_owned).collect::<Vec<_>>()
-        })
-    };
-    let mut all = names.clone();
-    all.sort();
-    let [shown, begun] = complete(&format!("ropewalk links --socket {} disable", socket.display()));
-    assert_eq!(shown, all);
-    let begins = |name: &String| name.starts_with(names[0].get(..1).unwrap());
-    assert_eq!(begun, all.iter().filter(|name| begins(name)).cloned().collect::<Vec<_>>());
-    let [words, _] = complete("ropewalk links");
-    assert!(words.contains(&"disable".to_owned()), "{words:?}");
-    drop(server);
-    daemon.join().unwrap();
-}
-
-#[test]
 fn a_stranger_is_told_that_socket_and_keys_are_closed() {
     const NAME: &str = "a_stranger_is_told_that_socket_and_keys_are_closed";
     if !geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! `ropewalk doctor` on a real kernel: faults are planted one by one; each must be found, with the advice that mends it, and
+//! `ropewalk doctor` on a real kernel: faults are planted one by one; each must be found, with the advice that fixes it, and
 //! be gone when that advice was followed, word for word.
 
 #![cfg(target_os = "linux")]
@@ -201,14 +201,14 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
                 String::from_utf8_lossy(&output.stderr)
             );
         };
-        let mended = |ward: &Ward, what: &str| {
+        let fixed = |ward: &Ward, what: &str| {
             let found = client(ward, "");
             assert!(Ward::faults(&found).is_empty(), "after {what}: {found:#?}");
             found
         };
 
         // Nothing is wrong: each link has an answer, and its sizes pass.
-        let well = mended(&ward, "nothing");
+        let well = fixed(&ward, "nothing");
         let about = |id: &str| {
             well.iter().filter(|(one, _)| one == id).map(|(_, one)| &one.found).collect::<Vec<_>>()
         };
@@ -224,7 +224,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "files.open", &[]);
         assert_eq!(fault.commands, [format!("sudo chmod 600 {key}")]);
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "chmod");
+        fixed(&ward, "chmod");
 
         // 2. No right to change the network.
         let drop = "exec setpriv --bounding-set -net_admin --inh-caps -net_admin ";
@@ -281,7 +281,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             "{fault:?}"
         );
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "the rule");
+        fixed(&ward, "the rule");
 
         // 7. The same beyond this machine: the proxy must listen elsewhere, too.
         let router = ward.stage.topology().routers()[1].namespace();
@@ -300,7 +300,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             let both = vec![format!("{PROXY_V4}:51900"), format!("{PROXY_V4}:443")];
             config["proxy"].as_table_mut().unwrap().insert("address".into(), both.into());
         });
-        let found = mended(&ward, "another port");
+        let found = fixed(&ward, "another port");
         assert!(
             found.iter().any(|(id, one)| id == "reach.partly" && one.subject == "wan1"),
             "{found:#?}"
@@ -318,7 +318,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             ("wan1", "xdg-open http://192.168.11.1/login")
         );
         ward.stage.topology().routers()[1].namespace().nft("delete table inet portal").unwrap();
-        mended(&ward, "the sign-in");
+        fixed(&ward, "the sign-in");
 
         // 9. A wrong port.
         ward.client(|config| {
@@ -327,7 +327,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "reach.port", &[]);
         assert_eq!(fault.commands, [format!("sudo sed -i 's|:51999|:51900|g' {shown}")]);
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "the port");
+        fixed(&ward, "the port");
 
         // 10. Another proxy's key.
         let other = ward.shell(
@@ -349,7 +349,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             .unwrap();
         let key = said.rsplit(' ').next().unwrap();
         sh(&ward, &format!("sed -i 's|{other}|{key}|' {shown}"));
-        mended(&ward, "the key");
+        fixed(&ward, "the key");
 
         // 11. A name that nobody knows.
         ward.client(|config| {
@@ -357,25 +357,25 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         });
         let fault = only(client(&ward, ""), "name.unknown", &[]);
         sh(&ward, &fault.commands[1].replace("ADDRESS", &PROXY_V4.to_string()));
-        mended(&ward, "the name");
+        fixed(&ward, "the name");
 
         // 12. A clock that is behind the time at which the config was written.
         sh(&ward, &format!("touch -d '+2 days' {shown}"));
         let fault = only(client(&ward, ""), "clock.behind", &[]);
         assert_eq!(fault.commands[0], "sudo timedatectl set-ntp true");
         sh(&ward, &fault.commands[1]);
-        mended(&ward, "touch");
+        fixed(&ward, "touch");
 
         // 13. What a crash leaves.
         let (deployment, topology) = ward.stage.split();
         deployment.start_client(topology, 0).unwrap();
         deployment.wait_up(0, 2).unwrap();
-        let running = mended(&ward, "the start");
+        let running = fixed(&ward, "the start");
         assert_eq!(running.iter().filter(|(id, _)| id == "nat").count(), 2, "{running:#?}");
         ward.stage.deployment().client(0).unwrap().kill();
         let fault = only(client(&ward, ""), "leftovers.crash", &[]);
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "the clean-up");
+        fixed(&ward, "the clean-up");
         let left = ward.stage.topology().client().tool("ip", &["rule"]).unwrap();
         assert!(!left.contains("proto 114"), "{left}");
 
@@ -386,11 +386,11 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let (deployment, topology) = ward.stage.split();
         deployment.start_client(topology, 0).unwrap();
         deployment.wait_up(0, 2).unwrap();
-        mended(&ward, "the start with a kill switch");
+        fixed(&ward, "the start with a kill switch");
         ward.stage.deployment().client(0).unwrap().kill();
         let fault = only(client(&ward, ""), "leftovers.lock", &[]);
         sh(&ward, &fault.commands[1]);
-        mended(&ward, "the end of the kill switch");
+        fixed(&ward, "the end of the kill switch");
 
         // 15. Two links by one router.
         let address = gateway_v4(0, 0).octets();
@@ -409,7 +409,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "gateways.same", &[]);
         assert_eq!(fault.subject, "twin0");
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "leaving one out");
+        fixed(&ward, "leaving one out");
         sh(&ward, "ip link del twin0");
 
         // 16. Another tunnel that wants everything.
@@ -420,7 +420,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "vpn.default", &[]);
         assert_eq!(fault.commands, ["sudo ip link set dev vpn9 down"]);
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "the other tunnel");
+        fixed(&ward, "the other tunnel");
 
         // 17. Large packets that vanish without a word.
         let router = ward.stage.topology_mut().router_mut(1);
@@ -429,7 +429,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "mtu.black-hole", &[]);
         assert_eq!(fault.commands, ["sudo ip link set dev wan1 mtu 1400"]);
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "the MTU");
+        fixed(&ward, "the MTU");
     });
 }
 
@@ -449,11 +449,11 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
                 String::from_utf8_lossy(&output.stderr)
             );
         };
-        let mended = |ward: &Ward, what: &str| {
+        let fixed = |ward: &Ward, what: &str| {
             let found = proxy(ward, "");
             assert!(Ward::faults(&found).is_empty(), "after {what}: {found:#?}");
         };
-        mended(&ward, "nothing, before the start");
+        fixed(&ward, "nothing, before the start");
 
         // 1. Somebody else has the port.
         let taken =
@@ -467,7 +467,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         assert_eq!(fault.level, "fail");
 
         ward.stage.start([0, 1]).unwrap();
-        mended(&ward, "the start");
+        fixed(&ward, "the start");
         let seen = proxy(&ward, "");
         let seen =
             seen.iter().filter(|(id, one)| id == "nat.seen" && one.subject.starts_with("client0 "));
@@ -478,7 +478,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         let fault = only(proxy(&ward, ""), "forwarding.off", &[]);
         assert_eq!(fault.commands, ["sudo sysctl -w net.ipv4.conf.eth0.forwarding=1"]);
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "forwarding");
+        fixed(&ward, "forwarding");
 
         // 4. A firewall that lets in what it knows.
         let script = "table inet wall { chain in { type filter hook input priority 0; policy drop;\n\
@@ -487,7 +487,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         let fault = only(proxy(&ward, ""), "firewall.policy", &[]);
         assert_eq!(fault.commands, ["sudo nft insert rule inet wall in udp dport 51900 accept"]);
         sh(&ward, &fault.commands[0]);
-        mended(&ward, "the rule");
+        fixed(&ward, "the rule");
 
         // 5. One that judges the tunnel's datagrams by the table of connections, in which they are not.
         let script = "table inet states {\n\
@@ -503,7 +503,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
             .map(|way| format!("sudo nft insert rule inet states {way} 51900 accept"));
         assert_eq!(commands, allow, "{found:#?}");
         commands.iter().for_each(|command| sh(&ward, command));
-        mended(&ward, "both rules");
+        fixed(&ward, "both rules");
         ward.stage.topology().proxy().nft("delete table inet states").unwrap();
 
         // 6. One that forwards nothing.

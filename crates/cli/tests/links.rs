@@ -211,7 +211,7 @@ fn a_client_makes_of_a_reload_what_it_can_and_says_what_waits() {
         let (file, socket) = (folder.join("client0.toml"), folder.join("client0.sock"));
         assert!(said(&["reload"], &socket).contains("nothing is changed"));
 
-        // What was set by hand is undone; what the file says anew holds; a name waits.
+        // What was set by hand is undone; what the file says now holds; a name waits.
         said(&["links", "set", "wan0", "max_up=3 Mbit/s"], &socket);
         rewrite(&file, |table| {
             let wan1 = table["link"][1].as_table_mut().unwrap();

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ropewalk_netlab::nobody::Nobody;
 use ropewalk_netlab::privilege::{again_inside, skipped};
 use ropewalk_netlab::prove::assert_short;
+use ropewalk_netlab::unprivileged::Nobody;
 
 /// Names the program to a run of this test inside a user namespace.
 const PROGRAM: &str = "ROPEWALK_TEST_PROGRAM";

@@ -7,7 +7,7 @@
 //! | at | happens |
 //! | --- | --- |
 //! | 80 % | a warning |
-//! | 100 % | a warning; with `stop` the link is not used until the allowance begins anew |
+//! | 100 % | a warning; with `stop` the link is not used until the allowance begins again |
 //! | its day | the count is zero again |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,10 +110,10 @@ impl Allowances {
     }
 
     /// Counts what the links carried since the last time; `carried` are a link's bytes since the daemon's start. Returns
-    /// the links whose allowance began anew.
+    /// the links whose allowance began again.
     pub(crate) fn count(&mut self, today: Date, carried: impl Fn(&str) -> u64) -> Vec<String> {
         self.today = today;
-        let mut anew = Vec::new();
+        let mut renewed = Vec::new();
         for (name, meter) in &mut self.meters {
             let (start, _) = period(today, meter.allowance.reset_day);
             let count = self.counts.entry(name.clone()).or_insert(Count { since: start, bytes: 0 });
@@ -123,7 +123,7 @@ impl Allowances {
             if start > count.since {
                 // What came in the last moment of the old one is not worth a look at the second hand.
                 *count = Count { since: start, bytes: 0 };
-                anew.push(name.clone());
+                renewed.push(name.clone());
             } else if today >= EARLIEST
                 && count.since > today.saturating_add(Span::new().days(AHEAD_DAYS))
             {
@@ -132,7 +132,7 @@ impl Allowances {
             count.bytes = count.bytes.saturating_add(more);
         }
         self.forget();
-        anew
+        renewed
     }
 
     /// Of too many counts the oldest of links without allowance go.
@@ -150,7 +150,7 @@ impl Allowances {
         &self.counts
     }
 
-    /// The allowance of a link, what it carried, and the day on which it begins anew.
+    /// The allowance of a link, what it carried, and the day on which it begins again.
     pub(crate) fn of(&self, link: &str) -> Option<(Allowance, Count, Date)> {
         let (meter, count) = (self.meters.get(link)?, self.counts.get(link)?);
         let (_, end) = period(self.today, meter.allowance.reset_day);
@@ -228,13 +228,13 @@ mod tests {
         let mut allowances = Allowances::default();
         allowances.set("lte", allowance(31, true));
         let (mut day, mut carried) = (date(2026, 1, 31), 0);
-        let (mut anew, mut crossed, mut line) = (0, Vec::new(), None);
+        let (mut renewed, mut crossed, mut line) = (0, Vec::new(), None);
         while day < date(2027, 1, 31) {
             if !allowances.stopped().contains_key("lte") {
                 // The link carries nothing while it is stopped.
                 carried += GB / 2;
             }
-            anew += allowances.count(day, |_| carried).len();
+            renewed += allowances.count(day, |_| carried).len();
             let now = allowances.warnings().get("lte").map(|(line, _)| *line);
             if now != line {
                 crossed.extend(now);
@@ -242,7 +242,7 @@ mod tests {
             }
             day = day.tomorrow().unwrap();
         }
-        assert_eq!((anew, crossed.len()), (11, 24));
+        assert_eq!((renewed, crossed.len()), (11, 24));
         assert!(crossed.chunks(2).all(|month| month == [Line::Nearly, Line::UsedUp]));
         assert_eq!(carried, 12 * 10 * GB);
     }
@@ -277,7 +277,7 @@ mod tests {
         allowances.count(date(1970, 1, 1), |_| 6 * GB);
         allowances.count(date(2026, 11, 21), |_| 7 * GB);
         assert_eq!(allowances.of("lte").unwrap().1.bytes, 7 * GB);
-        // One that was far ahead counts on, and begins anew in its time.
+        // One that was far ahead counts on, and begins again in its time.
         allowances.count(date(2099, 1, 1), |_| 8 * GB);
         allowances.count(date(2026, 11, 22), |_| 9 * GB);
         let (_, count, end) = allowances.of("lte").unwrap();

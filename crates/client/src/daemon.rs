@@ -11,7 +11,7 @@
 //! | silence of the proxy | its name is looked up again |
 //! | a gap in time (sleep) | all links are asked at once |
 //!
-//! The routes stay while a session is sought anew: packets then wait or are dropped, but never go out
+//! The routes stay while a session is sought again: packets then wait or are dropped, but never go out
 //! beside the tunnel because it is away for a moment.
 
 mod budget;
@@ -32,9 +32,9 @@ use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;
 use ropewalk_link_io::clock::Clock;
-use ropewalk_link_io::driver::{Io, Role};
+use ropewalk_link_io::driver::{Driven, Io};
 use ropewalk_link_io::tun::TunOffload;
-use ropewalk_link_io::udp::{Arrival, SendError, SendErrorKind};
+use ropewalk_link_io::udp::{ReceivedDatagram, SendError, SendErrorKind};
 use ropewalk_proto::client::{Client, ClientState};
 use ropewalk_proto::event::SessionInfo;
 use ropewalk_proto::packet::Packet;
@@ -52,7 +52,7 @@ use crate::config::{Config, Dns};
 use crate::core;
 use crate::gaps::Gaps;
 use crate::host::TunDesired;
-use crate::links::{Hands, Links, Obstacle, decide};
+use crate::links::{LinkResources, Links, Obstacle, decide};
 use crate::network::{News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
@@ -296,9 +296,9 @@ impl Daemon {
             }
         }
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
-        let mut hands =
-            Hands { sockets, client, sink: &mut self.held, lingering: &mut self.lingering };
-        let done = self.links.reconcile(now, decisions, &mut hands);
+        let mut resources =
+            LinkResources { sockets, client, sink: &mut self.held, lingering: &mut self.lingering };
+        let done = self.links.reconcile(now, decisions, &mut resources);
         self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
     }
 
@@ -381,7 +381,7 @@ impl Daemon {
     }
 }
 
-impl Role for Daemon {
+impl Driven for Daemon {
     type Command = Command;
 
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
@@ -422,7 +422,7 @@ impl Role for Daemon {
     fn handle_datagram(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        arrival: ReceivedDatagram,
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {

@@ -73,7 +73,7 @@ impl Open {
 }
 
 /// What is changed by a reconciliation.
-pub(crate) struct Hands<'a, S> {
+pub(crate) struct LinkResources<'a, S> {
     /// Opened and closed here.
     pub(crate) sockets: &'a mut Sockets,
     /// Gets the links.
@@ -106,7 +106,7 @@ impl Links {
         &mut self,
         now: Instant,
         decisions: Vec<Decision>,
-        hands: &mut Hands<'_, S>,
+        resources: &mut LinkResources<'_, S>,
     ) -> bool {
         let mut before = std::mem::take(&mut self.0);
         for decision in decisions {
@@ -128,7 +128,7 @@ impl Links {
                 }
             }
             link.decision = decision;
-            link.reconcile(now, hands);
+            link.reconcile(now, resources);
             self.0.push(link);
         }
         for mut link in before {
@@ -136,7 +136,7 @@ impl Links {
                 let link = &link.decision.name;
                 tracing::info!(%link, "link is gone: its interface is not there, or leads nowhere");
             }
-            link.close(now, hands);
+            link.close(now, resources);
         }
         self.0.iter().all(|link| link.trouble.is_none())
     }
@@ -243,18 +243,22 @@ impl Link {
         sockets.into_iter().any(|(_, id)| *id == socket)
     }
 
-    fn reconcile<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
+    fn reconcile<S: PacketSink>(&mut self, now: Instant, resources: &mut LinkResources<'_, S>) {
         let (Ok(wish), Some(slot)) = (&self.decision.wish, self.decision.slot) else {
             self.trouble = None;
             let on_purpose =
                 matches!(self.obstacle(), Some(Obstacle::Disabled | Obstacle::UsedUp(_)));
-            return if on_purpose { self.leave(now, hands) } else { self.close(now, hands) };
+            return if on_purpose {
+                self.leave(now, resources)
+            } else {
+                self.close(now, resources)
+            };
         };
         if let Some(open) = &mut self.open
             && open.policy != self.decision.policy
         {
             open.policy.clone_from(&self.decision.policy);
-            hands.client.set_policy(open.key, open.policy.clone());
+            resources.client.set_policy(open.key, open.policy.clone());
         }
         let is_as_wished = self.open.as_ref().is_some_and(|open| {
             open.is_like(wish, &self.decision) && open.sockets.len() == wish.sources.len()
@@ -271,14 +275,14 @@ impl Link {
         for source in &wish.sources {
             match kept.iter().find(|(address, _)| address == source) {
                 Some(kept) => sockets.push(*kept),
-                None => match self.open_socket(slot, *source, hands.sockets) {
+                None => match self.open_socket(slot, *source, resources.sockets) {
                     Ok(id) => sockets.push((*source, id)),
                     Err(error) => self.complain(error.to_string(), known_trouble.as_deref()),
                 },
             }
         }
         if sockets.is_empty() {
-            return self.close(now, hands);
+            return self.close(now, resources);
         }
         if self
             .open
@@ -290,12 +294,12 @@ impl Link {
         }
         let key = LinkKey(u32::from(slot));
         let config = self.core_config(&wish, &sockets);
-        if let Err(error) = hands.client.set_link(now, key, Some(config), hands.sink) {
+        if let Err(error) = resources.client.set_link(now, key, Some(config), resources.sink) {
             self.complain(error.to_string(), known_trouble.as_deref());
             sockets.iter().filter(|socket| !kept.contains(socket)).for_each(|(_, id)| {
-                hands.sockets.close(*id);
+                resources.sockets.close(*id);
             });
-            return self.close(now, hands);
+            return self.close(now, resources);
         }
         (self.since, self.refused) = (now, None);
         let Decision { keepalive, metered, .. } = self.decision;
@@ -304,7 +308,7 @@ impl Link {
         let open = self.open.as_ref().map_or(&[][..], |open| &open.sockets);
         for (address, id) in old.into_iter().flat_map(|old| old.sockets) {
             if !open.contains(&(address, id)) {
-                hands.sockets.close(id);
+                resources.sockets.close(id);
             }
         }
     }
@@ -349,22 +353,26 @@ impl Link {
     }
 
     /// It is gone, and its sockets are.
-    fn close<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
-        for socket in self.take_out(now, hands) {
-            hands.sockets.close(socket);
+    fn close<S: PacketSink>(&mut self, now: Instant, resources: &mut LinkResources<'_, S>) {
+        for socket in self.take_out(now, resources) {
+            resources.sockets.close(socket);
         }
     }
 
     /// It works and is to be used no more: what is under way on it is still taken.
-    fn leave<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) {
-        let sockets = self.take_out(now, hands);
-        hands.lingering.extend(sockets.into_iter().map(|socket| (now + LINGER, socket)));
+    fn leave<S: PacketSink>(&mut self, now: Instant, resources: &mut LinkResources<'_, S>) {
+        let sockets = self.take_out(now, resources);
+        resources.lingering.extend(sockets.into_iter().map(|socket| (now + LINGER, socket)));
     }
 
-    fn take_out<S: PacketSink>(&mut self, now: Instant, hands: &mut Hands<'_, S>) -> Vec<SocketId> {
+    fn take_out<S: PacketSink>(
+        &mut self,
+        now: Instant,
+        resources: &mut LinkResources<'_, S>,
+    ) -> Vec<SocketId> {
         let Some(open) = self.open.take() else { return Vec::new() };
         // Taking a link out never fails.
-        let _ = hands.client.set_link(now, open.key, None, hands.sink);
+        let _ = resources.client.set_link(now, open.key, None, resources.sink);
         open.sockets.into_iter().map(|(_, socket)| socket).collect()
     }
 }

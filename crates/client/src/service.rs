@@ -22,7 +22,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::sandbox::{self, Needs};
-use ropewalk_daemon::service::{self, Ears, StopSignals};
+use ropewalk_daemon::service::{self, ServiceInputs, StopSignals};
 use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
@@ -74,7 +74,7 @@ fn needs(config: &Config, file: &Path) -> Needs {
     let mut needs = Needs::common(Role::Client, file, &config.control);
     needs.keep_in(&config.state_dir, 0o700);
     needs.keep_beside(&config.counters_file, Some(0o700));
-    // Allowances begin anew at this machine's midnight.
+    // Allowances begin again at this machine's midnight.
     needs.read.push("/usr/share/zoneinfo".into());
     needs.read.extend(names::read());
     needs.keep.extend(names::written());
@@ -150,7 +150,7 @@ async fn serve(
     requests: mpsc::Receiver<server::Command>,
 ) -> anyhow::Result<()> {
     // First, so that a signal during the start ends it cleanly too.
-    let Ears { stop, reload, reloader } = Ears::open(file, Config::load)?;
+    let ServiceInputs { stop, reload, reloader } = ServiceInputs::open(file, Config::load)?;
     let restart = StopSignals::listen(&[SignalKind::user_defined1()])?;
     if config.kill_switch {
         lock_first(config.tun.name.as_str()).await?;

@@ -12,7 +12,7 @@ use ropewalk_control::api::{
     AllowanceStatus, DaemonStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus, Role,
     STATUS_VERSION, SessionStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
 };
-use ropewalk_daemon::shown;
+use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
 use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, Trouble};
@@ -135,7 +135,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         outages: status::outages(facts.now, &stats.outages),
         local_acks: tunnel.map(status::local_acks).unwrap_or_default(),
         links: links(facts, local),
-        flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
+        flows: tunnel.and_then(|tunnel| tunnel.flows).map(scheduling_status::flow_table),
         spending: spending(facts),
         drops: drops(facts),
     }
@@ -225,7 +225,7 @@ fn status_of(
             .filter(|told| *told != LinkTerms::default()),
         allowance,
         limits: core.map(|core| status::limits(facts.now, core)),
-        share: core.and_then(|core| shown::share(scheduling.scheduler, core, all)),
+        share: core.and_then(|core| scheduling_status::share(scheduling.scheduler, core, all)),
     };
     status::link(facts, core)
 }
@@ -235,7 +235,7 @@ fn spending(facts: &Facts<'_>) -> Option<SpendingStatus> {
     let links = &facts.config.links;
     let known = facts.links.iter().map(|link| link.decision.name.clone());
     let price = |name: &str| links.named(name)?.policy.cost.clone();
-    shown::spending(known, price, &facts.stats.ledger)
+    scheduling_status::spending(known, price, &facts.stats.ledger)
 }
 
 /// A link has an address and no answer: what was asked, and since when.

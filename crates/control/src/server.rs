@@ -94,7 +94,7 @@ pub struct Server {
 
 /// Where a connection puts what it asks.
 #[derive(Clone)]
-struct Desk {
+struct Connection {
     commands: mpsc::Sender<Command>,
     access: Arc<Access>,
     answer_time: Duration,
@@ -124,10 +124,10 @@ impl Server {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (commands, receiver) = mpsc::channel(WAITING_COMMANDS);
         let (stop, stopped) = oneshot::channel();
-        let desk = Desk { commands, access: Arc::new(access), answer_time };
+        let connection = Connection { commands, access: Arc::new(access), answer_time };
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || runtime.block_on(http::serve(bound, web, desk, stopped)))
+            .spawn(move || runtime.block_on(http::serve(bound, web, connection, stopped)))
             .map_err(failed)?;
         if let Some(address) = web_address {
             tracing::info!(
@@ -154,7 +154,7 @@ impl Drop for Server {
     }
 }
 
-impl Desk {
+impl Connection {
     /// Puts a request to the daemon and waits for the answer.
     async fn ask(&self, request: Request) -> Result<Response, ApiError> {
         let busy = |message: &str| Err(ApiError::new(crate::api::ErrorCode::Busy, message));

@@ -250,7 +250,7 @@ impl<'a> Span<'a> {
         matches!((self.role, way), (Role::Client, Way::Up) | (Role::Proxy, Way::Down))
     }
 
-    /// The same link at the beginning; one that joined anew began at zero.
+    /// The same link at the beginning; one that joined again began at zero.
     fn before(&self, link: &LinkStatus) -> Option<&'a LinkStatus> {
         let mut links = self.before?.links.iter();
         links.find(|before| before.name == link.name && before.id == link.id)

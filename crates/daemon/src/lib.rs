@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`core`] | keys and ciphers of a config, for the protocol core |
 //! | [`status`] | what the core counts, in the words of the status document |
-//! | [`shown`] | of that, what schedulers make of links and flows, and what it costs |
+//! | [`scheduling_status`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
 //! | [`mod@file`], [`writer`] | files that survive a crash; the same beside a packet loop |
 //! | [`mod@format`] | the version of a file that survives, and of one that is newer than this program |
@@ -27,9 +27,9 @@ pub mod mark;
 pub mod offload;
 pub mod reload;
 pub mod sandbox;
+pub mod scheduling_status;
 pub mod secrecy;
 pub mod service;
-pub mod shown;
 pub mod status;
 pub mod wakeup;
 pub mod writer;

@@ -82,7 +82,7 @@ impl StopSignals {
 }
 
 /// What a daemon hears from outside.
-pub struct Ears<T> {
+pub struct ServiceInputs<T> {
     /// The signals that end it.
     pub stop: StopSignals,
     /// Reads its config again.
@@ -91,7 +91,7 @@ pub struct Ears<T> {
     pub reloader: mpsc::Sender<server::Command>,
 }
 
-impl<T: Send + 'static> Ears<T> {
+impl<T: Send + 'static> ServiceInputs<T> {
     /// Open from now on. A hangup is the end of the daemon's terminal; where it has none, somebody's wish that the
     /// config, `file`, be read again.
     ///

@@ -18,7 +18,7 @@ use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::{self, Duty, LinkStats, Outage, Outages, Traffic, TunnelStats};
 use ropewalk_settings::{LinkTerms, Order, Scheduling, TunnelSettings, Usage};
 
-use crate::{sandbox, shown};
+use crate::{sandbox, scheduling_status};
 
 /// The daemon itself.
 #[must_use]
@@ -272,8 +272,8 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         waited_for_s: core.map_or(0.0, |core| core.waited_for.as_secs_f64()),
         told: facts.told,
         share: facts.share,
-        sensed: core.map(|core| shown::sensed(&core.sensed)),
-        model: core.and_then(|core| core.model.as_ref()).map(shown::model),
+        sensed: core.map(|core| scheduling_status::sensed(&core.sensed)),
+        model: core.and_then(|core| core.model.as_ref()).map(scheduling_status::model),
     }
 }
 
@@ -328,7 +328,7 @@ mod tests {
             since: at(940),
             stall: Some(Duration::from_millis(62)),
             returned: Some(at(2200)),
-            standing: tunnel::Standing::Told,
+            stage: tunnel::OutageStage::Reported,
         };
         let second = Outage {
             at: at(5000),

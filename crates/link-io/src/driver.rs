@@ -1,13 +1,13 @@
-//! The event loop, the only one of the project: generic over the [`Role`] (client or proxy) and the
+//! The event loop, the only one of the project: generic over the [`Driven`] (client or proxy) and the
 //! [`Tun`], on a current-thread runtime.
 //!
 //! One turn takes a bounded share from each source and sends what came of it:
 //!
-//! 1. commands → [`Role::handle_command`]
-//! 2. sockets, one batch each → [`Role::handle_datagram`]
-//! 3. TUN, one batch → [`Role::handle_packet`]
-//! 4. [`Role::handle_timeout`], if it is due
-//! 5. [`Role::handle_events`] and [`Role::poll_transmit`] by turns, until there is nothing to send
+//! 1. commands → [`Driven::handle_command`]
+//! 2. sockets, one batch each → [`Driven::handle_datagram`]
+//! 3. TUN, one batch → [`Driven::handle_packet`]
+//! 4. [`Driven::handle_timeout`], if it is due
+//! 5. [`Driven::handle_events`] and [`Driven::poll_transmit`] by turns, until there is nothing to send
 //! 6. what the TUN's batch still holds is written
 //!
 //! Then the loop waits: for the TUN, the sockets, a command, or the deadline. A packet passes through
@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::moderation::Moderation;
 use crate::timer::Timer;
 use crate::tun::{Drained, Tun, TunControl, TunError};
-use crate::udp::{Arrival, SendError, Sockets};
+use crate::udp::{ReceivedDatagram, SendError, Sockets};
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::packet::transport;
 use ropewalk_proto::path::Path;
@@ -49,7 +49,7 @@ const TRANSMIT_ROUNDS: usize = 4;
 ///
 /// Methods are called one after the other from one thread, and must not block. `now` never goes
 /// back from one call to the next.
-pub trait Role {
+pub trait Driven {
     /// What the control API and the host network ask, through a bounded channel.
     type Command;
 
@@ -71,12 +71,12 @@ pub trait Role {
     fn handle_datagram(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        arrival: ReceivedDatagram,
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     );
 
-    /// What [`Role::poll_timeout`] said is due.
+    /// What [`Driven::poll_timeout`] said is due.
     fn handle_timeout(&mut self, now: Instant, sink: &mut impl PacketSink);
 
     /// The kernel refused datagrams. Called while the batch is sent, so possibly often for one path.
@@ -86,11 +86,11 @@ pub trait Role {
     /// called again).
     fn poll_transmit(&mut self, now: Instant, out: &mut impl TransmitSink);
 
-    /// When [`Role::handle_timeout`] must be called next. Asked after each turn. `None`: never.
+    /// When [`Driven::handle_timeout`] must be called next. Asked after each turn. `None`: never.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Events of the core, and what follows from them: opening and closing sockets, setting the MTU.
-    /// Called at least once a turn, before [`Role::poll_transmit`] and again after anything was sent.
+    /// Called at least once a turn, before [`Driven::poll_transmit`] and again after anything was sent.
     /// `Break` ends the loop; what the role still has to send (a close message) is sent first.
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()>;
 }
@@ -106,7 +106,7 @@ pub struct Io<'a> {
 }
 
 /// The loop and all that it owns.
-pub struct Driver<R: Role, T: Tun> {
+pub struct Driver<R: Driven, T: Tun> {
     role: R,
     tun: T,
     sockets: Sockets,
@@ -140,7 +140,7 @@ pub enum Turn {
     End,
 }
 
-impl<R: Role, T: Tun> Driver<R, T> {
+impl<R: Driven, T: Tun> Driver<R, T> {
     /// A loop over `role`, that takes commands from `commands`. Sockets are the role's to open; some
     /// may be open already. Must be called inside the runtime, a current-thread one with I/O enabled.
     ///

@@ -9,7 +9,7 @@
 //! * [`udp`]: outer datagrams, in batches in and out;
 //! * [`counters`]: what the kernel counts on each interface (Linux);
 //! * [`timer`]: one deadline, exact to about 0.1 ms;
-//! * [`driver`]: the loop that carries bytes between those and a [`Role`](driver::Role);
+//! * [`driver`]: the loop that carries bytes between those and a [`Driven`](driver::Driven);
 //! * [`conntrack`], [`forwarding`], [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
 //!
 //! Linux runs today. What a kernel lacks (segmentation offload, large buffers) is found at run time

@@ -10,7 +10,7 @@ mod socket;
 mod steering;
 
 pub use batch::{LANE_BYTES, LANE_DATAGRAMS, LANES, OutBatch};
-pub use receive::Arrival;
+pub use receive::ReceivedDatagram;
 pub use socket::{
     Bound, ClientSocket, OffloadInUse, ProxySocket, RECV_BUFFER, SEND_BUFFER, SocketCounters,
 };
@@ -143,7 +143,10 @@ impl Sockets {
     /// Receives at most one batch from each socket and calls `handle` with the present time, how the
     /// datagram came, and the datagram (borrowed for the call, to be changed in place at will).
     /// Returns whether some socket may hold more.
-    pub fn recv_batch(&mut self, mut handle: impl FnMut(Instant, Arrival, &mut [u8])) -> bool {
+    pub fn recv_batch(
+        &mut self,
+        mut handle: impl FnMut(Instant, ReceivedDatagram, &mut [u8]),
+    ) -> bool {
         let Self { sockets, arena, clock, .. } = self;
         let mut more = false;
         for socket in sockets {

@@ -4,12 +4,12 @@
 use allocation_counter::measure;
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use ropewalk_link_io::clock::Clock;
-use ropewalk_link_io::driver::{Driver, Io, Role};
+use ropewalk_link_io::driver::{Driven, Driver, Io};
 use ropewalk_link_io::host::testing::Namespace;
 use ropewalk_link_io::tun::{
     Drained, LinuxTun, Tun, TunControl, TunCounters, TunError, TunOffload, TunOptions,
 };
-use ropewalk_link_io::udp::{Arrival, ClientSocket, ProxySocket, SendError, Sockets};
+use ropewalk_link_io::udp::{ClientSocket, ProxySocket, ReceivedDatagram, SendError, Sockets};
 use ropewalk_netlab::direct::{Direct, PROXY};
 use ropewalk_netlab::inner::Inner;
 use ropewalk_netlab::lab::Towards;
@@ -153,7 +153,7 @@ impl Ends {
     }
 }
 
-fn driver<R: Role<Command = ()>>(
+fn driver<R: Driven<Command = ()>>(
     role: R,
     tun: Mill,
     sockets: Sockets,
@@ -170,7 +170,7 @@ struct ProxyRole(Endpoint);
 /// What both cores do alike.
 macro_rules! role {
     ($role:ty) => {
-        impl Role for $role {
+        impl Driven for $role {
             type Command = ();
 
             fn handle_command(&mut self, _: Instant, (): (), _: &mut Io<'_>) {}
@@ -196,7 +196,7 @@ macro_rules! role {
             fn handle_datagram(
                 &mut self,
                 now: Instant,
-                arrival: Arrival,
+                arrival: ReceivedDatagram,
                 datagram: &mut [u8],
                 sink: &mut impl PacketSink,
             ) {

@@ -9,9 +9,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::client::{Client, ClientConfig};
 use ropewalk_proto::config::{LinkConfig, TunnelConfig};
-use ropewalk_proto::crypto::rekey::Standing;
+use ropewalk_proto::crypto::rekey::RekeyContext;
 use ropewalk_proto::crypto::{
-    Capabilities, Cipher, CipherSet, DataKey, EpochKeys, KeyRing, Role, StaticSecret,
+    Capabilities, Cipher, CipherSet, DataKey, EpochKeys, HandshakeRole, KeyRing, StaticSecret,
 };
 use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
 use ropewalk_proto::path::Path;
@@ -55,15 +55,15 @@ pub fn tunnels(client: &TunnelConfig, proxy: &TunnelConfig, seed: u64) -> Tunnel
                 local: Arc::new(local.clone()),
                 remote: remote.public(),
                 psk: psk.clone(),
-                standing: Standing::from(keys),
+                context: RekeyContext::from(keys),
             },
             gateways: vec![[10, 77, 0, 1].into()],
             peer_completes: client.partial_checksums && proxy.partial_checksums,
             peer_orders_flows: true,
         };
     let (to_client, to_proxy) = (keys(Towards::Client), keys(Towards::Proxy));
-    let of_client = session(Side::Client, Role::Initiator, &to_proxy, &ours, &theirs);
-    let of_proxy = session(Side::Proxy, Role::Responder, &to_client, &theirs, &ours);
+    let of_client = session(Side::Client, HandshakeRole::Initiator, &to_proxy, &ours, &theirs);
+    let of_proxy = session(Side::Proxy, HandshakeRole::Responder, &to_client, &theirs, &ours);
     let end = |config: &TunnelConfig, session, seed| {
         Tunnel::new(Instant::ZERO, config.clone(), InnerFilter::default(), session, seed)
     };
@@ -85,7 +85,7 @@ fn keys(towards: Towards) -> EpochKeys {
 /// what no honest peer says.
 #[must_use]
 pub fn forger(towards: Towards) -> KeyRing {
-    KeyRing::new(Role::Initiator, &keys(towards))
+    KeyRing::new(HandshakeRole::Initiator, &keys(towards))
 }
 
 /// A client and a proxy that knows it, without links.

@@ -315,7 +315,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
                 self.change(link, towards, |now| now.mtu = mtu.into());
             }
             Operation::Outage(link, towards, length) => self.cut(link, towards, length),
-            Operation::Heal(link) => self.mend(usize::from(link) % self.lines.len()),
+            Operation::Heal(link) => self.fix(usize::from(link) % self.lines.len()),
             Operation::Join(link) => self.join(usize::from(link) % self.lines.len()),
             Operation::Leave(link) => self.leave(usize::from(link) % self.lines.len()),
             Operation::Rebind(link, what) => self.rebind(link, what),
@@ -369,7 +369,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
         }
     }
 
-    fn mend(&mut self, line: usize) {
+    fn fix(&mut self, line: usize) {
         let (now, base) = (self.lab.now, self.lines[line].base.clone());
         let link = &mut self.lab.links[line];
         // A link without jitter keeps its order whatever is said; what still is under way may be overtaken.
@@ -568,7 +568,7 @@ impl<'a, C: Linked, P: Watched> Play<'a, C, P> {
     /// The network is as at first, traffic ends: the tunnel comes to rest and then works as if nothing had
     /// happened.
     fn heal(&mut self) -> Result<(), Breach> {
-        (0..self.lines.len()).for_each(|line| self.mend(line));
+        (0..self.lines.len()).for_each(|line| self.fix(line));
         self.loads = [None; 2];
         if self.lines.iter().all(|line| line.link.is_none()) {
             // All link ids may be used up; a rekey needs a link.

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use ropewalk_proto::time::Instant;
 
-pub use flow::{Arrival, Load, Sample, TcpFlow};
+pub use flow::{Delivered, Load, Sample, TcpFlow};
 pub(crate) use segment::read;
 pub use sender::SenderStats;
 pub use together::Together;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use ropewalk_netlab::generate::summary::Summary;
 use ropewalk_netlab::generate::{Direction, Draw, Kind};
 use ropewalk_netlab::namespace::remove_stale;
-use ropewalk_netlab::nobody::Nobody;
 use ropewalk_netlab::privilege::{lab_test, lab_test_alone, skipped};
 use ropewalk_netlab::trace::Trace;
+use ropewalk_netlab::unprivileged::Nobody;
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_rw-netlab");

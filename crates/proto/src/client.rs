@@ -539,12 +539,12 @@ impl Client {
         Some(self.session.as_mut()?.tunnel.flows(now, most))
     }
 
-    /// Passes the tunnel's events on, by the owner's names. `departed` is a link that the table has
+    /// Passes the tunnel's events on, by the owner's names. `removed` is a link that the table has
     /// forgotten.
-    fn take_events(&mut self, now: Instant, departed: Option<(LinkId, LinkKey)>) {
+    fn take_events(&mut self, now: Instant, removed: Option<(LinkId, LinkKey)>) {
         while let Some(event) = self.session.as_mut().and_then(|s| s.tunnel.poll_event()) {
             let id = link_of(&event);
-            let gone = departed.filter(|(gone, _)| Some(*gone) == id).map(|(_, key)| key);
+            let gone = removed.filter(|(gone, _)| Some(*gone) == id).map(|(_, key)| key);
             let key = gone.or_else(|| self.links.key_of(id?));
             let Some(session) = &mut self.session else { return };
             session.note(now, &event);

@@ -30,5 +30,5 @@ pub mod secret;
 mod x25519;
 
 pub use aead::{Capabilities, Cipher, CipherSet, OpenError, SealError};
-pub use keys::{EpochKeys, KeyRing, Opened, Role};
+pub use keys::{EpochKeys, HandshakeRole, KeyRing, Opened};
 pub use secret::{DataKey, StaticSecret};

@@ -17,8 +17,8 @@
 
 mod addresses;
 mod admission;
-mod authority;
-mod guests;
+mod invitation_authority;
+mod invited;
 mod load;
 mod peers;
 mod sessions;
@@ -36,14 +36,14 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 use admission::{Admission, Admitted, Behind, OWNERS_PART, Verdict};
-use authority::Waiting;
+use invitation_authority::Waiting;
 use peers::PeerTable;
 use sessions::{Phase, Session, Sessions};
 use share::{Outgoing, Question};
 use snapshot::Totals;
 use transmit::Replies;
 
-pub use authority::{Authority, Claim, NoInvitations};
+pub use invitation_authority::{Claim, InvitationAuthority, NoInvitations};
 pub use peers::{AddPeerError, PeerConfig};
 pub use share::{Handed, Share};
 pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
@@ -54,8 +54,8 @@ use crate::config::TunnelConfig;
 use crate::crypto::aead::CipherSet;
 use crate::crypto::freshness::Timestamp;
 use crate::crypto::handshake::Responder;
-use crate::crypto::keys::{KeyRing, Role};
-use crate::crypto::rekey::Standing;
+use crate::crypto::keys::{HandshakeRole, KeyRing};
+use crate::crypto::rekey::RekeyContext;
 use crate::crypto::secret::StaticSecret;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
@@ -76,7 +76,7 @@ use crate::wire::hello::{HelloKind, MAC_LEN};
 /// A pending session that was not used in this time is forgotten: longer than a copy of its answer is
 /// repeated, and than the round trip of any link.
 pub const PENDING_LIFETIME: Duration = Duration::from_secs(10);
-/// A session that nothing authentic came for is forgotten: a laptop that sleeps longer asks anew.
+/// A session that nothing authentic came for is forgotten: a laptop that sleeps longer asks again.
 pub const IDLE_LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// Time to say goodbye on all links of a session that is reset.
 const ENDING_LIFETIME: Duration = Duration::from_secs(1);
@@ -311,7 +311,7 @@ impl Endpoint {
         ecn: Ecn,
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
-        authority: &mut impl Authority,
+        authority: &mut impl InvitationAuthority,
     ) {
         let Some(&first) = datagram.first() else {
             return self.drops.count(DropReason::DatagramMalformed);
@@ -393,13 +393,18 @@ impl Endpoint {
     }
 
     /// A first message with this digest, that was polled, found no way to its part: when its client asks again, it is read
-    /// anew.
+    /// again.
     pub fn note_lost(&mut self, now: Instant, digest: &[u8; MAC_LEN]) {
         self.admission.note_lost(now, digest);
     }
 
     /// Another part handed over a first message, or a copy of one.
-    pub fn handle_handed(&mut self, now: Instant, handed: Handed, authority: &mut impl Authority) {
+    pub fn handle_handed(
+        &mut self,
+        now: Instant,
+        handed: Handed,
+        authority: &mut impl InvitationAuthority,
+    ) {
         if self.closed {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
@@ -463,7 +468,7 @@ impl Endpoint {
         now: Instant,
         path: Path,
         datagram: &[u8],
-        authority: &mut impl Authority,
+        authority: &mut impl InvitationAuthority,
     ) {
         if self.closed {
             return self.drops.count(DropReason::HandshakeUnexpected);
@@ -482,11 +487,11 @@ impl Endpoint {
         now: Instant,
         path: Path,
         verdict: Verdict,
-        authority: &mut impl Authority,
+        authority: &mut impl InvitationAuthority,
     ) {
         let verdict = match verdict {
             Verdict::Invited(first, token) => {
-                self.handle_guest(now, path, *first, &token, authority)
+                self.handle_invited(now, path, *first, &token, authority)
             }
             verdict => verdict,
         };
@@ -537,13 +542,13 @@ impl Endpoint {
         let info = SessionInfo::of_proxy(&accept, links);
         let established = Established {
             side: Side::Proxy,
-            keys: KeyRing::new(Role::Responder, &keys),
+            keys: KeyRing::new(HandshakeRole::Responder, &keys),
             peer: client_index,
             rekey: Credentials {
                 local: Arc::clone(&self.secret),
                 remote: client,
                 psk: peer.config.psk.clone(),
-                standing: Standing::from(&keys),
+                context: RekeyContext::from(&keys),
             },
             gateways: info.own.iter().map(IpNet::addr).collect(),
             peer_completes: completes,

@@ -86,7 +86,7 @@ use skipped::{Below, Skipped};
 /// What an authenticated datagram tells the resequencer. Every datagram of every link must be offered,
 /// with data or without, in the order of arrival: each is evidence.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct Evidence {
     /// The link it came on.
     pub link: LinkId,
     /// Its number on that link, expanded to 64 bits.
@@ -96,12 +96,12 @@ pub struct Arrival {
     /// With data: the packet's number. Without: the sender's next one. Expanded to 64 bits.
     pub global: u64,
     /// Whether it carries a packet.
-    pub kind: ArrivalKind,
+    pub kind: EvidenceKind,
 }
 
 /// Whether a datagram carries a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ArrivalKind {
+pub enum EvidenceKind {
     /// It does.
     Data {
         /// The global number of the packet before it on the same link; `None`: there was none, or it
@@ -305,7 +305,7 @@ impl Resequencer {
     pub fn offer(
         &mut self,
         now: Instant,
-        arrival: &Arrival,
+        arrival: &Evidence,
         packet: Packet<'_>,
         out: &mut impl PacketSink,
     ) {
@@ -316,17 +316,17 @@ impl Resequencer {
         }
         let delay_us = deadline::delay_us(now, arrival.sent_us);
         let (claim, prev) = match arrival.kind {
-            ArrivalKind::Data { prev_on_link } => (global + 1, prev_on_link),
+            EvidenceKind::Data { prev_on_link } => (global + 1, prev_on_link),
             // A packet that is sent again has an old number: nothing follows from it for those behind it on its link.
-            ArrivalKind::FlowData { .. } => (0, None),
-            ArrivalKind::Mark => (global, None),
+            EvidenceKind::FlowData { .. } => (0, None),
+            EvidenceKind::Mark => (global, None),
         };
         let previous = prev.filter(|p| *p < global && self.is_missing(*p));
         let claim = Claim { floor: claim, previous };
         self.links.on_arrival(now, arrival.link, arrival.local, claim, delay_us);
         self.next_unseen = self.next_unseen.max(match arrival.kind {
-            ArrivalKind::Data { .. } | ArrivalKind::FlowData { .. } => global + 1,
-            ArrivalKind::Mark => global,
+            EvidenceKind::Data { .. } | EvidenceKind::FlowData { .. } => global + 1,
+            EvidenceKind::Mark => global,
         });
         if !self.config.settings.enabled {
             return self.let_pass(now, arrival, &packet, out);
@@ -334,7 +334,7 @@ impl Resequencer {
         self.links.mature(now);
         self.choose_order(now, arrival, out);
         match arrival.kind {
-            ArrivalKind::Mark => self.settle(now, u64::MAX, out),
+            EvidenceKind::Mark => self.settle(now, u64::MAX, out),
             _ if self.order == Some(Order::Flow) => {
                 self.offer_by_flow(now, arrival, delay_us, &packet, out);
             }
@@ -343,7 +343,7 @@ impl Resequencer {
                 self.stats.in_order += 1;
                 self.expected += 1;
             }
-            ArrivalKind::Data { .. } | ArrivalKind::FlowData { .. } => {
+            EvidenceKind::Data { .. } | EvidenceKind::FlowData { .. } => {
                 // Not past the packet in hand: it would be late before it was looked at.
                 self.settle(now, global, out);
                 self.note_waited(now, arrival.link, global);
@@ -446,11 +446,11 @@ impl Resequencer {
 
     /// The order of the highest number that came is in force.
     #[inline]
-    fn choose_order(&mut self, now: Instant, arrival: &Arrival, out: &mut impl PacketSink) {
+    fn choose_order(&mut self, now: Instant, arrival: &Evidence, out: &mut impl PacketSink) {
         let order = match arrival.kind {
-            ArrivalKind::Data { .. } => Order::Global,
-            ArrivalKind::FlowData { .. } => Order::Flow,
-            ArrivalKind::Mark => return,
+            EvidenceKind::Data { .. } => Order::Global,
+            EvidenceKind::FlowData { .. } => Order::Flow,
+            EvidenceKind::Mark => return,
         };
         if arrival.global < self.next_packet {
             return;
@@ -497,17 +497,17 @@ impl Resequencer {
     fn offer_by_flow(
         &mut self,
         now: Instant,
-        arrival: &Arrival,
+        arrival: &Evidence,
         delay_us: i64,
         packet: &Packet<'_>,
         out: &mut impl PacketSink,
     ) {
-        let Arrival { link, global, .. } = *arrival;
+        let Evidence { link, global, .. } = *arrival;
         if global < self.by_flow.first() {
             return self.place_behind(global, packet, out);
         }
         let before = match arrival.kind {
-            ArrivalKind::FlowData { prev_of_flow } if !self.is_finished => prev_of_flow,
+            EvidenceKind::FlowData { prev_of_flow } if !self.is_finished => prev_of_flow,
             _ => None,
         };
         let placed = Placed { global, before, link, delay_us };
@@ -526,7 +526,7 @@ impl Resequencer {
     fn let_pass(
         &mut self,
         now: Instant,
-        arrival: &Arrival,
+        arrival: &Evidence,
         packet: &Packet<'_>,
         out: &mut impl PacketSink,
     ) {
@@ -534,16 +534,16 @@ impl Resequencer {
         self.expected = self.next_unseen;
         self.settle(now, u64::MAX, out);
         match arrival.kind {
-            ArrivalKind::Data { .. } => {
+            EvidenceKind::Data { .. } => {
                 out.deliver(*packet);
                 self.stats.as_they_came += 1;
             }
-            ArrivalKind::FlowData { .. } => {
+            EvidenceKind::FlowData { .. } => {
                 if self.by_flow.let_pass(arrival.global, &mut self.stats) {
                     out.deliver(*packet);
                 }
             }
-            ArrivalKind::Mark => {}
+            EvidenceKind::Mark => {}
         }
     }
 

@@ -18,7 +18,7 @@ mod round_robin;
 pub mod safire;
 mod weighted;
 
-pub use arrival::{Arrival, soonest};
+pub use arrival::{SoonestArrival, soonest};
 pub use batcp::Batcp;
 pub use facts::LinkFacts;
 pub use free_window::FreeWindow;
@@ -287,7 +287,7 @@ macro_rules! schedulers {
 
 schedulers! { |now, settings|
     FreeWindow(FreeWindow) => FreeWindow,
-    Arrival(Arrival) => Arrival::default(),
+    Arrival(SoonestArrival) => SoonestArrival::default(),
     RoundRobin(RoundRobin) => RoundRobin::default(),
     Natalie(Box<Natalie>) => Box::new(Natalie::new(&settings.natalie)),
     Batcp(Box<Batcp>) => Box::new(Batcp::new(&settings.batcp)),

@@ -56,7 +56,7 @@ pub use link::{Duty, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
 pub use local_ack::LocallyAcknowledged;
 pub(crate) use local_ack::{KeptByAll, LocalAcks};
-pub use outages::{Outage, OutageCause, Outages, Standing};
+pub use outages::{Outage, OutageCause, OutageStage, Outages};
 pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;

@@ -39,7 +39,7 @@ use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{
-    Authority, Claim, Endpoint, EndpointConfig, EndpointStats, PeerConfig, Share,
+    Claim, Endpoint, EndpointConfig, EndpointStats, InvitationAuthority, PeerConfig, Share,
 };
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::packet::Packet;
@@ -139,7 +139,7 @@ impl PacketSink for Tun {
 #[derive(Default)]
 struct Book(Vec<PublicKey>);
 
-impl Authority for Book {
+impl InvitationAuthority for Book {
     fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
         if *token != invitation() {
             return Claim::Unknown;

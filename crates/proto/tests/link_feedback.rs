@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::{Placement, Report};
-use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
+use ropewalk_proto::link::receiver::{LinkReceiver, NumberedDatagram};
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::{Fate, Sent, Settled};
 use ropewalk_proto::time::{Duration, Instant, earliest};
@@ -289,7 +289,7 @@ impl End {
         let Datagram { number, eliciting, ce, ref report } = *datagram;
         let eliciting = u32::from(eliciting);
         let placement =
-            self.receiver.on_datagram(now, Arrival { number, size: 1000, eliciting, ce });
+            self.receiver.on_datagram(now, NumberedDatagram { number, size: 1000, eliciting, ce });
         let known = self.arrived.contains_key(&number);
         match placement {
             Placement::Duplicate => assert!(known, "{number} came for the first time"),

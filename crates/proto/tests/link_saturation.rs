@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use ropewalk_proto::link::carried::Carried;
 use ropewalk_proto::link::received::Report;
-use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
+use ropewalk_proto::link::receiver::{LinkReceiver, NumberedDatagram};
 use ropewalk_proto::link::sender::{LinkSender, SenderStats, Via};
 use ropewalk_proto::link::sent::Sent;
 use ropewalk_proto::time::{Duration, Instant, earliest};
@@ -100,7 +100,7 @@ fn saturate(link: &Bottleneck) -> Result {
             }
         }
         while let Some(number) = take_due(&mut forward, now) {
-            let arrival = Arrival { number, size: SIZE, eliciting: 1, ce: false };
+            let arrival = NumberedDatagram { number, size: SIZE, eliciting: 1, ce: false };
             receiver.on_datagram(now, arrival);
             delivered += u64::from(SIZE) + BELOW;
         }

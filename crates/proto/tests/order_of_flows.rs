@@ -14,7 +14,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::packet::{Packet, protocol};
-use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
+use ropewalk_proto::reseq::{Config, Evidence, EvidenceKind, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
@@ -232,12 +232,12 @@ impl World {
         let packet = &mut self.packets[usize::try_from(global).expect("few")];
         packet.came.get_or_insert(key.0);
         let bytes = contents(global, is_tcp(packet.flow));
-        let arrival = Arrival {
+        let arrival = Evidence {
             link: LinkId(u8::try_from(link).expect("few")),
             local,
             sent_us: i64::try_from(sent.as_micros()).expect("short") - 77_000_000,
             global,
-            kind: ArrivalKind::FlowData { prev_of_flow: packet.before },
+            kind: EvidenceKind::FlowData { prev_of_flow: packet.before },
         };
         self.reseq.offer(key.0, &arrival, Packet::whole(&bytes), out);
     }

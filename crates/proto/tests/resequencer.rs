@@ -18,7 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::link::reordering::Tolerance;
 use ropewalk_proto::packet::Packet;
-use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
+use ropewalk_proto::reseq::{Config, Evidence, EvidenceKind, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
@@ -120,7 +120,7 @@ struct Link {
 
 /// What happens to the receiver.
 enum Happening {
-    Datagram(Arrival),
+    Datagram(Evidence),
     Leave(LinkId, Option<u64>),
 }
 
@@ -259,7 +259,7 @@ impl World {
         let before = self.reseq.stats();
         match self.happenings.remove(&key).expect("the caller has seen it") {
             Happening::Datagram(arrival) => {
-                if let ArrivalKind::Data { .. } = arrival.kind {
+                if let EvidenceKind::Data { .. } = arrival.kind {
                     self.model.in_flight.remove(&arrival.global);
                     self.model.arrived.insert(arrival.global);
                     self.model.in_hand = Some(arrival.global);
@@ -378,20 +378,20 @@ impl World {
         let lost = self.rng.random_bool(link.loss) || link.outage_until > self.now;
         let (local, global) = (link.next_local, self.next_global);
         link.next_local += 1;
-        let mut kind = ArrivalKind::Mark;
+        let mut kind = EvidenceKind::Mark;
         if data {
             self.next_global += 1;
             // The wire holds one byte of distance, and sometimes has nothing to say.
             let previous = link.last_data.replace(global);
             kind =
-                ArrivalKind::Data { prev_on_link: previous.filter(|p| named && global - p < 256) };
+                EvidenceKind::Data { prev_on_link: previous.filter(|p| named && global - p < 256) };
         }
         if lost {
             return;
         }
         let at = link.reordering.arrival(local, self.now + link.delay + jitter);
         let sent_us = i64::try_from(self.now.as_micros()).expect("short") - 77_000_000;
-        let arrival = Arrival { link: link.id, local, sent_us, global, kind };
+        let arrival = Evidence { link: link.id, local, sent_us, global, kind };
         if data {
             self.model.in_flight.insert(global, link.id);
         }

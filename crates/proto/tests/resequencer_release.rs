@@ -5,7 +5,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::packet::Packet;
-use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer, Stats};
+use ropewalk_proto::reseq::{Config, Evidence, EvidenceKind, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
@@ -73,7 +73,7 @@ struct Link {
 }
 
 /// The datagrams of a run by arrival, and how many arrive.
-fn arrivals(scenario: &Scenario) -> BTreeMap<(Instant, u64), Arrival> {
+fn arrivals(scenario: &Scenario) -> BTreeMap<(Instant, u64), Evidence> {
     let mut rng = SmallRng::seed_from_u64(SEED);
     let mut links = [(8, 5), (2, 50)].map(|(mbit, ms)| Link {
         rate: Bitrate::from_mbps(mbit),
@@ -108,12 +108,12 @@ fn arrivals(scenario: &Scenario) -> BTreeMap<(Instant, u64), Arrival> {
             (link.busy_until.max(link.stalled_until) + link.delay + jitter).max(link.latest);
         link.latest = arrives;
         let prev_on_link = link.last_data.replace(global).filter(|_| scenario.proof);
-        let arrival = Arrival {
+        let arrival = Evidence {
             link: LinkId(u8::try_from(index).expect("two links")),
             local: link.next_local,
             sent_us: i64::try_from(now.as_micros()).expect("short"),
             global,
-            kind: ArrivalKind::Data { prev_on_link },
+            kind: EvidenceKind::Data { prev_on_link },
         };
         link.next_local += 1;
         if !rng.random_bool(scenario.loss) {
@@ -166,7 +166,7 @@ fn draining_waits_less_than_releasing_one_and_orders_lossy_links_better() {
         let arrived = arrivals(scenario).len() as u64;
         assert_eq!((one.1.delivered, drain.1.delivered), (arrived, arrived), "{}", scenario.name);
         assert!(drain.0.wait_p99_us <= one.0.wait_p99_us, "{}", scenario.name);
-        // In a stall the timer that starts anew waits longer, for the little order that buys.
+        // In a stall the timer that starts again waits longer, for the little order that buys.
         if scenario.stall.is_none() {
             assert!(drain.1.out_of_order <= one.1.out_of_order, "{}", scenario.name);
             // The links' difference is 45 ms of delay and 4.4 ms of time on the wire.

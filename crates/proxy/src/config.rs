@@ -1,7 +1,7 @@
 //! `proxy.toml`: the raw file, and what it means.
 //!
 //! Only the proxy's key must be said. Clients are a `[[peer]]` each, or join by an invitation
-//! ([`register`](crate::register)). The sample `configs/proxy.toml` shows every
+//! ([`registry`](crate::registry)). The sample `configs/proxy.toml` shows every
 //! key with its default.
 
 use std::collections::BTreeMap;
@@ -232,7 +232,7 @@ impl Config {
 
     /// The file of the clients that joined by an invitation, and of the invitations.
     #[must_use]
-    pub fn register_file(&self) -> PathBuf {
+    pub fn registry_file(&self) -> PathBuf {
         self.state_dir.join("peers.json")
     }
 

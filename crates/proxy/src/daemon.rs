@@ -2,7 +2,7 @@
 //! what follows from the events of all workers. With a single worker it is the whole proxy.
 //!
 //! Nothing here waits: the host's routes are changed by another task, which is told what is wanted
-//! ([`Host`]); the books are written by another thread ([`Clerk`]); the status document is made from what is at hand.
+//! ([`Host`]); the books are written by another thread ([`RegistryWriter`]); the status document is made from what is at hand.
 
 mod books;
 mod reload;
@@ -17,9 +17,9 @@ use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
 use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::status::moved_in_words;
-use ropewalk_daemon::{offload, shown, wakeup};
-use ropewalk_link_io::driver::{Io, Role};
-use ropewalk_link_io::udp::{Arrival, SendError};
+use ropewalk_daemon::{offload, scheduling_status, wakeup};
+use ropewalk_link_io::driver::{Driven, Io};
+use ropewalk_link_io::udp::{ReceivedDatagram, SendError};
 use ropewalk_proto::endpoint::{EndpointEvent, PeerConfig as CorePeer};
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::path::{Path, SocketId};
@@ -29,16 +29,16 @@ use ropewalk_proto::tunnel::Flows;
 use ropewalk_settings::{PublicKey, Scheduling};
 use tokio::sync::mpsc;
 
-use crate::clerk::{Book, Clerk};
 use crate::config::Config;
-use crate::hand::News;
 use crate::handover::Passed;
 use crate::invitation_check::InvitationCheck;
 use crate::inviting;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
+use crate::registry_writer::{Book, RegistryWriter};
 use crate::status::{self, Facts, HostFacts};
 use crate::worker::{Order, Report, Worker};
 use crate::worker_group::{Shown, WorkerGroup};
+use crate::worker_thread::News;
 
 /// Time for the other workers to end after they were told: a second for their clients, and as long again on a busy
 /// machine.
@@ -85,7 +85,7 @@ pub struct Daemon<H> {
     /// Where it stands, and who reads it again.
     file: PathBuf,
     reloader: mpsc::Sender<server::Command>,
-    clerk: Clerk,
+    registry_writer: RegistryWriter,
     peers: PeerBook,
     host: H,
     started: Instant,
@@ -102,21 +102,21 @@ impl<H: Host> Daemon<H> {
     pub fn new(
         now: Instant,
         (config, file, reloader): (Config, PathBuf, mpsc::Sender<server::Command>),
-        clerk: Clerk,
+        registry_writer: RegistryWriter,
         (worker, group): (Worker, WorkerGroup),
         (host, ipv6): (H, bool),
         sockets: Vec<(SocketId, u16)>,
     ) -> Self {
-        let (known, passed_over) = clerk.register().peers(&config.peers);
+        let (known, passed_over) = registry_writer.registry().peers(&config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
-        let peers = PeerBook::new(now, &known, clerk.leases(), ipv6);
+        let peers = PeerBook::new(now, &known, registry_writer.leases(), ipv6);
         let mut daemon = Self {
             worker,
             group,
             config,
             file,
             reloader,
-            clerk,
+            registry_writer,
             peers,
             host,
             started: now,
@@ -125,14 +125,14 @@ impl<H: Host> Daemon<H> {
         };
         daemon.set_peers(now);
         for peer in daemon.peers.iter() {
-            if let Some(why) = daemon.clerk.leases().refusal(&peer.config.public_key) {
+            if let Some(why) = daemon.registry_writer.leases().refusal(&peer.config.public_key) {
                 tracing::warn!(peer = peer.config.name, "refused: {why}");
             }
         }
         daemon
     }
 
-    /// Tells every peer's home of it. One whose addresses changed is asked to connect anew.
+    /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
     fn set_peers(&mut self, now: Instant) {
         let mut by_home: BTreeMap<u16, Vec<(PublicKey, CorePeer)>> = BTreeMap::new();
         for (key, peer) in self.peers.for_core(&self.config) {
@@ -190,7 +190,7 @@ impl<H: Host> Daemon<H> {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
             Request::Invite(_) | Request::RemovePeer { .. } => {
-                return self.clerk.ask(&self.config, command);
+                return self.registry_writer.ask(&self.config, command);
             }
             Request::Status | Request::Peers if self.group.is_empty() => {
                 return self.handle_reports(now, command, &self.worker.report(io));
@@ -237,7 +237,7 @@ impl<H: Host> Daemon<H> {
                 let flows = self.worker.endpoint.flows(now, &key, limit);
                 self.flows(peer.as_deref(), flows.as_ref())
             }
-            Request::ChangeLink(change) => Err(shown::no_links(&change.name)),
+            Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
         }
     }
 
@@ -245,7 +245,7 @@ impl<H: Host> Daemon<H> {
         PeersReport {
             running: true,
             peers: status::peers(now, &self.config, &self.peers, &report.stats),
-            invitations: inviting::invitations(self.clerk.register()),
+            invitations: inviting::invitations(self.registry_writer.registry()),
         }
     }
 
@@ -307,7 +307,7 @@ impl<H: Host> Daemon<H> {
         };
         let scheduler = status::scheduling(&self.config, peer).scheduler;
         let known = |_, name: &str| (name.to_owned(), None);
-        let report = shown::flows(peer.config.name.clone(), scheduler, flows, known);
+        let report = scheduling_status::flows(peer.config.name.clone(), scheduler, flows, known);
         Ok(Response::Flows(Box::new(report)))
     }
 
@@ -337,7 +337,7 @@ impl<H: Host> Daemon<H> {
             config: &self.config,
             sockets: &self.sockets,
             peers: &self.peers,
-            leases: self.clerk.leases(),
+            leases: self.registry_writer.leases(),
             stats: &report.stats,
             host: &self.host.facts(),
             driver_drops: &report.drops,
@@ -350,7 +350,7 @@ impl<H: Host> Daemon<H> {
     }
 }
 
-impl<H: Host> Role for Daemon<H> {
+impl<H: Host> Driven for Daemon<H> {
     type Command = Command;
 
     fn handle_command(&mut self, now: Instant, command: Command, io: &mut Io<'_>) {
@@ -361,13 +361,13 @@ impl<H: Host> Role for Daemon<H> {
                 loaded.settle(&file, |config| self.take_over(now, config));
             }
             Command::HandOutIpv6 => {
-                self.peers.hand_out_ipv6(self.clerk.leases());
+                self.peers.hand_out_ipv6(self.registry_writer.leases());
                 self.set_peers(now);
             }
             Command::Written(book, written) => self.handle_written(now, book, written),
             Command::Passed(passed) => {
-                let Self { worker, config, clerk, .. } = self;
-                let mut check = InvitationCheck { config, clerk };
+                let Self { worker, config, registry_writer, .. } = self;
+                let mut check = InvitationCheck { config, registry_writer };
                 worker.handle_passed(now, passed, io, &mut check);
             }
             Command::News(News { events, ended }) => {
@@ -407,12 +407,12 @@ impl<H: Host> Role for Daemon<H> {
     fn handle_datagram(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        arrival: ReceivedDatagram,
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        let Self { worker, config, clerk, .. } = self;
-        let mut check = InvitationCheck { config, clerk };
+        let Self { worker, config, registry_writer, .. } = self;
+        let mut check = InvitationCheck { config, registry_writer };
         worker.handle_datagram(now, arrival, datagram, sink, &mut check);
     }
 

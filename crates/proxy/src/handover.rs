@@ -168,7 +168,7 @@ impl Handover {
         true
     }
 
-    /// Hands on a first message. `false`: there is no room, and it is counted.
+    /// WorkerThreads on a first message. `false`: there is no room, and it is counted.
     pub fn pass(&mut self, handed: Handed) -> bool {
         let way = self.ways.get(usize::from(handed.to)).and_then(Option::as_ref);
         let sent = way.and_then(|way| {

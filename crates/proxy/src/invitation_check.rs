@@ -4,22 +4,22 @@
 //! addresses, then what is shown, then the answer. The disk may take seconds: until then the core is told to wait. The next start reads the
 //! book, and so completes what a crash interrupted.
 
-use ropewalk_proto::endpoint::{Authority, Claim};
+use ropewalk_proto::endpoint::{Claim, InvitationAuthority};
 use ropewalk_settings::{InvitationToken, PublicKey};
 
-use crate::clerk::Clerk;
 use crate::config::Config;
+use crate::registry_writer::RegistryWriter;
 
 /// All that a decision takes, for the time of one datagram.
 pub struct InvitationCheck<'a> {
     /// What the file says.
     pub config: &'a Config,
     /// Who keeps the book.
-    pub clerk: &'a mut Clerk,
+    pub registry_writer: &'a mut RegistryWriter,
 }
 
-impl Authority for InvitationCheck<'_> {
+impl InvitationAuthority for InvitationCheck<'_> {
     fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
-        self.clerk.show(self.config, *client, token)
+        self.registry_writer.show(self.config, *client, token)
     }
 }

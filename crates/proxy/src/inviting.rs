@@ -10,7 +10,7 @@ use ropewalk_control::invitation::{Invitation, LIFETIMES, MAX_ADDRESSES};
 use ropewalk_settings::{HostPort, InvitationToken, Text as _};
 
 use crate::config::Config;
-use crate::register::{Draft, Register, RegisterError};
+use crate::registry::{Draft, Registry, RegistryError};
 
 /// Addresses on the Internet, to ask the kernel which of this host's it would talk to them from. Nothing is sent.
 const FAR: [SocketAddr; 2] = [
@@ -30,7 +30,7 @@ pub fn now() -> u64 {
 /// The wish makes no sense, or it cannot be met.
 pub fn invite(
     config: &Config,
-    register: &Register,
+    registry: &Registry,
     wish: &InviteWish,
 ) -> Result<(Invited, Draft), ApiError> {
     let lifetime = Duration::from_secs(wish.lifetime_s);
@@ -48,7 +48,7 @@ pub fn invite(
     })?;
     let (now, public_key) = (now(), config.private_key.public_key());
     let expires = now.saturating_add(wish.lifetime_s);
-    let (noted, draft) = register
+    let (noted, draft) = registry
         .invite(&wish.name, wish.again, (&token, expires), (&config.peers, config.max_peers, now))
         .map_err(|error| refused(&error))?;
     if noted.voided > 0 {
@@ -73,20 +73,20 @@ pub fn invite(
 /// It is not in it.
 pub fn remove(
     config: &Config,
-    register: &Register,
+    registry: &Registry,
     name: &str,
 ) -> Result<(RemovedPeer, Draft), ApiError> {
     let (public_key, invitations, draft) =
-        register.remove(name, &config.peers).map_err(|error| refused(&error))?;
+        registry.remove(name, &config.peers).map_err(|error| refused(&error))?;
     Ok((RemovedPeer { name: name.to_owned(), public_key, invitations }, draft))
 }
 
 /// The open invitations, as they are shown.
 #[must_use]
-pub fn invitations(register: &Register) -> Vec<OpenInvitation> {
+pub fn invitations(registry: &Registry) -> Vec<OpenInvitation> {
     let now = now();
-    let replaces = |name: &str| register.members().iter().any(|member| member.name == name);
-    let shown = register.invitations().iter().map(|open| OpenInvitation {
+    let replaces = |name: &str| registry.members().iter().any(|member| member.name == name);
+    let shown = registry.invitations().iter().map(|open| OpenInvitation {
         name: open.name.clone(),
         expires: open.expires,
         expired: open.expires <= now,
@@ -174,14 +174,14 @@ fn bad(message: String) -> ApiError {
 
 /// How the book's error is told at the control socket.
 #[must_use]
-pub fn refused(error: &RegisterError) -> ApiError {
+pub fn refused(error: &RegistryError) -> ApiError {
     let code = match error {
-        RegisterError::Name(_) | RegisterError::Full(_) => ErrorCode::BadRequest,
-        RegisterError::NoPeer(_) => ErrorCode::NotFound,
-        RegisterError::Read { .. }
-        | RegisterError::Write { .. }
-        | RegisterError::Damaged { .. }
-        | RegisterError::Newer { .. } => ErrorCode::Failed,
+        RegistryError::Name(_) | RegistryError::Full(_) => ErrorCode::BadRequest,
+        RegistryError::NoPeer(_) => ErrorCode::NotFound,
+        RegistryError::Read { .. }
+        | RegistryError::Write { .. }
+        | RegistryError::Damaged { .. }
+        | RegistryError::Newer { .. } => ErrorCode::Failed,
     };
     ApiError::new(code, error.to_string())
 }
@@ -207,8 +207,8 @@ mod tests {
 
     fn made(config: &Config, wish: &InviteWish) -> Result<Invited, ApiError> {
         let folder = tempfile::tempdir().unwrap();
-        let register = Register::open(folder.path().join("peers.json")).unwrap();
-        invite(config, &register, wish).map(|(invited, _)| invited)
+        let registry = Registry::open(folder.path().join("peers.json")).unwrap();
+        invite(config, &registry, wish).map(|(invited, _)| invited)
     }
 
     #[test]

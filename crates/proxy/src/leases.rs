@@ -9,7 +9,7 @@
 //! The file is JSON, written as a whole beside the old one, synced and renamed over it, so that a
 //! crash leaves the old or the new one. A damaged file is an error and is never overwritten: losing the
 //! leases would give clients other addresses without a word. A running proxy has the file written beside its packet loop
-//! ([`Clerk`](crate::clerk::Clerk)), so a crash within that moment may cost the newest clients their addresses.
+//! ([`RegistryWriter`](crate::registry_writer::RegistryWriter)), so a crash within that moment may cost the newest clients their addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

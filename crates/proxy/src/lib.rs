@@ -5,13 +5,13 @@
 //! | [`config`] | `proxy.toml`, and what it means |
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
 //! | [`overlap`] | whether they are others' already |
-//! | [`register`], [`inviting`], [`invitation_check`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
-//! | [`clerk`] | the same books while a proxy runs: written beside the packets |
+//! | [`registry`], [`inviting`], [`invitation_check`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
+//! | [`registry_writer`] | the same books while a proxy runs: written beside the packets |
 //! | [`first_start`] | keys and a config, where there are none |
 //! | [`core`] | the config in the words of the protocol core |
 //! | [`worker`] | what each worker owns: one core of the processor, one part of the clients |
 //! | [`daemon`] | the coordinator's role in its event loop: a worker that has the books, too |
-//! | [`hand`], [`worker_group`] | the other workers' role and threads; the coordinator's hold on them |
+//! | [`worker_thread`], [`worker_group`] | the other workers' role and threads; the coordinator's hold on them |
 //! | [`resources`] | what each worker is given: its sockets, its queue of the TUN |
 //! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
@@ -23,7 +23,6 @@
 //! What the client does alike stands in [`ropewalk_daemon`].
 
 pub mod allow;
-pub mod clerk;
 pub mod closed;
 pub mod config;
 pub mod core;
@@ -33,7 +32,6 @@ pub mod firewall;
 pub mod first_start;
 #[cfg(target_os = "linux")]
 pub mod guard;
-pub mod hand;
 pub mod handover;
 pub mod host;
 pub mod invitation_check;
@@ -50,7 +48,8 @@ pub mod peers;
 pub mod pool;
 #[cfg(target_os = "linux")]
 pub mod port;
-pub mod register;
+pub mod registry;
+pub mod registry_writer;
 #[cfg(target_os = "linux")]
 pub mod resources;
 #[cfg(target_os = "linux")]
@@ -58,6 +57,7 @@ pub mod run;
 pub mod status;
 pub mod worker;
 pub mod worker_group;
+pub mod worker_thread;
 
 pub use config::Config;
 #[cfg(target_os = "linux")]

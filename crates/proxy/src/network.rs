@@ -1,6 +1,6 @@
 //! The task that keeps the host's network as the daemon wants it, beside the packets' way.
 //!
-//! The daemon's loop never waits for the kernel or for `nft`: it notes at the [`Desk`] which inner address
+//! The daemon's loop never waits for the kernel or for `nft`: it notes at the [`NetworkRequests`] which inner address
 //! is to be routed, one entry for each address, so that a flood of changes stays small. This task does what
 //! is noted, puts back what others took away, and looks at the table of connections.
 
@@ -45,7 +45,7 @@ const IPV6_LOST: &str =
 
 /// Where the daemon leaves what it wants, and finds what is known.
 #[derive(Debug, Default)]
-pub struct Desk {
+pub struct NetworkRequests {
     routes: RefCell<BTreeMap<IpAddr, Option<u32>>>,
     facts: RefCell<HostFacts>,
     news: Notify,
@@ -53,14 +53,14 @@ pub struct Desk {
     stop: Notify,
 }
 
-impl Desk {
+impl NetworkRequests {
     /// The task ends as soon as it can.
     pub fn stop(&self) {
         self.stop.notify_one();
     }
 }
 
-impl Host for Rc<Desk> {
+impl Host for Rc<NetworkRequests> {
     fn route(&self, inner: IpAddr, mtu: Option<u16>) {
         self.routes.borrow_mut().insert(inner, mtu.map(u32::from));
         self.news.notify_one();
@@ -81,7 +81,7 @@ pub struct Keeper<N> {
     later: Option<Desired>,
     /// What the config says of one client's connections; the table may be too small for it.
     client_connections: u32,
-    desk: Rc<Desk>,
+    requests: Rc<NetworkRequests>,
     known: Known,
 }
 
@@ -101,13 +101,17 @@ struct Known {
 impl<N: HostNetwork> Keeper<N> {
     /// Makes the host's network as `config` says, for the first time. With an error, what was done until
     /// then stands.
-    pub async fn start(network: N, config: &Config, desk: Rc<Desk>) -> (Self, anyhow::Result<()>) {
+    pub async fn start(
+        network: N,
+        config: &Config,
+        requests: Rc<NetworkRequests>,
+    ) -> (Self, anyhow::Result<()>) {
         let mut keeper = Self {
             network,
             desired: desired(config, Ipv6::None),
             later: later(config),
             client_connections: config.client_connections,
-            desk,
+            requests,
             known: Known::default(),
         };
         let mut done = keeper.look().await;
@@ -131,17 +135,17 @@ impl<N: HostNetwork> Keeper<N> {
         self.network
     }
 
-    /// Keeps it so until the desk says stop.
+    /// Keeps it so until the requests says stop.
     pub async fn keep(mut self, mut events: Events, commands: mpsc::Sender<Command>) -> N {
         let mut counters = tokio::time::interval(COUNTERS_INTERVAL);
         counters.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let desk = Rc::clone(&self.desk);
+        let requests = Rc::clone(&self.requests);
         let mut look_at = Instant::now() + events.patience();
         let mut counted = Instant::now();
         loop {
             tokio::select! {
-                () = desk.stop.notified() => return self.network,
-                () = desk.news.notified() => {
+                () = requests.stop.notified() => return self.network,
+                () = requests.news.notified() => {
                     self.set_routes().await;
                     continue;
                 }
@@ -151,7 +155,7 @@ impl<N: HostNetwork> Keeper<N> {
                     self.publish();
                     continue;
                 }
-                () = desk.asked.notified() => {
+                () = requests.asked.notified() => {
                     if counted.elapsed() >= COUNTERS_PAUSE {
                         self.look_at_counters().await;
                         self.publish();
@@ -224,9 +228,9 @@ impl<N: HostNetwork> Keeper<N> {
         self.known.conntrack.map_or(wanted, |table| table.share(wanted))
     }
 
-    /// Does what stands at the desk.
+    /// Does what stands at the requests.
     async fn set_routes(&mut self) {
-        let wanted = std::mem::take(&mut *self.desk.routes.borrow_mut());
+        let wanted = std::mem::take(&mut *self.requests.routes.borrow_mut());
         for (inner, mtu) in wanted {
             let done = match mtu {
                 Some(mtu) => self.network.set_client(inner, mtu).await,
@@ -272,7 +276,7 @@ impl<N: HostNetwork> Keeper<N> {
         let turned_away = known
             .turned_away
             .map(|TurnedAway { refused, bounded }| TurnedAwayStatus { refused, bounded });
-        *self.desk.facts.borrow_mut() =
+        *self.requests.facts.borrow_mut() =
             HostFacts { uplinks: known.uplinks.clone(), conntrack, turned_away, warnings };
     }
 }

@@ -12,13 +12,13 @@ use ropewalk_daemon::mark::{self, Mark};
 use crate::config::Config;
 use crate::inviting;
 use crate::leases::Leases;
-use crate::register::Register;
+use crate::registry::Registry;
 
 /// The book, while no proxy runs.
 #[derive(Debug)]
 pub struct Offline {
     config: Config,
-    register: Register,
+    registry: Registry,
     _none_runs: Mark,
 }
 
@@ -32,8 +32,8 @@ impl Offline {
         let none_runs = mark::hold(Role::Proxy)?;
         folder::become_writer(file)
             .with_context(|| format!("cannot act as the owner of {}", file.display()))?;
-        let register = Register::open(config.register_file())?;
-        Ok(Self { config, register, _none_runs: none_runs })
+        let registry = Registry::open(config.registry_file())?;
+        Ok(Self { config, registry, _none_runs: none_runs })
     }
 
     /// Invites a client; on return that is on disk.
@@ -41,8 +41,8 @@ impl Offline {
     /// # Errors
     /// As [`inviting::invite`], or the file cannot be written.
     pub fn invite(&mut self, wish: &InviteWish) -> anyhow::Result<Invited> {
-        let (invited, draft) = inviting::invite(&self.config, &self.register, wish)?;
-        self.register.write(draft).map_err(|error| inviting::refused(&error))?;
+        let (invited, draft) = inviting::invite(&self.config, &self.registry, wish)?;
+        self.registry.write(draft).map_err(|error| inviting::refused(&error))?;
         Ok(invited)
     }
 
@@ -51,8 +51,8 @@ impl Offline {
     /// # Errors
     /// As [`inviting::remove`], or a file cannot be written.
     pub fn remove(&mut self, name: &str) -> anyhow::Result<RemovedPeer> {
-        let (removed, draft) = inviting::remove(&self.config, &self.register, name)?;
-        self.register.write(draft).map_err(|error| inviting::refused(&error))?;
+        let (removed, draft) = inviting::remove(&self.config, &self.registry, name)?;
+        self.registry.write(draft).map_err(|error| inviting::refused(&error))?;
         if let Some(key) = &removed.public_key {
             let mut leases = Leases::as_written(self.config.leases_file(), self.config.pools)?;
             if leases.forget(key) {
@@ -65,7 +65,7 @@ impl Offline {
     /// Who may connect, and who is invited.
     #[must_use]
     pub fn report(&self) -> PeersReport {
-        let (peers, _) = self.register.peers(&self.config.peers);
+        let (peers, _) = self.registry.peers(&self.config.peers);
         let shown = peers.iter().map(|peer| PeerStatus {
             name: peer.name.clone(),
             public_key: peer.public_key,
@@ -81,7 +81,7 @@ impl Offline {
         PeersReport {
             running: false,
             peers: shown.collect(),
-            invitations: inviting::invitations(&self.register),
+            invitations: inviting::invitations(&self.registry),
         }
     }
 }

@@ -14,7 +14,7 @@ use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::sandbox::{self, Needs};
-use ropewalk_daemon::service::{self, Ears};
+use ropewalk_daemon::service::{self, ServiceInputs};
 use ropewalk_daemon::writer::Writer;
 use ropewalk_daemon::{file, heartbeat, mark, offload};
 use ropewalk_link_io::clock::Clock;
@@ -28,21 +28,21 @@ use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::clerk::Clerk;
 use crate::config::Config;
 use crate::core;
 use crate::daemon::{Command, Daemon};
-use crate::hand::{self, Hands, Outfit};
 use crate::handover::{Handover, Mailbox};
 use crate::host::HostNetwork;
 use crate::host::linux::LinuxNetwork;
 use crate::leases::Leases;
-use crate::network::{Desk, Keeper};
+use crate::network::{Keeper, NetworkRequests};
 use crate::overlap;
-use crate::register::Register;
+use crate::registry::Registry;
+use crate::registry_writer::RegistryWriter;
 use crate::resources::WorkerResources;
 use crate::worker::Worker;
 use crate::worker_group::{WorkerGroup, orders, room_for_others};
+use crate::worker_thread::{self, WorkerParts, WorkerThreads};
 
 /// Commands that may wait for the loop. They come from the control server, which bounds its own, and from
 /// two tasks that send one at a time.
@@ -93,17 +93,17 @@ async fn serve(
     if let Some(overlap) = overlap::judge(&config, &used) {
         return Err(overlap.into());
     }
-    let Ears { stop, reload, reloader } = Ears::open(file, Config::load)?;
+    let ServiceInputs { stop, reload, reloader } = ServiceInputs::open(file, Config::load)?;
 
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
     let _only_one = mark::hold(Role::Proxy)?;
-    for written in [config.leases_file(), config.register_file()] {
+    for written in [config.leases_file(), config.registry_file()] {
         // What cannot be tidied up harms nobody.
         let _ = file::sweep(&written);
     }
     // Reading them may rewrite their file: not while it is another proxy's.
-    let register = Register::open(config.register_file())?;
-    let (peers, _) = register.peers(&config.peers);
+    let registry = Registry::open(config.registry_file())?;
+    let (peers, _) = registry.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers, drop_leases)?;
     let writer = Writer::start().context("cannot start the thread that writes files")?;
     let network = LinuxNetwork::open().await?;
@@ -112,8 +112,8 @@ async fn serve(
     // Before the state is read for the first time, so that no change falls between.
     let events = Events::open(Some(PROXY_PROTOCOL))?;
 
-    let desk = Rc::new(Desk::default());
-    let (keeper, started) = Keeper::start(network, &config, Rc::clone(&desk)).await;
+    let requests = Rc::new(NetworkRequests::default());
+    let (keeper, started) = Keeper::start(network, &config, Rc::clone(&requests)).await;
     if let Err(error) = started {
         return take_back(keeper.release(), Err(error)).await;
     }
@@ -123,15 +123,22 @@ async fn serve(
     }
     let room = WAITING_COMMANDS + room_for_others(resources.workers());
     let (commands, queue) = mpsc::channel(room);
-    let clerk = Clerk::new(register, leases, writer, commands.clone());
-    let host = (Rc::clone(&desk), keeper.has_ipv6());
+    let registry_writer = RegistryWriter::new(registry, leases, writer, commands.clone());
+    let host = (Rc::clone(&requests), keeper.has_ipv6());
     let config = (config, file.to_owned(), reloader);
-    let manned = man(clock, (sockets, resources, queues), commands.clone(), config, clerk, host);
-    let (mut driver, mut hands) = match manned.and_then(|(own, hands)| {
+    let started_workers = start_workers(
+        clock,
+        (sockets, resources, queues),
+        commands.clone(),
+        config,
+        registry_writer,
+        host,
+    );
+    let (mut driver, mut threads) = match started_workers.and_then(|(own, threads)| {
         let (daemon, tun, sockets) = own;
-        Ok((Driver::new(daemon, tun, sockets, queue, clock)?, hands))
+        Ok((Driver::new(daemon, tun, sockets, queue, clock)?, threads))
     }) {
-        Ok(manned) => manned,
+        Ok(started_workers) => started_workers,
         Err(error) => return take_back(keeper.release(), Err(error)).await,
     };
     spawn_local(service::forward(control, commands.clone(), Command::Control));
@@ -140,11 +147,11 @@ async fn serve(
     spawn_local(reload.run(commands.clone(), Command::Loaded));
     let keeper = spawn_local(keeper.keep(events, commands));
 
-    let ran = turn(&mut driver, &mut hands, &ready).await.context("the proxy cannot go on");
+    let ran = turn(&mut driver, &mut threads, &ready).await.context("the proxy cannot go on");
     service::notify(&[NotifyState::Stopping]);
     drop(server);
-    desk.stop();
-    hands.end().await;
+    requests.stop();
+    threads.end().await;
     let network = keeper.await.context("the keeper of the host's network failed")?;
     // The TUN stays until its routes are gone.
     let ended = take_back(network, ran).await;
@@ -152,17 +159,17 @@ async fn serve(
     ended
 }
 
-type Own = (Daemon<Rc<Desk>>, LinuxTun, Sockets);
+type Own = (Daemon<Rc<NetworkRequests>>, LinuxTun, Sockets);
 
 /// Gives each worker its resources: the first one's is for the coordinator, in this thread; the others are started.
-fn man(
+fn start_workers(
     clock: Clock,
     (mut sockets, resources, queues): (Sockets, WorkerResources, Vec<TunQueue>),
     commands: mpsc::Sender<Command>,
     config: (Config, PathBuf, mpsc::Sender<server::Command>),
-    clerk: Clerk,
-    host: (Rc<Desk>, bool),
-) -> anyhow::Result<(Own, Hands)> {
+    registry_writer: RegistryWriter,
+    host: (Rc<NetworkRequests>, bool),
+) -> anyhow::Result<(Own, WorkerThreads)> {
     let now = clock.sample();
     let workers = resources.workers();
     let partial_checksums = queues.iter().all(|queue| queue.offload().completes_checksums());
@@ -187,11 +194,11 @@ fn man(
     let adopted: Result<Vec<_>, _> = bound.into_iter().map(|bound| sockets.adopt(bound)).collect();
     let ids = adopted?;
     let worker = Worker::new(now.now, core(0)?, service::seed()?, ids.clone(), handover(0));
-    let mut hands = Hands::default();
+    let mut threads = WorkerThreads::default();
     for (((number, orders), taken), (bound, queue)) in
         (1..).zip(&orders).zip(taken).zip(each_worker)
     {
-        let outfit = Outfit {
+        let parts = WorkerParts {
             number,
             sockets: sockets.alike(),
             bound,
@@ -203,28 +210,28 @@ fn man(
             news: commands.clone(),
             clock,
         };
-        hands.add(orders.clone(), hand::start(outfit)?);
+        threads.add(orders.clone(), worker_thread::start(parts)?);
     }
     let group = WorkerGroup::new(orders, commands);
     let at_ports = ids.into_iter().zip(ports).collect();
-    let daemon = Daemon::new(now.now, config, clerk, (worker, group), host, at_ports);
-    Ok(((daemon, queue.drive()?, sockets), hands))
+    let daemon = Daemon::new(now.now, config, registry_writer, (worker, group), host, at_ports);
+    Ok(((daemon, queue.drive()?, sockets), threads))
 }
 
 /// Turns the coordinator's loop until it ends, or another worker does that was not told to.
 async fn turn(
-    driver: &mut Driver<Daemon<Rc<Desk>>, LinuxTun>,
-    hands: &mut Hands,
+    driver: &mut Driver<Daemon<Rc<NetworkRequests>>, LinuxTun>,
+    threads: &mut WorkerThreads,
     ready: &str,
 ) -> anyhow::Result<()> {
-    hands.ready().await?;
+    threads.ready().await?;
     match driver.role().workers() {
         1 => tracing::info!("ready for {ready}"),
         workers => tracing::info!("ready for {ready}, with {workers} workers"),
     }
     tokio::select! {
         biased;
-        failure = hands.first_failure() => return Err(failure),
+        failure = threads.first_failure() => return Err(failure),
         ran = driver.run() => ran?,
     }
     match driver.role().failure() {

@@ -10,7 +10,7 @@ use ropewalk_control::api::{
     PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, SpendingStatus, StatusReport,
     TunnelStatus, TurnedAwayStatus,
 };
-use ropewalk_daemon::shown;
+use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_proto::endpoint::{EndpointStats, PeerStats, SessionStats};
 use ropewalk_proto::error::DropReason;
@@ -126,7 +126,7 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
         outages: stats.map(|stats| status::outages(facts.now, &stats.outages)).unwrap_or_default(),
         local_acks: tunnel.map(status::local_acks).unwrap_or_default(),
         links: session.map(|session| links(facts, peer, session)).unwrap_or_default(),
-        flows: tunnel.and_then(|tunnel| tunnel.flows).map(shown::flow_table),
+        flows: tunnel.and_then(|tunnel| tunnel.flows).map(scheduling_status::flow_table),
         spending: stats.and_then(|stats| spending(scheduling(facts.config, peer), stats)),
         drops: stats
             .map(|stats| {
@@ -215,7 +215,7 @@ fn link(
         allowance: None,
         limits: Some(status::limits(facts.now, link)),
         told: told(scheduling, link),
-        share: shown::share(scheduling.scheduler, link, &session.tunnel.links),
+        share: scheduling_status::share(scheduling.scheduler, link, &session.tunnel.links),
     };
     status::link(facts, Some(link))
 }
@@ -239,7 +239,7 @@ fn spending(scheduling: &Scheduling, stats: &PeerStats) -> Option<SpendingStatus
         told.or_else(|| scheduling.told(name).cloned())?.cost
     };
     let own = scheduling.terms.keys().filter(|name| pattern::is_exact(name)).cloned();
-    shown::spending(own, price, &stats.ledger)
+    scheduling_status::spending(own, price, &stats.ledger)
 }
 
 /// Drops that belong to no client: those of the endpoint itself, and the driver's.

@@ -2,16 +2,16 @@
 //! TUN, and its ways to the others. Nothing of this is shared, and no packet waits for another worker.
 //!
 //! One of them is the coordinator, too ([`Daemon`](crate::daemon::Daemon)); the others are told what to do by
-//! its [`Order`]s ([`Hand`](crate::hand::Hand)). Orders that concern clients go to the home of each.
+//! its [`Order`]s ([`WorkerRole`](crate::worker_thread::WorkerRole)). Orders that concern clients go to the home of each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ropewalk_link_io::driver::Io;
 use ropewalk_link_io::tun::{TunControl, TunOffload};
-use ropewalk_link_io::udp::{Arrival, OffloadInUse, SendError, SendErrorKind};
+use ropewalk_link_io::udp::{OffloadInUse, ReceivedDatagram, SendError, SendErrorKind};
 use ropewalk_proto::endpoint::{
-    Authority, Endpoint, EndpointConfig, EndpointStats, NoInvitations, PeerConfig,
+    Endpoint, EndpointConfig, EndpointStats, InvitationAuthority, NoInvitations, PeerConfig,
 };
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Takes these clients in, or changes them. One whose addresses changed is asked to connect anew.
+    /// Takes these clients in, or changes them. One whose addresses changed is asked to connect again.
     pub fn set_peers(&mut self, now: Instant, peers: Vec<(PublicKey, PeerConfig)>) {
         for (key, peer) in peers {
             let name = peer.name.clone();
@@ -174,10 +174,10 @@ impl Worker {
     pub fn handle_datagram(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        arrival: ReceivedDatagram,
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
-        authority: &mut impl Authority,
+        authority: &mut impl InvitationAuthority,
     ) {
         let (path, ecn) = (arrival.path, arrival.ecn);
         self.endpoint.handle_datagram_inviting(now, path, ecn, datagram, sink, authority);
@@ -189,7 +189,7 @@ impl Worker {
         now: Instant,
         passed: Passed,
         io: &mut Io<'_>,
-        authority: &mut impl Authority,
+        authority: &mut impl InvitationAuthority,
     ) {
         match passed {
             Passed::Packets(batch) => {

@@ -28,7 +28,7 @@ const ORDERS: usize = 1024;
 pub struct WorkerGroup {
     share: Share,
     /// Those with the numbers from 1.
-    hands: Vec<mpsc::Sender<Order>>,
+    others: Vec<mpsc::Sender<Order>>,
     /// The coordinator's own queue.
     commands: mpsc::Sender<Command>,
     /// How many have said that all is said.
@@ -53,17 +53,17 @@ impl WorkerGroup {
     /// The workers whose orders are taken there, with the numbers from 1; `commands` is the coordinator's queue.
     /// There are at most as many as [`Share::MAX_PARTS`] allows, and those beyond are left out.
     #[must_use]
-    pub fn new(mut hands: Vec<mpsc::Sender<Order>>, commands: mpsc::Sender<Command>) -> Self {
-        hands.truncate(usize::from(Share::MAX_PARTS) - 1);
-        let parts = u16::try_from(hands.len() + 1).unwrap_or(1);
+    pub fn new(mut others: Vec<mpsc::Sender<Order>>, commands: mpsc::Sender<Command>) -> Self {
+        others.truncate(usize::from(Share::MAX_PARTS) - 1);
+        let parts = u16::try_from(others.len() + 1).unwrap_or(1);
         let share = Share::new(0, parts).unwrap_or(Share::WHOLE);
-        Self { share, hands, commands, ended: 0, hangs: None, homes_changed: false }
+        Self { share, others, commands, ended: 0, hangs: None, homes_changed: false }
     }
 
     /// Whether the coordinator is the only worker.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hands.is_empty()
+        self.others.is_empty()
     }
 
     /// The worker that serves a client.
@@ -80,9 +80,9 @@ impl WorkerGroup {
 
     /// Orders another worker; the coordinator does its own part itself.
     pub fn order(&mut self, worker: u16, order: Order) {
-        let hand = usize::from(worker).checked_sub(1).and_then(|at| self.hands.get(at));
+        let other = usize::from(worker).checked_sub(1).and_then(|at| self.others.get(at));
         // One that is gone has ended the proxy already.
-        if let Some(Err(TrySendError::Full(_))) = hand.map(|hand| hand.try_send(order)) {
+        if let Some(Err(TrySendError::Full(_))) = other.map(|other| other.try_send(order)) {
             self.hangs = Some(worker);
         }
     }
@@ -119,7 +119,7 @@ impl WorkerGroup {
 
     /// Asks the others how things are, for an answer at the control socket; their reports come as a command.
     pub fn gather(&mut self, asked: server::Command) {
-        let mut answers = Vec::with_capacity(self.hands.len());
+        let mut answers = Vec::with_capacity(self.others.len());
         for worker in 1..self.workers() {
             let (reply, answer) = oneshot::channel();
             self.order(worker, Order::Report(reply));
@@ -156,7 +156,7 @@ impl WorkerGroup {
     /// Whether all others have.
     #[must_use]
     pub fn have_ended(&self) -> bool {
-        self.ended >= self.hands.len()
+        self.ended >= self.others.len()
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_takes_no_orders_is_found_out() {
-        let (hand, mut queue) = orders(2);
-        let mut group = WorkerGroup::new(vec![hand], mpsc::channel(1).0);
+        let (other, mut queue) = orders(2);
+        let mut group = WorkerGroup::new(vec![other], mpsc::channel(1).0);
         assert_eq!(group.workers(), 2);
         for _ in 0..ORDERS + room_for_others(2) {
             group.order(1, Order::Close);
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn all_have_ended_when_each_said_so() {
-        let hands = (0..2).map(|_| orders(3).0).collect();
-        let mut group = WorkerGroup::new(hands, mpsc::channel(1).0);
+        let others = (0..2).map(|_| orders(3).0).collect();
+        let mut group = WorkerGroup::new(others, mpsc::channel(1).0);
         assert!(!group.is_empty() && !group.have_ended());
         group.note_end();
         assert!(!group.have_ended());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
 
-use super::Role;
+use super::RoleArgument;
 
 #[derive(Debug, Args)]
 pub(crate) struct Client {
@@ -45,7 +45,7 @@ pub(crate) struct Doctor {
 
     /// Whose file it is, where its keys do not tell
     #[arg(long, value_enum)]
-    pub(crate) role: Option<Role>,
+    pub(crate) role: Option<RoleArgument>,
 
     /// Print the findings as JSON
     #[arg(long)]
@@ -79,7 +79,7 @@ pub(crate) struct CheckConfig {
 
     /// Whose file it is, where its keys do not tell
     #[arg(long, value_enum)]
-    pub(crate) role: Option<Role>,
+    pub(crate) role: Option<RoleArgument>,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Role, Target};
+use super::{RoleArgument, Target};
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
@@ -47,7 +47,7 @@ fn every(text: &str) -> Result<Duration, String> {
 pub(crate) struct Logs {
     /// Whose [default: the client's if it runs, else the proxy's]
     #[arg(value_enum)]
-    pub(crate) role: Option<Role>,
+    pub(crate) role: Option<RoleArgument>,
 
     /// How many lines
     #[arg(long, value_name = "COUNT", default_value_t = 20)]

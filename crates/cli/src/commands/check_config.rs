@@ -9,10 +9,10 @@ use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
-use ropewalk_proxy::register::{Register, RegisterError};
+use ropewalk_proxy::registry::{Registry, RegistryError};
 use ropewalk_settings::{Direction, TunnelSettings};
 
-use crate::args::{CheckConfig, Role};
+use crate::args::{CheckConfig, RoleArgument};
 use crate::exit::{Failure, print};
 
 /// Checks a file and prints what it means.
@@ -23,8 +23,8 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
         None => role_of(&source)?,
     };
     let meaning = match role {
-        Role::Client => client(&ropewalk_client::Config::parse(&source)?),
-        Role::Proxy => {
+        RoleArgument::Client => client(&ropewalk_client::Config::parse(&source)?),
+        RoleArgument::Proxy => {
             let config = ropewalk_proxy::Config::parse(&source)?;
             fits_host(&config)?;
             proxy(&config, &peers(&config)?)
@@ -46,14 +46,14 @@ fn fits_host(config: &ropewalk_proxy::Config) -> Result<(), Failure> {
 }
 
 /// Whose file it is: it has more keys of that role.
-pub(crate) fn role_of(source: &Source) -> Result<Role, Failure> {
+pub(crate) fn role_of(source: &Source) -> Result<RoleArgument, Failure> {
     let keys = source.top_keys()?;
     let count = |of: &[&str]| of.iter().filter(|key| keys.contains(**key)).count();
     let client = count(ropewalk_client::Config::TOP_KEYS);
     let proxy = count(ropewalk_proxy::Config::TOP_KEYS);
     match client.cmp(&proxy) {
-        std::cmp::Ordering::Greater => Ok(Role::Client),
-        std::cmp::Ordering::Less => Ok(Role::Proxy),
+        std::cmp::Ordering::Greater => Ok(RoleArgument::Client),
+        std::cmp::Ordering::Less => Ok(RoleArgument::Proxy),
         std::cmp::Ordering::Equal => Err(Failure::Usage(format!(
             "{}: its keys do not tell whether it is a client's or a proxy's file: say --role client \
              or --role proxy",
@@ -125,11 +125,11 @@ fn client(config: &ropewalk_client::Config) -> String {
 /// Who may connect: those of the file, and those who joined by an invitation.
 fn peers(config: &ropewalk_proxy::Config) -> Result<String, Failure> {
     let (of_file, most) = (config.peers.len(), config.max_peers);
-    let book = config.register_file();
-    let register = match Register::open(book.clone()) {
-        Ok(register) => register,
+    let book = config.registry_file();
+    let registry = match Registry::open(book.clone()) {
+        Ok(registry) => registry,
         // Another user's check says what it can.
-        Err(RegisterError::Read { .. }) => {
+        Err(RegistryError::Read { .. }) => {
             let joined = format!("who joined by an invitation stands in {}", book.display());
             return Ok(format!(
                 "{of_file} in this file, of at most {most}; {joined}, which needs sudo"
@@ -137,7 +137,7 @@ fn peers(config: &ropewalk_proxy::Config) -> Result<String, Failure> {
         }
         Err(error) => return Err(anyhow::Error::new(error).into()),
     };
-    let all = register.peers(&config.peers).0.len();
+    let all = registry.peers(&config.peers).0.len();
     Ok(match (all, all.saturating_sub(of_file)) {
         (0, _) => "none yet: `ropewalk peer add NAME` invites one".to_owned(),
         (all, 0) => format!("{all} of at most {most}"),

@@ -1,4 +1,4 @@
-//! `ropewalk doctor`: what is wrong, and what mends it; before the start and while a daemon runs.
+//! `ropewalk doctor`: what is wrong, and what fixes it; before the start and while a daemon runs.
 //!
 //! Every check is a file of its own: `look` gathers facts and `judge`, a pure function, makes findings of them. What both
 //! roles have in common stands in `common`, what each examines in `client` and `proxy`. Nothing is changed: what is tried
@@ -104,8 +104,8 @@ fn patients(doctor: &Doctor) -> Vec<(Role, PathBuf)> {
     }
     if let Some(wanted) = doctor.role {
         let (role, file) = match wanted {
-            args::Role::Client => (Role::Client, CLIENT_CONFIG),
-            args::Role::Proxy => (Role::Proxy, PROXY_CONFIG),
+            args::RoleArgument::Client => (Role::Client, CLIENT_CONFIG),
+            args::RoleArgument::Proxy => (Role::Proxy, PROXY_CONFIG),
         };
         return vec![(role, file.into())];
     }
@@ -122,10 +122,10 @@ fn patients(doctor: &Doctor) -> Vec<(Role, PathBuf)> {
     there
 }
 
-const fn role(of: args::Role) -> Role {
+const fn role(of: args::RoleArgument) -> Role {
     match of {
-        args::Role::Client => Role::Client,
-        args::Role::Proxy => Role::Proxy,
+        args::RoleArgument::Client => Role::Client,
+        args::RoleArgument::Proxy => Role::Proxy,
     }
 }
 

@@ -67,8 +67,8 @@ pub(crate) fn run(logs: &Logs) -> Result<(), Failure> {
 
 fn find(logs: &Logs) -> Result<Found, Failure> {
     let wanted = logs.role.map(|role| match role {
-        args::Role::Client => (Role::Client, CLIENT_SOCKET),
-        args::Role::Proxy => (Role::Proxy, PROXY_SOCKET),
+        args::RoleArgument::Client => (Role::Client, CLIENT_SOCKET),
+        args::RoleArgument::Proxy => (Role::Proxy, PROXY_SOCKET),
     });
     let socket = logs.daemon.socket.as_deref().or(wanted.map(|(_, socket)| Path::new(socket)));
     match ask::status(socket) {

@@ -6,7 +6,7 @@ use crate::commands::doctor::{Examination, Finding, Level};
 /// Columns in front of what was found.
 const INDENT: usize = 22;
 
-/// All examinations; each finding with what mends it, and the count at the end.
+/// All examinations; each finding with what fixes it, and the count at the end.
 pub(crate) fn doctor(examinations: &[Examination], columns: u16) -> String {
     let mut page = Page::new(columns);
     for examination in examinations {

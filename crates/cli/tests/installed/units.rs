@@ -16,11 +16,11 @@ use std::time::Duration;
 use ropewalk_netlab::address::{SERVER_V4, SERVER_V6};
 use ropewalk_netlab::deployment::Deployment;
 use ropewalk_netlab::namespace::Namespace;
-use ropewalk_netlab::nobody::Nobody;
 use ropewalk_netlab::ping::Ping;
 use ropewalk_netlab::privilege::{lab_test, skipped};
 use ropewalk_netlab::process::Process;
 use ropewalk_netlab::topology::{Topology, TopologyConfig, WanConfig};
+use ropewalk_netlab::unprivileged::Nobody;
 use toml::Table;
 
 const CLIENT: &str = include_str!("../../../../configs/systemd/ropewalk-client.service");

@@ -1,4 +1,4 @@
-//! `allowance` of a `[[link]]`: an amount for each month, alone or with the day on which it begins anew.
+//! `allowance` of a `[[link]]`: an amount for each month, alone or with the day on which it begins again.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use toml::Spanned;
 pub struct Allowance {
     /// Bytes; never zero.
     pub bytes: u64,
-    /// The day of the month on which it begins anew, 1 to 31; in a shorter month its last.
+    /// The day of the month on which it begins again, 1 to 31; in a shorter month its last.
     pub reset_day: u8,
     /// Whether the link is not used any more when it is used up.
     pub stop: bool,

@@ -12,7 +12,7 @@ use crate::config::Allowance;
 /// How often allowances are counted while packets go: a link that must stop carries at most a second too much.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// And while none go: an allowance that begins anew is noticed so late.
+/// And while none go: an allowance that begins again is noticed so late.
 const CALENDAR_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the links may still carry.

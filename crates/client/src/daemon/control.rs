@@ -3,7 +3,7 @@
 use ropewalk_control::api::{
     ApiError, ErrorCode, FlowsReport, KillSwitch, Request, Response, StatusReport,
 };
-use ropewalk_daemon::{offload, reload as reloading, shown};
+use ropewalk_daemon::{offload, reload as reloading, scheduling_status};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::LinkId;
@@ -29,10 +29,10 @@ impl Daemon {
             Request::Reload => Err(reloading::is_busy()),
             Request::Scheduling { peer: Some(peer) }
             | Request::SetScheduling { peer: Some(peer), .. }
-            | Request::Flows { peer: Some(peer), .. } => Err(shown::no_peers(&peer)),
-            Request::RemovePeer { name } => Err(shown::no_peers(&name)),
-            Request::Invite(wish) => Err(shown::no_peers(&wish.name)),
-            Request::Peers => Err(shown::has_no_peers()),
+            | Request::Flows { peer: Some(peer), .. } => Err(scheduling_status::no_peers(&peer)),
+            Request::RemovePeer { name } => Err(scheduling_status::no_peers(&name)),
+            Request::Invite(wish) => Err(scheduling_status::no_peers(&wish.name)),
+            Request::Peers => Err(scheduling_status::has_no_peers()),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
             Request::Scheduling { peer: None } => Ok(self.scheduling()),
             Request::SetScheduling { peer: None, scheduling } => {
@@ -65,7 +65,7 @@ impl Daemon {
             }
         };
         let scheduler = self.config.tunnel.scheduling.scheduler;
-        shown::flows(status::peer(&self.config), scheduler, flows.as_ref(), known)
+        scheduling_status::flows(status::peer(&self.config), scheduler, flows.as_ref(), known)
     }
 
     pub(super) fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {

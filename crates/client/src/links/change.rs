@@ -37,7 +37,7 @@ pub(crate) const KEYS: [&str; 15] = [
 
 /// How much a link may carry in a month.
 pub(crate) const ALLOWANCE: &str = "allowance";
-/// On which day that begins anew.
+/// On which day that begins again.
 pub(crate) const RESET_DAY: &str = "allowance.reset_day";
 /// Whether the link is not used any more when it is used up.
 pub(crate) const STOP: &str = "allowance.stop";

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | is listed and has a way out | a link, whatever kind of device it is |
 //! | is listed with `enabled = false` | switched off |
-//! | would be a link, and its allowance is used up | down until that begins anew |
+//! | would be a link, and its allowance is used up | down until that begins again |
 //! | is listed and has no way out | down, with the reason; taken up when that changes |
 //! | is meant by a listed pattern, and not excluded | the same, once it is there |
 //! | is not listed by name, `links = "auto"`, has a default route, is no tunnel and not excluded | a link |
@@ -96,7 +96,7 @@ pub(crate) enum Obstacle {
     Unresolved,
     /// The proxy has no address of the families that this interface has.
     NoFamily,
-    /// Its allowance is used up, and begins anew on this day.
+    /// Its allowance is used up, and begins again on this day.
     UsedUp(Date),
 }
 

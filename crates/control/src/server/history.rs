@@ -103,7 +103,7 @@ impl Series {
         for (values, (now, before)) in
             [&mut self.down, &mut self.up].into_iter().zip(bytes.into_iter().zip(before))
         {
-            // Counters that begin anew have gained nothing that is known.
+            // Counters that begin again have gained nothing that is known.
             let gained = now.saturating_sub(before) as f64 * 8.0;
             let rate = gained / passed.as_secs_f64().max(0.001);
             values.extend(std::iter::repeat_n(rate as f32, steps as usize));
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(history.tunnels[&peer].all.down, [1_600_000.0]);
         assert_eq!(history.tunnels[&peer].all.up, [0.0]);
         assert_eq!(link(&history, &peer, 0).down, [800_000.0]);
-        // Two steps late, and counters that began anew.
+        // Two steps late, and counters that began again.
         report.tunnels[0].down.bytes = 0;
         history.note(&report, STEP * 2);
         assert_eq!(history.tunnels[&peer].all.down, [1_600_000.0, 0.0, 0.0]);

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 
-use super::Desk;
+use super::Connection;
 use super::access::Access;
 use super::places::{Asking, Holder, Limits, Places};
 use super::socket::Bound;
@@ -62,10 +62,10 @@ struct Peer {
 pub(super) async fn serve(
     bound: Bound,
     web: Option<Web>,
-    desk: Desk,
+    connection: Connection,
     stopped: oneshot::Receiver<()>,
 ) {
-    let page = web.map(|web| web::serve(web, desk.clone()));
+    let page = web.map(|web| web::serve(web, connection.clone()));
     let page = async {
         match page {
             Some(page) => page.await,
@@ -75,8 +75,8 @@ pub(super) async fn serve(
     let accept = async {
         match bound.listener.try_clone().and_then(UnixListener::from_std) {
             Ok(listener) => {
-                let access = Arc::clone(&desk.access);
-                let router = router(desk);
+                let access = Arc::clone(&connection.access);
+                let router = router(connection);
                 let next = async || {
                     let (stream, _) = listener.accept().await?;
                     let (peer, holder) = who(&stream, &access)?;
@@ -169,7 +169,7 @@ pub(super) async fn converse(
     }
 }
 
-fn router(desk: Desk) -> Router {
+fn router(connection: Connection) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/metrics", get(numbers))
@@ -180,19 +180,19 @@ fn router(desk: Desk) -> Router {
         .route("/v1/peers", get(peers).post(invite).delete(remove_peer))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(desk.clone(), authorize))
+        .layer(middleware::from_fn_with_state(connection.clone(), authorize))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(desk)
+        .with_state(connection)
 }
 
 /// Refuses whoever may not talk to this daemon, before anything else is looked at.
 async fn authorize(
-    State(desk): State<Desk>,
+    State(connection): State<Connection>,
     Extension(peer): Extension<Peer>,
     request: HttpRequest<Body>,
     next: Next,
 ) -> HttpResponse {
-    if desk.access.allows(peer.uid, peer.gid) {
+    if connection.access.allows(peer.uid, peer.gid) {
         return next.run(request).await;
     }
     tracing::warn!(uid = peer.uid, gid = peer.gid, "refused on the control socket");
@@ -205,13 +205,13 @@ async fn authorize(
 }
 
 /// `GET /v1/status`. The body is read, although it says nothing, so that a long one is refused.
-async fn status(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
-    answer(&desk, Ok(Request::Status)).await
+async fn status(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Status)).await
 }
 
 /// `GET /metrics`: the status as Prometheus reads it.
-async fn numbers(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
-    match desk.ask(Request::Status).await {
+async fn numbers(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    match connection.ask(Request::Status).await {
         Ok(Response::Status(report)) => {
             ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&report)).into_response()
         }
@@ -221,13 +221,17 @@ async fn numbers(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
 }
 
 /// `GET /v1/scheduling`, of all or of `?peer=NAME`.
-async fn scheduling(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse {
+async fn scheduling(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
     let request = query::read(uri.query(), ["peer"]).map(|[peer]| Request::Scheduling { peer });
-    answer(&desk, request).await
+    answer(&connection, request).await
 }
 
 /// `PUT /v1/scheduling`, for all or for `?peer=NAME`.
-async fn set_scheduling(State(desk): State<Desk>, uri: Uri, body: Bytes) -> HttpResponse {
+async fn set_scheduling(
+    State(connection): State<Connection>,
+    uri: Uri,
+    body: Bytes,
+) -> HttpResponse {
     let read = || {
         let [peer] = query::read(uri.query(), ["peer"])?;
         let scheduling: Scheduling =
@@ -235,11 +239,11 @@ async fn set_scheduling(State(desk): State<Desk>, uri: Uri, body: Bytes) -> Http
         scheduling.check().map_err(|error| error.to_string())?;
         Ok(Request::SetScheduling { peer, scheduling: Box::new(scheduling) })
     };
-    answer(&desk, read()).await
+    answer(&connection, read()).await
 }
 
 /// `GET /v1/flows`, towards `?peer=NAME`, at most `?limit=N`.
-async fn flows(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse {
+async fn flows(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
     let read = || {
         let [peer, limit] = query::read(uri.query(), ["peer", "limit"])?;
         let limit = match limit {
@@ -252,45 +256,45 @@ async fn flows(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse
         };
         Ok(Request::Flows { peer, limit })
     };
-    answer(&desk, read()).await
+    answer(&connection, read()).await
 }
 
 /// `PUT /v1/links`.
-async fn change_link(State(desk): State<Desk>, body: Bytes) -> HttpResponse {
+async fn change_link(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
     let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
-    answer(&desk, change.map(Request::ChangeLink)).await
+    answer(&connection, change.map(Request::ChangeLink)).await
 }
 
 /// `POST /v1/reload`. The body is read, although it says nothing, so that a long one is refused.
-async fn reload(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
-    answer(&desk, Ok(Request::Reload)).await
+async fn reload(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Reload)).await
 }
 
 /// `GET /v1/peers`.
-async fn peers(State(desk): State<Desk>, _body: Bytes) -> HttpResponse {
-    answer(&desk, Ok(Request::Peers)).await
+async fn peers(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Peers)).await
 }
 
 /// `POST /v1/peers`.
-async fn invite(State(desk): State<Desk>, body: Bytes) -> HttpResponse {
+async fn invite(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
     let wish = serde_json::from_slice(&body).map_err(|error| error.to_string());
-    answer(&desk, wish.map(Request::Invite)).await
+    answer(&connection, wish.map(Request::Invite)).await
 }
 
 /// `DELETE /v1/peers?name=NAME`.
-async fn remove_peer(State(desk): State<Desk>, uri: Uri, _body: Bytes) -> HttpResponse {
+async fn remove_peer(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
     let read = query::read(uri.query(), ["name"]);
     let request = read.and_then(|[name]| match name {
         Some(name) => Ok(Request::RemovePeer { name }),
         None => Err("say which: ?name=NAME".to_owned()),
     });
-    answer(&desk, request).await
+    answer(&connection, request).await
 }
 
 /// What the daemon says to a request, or what is wrong with it.
-async fn answer(desk: &Desk, request: Result<Request, String>) -> HttpResponse {
+async fn answer(connection: &Connection, request: Result<Request, String>) -> HttpResponse {
     let answer = match request {
-        Ok(request) => desk.ask(request).await,
+        Ok(request) => connection.ask(request).await,
         Err(message) => Err(ApiError::new(ErrorCode::BadRequest, message)),
     };
     match answer {

@@ -70,11 +70,11 @@ fn a_user_who_is_not_let_in_is_told_so() {
     let access = Access { users: [4_000_000, 4_000_001], group: Some(4_000_002) };
     let bound = socket::Bound::new(&socket, getegid().as_raw()).unwrap();
     let (commands, mut receiver) = mpsc::channel(1);
-    let desk = Desk { commands, access: Arc::new(access), answer_time: ANSWER_TIME };
+    let connection = Connection { commands, access: Arc::new(access), answer_time: ANSWER_TIME };
     let (stop, stopped) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server =
-        std::thread::spawn(move || runtime.block_on(http::serve(bound, None, desk, stopped)));
+        std::thread::spawn(move || runtime.block_on(http::serve(bound, None, connection, stopped)));
 
     let error = call_blocking(&socket, &Request::Status).unwrap_err();
     let expected = format!("the user with uid {} may not talk to this daemon", geteuid());

@@ -35,7 +35,7 @@ use tokio::sync::Mutex;
 use super::history::{self, History};
 use super::http::{accept, converse, refusal};
 use super::places::{Holder, Limits};
-use super::{BindError, Desk};
+use super::{BindError, Connection};
 use crate::api::{ApiError, ErrorCode, Request, Response, StatusReport};
 use crate::metrics;
 
@@ -70,7 +70,7 @@ impl Web {
 }
 
 /// Serves connections for ever.
-pub(super) async fn serve(web: Web, desk: Desk) {
+pub(super) async fn serve(web: Web, connection: Connection) {
     let listener = match TokioListener::from_std(web.listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -78,7 +78,7 @@ pub(super) async fn serve(web: Web, desk: Desk) {
             return;
         }
     };
-    let lookout = Arc::new(Lookout::new(desk));
+    let lookout = Arc::new(Lookout::new(connection));
     let router = router(Arc::clone(&lookout));
     let next = async || listener.accept().await.map(|(stream, _)| (stream, Holder::Somebody));
     let serve = |stream, asking| converse(stream, router.clone(), asking);
@@ -112,14 +112,14 @@ fn router(lookout: Arc<Lookout>) -> Router {
 
 /// Asks the daemon no more often than needed.
 struct Lookout {
-    desk: Desk,
+    connection: Connection,
     latest: Mutex<Option<(Instant, Arc<StatusReport>)>>,
     history: Mutex<History>,
 }
 
 impl Lookout {
-    fn new(desk: Desk) -> Self {
-        Self { desk, latest: Mutex::new(None), history: Mutex::default() }
+    fn new(connection: Connection) -> Self {
+        Self { connection, latest: Mutex::new(None), history: Mutex::default() }
     }
 
     /// How things are, or were a moment ago.
@@ -131,7 +131,7 @@ impl Lookout {
         {
             return Ok(Arc::clone(report));
         }
-        match self.desk.ask(Request::Status).await? {
+        match self.connection.ask(Request::Status).await? {
             Response::Status(report) => {
                 let report = Arc::<StatusReport>::from(report);
                 *latest = Some((Instant::now(), Arc::clone(&report)));

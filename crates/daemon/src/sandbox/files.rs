@@ -20,7 +20,7 @@ use super::{Needs, programs};
 /// Linux 6.10 refuses all that is asked for of files, 6.12 signals to others. Older kernels refuse what they can.
 const KNOWN: ABI = ABI::V6;
 
-/// A folder whose rule is to last stays open: procfs forgets what nobody uses, and makes it anew without the rule.
+/// A folder whose rule is to last stays open: procfs forgets what nobody uses, and makes it again without the rule.
 static HELD: OnceLock<Vec<OwnedFd>> = OnceLock::new();
 
 /// Where procfs is.

@@ -360,7 +360,7 @@ mod tests {
             ("one", &[(100, Ect0)], &[(100, 1)]),
             ("equal", &[(100, Ect0), (100, Ect0), (100, Ect0)], &[(300, 3)]),
             ("a shorter one closes", &[(100, Ect0), (50, Ect0), (50, Ect0)], &[(150, 2), (50, 1)]),
-            ("a longer one starts anew", &[(50, Ect0), (100, Ect0)], &[(50, 1), (100, 1)]),
+            ("a longer one starts again", &[(50, Ect0), (100, Ect0)], &[(50, 1), (100, 1)]),
             (
                 "a mark closes",
                 &[(100, Ect0), (100, Ce), (100, Ce), (100, NotEct)],

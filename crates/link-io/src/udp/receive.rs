@@ -27,7 +27,7 @@ const MAX_ERRORS: usize = 4;
 
 /// How a datagram came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arrival {
+pub struct ReceivedDatagram {
     /// By which socket, to which of our addresses, from whom. IPv4 addresses are always given as
     /// such, also on a socket for both families.
     pub path: Path,
@@ -56,7 +56,7 @@ impl Arena {
         &mut self,
         clock: &Clock,
         socket: &mut Socket,
-        handle: &mut impl FnMut(Instant, Arrival, &mut [u8]),
+        handle: &mut impl FnMut(Instant, ReceivedDatagram, &mut [u8]),
     ) -> bool {
         let mut errors = 0;
         let received = loop {
@@ -80,7 +80,7 @@ impl Arena {
         let sample = clock.sample();
         let wildcard = socket.is_wildcard();
         for (buffer, meta) in self.bytes.chunks_mut(BUFFER_BYTES).zip(&self.meta).take(received) {
-            let arrival = Arrival {
+            let arrival = ReceivedDatagram {
                 path: Path {
                     socket: socket.id,
                     local: meta.dst_ip.filter(|_| wildcard).map(|ip| ip.to_canonical()),

@@ -388,7 +388,7 @@ impl Socket {
 impl Offload {
     /// The kernel refused so many datagrams that were sent as one. Returns whether they are to be sent one by one.
     ///
-    /// quinn-udp has switched offload (and the ECN mark on IPv4) off after `EINVAL` or `EIO`: plans to start anew. A single
+    /// quinn-udp has switched offload (and the ECN mark on IPv4) off after `EINVAL` or `EIO`: plans to start again. A single
     /// datagram's error says nothing about offload and does not lengthen the wait.
     fn note_error(&mut self, now: Instant, errno: Errno, datagrams: usize) -> bool {
         static SAID: Once = Once::new();

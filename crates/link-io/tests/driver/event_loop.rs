@@ -2,11 +2,11 @@
 
 use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
-use ropewalk_link_io::driver::{Driver, DriverError, Io, Role};
+use ropewalk_link_io::driver::{Driven, Driver, DriverError, Io};
 use ropewalk_link_io::tun::{
     ChannelEnd, ChannelTun, LinuxTun, Tun, TunControl, TunError, TunOptions,
 };
-use ropewalk_link_io::udp::{Arrival, ClientSocket, ProxySocket, SendError, Sockets};
+use ropewalk_link_io::udp::{ClientSocket, ProxySocket, ReceivedDatagram, SendError, Sockets};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::Path;
@@ -83,7 +83,7 @@ fn an_idle_loop_does_not_wake() {
             let _ = timeout(Duration::from_millis(100), near.run()).await;
             turns.push(near.counters().turns);
         }
-        // `run` was called anew each time, which is a turn; the first one also settles.
+        // `run` was called again each time, which is a turn; the first one also settles.
         println!("turns after each 100 ms: {turns:?}");
         assert!(turns[3] - turns[0] <= 3, "{turns:?}");
         drop(near_end);
@@ -234,7 +234,7 @@ struct Toy {
     ending: bool,
 }
 
-impl Role for Toy {
+impl Driven for Toy {
     type Command = Command;
 
     fn handle_command(&mut self, _now: Instant, command: Command, io: &mut Io<'_>) {
@@ -254,7 +254,7 @@ impl Role for Toy {
     fn handle_datagram(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        arrival: ReceivedDatagram,
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {

@@ -4,7 +4,7 @@ use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::offload::UdpOffload;
 use ropewalk_link_io::udp::{
-    Arrival, ClientSocket, LANE_BYTES, OffloadInUse, OpenError, ProxySocket, SendError,
+    ClientSocket, LANE_BYTES, OffloadInUse, OpenError, ProxySocket, ReceivedDatagram, SendError,
     SendErrorKind, Sockets, open_group,
 };
 use ropewalk_proto::ecn::Ecn;
@@ -500,7 +500,7 @@ fn flush_cleanly(sockets: &mut Sockets) {
 }
 
 /// Receives `count` datagrams, and fails if they do not come or if more come.
-async fn receive(sockets: &mut Sockets, count: usize) -> Vec<(Arrival, Vec<u8>)> {
+async fn receive(sockets: &mut Sockets, count: usize) -> Vec<(ReceivedDatagram, Vec<u8>)> {
     let mut heard = Vec::new();
     while heard.len() < count {
         let woken = poll_fn(|cx| sockets.poll_ready(cx));

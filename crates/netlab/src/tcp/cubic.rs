@@ -140,7 +140,7 @@ impl Cubic {
         u32::try_from(window * BETA / BETA_SCALE).unwrap_or(u32::MAX).max(2)
     }
 
-    /// The count towards the next segment begins anew.
+    /// The count towards the next segment begins again.
     pub(crate) fn forget_count(&mut self) {
         self.acknowledged = 0;
     }

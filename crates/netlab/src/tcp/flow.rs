@@ -31,7 +31,7 @@ pub enum Load {
 
 /// Bytes of payload that had come in order at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arrival {
+pub struct Delivered {
     /// When.
     pub at: Instant,
     /// How many until then.
@@ -68,7 +68,7 @@ pub struct TcpFlow {
     client: Endpoint,
     server: Endpoint,
     phase: Phase,
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<Delivered>,
     samples: Vec<Sample>,
 }
 
@@ -164,7 +164,7 @@ impl TcpFlow {
 
     /// What came, segment by segment.
     #[must_use]
-    pub fn arrivals(&self) -> &[Arrival] {
+    pub fn arrivals(&self) -> &[Delivered] {
         &self.arrivals
     }
 
@@ -304,7 +304,7 @@ impl TcpFlow {
                 Towards::Proxy => self.server.receiver.came(),
             };
             if bytes > self.received() {
-                self.arrivals.push(Arrival { at: now, bytes });
+                self.arrivals.push(Delivered { at: now, bytes });
             }
             if bytes == self.bytes && self.sender().is_done() {
                 self.phase = Phase::Over;

@@ -14,7 +14,7 @@ use ropewalk_proto::time::Instant;
 
 use super::clock;
 use super::segment::{SACK_RANGES, is_as_sent};
-use delay::{Arrival, Delay};
+use delay::{Delay, ReceivedSegment};
 use window::Window;
 
 /// Ranges that are remembered for acknowledgements, the last one that changed first.
@@ -131,7 +131,7 @@ impl Receiver {
         } else {
             self.keep(range);
         }
-        let arrival = Arrival {
+        let arrival = ReceivedSegment {
             nxt: self.nxt,
             unreported: self.nxt - self.reported,
             segment: self.window.segment(),

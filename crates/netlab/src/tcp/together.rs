@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ropewalk_proto::time::Instant;
 
-use super::{Arrival, TcpFlow};
+use super::{Delivered, TcpFlow};
 use crate::per_second::PerSecond;
 use crate::stats::mbit;
 
@@ -12,7 +12,7 @@ use crate::stats::mbit;
 #[derive(Clone, Debug, Default)]
 pub struct Together {
     /// How much came, and when; bytes since the arrival before.
-    came: Vec<Arrival>,
+    came: Vec<Delivered>,
     start: Option<Instant>,
     flows: Vec<f64>,
     complete: bool,
@@ -22,7 +22,7 @@ impl Together {
     /// Of these connections.
     #[must_use]
     pub fn of(flows: &[TcpFlow]) -> Self {
-        let mut came: Vec<Arrival> = flows.iter().flat_map(increments).collect();
+        let mut came: Vec<Delivered> = flows.iter().flat_map(increments).collect();
         // Stable: what came at the same moment stays in the order of the connections.
         came.sort_by_key(|arrival| arrival.at);
         Self {
@@ -35,7 +35,7 @@ impl Together {
 
     /// How much came, and when, in bytes since the arrival before.
     #[must_use]
-    pub fn came(&self) -> &[Arrival] {
+    pub fn came(&self) -> &[Delivered] {
         &self.came
     }
 
@@ -95,9 +95,9 @@ impl Together {
 }
 
 /// The arrivals of a connection, each with what it brought.
-fn increments(flow: &TcpFlow) -> impl Iterator<Item = Arrival> {
+fn increments(flow: &TcpFlow) -> impl Iterator<Item = Delivered> {
     flow.arrivals().iter().scan(0, |before, arrival| {
         let bytes = arrival.bytes - std::mem::replace(before, arrival.bytes);
-        Some(Arrival { at: arrival.at, bytes })
+        Some(Delivered { at: arrival.at, bytes })
     })
 }

@@ -7,7 +7,7 @@ use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::DataKey;
 use ropewalk_proto::crypto::aead::{Cipher, Opener, Sealer, TAG_LEN};
 use ropewalk_proto::link::carried::Carried;
-use ropewalk_proto::link::receiver::{Arrival, LinkReceiver};
+use ropewalk_proto::link::receiver::{LinkReceiver, NumberedDatagram};
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::Sent;
 use ropewalk_proto::packet::{FlowKey, Packet};
@@ -249,12 +249,12 @@ impl Resequence {
 
     fn offer(&mut self, link: usize, global: u64) {
         self.now += GAP;
-        let arrival = reseq::Arrival {
+        let arrival = reseq::Evidence {
             link: LinkId(u8::from(link == 1)),
             local: self.local[link],
             sent_us: i64::try_from(self.now.as_nanos() / 1000).unwrap_or_default(),
             global,
-            kind: reseq::ArrivalKind::Data { prev_on_link: None },
+            kind: reseq::EvidenceKind::Data { prev_on_link: None },
         };
         self.local[link] += 1;
         self.resequencer.offer(self.now, &arrival, Packet::whole(&self.packet), &mut Nowhere);
@@ -305,7 +305,7 @@ impl Body for Reporting {
                 carried: Carried::default(),
             };
             let number = self.sender.on_sent(self.now, sent);
-            let arrival = Arrival { number, size: 1432, eliciting: 1, ce: false };
+            let arrival = NumberedDatagram { number, size: 1432, eliciting: 1, ce: false };
             self.receiver.on_datagram(self.now, arrival);
         }
         self.receiver.end_of_batch(self.now);

@@ -18,8 +18,8 @@ use ropewalk_netlab::inner::{CLIENT, Inner, SERVER};
 use ropewalk_netlab::lab::{PROXY, Towards};
 use ropewalk_netlab::pair::link_config;
 use ropewalk_proto::config::{MAX_LINKS, TunnelConfig};
-use ropewalk_proto::crypto::rekey::{Identity, RekeyInitiator, RekeyResponder, Standing};
-use ropewalk_proto::crypto::{Cipher, DataKey, EpochKeys, KeyRing, Role, StaticSecret};
+use ropewalk_proto::crypto::rekey::{Identity, RekeyContext, RekeyInitiator, RekeyResponder};
+use ropewalk_proto::crypto::{Cipher, DataKey, EpochKeys, HandshakeRole, KeyRing, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::link::received::{Range, Ranges, Report};
 use ropewalk_proto::packet::transport::Transport;
@@ -190,8 +190,8 @@ impl Attack {
             live,
             calls: 0,
             // It waits for nobody before it sends.
-            keys: KeyRing::new(Role::Initiator, &keys(towards)),
-            responder: RekeyResponder::new(credentials.standing),
+            keys: KeyRing::new(HandshakeRole::Initiator, &keys(towards)),
+            responder: RekeyResponder::new(credentials.context),
             credentials,
             initiator: None,
             rng: StdRng::seed_from_u64(1),
@@ -355,8 +355,8 @@ impl Attack {
         }
         if place & 1 == 0 || self.initiator.is_none() {
             let identity = identity(&self.credentials);
-            let standing = &self.credentials.standing;
-            self.initiator = Some(RekeyInitiator::start(&identity, standing, &mut self.rng));
+            let context = &self.credentials.context;
+            self.initiator = Some(RekeyInitiator::start(&identity, context, &mut self.rng));
         }
         let message = self.initiator.as_ref().map(|rekey| rekey.message().to_vec());
         let message = message.unwrap_or_default();
@@ -542,7 +542,7 @@ impl Attack {
         };
         let Some(keys) = keys else { return };
         self.initiator = None;
-        self.credentials.standing = Standing::from(&keys);
+        self.credentials.context = RekeyContext::from(&keys);
         self.keys.handle_timeout(self.now);
         // It answers under the keys before: the other end does not have the new ones yet.
         self.answer();
@@ -580,15 +580,15 @@ fn credentials(towards: Towards) -> Credentials {
         local: Arc::new(local),
         remote: remote.public(),
         psk: PresharedKey::NONE,
-        standing: Standing::from(&keys(towards)),
+        context: RekeyContext::from(&keys(towards)),
     }
 }
 
 /// The end to which datagrams go `towards`.
 fn tunnel(towards: Towards) -> Tunnel {
     let (side, role) = match towards {
-        Towards::Client => (Side::Client, Role::Initiator),
-        Towards::Proxy => (Side::Proxy, Role::Responder),
+        Towards::Client => (Side::Client, HandshakeRole::Initiator),
+        Towards::Proxy => (Side::Proxy, HandshakeRole::Responder),
     };
     let away = towards.opposite();
     let session = Established {

@@ -11,7 +11,7 @@ use ropewalk_proto::link::reordering::Tolerance;
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::{Fate, Sent, Settled};
 use ropewalk_proto::packet::Packet;
-use ropewalk_proto::reseq::{Arrival, ArrivalKind, Config, Resequencer};
+use ropewalk_proto::reseq::{Config, Evidence, EvidenceKind, Resequencer};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
@@ -67,7 +67,7 @@ fn resequencer(input: &mut Input<'_>) {
             _ => {
                 let arrival = arrival(input, link, step as u64, &mut next);
                 tun.offered = Some(arrival.global);
-                tun.by_flow |= matches!(arrival.kind, ArrivalKind::FlowData { .. });
+                tun.by_flow |= matches!(arrival.kind, EvidenceKind::FlowData { .. });
                 let packet = arrival.global.to_be_bytes();
                 let packet = &packet.repeat(1 + usize::from(input.byte() % 8));
                 reseq.offer(now, &arrival, Packet::whole(packet), &mut tun);
@@ -80,7 +80,7 @@ fn resequencer(input: &mut Input<'_>) {
     }
 }
 
-fn arrival(input: &mut Input<'_>, link: LinkId, step: u64, next: &mut u64) -> Arrival {
+fn arrival(input: &mut Input<'_>, link: LinkId, step: u64, next: &mut u64) -> Evidence {
     let choice = input.byte();
     let jump = u64::from(input.byte());
     let global = match choice % 8 {
@@ -94,15 +94,15 @@ fn arrival(input: &mut Input<'_>, link: LinkId, step: u64, next: &mut u64) -> Ar
     let distance = u64::from(input.byte());
     let kind = if data {
         let prev_on_link = (distance > 0).then(|| global.checked_sub(distance)).flatten();
-        ArrivalKind::Data { prev_on_link }
+        EvidenceKind::Data { prev_on_link }
     } else if let Some(distance) = distance.checked_sub(128) {
         let prev_of_flow = (distance > 0).then(|| global.checked_sub(distance)).flatten();
-        ArrivalKind::FlowData { prev_of_flow }
+        EvidenceKind::FlowData { prev_of_flow }
     } else {
-        ArrivalKind::Mark
+        EvidenceKind::Mark
     };
     let local = (step + u64::from(choice >> 4)).saturating_sub(8);
-    Arrival { link, local, sent_us: (jump << 10) as i64 - 50_000, global, kind }
+    Evidence { link, local, sent_us: (jump << 10) as i64 - 50_000, global, kind }
 }
 
 /// Takes each packet once, and only if it was offered; in the order of all as long as nothing else was asked for.

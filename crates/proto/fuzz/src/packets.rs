@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
         }
         let mut packet = input.piece().to_vec();
         if choice & 2 == 0 {
-            mend(&mut packet, choice);
+            fix(&mut packet, choice);
         }
         part(&head, &packet);
         let is_partial = choice & 4 == 0 && leave(&mut packet);
@@ -45,7 +45,7 @@ pub fn run(data: &[u8]) {
     coalescer.flush(&mut kernel);
     let mut came = kernel.0;
     assert_eq!(came.len(), sent.len(), "every packet comes out once");
-    // Only the identification of what may not be fragmented is made anew.
+    // Only the identification of what may not be fragmented is made again.
     for packet in came.iter_mut().chain(&mut sent) {
         without_identification(packet);
     }
@@ -55,7 +55,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// Makes lengths and checksums right, so that most inputs are packets.
-fn mend(packet: &mut [u8], choice: u8) {
+fn fix(packet: &mut [u8], choice: u8) {
     let Ok(len) = u16::try_from(packet.len()) else { return };
     let is_tcp = choice & 16 == 0;
     let number = if is_tcp { protocol::TCP } else { protocol::UDP };

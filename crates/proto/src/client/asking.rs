@@ -28,7 +28,7 @@ use crate::crypto::cookie::Cookie;
 use crate::crypto::freshness::{RetryToken, Timestamp};
 use crate::crypto::handshake::{Answer, AnswerError, Established, Initiator, InitiatorConfig};
 use crate::crypto::recent;
-use crate::crypto::rekey::Standing;
+use crate::crypto::rekey::RekeyContext;
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::VersionList;
@@ -107,12 +107,12 @@ impl Origin {
     }
 
     /// What the rekeys of a session are made with.
-    pub(super) fn credentials(&self, standing: Standing) -> Credentials {
+    pub(super) fn credentials(&self, context: RekeyContext) -> Credentials {
         Credentials {
             local: Arc::clone(&self.secret),
             remote: self.config.remote,
             psk: self.config.psk.clone(),
-            standing,
+            context,
         }
     }
 
@@ -201,7 +201,7 @@ impl Asking {
         self.index
     }
 
-    /// The links changed: the ladder begins anew.
+    /// The links changed: the ladder begins again.
     pub(super) fn restart(&mut self, now: Instant) {
         (self.round, self.next, self.sent) = (0, now, None);
     }

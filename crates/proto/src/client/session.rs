@@ -6,8 +6,8 @@ use ipnet::IpNet;
 use super::{Answered, Client, JOIN_PATIENCE, Seek};
 use crate::config::MAX_LINKS;
 use crate::crypto::handshake;
-use crate::crypto::keys::{KeyRing, Role};
-use crate::crypto::rekey::Standing;
+use crate::crypto::keys::{HandshakeRole, KeyRing};
+use crate::crypto::rekey::RekeyContext;
 use crate::event::{EndReason, Event, SessionInfo};
 use crate::path::Path;
 use crate::time::{Duration, Instant};
@@ -86,9 +86,9 @@ impl Client {
         let info = SessionInfo::of_client(&accept, index);
         let session = Established {
             side: Side::Client,
-            keys: KeyRing::new(Role::Initiator, &keys),
+            keys: KeyRing::new(HandshakeRole::Initiator, &keys),
             peer: accept.index,
-            rekey: self.origin.credentials(Standing::from(&keys)),
+            rekey: self.origin.credentials(RekeyContext::from(&keys)),
             gateways: info.peer.iter().map(IpNet::addr).collect(),
             peer_completes: accept.parameters.partial_checksums,
             peer_orders_flows: accept.parameters.orders_flows,

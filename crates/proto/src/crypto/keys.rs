@@ -30,7 +30,7 @@ pub(crate) const MIN_OLD_KEY_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Which end of the handshake this is; it decides who switches keys first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub enum HandshakeRole {
     /// Sent the first message: the client.
     Initiator,
     /// Answered it: the proxy.
@@ -80,7 +80,7 @@ pub struct Opened<'a> {
 
 /// All live keys of a session.
 pub struct KeyRing {
-    role: Role,
+    role: HandshakeRole,
     /// By phase.
     receive: [Option<Box<ReceiveKey>>; PHASES as usize],
     newest: u32,
@@ -112,7 +112,7 @@ struct ReceiveKey {
 impl KeyRing {
     /// The ring after the handshake.
     #[must_use]
-    pub fn new(role: Role, keys: &EpochKeys) -> Self {
+    pub fn new(role: HandshakeRole, keys: &EpochKeys) -> Self {
         let mut ring = Self {
             role,
             receive: Default::default(),
@@ -303,8 +303,8 @@ impl KeyRing {
         }));
         let send = SendKey { epoch: keys.epoch, sealer: Sealer::new(keys.cipher, &keys.send) };
         match self.role {
-            Role::Initiator => self.send = Some(send),
-            Role::Responder => self.next_send = Some(send),
+            HandshakeRole::Initiator => self.send = Some(send),
+            HandshakeRole::Responder => self.next_send = Some(send),
         }
     }
 

@@ -16,7 +16,7 @@ use snow::{Builder, HandshakeState, types};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::aead::Cipher;
-use super::keys::{EpochKeys, Role};
+use super::keys::{EpochKeys, HandshakeRole};
 use super::mac::keyed32;
 use super::secret::{DataKey, StaticSecret};
 use super::x25519::{STAND_IN, X25519};
@@ -101,7 +101,7 @@ pub(crate) fn set_psk(state: &mut HandshakeState, psk: &PresharedKey) {
 /// The keys of the finished handshake, as the side `role` sees them.
 pub(crate) fn split(
     state: &mut HandshakeState,
-    role: Role,
+    role: HandshakeRole,
     epoch: u32,
     cipher: Cipher,
 ) -> EpochKeys {
@@ -116,8 +116,8 @@ pub(crate) fn split(
     from_initiator.zeroize();
     from_responder.zeroize();
     let (send, receive) = match role {
-        Role::Initiator => (up, down),
-        Role::Responder => (down, up),
+        HandshakeRole::Initiator => (up, down),
+        HandshakeRole::Responder => (down, up),
     };
     EpochKeys { epoch, cipher, send, receive, binding }
 }

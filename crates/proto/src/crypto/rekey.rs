@@ -19,7 +19,7 @@ use snow::HandshakeState;
 use subtle::ConstantTimeEq;
 
 use super::aead::Cipher;
-use super::keys::{EpochKeys, Role};
+use super::keys::{EpochKeys, HandshakeRole};
 use super::noise::{self, MESSAGE_1_LEN, MESSAGE_2_LEN};
 use super::secret::StaticSecret;
 use crate::error::DropReason;
@@ -46,19 +46,19 @@ pub struct Identity<'a> {
 
 /// Where a session stands: what the next rekey is bound to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct RekeyContext {
     epoch: u32,
     binding: [u8; 32],
     cipher: Cipher,
 }
 
-impl From<&EpochKeys> for Standing {
+impl From<&EpochKeys> for RekeyContext {
     fn from(keys: &EpochKeys) -> Self {
         Self { epoch: keys.epoch, binding: keys.binding, cipher: keys.cipher }
     }
 }
 
-impl Standing {
+impl RekeyContext {
     const fn next_epoch(&self) -> u32 {
         self.epoch.wrapping_add(1)
     }
@@ -103,20 +103,20 @@ pub struct RekeyInitiator {
 }
 
 impl RekeyInitiator {
-    /// Begins the rekey after `standing`. Ask [`KeyRing::can_install`](super::KeyRing::can_install)
+    /// Begins the rekey after `context`. Ask [`KeyRing::can_install`](super::KeyRing::can_install)
     /// first.
     pub fn start<R: RngCore + CryptoRng>(
         identity: &Identity<'_>,
-        standing: &Standing,
+        context: &RekeyContext,
         rng: &mut R,
     ) -> Self {
         let Identity { local, remote, psk } = *identity;
-        let mut state = noise::initiator(rng, local, remote, psk, &standing.prologue());
-        let epoch = standing.next_epoch();
+        let mut state = noise::initiator(rng, local, remote, psk, &context.prologue());
+        let epoch = context.next_epoch();
         let mut message = Vec::with_capacity(REKEY_1_LEN);
         message.extend_from_slice(&epoch.to_be_bytes());
         noise::write(&mut state, &[], &mut message);
-        Self { state, epoch, cipher: standing.cipher, message }
+        Self { state, epoch, cipher: context.cipher, message }
     }
 
     /// Message 1: repeat these very bytes until [`finish`](Self::finish) gives keys.
@@ -141,14 +141,14 @@ impl RekeyInitiator {
             return Err(RekeyError::OutOfOrder);
         }
         noise::read(&mut self.state, noise_message).map_err(|_| RekeyError::NotAuthentic)?;
-        Ok(noise::split(&mut self.state, Role::Initiator, self.epoch, self.cipher))
+        Ok(noise::split(&mut self.state, HandshakeRole::Initiator, self.epoch, self.cipher))
     }
 }
 
 /// The proxy's side of all rekeys of a session.
 #[derive(Debug)]
 pub struct RekeyResponder {
-    standing: Standing,
+    context: RekeyContext,
     last: Option<Answered>,
 }
 
@@ -162,8 +162,8 @@ struct Answered {
 impl RekeyResponder {
     /// After the handshake.
     #[must_use]
-    pub const fn new(standing: Standing) -> Self {
-        Self { standing, last: None }
+    pub const fn new(context: RekeyContext) -> Self {
+        Self { context, last: None }
     }
 
     /// Answers message 1. Returns message 2, and the keys to install if it is the first copy. Ask
@@ -184,9 +184,9 @@ impl RekeyResponder {
             let last = self.last.as_ref().map_or(&[][..], |last| &last.message_2);
             return Ok((last, None));
         }
-        let epoch = self.standing.next_epoch();
+        let epoch = self.context.next_epoch();
         let noise_message = check(message, REKEY_1_LEN, epoch)?;
-        let mut state = noise::responder(rng, identity.local, &self.standing.prologue());
+        let mut state = noise::responder(rng, identity.local, &self.context.prologue());
         noise::read(&mut state, noise_message).map_err(|_| RekeyError::NotAuthentic)?;
         let remote = noise::remote_static(&state).ok_or(RekeyError::NotAuthentic)?;
         if !bool::from(remote.as_bytes().ct_eq(identity.remote.as_bytes())) {
@@ -196,8 +196,8 @@ impl RekeyResponder {
         let mut message_2 = Vec::with_capacity(REKEY_2_LEN + 48);
         message_2.extend_from_slice(&epoch.to_be_bytes());
         noise::write(&mut state, &[], &mut message_2);
-        let keys = noise::split(&mut state, Role::Responder, epoch, self.standing.cipher);
-        self.standing = Standing::from(&keys);
+        let keys = noise::split(&mut state, HandshakeRole::Responder, epoch, self.context.cipher);
+        self.context = RekeyContext::from(&keys);
         let last = self.last.insert(Answered { message_1: *message_1, message_2 });
         Ok((&last.message_2, Some(keys)))
     }
@@ -208,7 +208,7 @@ impl RekeyResponder {
     #[must_use]
     pub fn is_next(&self, message: &[u8]) -> bool {
         let copy = self.last.as_ref().is_some_and(|last| last.message_1 == message);
-        !copy && check(message, REKEY_1_LEN, self.standing.next_epoch()).is_ok()
+        !copy && check(message, REKEY_1_LEN, self.context.next_epoch()).is_ok()
     }
 }
 

@@ -1,6 +1,6 @@
 //! X25519 (RFC 7748) as snow asks for it, by AWS-LC: half of what pure Rust takes for it.
 //!
-//! snow sets the static key anew for each handshake, and a key costs a multiplication to be made ready. Here a
+//! snow sets the static key again for each handshake, and a key costs a multiplication to be made ready. Here a
 //! [`StaticSecret`] is ready once and brought along, so snow never sees its bytes: it is given a [stand-in](STAND_IN).
 
 use ropewalk_settings::{KEY_LEN, PrivateKey, PublicKey};

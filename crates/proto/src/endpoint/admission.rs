@@ -96,14 +96,14 @@ pub(super) struct Admitted {
     pub(super) orders_flows: bool,
 }
 
-/// What stands behind the gate.
+/// What an admitted first message changes.
 pub(super) struct Behind<'a> {
     pub(super) peers: &'a mut PeerTable,
     pub(super) sessions: &'a Sessions,
     pub(super) rng: &'a mut StdRng,
 }
 
-/// The proxy's gate.
+/// The proxy's admission check.
 pub(super) struct Admission {
     share: Share,
     responder: Responder,
@@ -290,7 +290,7 @@ impl Admission {
         verdict
     }
 
-    /// A message that was read here did not come to its home: the next round of its client is read anew.
+    /// A message that was read here did not come to its home: the next round of its client is read again.
     pub(super) fn note_lost(&mut self, now: Instant, digest: &[u8; MAC_LEN]) {
         self.recent.note_lost(now, digest);
     }
@@ -310,7 +310,7 @@ impl Admission {
     }
 
     /// Tells a client that is not in the table, sealed, why its invitation counts no more.
-    pub(super) fn refuse_guest(&mut self, first: PendingFirst, refusal: Refusal) -> Verdict {
+    pub(super) fn refuse_invited(&mut self, first: PendingFirst, refusal: Refusal) -> Verdict {
         self.counters.refusals += 1;
         Verdict::Answer(first.refuse(&PresharedKey::NONE, refusal), Some(DropReason::UnknownClient))
     }

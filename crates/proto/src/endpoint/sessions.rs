@@ -223,7 +223,7 @@ impl Sessions {
         session.timer = timer;
     }
 
-    /// The next session whose timer is due. Its timer is set anew when it is settled.
+    /// The next session whose timer is due. Its timer is set again when it is settled.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(SessionIndex, &mut Session)> {
         let entry = self.timers.first_entry()?;
         let (at, index) = *entry.key();

@@ -55,7 +55,7 @@ const ELICIT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// An authentic datagram that arrived for the first time.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct NumberedDatagram {
     /// Its local number.
     pub number: u64,
     /// Bytes of outer UDP payload.
@@ -147,7 +147,7 @@ impl LinkReceiver {
 
     /// An authentic datagram arrived. Call [`end_of_batch`](Self::end_of_batch) after the last one of those
     /// that were received together.
-    pub fn on_datagram(&mut self, now: Instant, arrival: Arrival) -> Placement {
+    pub fn on_datagram(&mut self, now: Instant, arrival: NumberedDatagram) -> Placement {
         let placement = self.received.insert(now, arrival.number);
         self.stats.datagrams += 1;
         self.stats.bytes += u64::from(arrival.size);
@@ -363,11 +363,11 @@ mod tests {
         LinkReceiver::new(LinkId(3), 0)
     }
 
-    fn full(number: u64) -> Arrival {
-        Arrival { number, size: FULL, eliciting: 1, ce: false }
+    fn full(number: u64) -> NumberedDatagram {
+        NumberedDatagram { number, size: FULL, eliciting: 1, ce: false }
     }
 
-    fn arrive(receiver: &mut LinkReceiver, now: Instant, arrival: Arrival) -> bool {
+    fn arrive(receiver: &mut LinkReceiver, now: Instant, arrival: NumberedDatagram) -> bool {
         receiver.on_datagram(now, arrival);
         receiver.end_of_batch(now);
         receiver.poll_report(now).is_some()
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn small_datagrams_are_reported_by_their_number() {
         let mut receiver = receiver();
-        let small = |number| Arrival { size: 100, ..full(number) };
+        let small = |number| NumberedDatagram { size: 100, ..full(number) };
         for number in 0..7 {
             assert!(!arrive(&mut receiver, at(number), small(number)));
         }
@@ -457,7 +457,7 @@ mod tests {
         assert!(arrive(&mut receiver, at(1), full(2)), "a gap");
         report(&mut receiver, at(1));
         assert!(!arrive(&mut receiver, at(2), full(3)), "no new gap");
-        assert!(arrive(&mut receiver, at(3), Arrival { ce: true, ..full(4) }), "a mark");
+        assert!(arrive(&mut receiver, at(3), NumberedDatagram { ce: true, ..full(4) }), "a mark");
         assert_eq!(receiver.poll_report(at(3)).unwrap().ce_count, 1);
         report(&mut receiver, at(3));
         assert!(arrive(&mut receiver, at(4), full(1)), "the gap filled");
@@ -479,7 +479,7 @@ mod tests {
     fn a_report_elicits_no_report() {
         let mut receiver = receiver();
         for number in 0..100 {
-            let only_report = Arrival { eliciting: 0, size: 60, ..full(number * 2) };
+            let only_report = NumberedDatagram { eliciting: 0, size: 60, ..full(number * 2) };
             assert!(!arrive(&mut receiver, at(number), only_report));
         }
         assert_eq!(receiver.poll_timeout(), None);
@@ -560,7 +560,7 @@ mod tests {
     fn totals_are_kept() {
         let mut receiver = receiver();
         for (number, ce) in [(0, false), (2, true), (1, false), (1, false)] {
-            arrive(&mut receiver, at(0), Arrival { ce, ..full(number) });
+            arrive(&mut receiver, at(0), NumberedDatagram { ce, ..full(number) });
         }
         report(&mut receiver, at(0));
         let stats = ReceiverStats {

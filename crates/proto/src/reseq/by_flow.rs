@@ -11,7 +11,7 @@
 //!
 //! Nothing proves a number lost: the sender may send the packet again, under its old number, on any link. So only time gives
 //! one up, and then what waits for it is delivered ([`chains`]). The time is that in which a packet that was sent before may
-//! arrive on the slowest link (`deadline.rs`), plus what it takes to send it again, at most [`MOST`]. It is looked at anew when
+//! arrive on the slowest link (`deadline.rs`), plus what it takes to send it again, at most [`MOST`]. It is looked at again when
 //! it is over, so that a link whose queue has grown in the meantime is given the time that it needs.
 //!
 //! A packet is in [`chains`] only while its number is missing in the [`window`].

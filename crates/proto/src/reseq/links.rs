@@ -9,7 +9,7 @@ use crate::units::LinkId;
 
 /// Whether a link's packets are waited for.
 #[derive(Clone, Copy, Debug)]
-enum Standing {
+enum LinkPresence {
     Live,
     Down,
     /// It sends no more; what was under way is waited for until then.
@@ -23,7 +23,7 @@ enum Standing {
 #[derive(Debug)]
 struct Tracked {
     id: LinkId,
-    standing: Standing,
+    presence: LinkPresence,
     order: LinkOrder,
     delay: OneWayDelay,
     /// For how long packets of others waited for one that came on it.
@@ -43,20 +43,20 @@ impl Links {
     /// Adds a link; one that is known already is live again and keeps what is known.
     pub(super) fn add(&mut self, id: LinkId, first_global: u64) {
         if let Some(link) = self.find(id) {
-            link.standing = Standing::Live;
+            link.presence = LinkPresence::Live;
             return;
         }
         let order = LinkOrder::new(first_global);
         let delay = OneWayDelay::new(self.clock.active());
         let waited_for = Duration::ZERO;
-        self.table.push(Tracked { id, standing: Standing::Live, order, delay, waited_for });
+        self.table.push(Tracked { id, presence: LinkPresence::Live, order, delay, waited_for });
     }
 
     pub(super) fn set_up(&mut self, id: LinkId, up: bool) {
         if let Some(link) = self.find(id)
-            && !matches!(link.standing, Standing::Leaving { .. })
+            && !matches!(link.presence, LinkPresence::Leaving { .. })
         {
-            link.standing = if up { Standing::Live } else { Standing::Down };
+            link.presence = if up { LinkPresence::Live } else { LinkPresence::Down };
         }
     }
 
@@ -64,7 +64,7 @@ impl Links {
     /// awaited until `until`; else nothing is.
     pub(super) fn leave(&mut self, id: LinkId, end: Option<u64>, until: Instant) {
         match (end, self.find(id)) {
-            (Some(end), Some(link)) => link.standing = Standing::Leaving { end, until },
+            (Some(end), Some(link)) => link.presence = LinkPresence::Leaving { end, until },
             _ => self.table.retain(|link| link.id != id),
         }
     }
@@ -103,14 +103,16 @@ impl Links {
         let mut leaving = false;
         for link in &mut self.table {
             link.order.mature(now, &mut self.proven);
-            leaving |= matches!(link.standing, Standing::Leaving { .. });
+            leaving |= matches!(link.presence, LinkPresence::Leaving { .. });
         }
         if !leaving {
             return;
         }
-        self.table.retain(|link| match link.standing {
-            Standing::Leaving { end, until } => now < until && !link.order.is_complete_below(end),
-            Standing::Live | Standing::Down => true,
+        self.table.retain(|link| match link.presence {
+            LinkPresence::Leaving { end, until } => {
+                now < until && !link.order.is_complete_below(end)
+            }
+            LinkPresence::Live | LinkPresence::Down => true,
         });
     }
 
@@ -133,9 +135,9 @@ impl Links {
     /// When time alone may prove something.
     pub(super) fn due(&self) -> Option<Instant> {
         self.table.iter().fold(None, |due, link| {
-            let leaves = match link.standing {
-                Standing::Leaving { until, .. } => Some(until),
-                Standing::Live | Standing::Down => None,
+            let leaves = match link.presence {
+                LinkPresence::Leaving { until, .. } => Some(until),
+                LinkPresence::Live | LinkPresence::Down => None,
             };
             earliest(due, earliest(link.order.due(), leaves))
         })
@@ -171,7 +173,7 @@ impl Links {
     }
 
     fn awaited(&self) -> impl Iterator<Item = &Tracked> {
-        self.table.iter().filter(|link| !matches!(link.standing, Standing::Down))
+        self.table.iter().filter(|link| !matches!(link.presence, LinkPresence::Down))
     }
 
     fn find(&mut self, id: LinkId) -> Option<&mut Tracked> {

@@ -43,16 +43,16 @@ impl Bench {
         bench
     }
 
-    fn arrival(&mut self, link: LinkId, global: u64, kind: ArrivalKind) -> Arrival {
+    fn arrival(&mut self, link: LinkId, global: u64, kind: EvidenceKind) -> Evidence {
         let local = &mut self.locals[usize::from(link.0)];
         *local += 1;
         let delay_us = if link == FAST { 10_000 } else { 40_000 };
         let sent_us = deadline::delay_us(self.now, delay_us);
-        Arrival { link, local: *local - 1, sent_us, global, kind }
+        Evidence { link, local: *local - 1, sent_us, global, kind }
     }
 
     fn mark(&mut self, link: LinkId, next: u64) {
-        let arrival = self.arrival(link, next, ArrivalKind::Mark);
+        let arrival = self.arrival(link, next, EvidenceKind::Mark);
         self.reseq.offer(self.now, &arrival, Packet::whole(&[]), &mut self.out);
     }
 
@@ -61,7 +61,7 @@ impl Bench {
     }
 
     fn data_after(&mut self, link: LinkId, global: u64, prev_on_link: Option<u64>) {
-        let arrival = self.arrival(link, global, ArrivalKind::Data { prev_on_link });
+        let arrival = self.arrival(link, global, EvidenceKind::Data { prev_on_link });
         self.reseq.offer(self.now, &arrival, Packet::whole(&global.to_be_bytes()), &mut self.out);
     }
 
@@ -87,7 +87,7 @@ fn a_packet_that_closes_its_own_gap_keeps_its_place() {
     let mut bench = Bench::new(Config::default());
     bench.reseq.link_rerouted(bench.now, FAST);
     bench.data(FAST, 0);
-    let overtaken = bench.arrival(FAST, 1, ArrivalKind::Data { prev_on_link: Some(0) });
+    let overtaken = bench.arrival(FAST, 1, EvidenceKind::Data { prev_on_link: Some(0) });
     bench.data_after(FAST, 2, Some(1));
     bench.data_after(FAST, 3, Some(2));
     assert_eq!(bench.take(), [0]);
@@ -300,10 +300,10 @@ fn a_packet_of_a_link_that_is_not_waited_for_is_put_in_order_if_it_can_be() {
     bench.reseq.link_added(LinkId(2), 0);
     bench.data(FAST, 6);
     bench.mark(FAST, 8);
-    let mark = bench.arrival(SLOW, 8, ArrivalKind::Mark);
+    let mark = bench.arrival(SLOW, 8, EvidenceKind::Mark);
     bench.reseq.offer(
         bench.now,
-        &Arrival { link: LinkId(2), local: 0, ..mark },
+        &Evidence { link: LinkId(2), local: 0, ..mark },
         Packet::whole(&[]),
         &mut bench.out,
     );
@@ -366,7 +366,7 @@ fn releasing_one_holds_what_follows_and_draining_does_not() {
             assert_eq!((bench.take(), bench.reseq.state()), (delivered, holding(expiries)));
             if release == Release::One && expiries == 2 {
                 let wait = bench.now.since(before);
-                assert!(wait >= Duration::from_millis(35), "the timer starts anew: {wait:?}");
+                assert!(wait >= Duration::from_millis(35), "the timer starts again: {wait:?}");
                 assert_eq!(waiting, 3);
             }
         }

@@ -48,7 +48,7 @@ const FULL_PACKET: f64 = 1500.0;
 
 /// Soonest arrival.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Arrival {
+pub struct SoonestArrival {
     /// By how much longer than the fastest link the slowest one takes that is worth the wait.
     spread: Duration,
     demand: Demand,
@@ -86,7 +86,7 @@ fn delivered_before(links: &[LinkView], on: usize, arrival: impl Fn(&LinkView) -
     others.map(|link| link.delivers(ahead(link))).fold(0, u64::saturating_add)
 }
 
-impl Scheduler for Arrival {
+impl Scheduler for SoonestArrival {
     fn pick(&mut self, _now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
         let arrival = arrival_of(packet, links);
         let by_arrival = || links.iter().map(&arrival).enumerate();
@@ -228,7 +228,7 @@ mod tests {
 
     fn pick(backlog: usize, links: &[LinkView]) -> Pick {
         let packet = PacketMeta { backlog, ..PacketMeta::of_len(1400) };
-        Arrival::default().pick(Instant::ZERO, &packet, links)
+        SoonestArrival::default().pick(Instant::ZERO, &packet, links)
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_link_goes_on_until_another_is_sooner_by_more_than_a_train_is_worth() {
-        let mut scheduler = Arrival::default();
+        let mut scheduler = SoonestArrival::default();
         let packet = PacketMeta { backlog: 1_000_000, ..PacketMeta::of_len(1400) };
         let mut links = links([(9, 10, 100_000), (9, 10, 100_000)]);
         let mut picks = Vec::new();
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn slow_links_take_turns_packet_by_packet() {
-        let mut scheduler = Arrival { last: Some(LinkId(1)), ..Arrival::default() };
+        let mut scheduler = SoonestArrival { last: Some(LinkId(1)), ..SoonestArrival::default() };
         let packet = PacketMeta { backlog: 1_000_000, ..PacketMeta::of_len(1400) };
         for (kilobytes, index) in [(12_499, 0), (12_500, 1)] {
             let links = links([(9, 10, kilobytes), (9, 10, kilobytes)]);
@@ -283,7 +283,7 @@ mod tests {
     fn a_packet_that_waits_waits_for_the_soonest_link_and_not_for_a_later_one_that_has_room() {
         let awaited = |backlog, links: &[LinkView]| {
             let packet = PacketMeta { backlog, ..PacketMeta::of_len(1400) };
-            Arrival::default().awaited(&packet, links)
+            SoonestArrival::default().awaited(&packet, links)
         };
         let two = links([(0, 10, 1000), (5, 60, 1000)]);
         let later = Some(Duration::from_millis(50));
@@ -306,7 +306,7 @@ mod tests {
         let links = links([(0, 10, 1000), (5, 60, 1000)]);
         let pick = |backlog| {
             let packet = PacketMeta { backlog, backlogged_flows: 4, ..PacketMeta::of_len(1400) };
-            Arrival::default().pick(Instant::ZERO, &packet, &links)
+            SoonestArrival::default().pick(Instant::ZERO, &packet, &links)
         };
         assert_eq!((pick(10_000), pick(10_001)), (Pick::Blocked, Pick::SendBehind(1, 10_000)));
     }
@@ -319,7 +319,7 @@ mod tests {
             srtt: Some(Duration::from_millis(srtt)),
             ..LinkFacts::unknown(LinkId(id))
         };
-        let mut scheduler = Arrival::default();
+        let mut scheduler = SoonestArrival::default();
         assert_eq!(scheduler.demand(), Some(Demand::default()));
         scheduler.refresh(&[fact(0, 10, 4000, 25), fact(1, 40, 2000, 80), fact(2, 90, 2000, 170)]);
         let demand = Demand {
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn packets_may_wait_for_as_long_as_the_links_differ() {
-        let mut scheduler = Arrival::default();
+        let mut scheduler = SoonestArrival::default();
         let fact = |id, one_way_us, carries| LinkFacts {
             one_way_us,
             carries,

@@ -297,7 +297,7 @@ impl Egress {
         self.queue.allow(self.scheduler.allowance(), demand);
     }
 
-    /// Schedules by other rules, or anew by the same. What waits goes on as those need it.
+    /// Schedules by other rules, or again by the same. What waits goes on as those need it.
     pub(super) fn set_scheduler(&mut self, scheduler: AnyScheduler) {
         self.free_waiting();
         self.queue.take_turns(self.policy.limits, scheduler.demand().is_some());

@@ -15,7 +15,7 @@ use std::mem;
 use ropewalk_settings::Order;
 
 pub(super) use contents::Contents;
-use delivery::{Delivery, Gate};
+use delivery::{Delivery, DeliverySink};
 pub use filter::InnerFilter;
 use sender_clock::SenderClock;
 
@@ -28,7 +28,7 @@ use crate::link::reordering::Tolerance;
 use crate::packet::checksum::Checksum;
 use crate::packet::{Packet, PacketView};
 use crate::path::Path;
-use crate::reseq::{self, Arrival, ArrivalKind, Resequencer};
+use crate::reseq::{self, Evidence, EvidenceKind, Resequencer};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
@@ -62,8 +62,8 @@ pub(super) enum Before {
 }
 
 impl Received<'_> {
-    const fn arrival(&self, global: u64, kind: ArrivalKind) -> Arrival {
-        Arrival { link: self.link, local: self.number, sent_us: self.sent_us, global, kind }
+    const fn arrival(&self, global: u64, kind: EvidenceKind) -> Evidence {
+        Evidence { link: self.link, local: self.number, sent_us: self.sent_us, global, kind }
     }
 }
 
@@ -157,7 +157,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(now, drops, sink, |reseq, gate| reseq.link_left(now, link, end, gate));
+        self.run(now, drops, sink, |reseq, delivery| reseq.link_left(now, link, end, delivery));
     }
 
     /// Nothing more comes.
@@ -167,7 +167,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(now, drops, sink, |reseq, gate| reseq.finish(now, gate));
+        self.run(now, drops, sink, |reseq, delivery| reseq.finish(now, delivery));
     }
 
     /// A link is down, or rests: its packets are not waited for.
@@ -178,7 +178,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(now, drops, sink, |reseq, gate| reseq.link_down(now, link, gate));
+        self.run(now, drops, sink, |reseq, delivery| reseq.link_down(now, link, delivery));
     }
 
     /// When the wait for a missing packet ends.
@@ -193,7 +193,7 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        self.run(now, drops, sink, |reseq, gate| reseq.handle_timeout(now, gate));
+        self.run(now, drops, sink, |reseq, delivery| reseq.handle_timeout(now, delivery));
     }
 
     /// Step 1 for one packet, so far behind another.
@@ -217,15 +217,15 @@ impl Ingress {
         };
         let kind = match before {
             Before::OnLink(distance) => {
-                ArrivalKind::Data { prev_on_link: previous(global, distance.into()) }
+                EvidenceKind::Data { prev_on_link: previous(global, distance.into()) }
             }
             Before::OfFlow(distance) => {
                 self.delivery.let_flows_alternate();
-                ArrivalKind::FlowData { prev_of_flow: previous(global, distance) }
+                EvidenceKind::FlowData { prev_of_flow: previous(global, distance) }
             }
         };
         let arrival = received.arrival(global, kind);
-        self.run(now, drops, sink, |reseq, gate| reseq.offer(now, &arrival, packet, gate));
+        self.run(now, drops, sink, |reseq, delivery| reseq.offer(now, &arrival, packet, delivery));
     }
 
     /// The same for packets that share a datagram. They are small; the copy makes each ours to alter.
@@ -260,9 +260,9 @@ impl Ingress {
         drops: &mut DropCounters,
         sink: &mut impl PacketSink,
     ) {
-        let arrival = received.arrival(next, ArrivalKind::Mark);
+        let arrival = received.arrival(next, EvidenceKind::Mark);
         let none = Packet::whole(&[]);
-        self.run(now, drops, sink, |reseq, gate| reseq.offer(now, &arrival, none, gate));
+        self.run(now, drops, sink, |reseq, delivery| reseq.offer(now, &arrival, none, delivery));
     }
 
     /// Bytes of memory kept for packets to come.
@@ -296,10 +296,10 @@ impl Ingress {
         now: Instant,
         drops: &mut DropCounters,
         sink: &mut S,
-        run: impl FnOnce(&mut Resequencer, &mut Gate<'_, S>),
+        run: impl FnOnce(&mut Resequencer, &mut DeliverySink<'_, S>),
     ) {
         let Self { reseq, delivery, local_acks, .. } = self;
-        run(reseq, &mut Gate { now, delivery, local_acks, drops, sink });
+        run(reseq, &mut DeliverySink { now, delivery, local_acks, drops, sink });
     }
 }
 

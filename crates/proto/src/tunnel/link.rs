@@ -172,7 +172,7 @@ impl Link {
         }
     }
 
-    /// Its window is kept by another controller, which finds out anew what it carries.
+    /// Its window is kept by another controller, which finds out again what it carries.
     pub(super) fn set_controller(&mut self, kind: ControllerKind) {
         self.sender.set_controller(kind);
         self.receiver.follow_controller(kind);

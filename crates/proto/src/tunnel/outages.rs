@@ -60,18 +60,18 @@ pub struct Outage {
     /// When the link answered again, or one of its name was taken in.
     pub returned: Option<Instant>,
     /// How sure it is, and whether the owner knows.
-    pub standing: Standing,
+    pub stage: OutageStage,
 }
 
 /// How sure an outage is, and whether the owner knows of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum OutageStage {
     /// An answer is overdue, and may come yet.
-    Doubtful,
+    Suspected,
     /// It is counted.
-    Sure,
+    Confirmed,
     /// The owner was told.
-    Told,
+    Reported,
 }
 
 /// The outages of a tunnel's links.
@@ -112,7 +112,7 @@ impl Outages {
                 since: gone.since,
                 stall: None,
                 returned: None,
-                standing: Standing::Doubtful,
+                stage: OutageStage::Suspected,
             });
         }
         let open = self.open_of(gone.id)?;
@@ -137,7 +137,7 @@ impl Outages {
     /// The link answers again. Returns the outage if it is to be told now.
     fn end(&mut self, now: Instant, link: LinkId) -> Option<Outage> {
         let open = self.open_of(link)?;
-        if open.standing == Standing::Doubtful && now.since(open.at) < BRIEF {
+        if open.stage == OutageStage::Suspected && now.since(open.at) < BRIEF {
             self.brief += 1;
             self.newest.retain(|outage| outage.link != link || outage.returned.is_some());
             return None;
@@ -156,8 +156,8 @@ impl Outages {
     /// The newest outage of this link is one, and no late answer.
     fn confirm(&mut self, link: LinkId) {
         let newest = self.newest.iter_mut().rev().find(|outage| outage.link == link);
-        if let Some(outage) = newest.filter(|outage| outage.standing == Standing::Doubtful) {
-            outage.standing = Standing::Sure;
+        if let Some(outage) = newest.filter(|outage| outage.stage == OutageStage::Suspected) {
+            outage.stage = OutageStage::Confirmed;
             self.counts[outage.cause as usize] += 1;
         }
     }
@@ -165,9 +165,9 @@ impl Outages {
     /// The newest outage of this link, if it is to be told now: once, when all is known but when the link is back.
     fn news(&mut self, link: LinkId) -> Option<Outage> {
         let outage = self.newest.iter_mut().rev().find(|outage| outage.link == link)?;
-        let is_news = outage.standing == Standing::Sure && outage.stall.is_some();
+        let is_news = outage.stage == OutageStage::Confirmed && outage.stall.is_some();
         is_news.then(|| {
-            outage.standing = Standing::Told;
+            outage.stage = OutageStage::Reported;
             *outage
         })
     }

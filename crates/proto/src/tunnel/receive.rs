@@ -18,7 +18,7 @@ use super::{Side, Tunnel};
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
-use crate::link::receiver::Arrival;
+use crate::link::receiver::NumberedDatagram;
 use crate::packet::PacketView;
 use crate::path::Path;
 use crate::sink::PacketSink;
@@ -259,7 +259,7 @@ impl Tunnel {
     ) {
         let link = &mut self.links[at];
         let newest = link.receiver.largest().is_none_or(|largest| received.number > largest);
-        let arrival = Arrival {
+        let arrival = NumberedDatagram {
             number: received.number,
             size: u32::try_from(received.size).unwrap_or(u32::MAX),
             eliciting,

@@ -12,7 +12,7 @@ use super::link::Link;
 use super::{Side, Tunnel};
 use crate::crypto::keys::EpochKeys;
 use crate::crypto::limit::TokenBucket;
-use crate::crypto::rekey::{Identity, RekeyInitiator, RekeyResponder, Standing};
+use crate::crypto::rekey::{Identity, RekeyContext, RekeyInitiator, RekeyResponder};
 use crate::crypto::secret::StaticSecret;
 use crate::error::DropReason;
 use crate::event::Event;
@@ -38,7 +38,7 @@ pub struct Credentials {
     /// What both share beside.
     pub psk: PresharedKey,
     /// What the next rekey is bound to.
-    pub standing: Standing,
+    pub context: RekeyContext,
 }
 
 impl Credentials {
@@ -68,7 +68,7 @@ pub(super) struct Rekey {
 impl Rekey {
     pub(super) fn new(now: Instant, credentials: Credentials) -> Self {
         Self {
-            responder: RekeyResponder::new(credentials.standing),
+            responder: RekeyResponder::new(credentials.context),
             credentials,
             since: now,
             used_before: 0,
@@ -97,12 +97,12 @@ impl Rekey {
 
     fn start(&mut self, now: Instant, rng: &mut StdRng) {
         let identity = self.credentials.identity();
-        self.running = Some(RekeyInitiator::start(&identity, &self.credentials.standing, rng));
+        self.running = Some(RekeyInitiator::start(&identity, &self.credentials.context, rng));
         (self.next_try, self.tries) = (Some(now), 0);
     }
 
-    fn finished(&mut self, now: Instant, standing: Standing, used: u64) {
-        self.credentials.standing = standing;
+    fn finished(&mut self, now: Instant, context: RekeyContext, used: u64) {
+        self.credentials.context = context;
         (self.since, self.used_before) = (now, used);
         (self.running, self.requested, self.next_try) = (None, false, None);
     }
@@ -201,7 +201,7 @@ impl Tunnel {
         let removed = self.links.removed_ids().filter(|_| self.side == Side::Client);
         if self.session.keys.install(now, keys, present.chain(removed)).is_ok() {
             let used = self.used();
-            self.rekey.finished(now, Standing::from(keys), used);
+            self.rekey.finished(now, RekeyContext::from(keys), used);
             self.outbox.tell(Event::Rekeyed(keys.epoch));
         }
     }

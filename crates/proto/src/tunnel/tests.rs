@@ -7,8 +7,8 @@ use arrayvec::ArrayString;
 use ropewalk_settings::{Keepalive, LinkPolicy, PresharedKey};
 
 use super::*;
-use crate::crypto::rekey::Standing;
-use crate::crypto::{Cipher, DataKey, EpochKeys, Role, StaticSecret};
+use crate::crypto::rekey::RekeyContext;
+use crate::crypto::{Cipher, DataKey, EpochKeys, HandshakeRole, StaticSecret};
 use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::packet::Packet;
@@ -106,7 +106,7 @@ impl Pair {
                     local: Arc::new(local.clone()),
                     remote: remote.public(),
                     psk: PresharedKey::NONE,
-                    standing: Standing::from(&keys),
+                    context: RekeyContext::from(&keys),
                 },
                 gateways: Vec::new(),
                 peer_completes: false,
@@ -118,8 +118,8 @@ impl Pair {
         let (up2, down2) = (up.clone(), down.clone());
         let mut pair = Self {
             now: Instant::ZERO,
-            client: end(Side::Client, Role::Initiator, &ours, &theirs, up, down),
-            proxy: end(Side::Proxy, Role::Responder, &theirs, &ours, down2, up2),
+            client: end(Side::Client, HandshakeRole::Initiator, &ours, &theirs, up, down),
+            proxy: end(Side::Proxy, HandshakeRole::Responder, &theirs, &ours, down2, up2),
         };
         (0..links).for_each(|place| pair.add_link(place));
         pair.run_for(Duration::from_secs(1));

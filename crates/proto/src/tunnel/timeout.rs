@@ -29,7 +29,7 @@ use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner, soonest};
 
 /// A tunnel without packets keeps the memory of its last burst for this long: longer than the pauses
-/// within one use of a page or a call, so that only a tunnel out of use allocates anew, and so short
+/// within one use of a page or a call, so that only a tunnel out of use allocates again, and so short
 /// that a proxy does not hold 26 MB for each of a thousand sleeping clients.
 const IDLE_AFTER: Duration = Duration::from_secs(5);
 

@@ -47,9 +47,9 @@ fn the_packets_of_a_datagram_are_taken_in_their_order_up_to_one_that_goes_back()
         ("half of the numbers ahead", &[0, 1 << 23, 1], &[0], 1),
     ];
     for (case, globals, expected, malformed) in table {
-        for departed in [false, true] {
+        for removed in [false, true] {
             let mut lab = settled(&TunnelConfig::default(), Keepalive::Off, &[(10.0, 20)]);
-            if departed {
+            if removed {
                 lab.with_client(|client, now, sink| client.remove_link(now, LinkId(0), sink));
             }
             let packets: Vec<_> = globals
@@ -79,10 +79,10 @@ fn the_packets_of_a_datagram_are_taken_in_their_order_up_to_one_that_goes_back()
                 .iter()
                 .filter_map(|came| number_of(&came.packet))
                 .collect();
-            assert_eq!(came, expected, "{case}, departed: {departed}");
+            assert_eq!(came, expected, "{case}, removed: {removed}");
             let drops = lab.client.stats().drops;
             let counted = drops.get(DropReason::FrameMalformed);
-            assert_eq!(counted, malformed, "{case}, departed: {departed}");
+            assert_eq!(counted, malformed, "{case}, removed: {removed}");
         }
     }
 }

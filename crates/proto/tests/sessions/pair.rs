@@ -14,8 +14,8 @@ use ropewalk_proto::config::{LinkConfig, TunnelConfig};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{
-    Authority, Claim, Endpoint, EndpointConfig, EndpointEvent, EndpointStats, NoInvitations,
-    PeerConfig, Share,
+    Claim, Endpoint, EndpointConfig, EndpointEvent, EndpointStats, InvitationAuthority,
+    NoInvitations, PeerConfig, Share,
 };
 use ropewalk_proto::event::Event;
 use ropewalk_proto::packet::Packet;
@@ -169,7 +169,7 @@ pub(crate) struct Book {
     told: Vec<(PublicKey, PeerConfig, Option<PublicKey>)>,
 }
 
-impl Authority for Book {
+impl InvitationAuthority for Book {
     fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
         self.asked += 1;
         if let Some(put_off) = &mut self.put_off {

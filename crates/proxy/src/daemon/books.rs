@@ -8,17 +8,17 @@ use ropewalk_proto::time::Instant;
 use ropewalk_settings::PublicKey;
 
 use super::{Daemon, Host};
-use crate::clerk::{Book, Done};
-use crate::register::Member;
+use crate::registry::Member;
+use crate::registry_writer::{Book, Done};
 use crate::worker::Order;
 
 impl<H: Host> Daemon<H> {
     /// A file is on disk, or cannot be written.
     pub(super) fn handle_written(&mut self, now: Instant, book: Book, written: io::Result<()>) {
         if book == Book::Leases {
-            return self.clerk.leases_written(written);
+            return self.registry_writer.leases_written(written);
         }
-        match self.clerk.written(written) {
+        match self.registry_writer.written(written) {
             Some(Done::Removed(asked, removed)) => {
                 self.take_out(now, &removed);
                 asked.answer(Ok(Response::Removed(removed)));
@@ -27,20 +27,20 @@ impl<H: Host> Daemon<H> {
             Some(Done::Failed(client)) => self.settle(now, &client, Claim::Unknown),
             None => {}
         }
-        while let Some((client, claim)) = self.clerk.take_up(&self.config) {
+        while let Some((client, claim)) = self.registry_writer.take_up(&self.config) {
             self.settle(now, &client, claim);
         }
     }
 
-    /// Takes a client out that is in the register no more: its session, then what is shown of it.
+    /// Takes a client out that is in the registry no more: its session, then what is shown of it.
     fn take_out(&mut self, now: Instant, removed: &RemovedPeer) {
-        let (known, _) = self.clerk.register().peers(&self.config.peers);
+        let (known, _) = self.registry_writer.registry().peers(&self.config.peers);
         // The config file, read again meanwhile, may name it.
         let gone = |key: &_| known.iter().all(|peer| peer.public_key != *key);
         if let Some(key) = removed.public_key.as_ref().filter(|key| gone(key)) {
             self.end_peer(now, *key);
             self.peers.remove(key);
-            self.clerk.forget(key);
+            self.registry_writer.forget(key);
         }
         tracing::info!(peer = removed.name, "removed");
     }
@@ -49,15 +49,16 @@ impl<H: Host> Daemon<H> {
     fn let_in(&mut self, now: Instant, member: &Member) {
         let (name, client) = (&member.name, member.public_key);
         tracing::info!(peer = name, key = %client, "joined by its invitation, which is used up");
-        let (known, passed_over) = self.clerk.register().peers(&self.config.peers);
+        let (known, passed_over) = self.registry_writer.registry().peers(&self.config.peers);
         if known.iter().all(|peer| peer.public_key != client || peer.name != *name) {
             // The config file, read again since the invitation, names another one so.
             passed_over.iter().for_each(|why| tracing::warn!("{why}"));
             return self.settle(now, &client, Claim::Unknown);
         }
-        self.clerk.admit(&known);
+        self.registry_writer.admit(&known);
         let config = member.config();
-        let core = self.peers.admit(now, &config, self.clerk.leases()).for_core(&self.config);
+        let core =
+            self.peers.admit(now, &config, self.registry_writer.leases()).for_core(&self.config);
         // The home of each hears of it before it is handed the message.
         if let Some(old) = member.formerly {
             tracing::info!(peer = name, key = %old, "its former key is refused from now on");

@@ -34,7 +34,7 @@ impl<H: Host> Daemon<H> {
 
     /// Makes the clients those of the file, with those that joined.
     fn take_over_peers(&mut self, now: Instant) {
-        let (known, passed_over) = self.clerk.register().peers(&self.config.peers);
+        let (known, passed_over) = self.registry_writer.registry().peers(&self.config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let keys: BTreeSet<_> = known.iter().map(|peer| peer.public_key).collect();
         let here: Vec<_> = self.peers.iter().map(|peer| peer.config.public_key).collect();
@@ -42,8 +42,8 @@ impl<H: Host> Daemon<H> {
             // While it is still known, so that its routes go.
             self.end_peer(now, gone);
         }
-        self.clerk.admit(&known);
-        for address in self.peers.take_over(now, &known, self.clerk.leases()) {
+        self.registry_writer.admit(&known);
+        for address in self.peers.take_over(now, &known, self.registry_writer.leases()) {
             self.host.route(address, None);
         }
         self.set_peers(now);

@@ -332,7 +332,7 @@ fn an_uplink_that_lost_its_advertised_route_or_returns_still_learns_routes() {
     lab.proxy.sh("ip -6 route flush proto ra");
     applied(&lab, desired());
     assert_eq!(value(), "2", "after the loss of the route");
-    // An interface that is made anew under its name begins with 1.
+    // An interface that is made again under its name begins with 1.
     lab.proxy.sh("ip link del up0");
     applied(&lab, desired());
     lab.proxy.sh("ip link add up0 type veth peer name s0; ip link set up0 up");

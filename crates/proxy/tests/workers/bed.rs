@@ -22,16 +22,16 @@ use ropewalk_link_io::tun::{ChannelEnd, ChannelTun};
 use ropewalk_link_io::udp::{Bound, ProxySocket, Sockets, open_group};
 use ropewalk_proto::endpoint::{EndpointStats, Share};
 use ropewalk_proxy::Config;
-use ropewalk_proxy::clerk::Clerk;
 use ropewalk_proxy::core;
 use ropewalk_proxy::daemon::{Command, Daemon, Host};
-use ropewalk_proxy::hand::{self, Hands, Outfit};
 use ropewalk_proxy::handover::{Handover, Mailbox};
 use ropewalk_proxy::leases::Leases;
-use ropewalk_proxy::register::Register;
+use ropewalk_proxy::registry::Registry;
+use ropewalk_proxy::registry_writer::RegistryWriter;
 use ropewalk_proxy::status::HostFacts;
 use ropewalk_proxy::worker::{Order, Worker};
 use ropewalk_proxy::worker_group::{WorkerGroup, orders, room_for_others};
+use ropewalk_proxy::worker_thread::{self, WorkerParts, WorkerThreads};
 use ropewalk_settings::{PrivateKey, PublicKey};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
@@ -304,8 +304,8 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
         let others = (0..).zip(&mailboxes);
         Handover::new(others.map(|(at, mailbox)| (at != number).then(|| mailbox.clone())))
     };
-    let register = Register::open(config.register_file())?;
-    let (peers, _) = register.peers(&config.peers);
+    let registry = Registry::open(config.registry_file())?;
+    let (peers, _) = registry.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers, false)?;
 
     let mut resources = bound.into_iter().zip(tuns);
@@ -313,13 +313,13 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let mut sockets = Sockets::new(clock);
     let ids: Vec<_> = own.into_iter().map(|bound| sockets.adopt(bound).unwrap()).collect();
     let worker = Worker::new(now.now, core(0), service::seed()?, ids.clone(), handover(0));
-    let mut hands = Hands::default();
+    let mut hands = WorkerThreads::default();
     let group = WorkerGroup::new(
         orders.iter().map(|(orders, _)| orders.clone()).collect(),
         commands.clone(),
     );
     for ((number, (orders, taken)), (bound, tun)) in (1..).zip(orders).zip(resources) {
-        let outfit = Outfit {
+        let outfit = WorkerParts {
             number,
             sockets: sockets.alike(),
             bound,
@@ -331,7 +331,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
             news: commands.clone(),
             clock,
         };
-        hands.add(orders, hand::start(outfit)?);
+        hands.add(orders, worker_thread::start(outfit)?);
     }
     let file = PathBuf::from("proxy.toml");
     let (reloader, _) = mpsc::channel(1);
@@ -339,7 +339,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let daemon = Daemon::new(
         now.now,
         (config, file, reloader),
-        Clerk::new(register, leases, writer, commands),
+        RegistryWriter::new(registry, leases, writer, commands),
         (worker, group),
         (TestHost(routes), true),
         ports,

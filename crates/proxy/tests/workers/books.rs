@@ -11,7 +11,7 @@ use ropewalk_proto::event::Event;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_proxy::leases::Leases;
 use ropewalk_proxy::pool::Pools;
-use ropewalk_proxy::register::Register;
+use ropewalk_proxy::registry::Registry;
 use ropewalk_settings::{InvitationToken, PrivateKey};
 
 use crate::bed::{Bed, WORKERS, packet};
@@ -40,8 +40,8 @@ fn remove(name: &str) -> Request {
 }
 
 /// The book as the next start reads it.
-fn on_disk(bed: &Bed) -> Register {
-    Register::open(bed.folder().join("state/peers.json")).unwrap()
+fn on_disk(bed: &Bed) -> Registry {
+    Registry::open(bed.folder().join("state/peers.json")).unwrap()
 }
 
 /// The addresses as the next start reads them.

@@ -1,4 +1,4 @@
-//! What an examination finds: how bad it is, what was found on what, and what mends it.
+//! What an examination finds: how bad it is, what was found on what, and what fixes it.
 
 use serde::Serialize;
 
@@ -27,9 +27,9 @@ pub(crate) struct Finding {
     pub(crate) subject: String,
     /// One sentence of what was found.
     pub(crate) found: String,
-    /// What mends it, in words; empty where the commands say all.
+    /// What fixes it, in words; empty where the commands say all.
     pub(crate) advice: String,
-    /// The commands that mend it, in their order.
+    /// The commands that fix it, in their order.
     pub(crate) commands: Vec<String>,
     /// Whether the commands are for the other end.
     pub(crate) at_proxy: bool,
@@ -56,7 +56,7 @@ impl Finding {
         Self { level: Level::Note, ..Self::ok(id, subject, found) }
     }
 
-    /// Not as good as it could be; mended by this command.
+    /// Not as good as it could be; fixed by this command.
     pub(crate) fn warn(
         id: &'static str,
         subject: impl Into<String>,
@@ -66,7 +66,7 @@ impl Finding {
         Self { level: Level::Warn, ..Self::ok(id, subject, found) }.or(command)
     }
 
-    /// It does not work; mended by this command.
+    /// It does not work; fixed by this command.
     pub(crate) fn fail(
         id: &'static str,
         subject: impl Into<String>,

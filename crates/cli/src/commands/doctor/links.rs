@@ -4,7 +4,7 @@ use ropewalk_client::host::{Candidate, NoWay};
 
 use super::finding::Finding;
 
-/// What mends an interface that is no link now.
+/// What fixes an interface that is no link now.
 fn remedy(interface: &str, why: NoWay) -> (String, &'static str) {
     let up = format!("sudo ip link set dev {interface} up");
     match why {

@@ -104,7 +104,7 @@ fn uplinks(config: &Config, survey: &Survey) -> Vec<String> {
 fn clients(patient: &Patient<Config>, config: &Config) -> usize {
     match patient.daemon.status() {
         Some(report) => report.tunnels.len(),
-        None => config.peers.len() + usize::from(config.register_file().exists()),
+        None => config.peers.len() + usize::from(config.registry_file().exists()),
     }
 }
 

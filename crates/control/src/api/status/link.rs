@@ -128,7 +128,7 @@ pub struct AllowanceStatus {
     pub used: u64,
     /// The first day of the count, such as `2026-11-01`.
     pub since: String,
-    /// The day on which it begins anew.
+    /// The day on which it begins again.
     pub until: String,
     /// Whether the link is not used any more when it is used up.
     pub stop: bool,

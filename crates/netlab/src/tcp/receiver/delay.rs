@@ -40,7 +40,7 @@ pub(super) struct Delay {
 
 /// A segment that came and what is known then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
+pub(super) struct ReceivedSegment {
     /// The next byte expected.
     pub(super) nxt: u64,
     /// Bytes in order that were not acknowledged.
@@ -84,8 +84,8 @@ impl Delay {
     }
 
     /// Decides about the segment that came.
-    pub(super) fn decide(&mut self, now: Instant, arrival: Arrival) {
-        let Arrival { nxt, unreported, segment, has_holes, rtt } = arrival;
+    pub(super) fn decide(&mut self, now: Instant, arrival: ReceivedSegment) {
+        let ReceivedSegment { nxt, unreported, segment, has_holes, rtt } = arrival;
         if unreported > segment || self.quick > 0 {
             self.due = true;
         } else if !has_holes {

@@ -32,7 +32,7 @@ pub(super) struct News {
     pub(super) duplicate_probe: bool,
     /// A repetition was lost.
     pub(super) repair_lost: bool,
-    /// The timer begins anew.
+    /// The timer begins again.
     pub(super) rearm: bool,
     /// When the first and the last of what was sacked was sent, of what was sent once.
     first_sacked: Option<Instant>,

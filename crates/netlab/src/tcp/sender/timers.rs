@@ -35,7 +35,7 @@ impl Sender {
         }
     }
 
-    /// Something was acknowledged: the timer begins anew.
+    /// Something was acknowledged: the timer begins again.
     pub(super) fn arm(&mut self, now: Instant) {
         if !self.arm_probe(now, true) {
             self.arm_retransmission(now);
@@ -53,14 +53,14 @@ impl Sender {
     }
 
     /// Arms the probe of the tail (RFC 8985 §7); `false` if none is due.
-    pub(super) fn arm_probe(&mut self, now: Instant, anew: bool) -> bool {
+    pub(super) fn arm_probe(&mut self, now: Instant, again: bool) -> bool {
         let is_calm = matches!(self.state, State::Open | State::Reducing);
         if self.board.is_empty() || !is_calm {
             return false;
         }
         let margin = if self.board.len() == 1 { DELAYED_ACK } else { TIMEOUT_MARGIN };
         let time = self.rtt.smoothed().map_or(Duration::from_secs(1), |rtt| 2 * rtt + margin);
-        let timeout = if anew { self.timeout } else { self.left_of_timeout(now) };
+        let timeout = if again { self.timeout } else { self.left_of_timeout(now) };
         let time = if timeout.is_zero() { time } else { time.min(timeout) };
         self.timer = Some((Timer::Probe, after(now, time)));
         true

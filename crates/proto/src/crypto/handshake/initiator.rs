@@ -8,7 +8,7 @@ use super::prologue;
 use crate::crypto::aead::CipherSet;
 use crate::crypto::cookie::Cookie;
 use crate::crypto::freshness::{RetryToken, TOKEN_LEN, Timestamp};
-use crate::crypto::keys::{EpochKeys, Role};
+use crate::crypto::keys::{EpochKeys, HandshakeRole};
 use crate::crypto::mac::HelloMac;
 use crate::crypto::noise;
 use crate::crypto::secret::StaticSecret;
@@ -203,7 +203,8 @@ impl Initiator {
             Err(refusal) => Ok(Answer::Refused(refusal)),
             Ok(accept) if !self.ciphers.contains(accept.cipher) => Err(AnswerError::BadContent),
             Ok(accept) => {
-                let keys = noise::split(&mut self.state, Role::Initiator, 0, accept.cipher);
+                let keys =
+                    noise::split(&mut self.state, HandshakeRole::Initiator, 0, accept.cipher);
                 Ok(Answer::Established(Box::new(Established { keys, accept })))
             }
         }

@@ -7,7 +7,7 @@ use super::prologue;
 use crate::crypto::aead::{Cipher, CipherSet};
 use crate::crypto::cookie::Cookie;
 use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryTokens, TOKEN_LEN};
-use crate::crypto::keys::{EpochKeys, Role};
+use crate::crypto::keys::{EpochKeys, HandshakeRole};
 use crate::crypto::mac::HelloMac;
 use crate::crypto::noise;
 use crate::crypto::secret::StaticSecret;
@@ -257,7 +257,7 @@ impl PendingFirst {
     #[must_use]
     pub fn accept(self, psk: &PresharedKey, accept: &Accept) -> (Vec<u8>, EpochKeys) {
         let (answer, mut state) = self.respond(psk, &answer::accept_bytes(accept));
-        (answer, noise::split(&mut state, Role::Responder, 0, accept.cipher))
+        (answer, noise::split(&mut state, HandshakeRole::Responder, 0, accept.cipher))
     }
 
     /// Refuses a session, sealed: only the client learns why.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::crypto::aead::{Capabilities, Cipher, CipherSet, TAG_LEN};
 use crate::crypto::freshness::{Freshness, FreshnessRecord, RetryToken, RetryTokens, Timestamp};
-use crate::crypto::keys::{EpochKeys, KeyRing, Role};
+use crate::crypto::keys::{EpochKeys, HandshakeRole, KeyRing};
 use crate::crypto::mac::HelloMac;
 use crate::crypto::recent::{Outcome, RecentFirstMessages};
 use crate::crypto::secret::StaticSecret;
@@ -104,8 +104,8 @@ fn established(answer: Answer) -> Established {
 
 /// Sends one datagram each way and says whether both opened.
 fn can_talk(client: &EpochKeys, proxy: &EpochKeys) -> bool {
-    let mut a = KeyRing::new(Role::Initiator, client);
-    let mut b = KeyRing::new(Role::Responder, proxy);
+    let mut a = KeyRing::new(HandshakeRole::Initiator, client);
+    let mut b = KeyRing::new(HandshakeRole::Responder, proxy);
     let clear = [0x10, 1, 0, 0, 0, 0, 0, 0];
     let one_way = |from: &mut KeyRing, to: &mut KeyRing| {
         let mut buffer = [b"inner".as_slice(), &[0; TAG_LEN]].concat();
@@ -225,7 +225,7 @@ fn each_flipped_bit_of_each_message_is_refused_and_the_true_message_still_counts
     assert!(can_talk(&session.keys, &proxy.unwrap()));
 }
 
-/// An attacker who knows the proxy's public key can mend the mac: then Noise refuses.
+/// An attacker who knows the proxy's public key can fix the mac: then Noise refuses.
 #[test]
 fn each_flipped_bit_under_a_mended_mac_is_not_authentic_and_the_true_message_still_counts() {
     let mut ends = Ends::new();
@@ -235,8 +235,8 @@ fn each_flipped_bit_under_a_mended_mac_is_not_authentic_and_the_true_message_sti
     // One bit of a byte is enough: each costs the Diffie-Hellman operations.
     for byte in (2..8).chain(24..first.len()) {
         let mut forged = flip(&first, byte * 8 + byte % 8);
-        let mended = mac.first(&Hello::parse(&forged).unwrap());
-        set_mac(&mut forged, &mended);
+        let fixed = mac.first(&Hello::parse(&forged).unwrap());
+        set_mac(&mut forged, &fixed);
         let error = ends.read(&forged).map(|_| ()).unwrap_err();
         assert_eq!(error, FirstError::NotAuthentic, "byte {byte}");
     }
@@ -244,8 +244,8 @@ fn each_flipped_bit_under_a_mended_mac_is_not_authentic_and_the_true_message_sti
     let question = Hello::parse(&first).unwrap().mac;
     for byte in 24..response.len() {
         let mut forged = flip(&response, byte * 8 + byte % 8);
-        let mended = mac.answer(&question, &Hello::parse(&forged).unwrap());
-        set_mac(&mut forged, &mended);
+        let fixed = mac.answer(&question, &Hello::parse(&forged).unwrap());
+        set_mac(&mut forged, &fixed);
         let error = initiator.handle_answer(&forged).map(|_| ()).unwrap_err();
         assert_eq!(error, AnswerError::NotAuthentic, "byte {byte}");
     }
@@ -263,8 +263,8 @@ fn every_truncation_of_each_message_is_refused() {
         assert!(ends.read(&first[..len]).is_err(), "{len}");
         if len >= 24 {
             let mut cut = first[..len].to_vec();
-            let mended = mac.first(&Hello::parse(&cut).unwrap());
-            set_mac(&mut cut, &mended);
+            let fixed = mac.first(&Hello::parse(&cut).unwrap());
+            set_mac(&mut cut, &fixed);
             let error = ends.read(&cut).map(|_| ()).unwrap_err();
             assert_eq!(error, FirstError::Malformed, "{len}");
         }
@@ -275,8 +275,8 @@ fn every_truncation_of_each_message_is_refused() {
         assert!(initiator.handle_answer(&response[..len]).is_err(), "{len}");
         if len >= 24 {
             let mut cut = response[..len].to_vec();
-            let mended = mac.answer(&question, &Hello::parse(&cut).unwrap());
-            set_mac(&mut cut, &mended);
+            let fixed = mac.answer(&question, &Hello::parse(&cut).unwrap());
+            set_mac(&mut cut, &fixed);
             let error = initiator.handle_answer(&cut).map(|_| ()).unwrap_err();
             assert_eq!(error, AnswerError::NotAuthentic, "{len}");
         }
@@ -329,8 +329,8 @@ fn nobody_can_speak_for_a_client_without_its_secret() {
     let stranger = ends.ask(2_000).message().to_vec();
     // Ephemeral and static key of the client's message, payload of the stranger's.
     let mut mixed = [&first[..104], &stranger[104..]].concat();
-    let mended = mac.first(&Hello::parse(&mixed).unwrap());
-    set_mac(&mut mixed, &mended);
+    let fixed = mac.first(&Hello::parse(&mixed).unwrap());
+    set_mac(&mut mixed, &fixed);
     assert_eq!(ends.read(&mixed).map(|_| ()), Err(FirstError::NotAuthentic));
 }
 
@@ -373,8 +373,8 @@ fn an_answer_under_another_index_is_refused_even_with_a_mended_mac() {
     answer[4] ^= 1;
     let mac = HelloMac::new(&ends.config.remote);
     let question = Hello::parse(&first).unwrap().mac;
-    let mended = mac.answer(&question, &Hello::parse(&answer).unwrap());
-    set_mac(&mut answer, &mended);
+    let fixed = mac.answer(&question, &Hello::parse(&answer).unwrap());
+    set_mac(&mut answer, &fixed);
     assert_eq!(initiator.handle_answer(&answer).unwrap_err(), AnswerError::WrongMac);
 }
 
@@ -560,7 +560,7 @@ fn another_proxy_cannot_answer_for_ours() {
     let mut initiator = ends.ask(2_000);
     let first = initiator.message().to_vec();
     // It knows both public keys and the preshared key, not our proxy's secret: it makes a response
-    // from its own run and mends the mac.
+    // from its own run and fixes the mac.
     let mut other = Ends::new();
     let secret = StaticSecret::from_bytes([3; 32]);
     other.config.remote = secret.public();
@@ -570,7 +570,7 @@ fn another_proxy_cannot_answer_for_ours() {
     let (mut answer, _) = other.serve(&theirs).unwrap();
     let mac = HelloMac::new(&ends.config.remote);
     let question = Hello::parse(&first).unwrap().mac;
-    let mended = mac.answer(&question, &Hello::parse(&answer).unwrap());
-    set_mac(&mut answer, &mended);
+    let fixed = mac.answer(&question, &Hello::parse(&answer).unwrap());
+    set_mac(&mut answer, &fixed);
     assert_eq!(initiator.handle_answer(&answer).unwrap_err(), AnswerError::NotAuthentic);
 }

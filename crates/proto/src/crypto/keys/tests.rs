@@ -22,7 +22,10 @@ fn epoch(epoch: u32) -> (EpochKeys, EpochKeys) {
 
 fn pair() -> (KeyRing, KeyRing) {
     let (initiator, responder) = epoch(0);
-    (KeyRing::new(Role::Initiator, &initiator), KeyRing::new(Role::Responder, &responder))
+    (
+        KeyRing::new(HandshakeRole::Initiator, &initiator),
+        KeyRing::new(HandshakeRole::Responder, &responder),
+    )
 }
 
 fn at(seconds: u64) -> Instant {

@@ -68,10 +68,10 @@ fn open(
 fn forty_rekeys_with_lost_doubled_and_late_messages_keep_both_ends_talking() {
     let mut rng = StdRng::seed_from_u64(3);
     let (client, proxy, client_keys, proxy_keys) = ends();
-    let mut a = KeyRing::new(Role::Initiator, &client_keys);
-    let mut b = KeyRing::new(Role::Responder, &proxy_keys);
-    let mut standing = Standing::from(&client_keys);
-    let mut responder = RekeyResponder::new(Standing::from(&proxy_keys));
+    let mut a = KeyRing::new(HandshakeRole::Initiator, &client_keys);
+    let mut b = KeyRing::new(HandshakeRole::Responder, &proxy_keys);
+    let mut context = RekeyContext::from(&client_keys);
+    let mut responder = RekeyResponder::new(RekeyContext::from(&proxy_keys));
     let mut late: Vec<Vec<u8>> = Vec::new();
     let (mut up, mut down) = (0, 0);
     let mut before = Vec::new();
@@ -81,7 +81,7 @@ fn forty_rekeys_with_lost_doubled_and_late_messages_keep_both_ends_talking() {
         before.push((up, in_flight));
         up += 1;
 
-        let mut rekey = RekeyInitiator::start(&client.identity(), &standing, &mut rng);
+        let mut rekey = RekeyInitiator::start(&client.identity(), &context, &mut rng);
         assert_eq!(rekey.message().len(), REKEY_1_LEN);
         // The first copy's answer is lost; the second copy gets the very same.
         assert!(responder.is_next(rekey.message()) && b.can_install(now));
@@ -98,7 +98,7 @@ fn forty_rekeys_with_lost_doubled_and_late_messages_keep_both_ends_talking() {
         assert_eq!(rekey.finish(&lost).unwrap_err(), RekeyError::OutOfOrder);
         assert_eq!(keys.epoch, epoch);
         a.install(now, &keys, [LINK]).unwrap();
-        standing = Standing::from(&keys);
+        context = RekeyContext::from(&keys);
 
         // Everything late is refused and changes nothing.
         for old in &late {
@@ -127,9 +127,9 @@ fn forty_rekeys_with_lost_doubled_and_late_messages_keep_both_ends_talking() {
 fn each_flipped_bit_and_each_truncation_changes_nothing_and_the_true_message_still_counts() {
     let mut rng = StdRng::seed_from_u64(4);
     let (client, proxy, client_keys, proxy_keys) = ends();
-    let mut responder = RekeyResponder::new(Standing::from(&proxy_keys));
-    let standing = Standing::from(&client_keys);
-    let mut rekey = RekeyInitiator::start(&client.identity(), &standing, &mut rng);
+    let mut responder = RekeyResponder::new(RekeyContext::from(&proxy_keys));
+    let context = RekeyContext::from(&client_keys);
+    let mut rekey = RekeyInitiator::start(&client.identity(), &context, &mut rng);
     let message_1 = rekey.message().to_vec();
     for bit in 0..message_1.len() * 8 {
         // All bits of the clear epoch, one of each sealed byte: each costs Diffie-Hellman operations.
@@ -167,18 +167,18 @@ fn each_flipped_bit_and_each_truncation_changes_nothing_and_the_true_message_sti
 fn a_rekey_by_another_key_for_another_session_or_with_another_secret_is_refused() {
     let mut rng = StdRng::seed_from_u64(5);
     let (client, proxy, client_keys, proxy_keys) = ends();
-    let own = Standing::from(&client_keys);
+    let own = RekeyContext::from(&client_keys);
     let stranger = End { local: StaticSecret::from_bytes([9; 32]), ..ends().0 };
-    let other_session = Standing { binding: [7; 32], ..own };
-    for (name, who, standing) in
+    let other_session = RekeyContext { binding: [7; 32], ..own };
+    for (name, who, context) in
         [("another key", &stranger, own), ("another session", &client, other_session)]
     {
-        let mut responder = RekeyResponder::new(Standing::from(&proxy_keys));
-        let rekey = RekeyInitiator::start(&who.identity(), &standing, &mut rng);
+        let mut responder = RekeyResponder::new(RekeyContext::from(&proxy_keys));
+        let rekey = RekeyInitiator::start(&who.identity(), &context, &mut rng);
         let error = responder.respond(&proxy.identity(), rekey.message(), &mut rng).unwrap_err();
         assert_eq!(error, RekeyError::NotAuthentic, "{name}");
     }
-    let mut responder = RekeyResponder::new(Standing::from(&proxy_keys));
+    let mut responder = RekeyResponder::new(RekeyContext::from(&proxy_keys));
     let without = End { psk: PresharedKey::NONE, ..ends().1 };
     let mut rekey = RekeyInitiator::start(&client.identity(), &own, &mut rng);
     let (answer, _) = responder.respond(&without.identity(), rekey.message(), &mut rng).unwrap();
@@ -189,10 +189,10 @@ fn a_rekey_by_another_key_for_another_session_or_with_another_secret_is_refused(
 fn a_second_different_message_for_the_epoch_just_begun_is_refused() {
     let mut rng = StdRng::seed_from_u64(6);
     let (client, proxy, client_keys, proxy_keys) = ends();
-    let mut responder = RekeyResponder::new(Standing::from(&proxy_keys));
-    let standing = Standing::from(&client_keys);
-    let one = RekeyInitiator::start(&client.identity(), &standing, &mut rng);
-    let two = RekeyInitiator::start(&client.identity(), &standing, &mut rng);
+    let mut responder = RekeyResponder::new(RekeyContext::from(&proxy_keys));
+    let context = RekeyContext::from(&client_keys);
+    let one = RekeyInitiator::start(&client.identity(), &context, &mut rng);
+    let two = RekeyInitiator::start(&client.identity(), &context, &mut rng);
     responder.respond(&proxy.identity(), one.message(), &mut rng).unwrap();
     let error = responder.respond(&proxy.identity(), two.message(), &mut rng).unwrap_err();
     assert_eq!(error, RekeyError::OutOfOrder);
@@ -202,11 +202,11 @@ fn a_second_different_message_for_the_epoch_just_begun_is_refused() {
 fn a_reflected_message_is_refused() {
     let mut rng = StdRng::seed_from_u64(7);
     let (client, proxy, client_keys, proxy_keys) = ends();
-    let standing = Standing::from(&client_keys);
-    let mut rekey = RekeyInitiator::start(&client.identity(), &standing, &mut rng);
+    let context = RekeyContext::from(&client_keys);
+    let mut rekey = RekeyInitiator::start(&client.identity(), &context, &mut rng);
     let own = rekey.message().to_vec();
     assert_eq!(rekey.finish(&own).unwrap_err(), RekeyError::Malformed);
-    let mut responder = RekeyResponder::new(Standing::from(&proxy_keys));
+    let mut responder = RekeyResponder::new(RekeyContext::from(&proxy_keys));
     let (message_2, _) = responder.respond(&proxy.identity(), &own, &mut rng).unwrap();
     let message_2 = message_2.to_vec();
     let error = responder.respond(&proxy.identity(), &message_2, &mut rng).unwrap_err();

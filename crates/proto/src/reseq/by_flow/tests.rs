@@ -2,7 +2,7 @@
 
 use ropewalk_settings::Resequencer as Settings;
 
-use super::super::{Arrival, ArrivalKind, Config, GRANULARITY, Resequencer, State, deadline};
+use super::super::{Config, Evidence, EvidenceKind, GRANULARITY, Resequencer, State, deadline};
 use super::*;
 
 const FAST: LinkId = LinkId(0);
@@ -32,29 +32,29 @@ impl Bench {
         let now = Instant::from_millis(1_000);
         let mut bench = Self { reseq, out: Out::default(), now, locals: [0; 2] };
         for _ in 0..60 {
-            [FAST, SLOW].into_iter().for_each(|link| bench.offer(link, 0, ArrivalKind::Mark));
+            [FAST, SLOW].into_iter().for_each(|link| bench.offer(link, 0, EvidenceKind::Mark));
         }
         bench
     }
 
-    fn offer(&mut self, link: LinkId, global: u64, kind: ArrivalKind) {
+    fn offer(&mut self, link: LinkId, global: u64, kind: EvidenceKind) {
         let local = &mut self.locals[usize::from(link.0)];
         *local += 1;
         let delay_us = if link == FAST { 10_000 } else { 40_000 };
         let sent_us = deadline::delay_us(self.now, delay_us);
-        let arrival = Arrival { link, local: *local - 1, sent_us, global, kind };
+        let arrival = Evidence { link, local: *local - 1, sent_us, global, kind };
         self.reseq.offer(self.now, &arrival, Packet::whole(&global.to_be_bytes()), &mut self.out);
     }
 
     /// A packet by the fast link, behind another of its flow. Returns what is delivered.
     fn flow(&mut self, global: u64, before: Option<u64>) -> Vec<u64> {
-        self.offer(FAST, global, ArrivalKind::FlowData { prev_of_flow: before });
+        self.offer(FAST, global, EvidenceKind::FlowData { prev_of_flow: before });
         self.take()
     }
 
     /// One in the order of all packets.
     fn data(&mut self, global: u64) -> Vec<u64> {
-        self.offer(FAST, global, ArrivalKind::Data { prev_on_link: None });
+        self.offer(FAST, global, EvidenceKind::Data { prev_on_link: None });
         self.take()
     }
 
@@ -110,7 +110,7 @@ fn only_time_gives_a_packet_up_and_then_all_behind_it_goes() {
     assert_eq!(bench.flow(4, Some(3)), [0; 0]);
     // Neither what links say nor that they are gone.
     for link in [FAST, SLOW] {
-        bench.offer(link, 50, ArrivalKind::Mark);
+        bench.offer(link, 50, EvidenceKind::Mark);
         bench.reseq.link_down(bench.now, link, &mut bench.out);
         bench.reseq.link_up(link);
     }
@@ -145,7 +145,7 @@ fn a_chain_has_the_earliest_deadline_of_its_packets() {
     // A packet from the slow link has less patience, since it was sent earlier.
     bench.flow(8, Some(7));
     bench.pass(10);
-    bench.offer(SLOW, 7, ArrivalKind::FlowData { prev_of_flow: Some(6) });
+    bench.offer(SLOW, 7, EvidenceKind::FlowData { prev_of_flow: Some(6) });
     let (waited, delivered) = bench.time_out();
     assert_eq!((waited.as_millis(), delivered), (5, vec![7, 8]));
 }
@@ -156,7 +156,7 @@ fn while_links_become_slower_nothing_is_given_up_that_they_may_still_bring() {
     bench.flow(1, Some(0));
     bench.now += Duration::from_millis(30);
     let sent_us = deadline::delay_us(bench.now, 140_000);
-    let arrival = Arrival { link: SLOW, local: 60, sent_us, global: 1, kind: ArrivalKind::Mark };
+    let arrival = Evidence { link: SLOW, local: 60, sent_us, global: 1, kind: EvidenceKind::Mark };
     bench.reseq.offer(bench.now, &arrival, Packet::whole(&[]), &mut bench.out);
     let (_, delivered) = bench.time_out();
     assert_eq!(delivered, [0; 0], "the slow link takes longer by now");
@@ -265,7 +265,7 @@ fn a_link_is_waited_for_while_others_wait_for_its_packet() {
     let mut bench = Bench::new(Config::default());
     bench.flow(1, Some(0));
     bench.pass(20);
-    bench.offer(SLOW, 0, ArrivalKind::FlowData { prev_of_flow: None });
+    bench.offer(SLOW, 0, EvidenceKind::FlowData { prev_of_flow: None });
     assert_eq!(bench.take(), [0, 1]);
     assert_eq!(bench.reseq.waited_for(SLOW), Duration::from_millis(20));
     let stats = bench.reseq.stats();
@@ -286,7 +286,7 @@ fn a_peer_that_sends_the_same_packets_for_ever_has_each_delivered_once_and_fills
     for round in 0..50_000 {
         let link = if round % 2 == 0 { FAST } else { SLOW };
         for (global, of_flow) in [(0, None), (1, Some(0)), (3, Some(2)), (3, Some(1)), (1, None)] {
-            bench.offer(link, global, ArrivalKind::FlowData { prev_of_flow: of_flow });
+            bench.offer(link, global, EvidenceKind::FlowData { prev_of_flow: of_flow });
         }
     }
     assert_eq!(bench.take(), Vec::<u64>::new());

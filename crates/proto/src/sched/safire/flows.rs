@@ -12,7 +12,7 @@
 //! | SYN seen on it | a new flow with old ports: it counts again |
 //!
 //! So a flow of one packet is remembered for 4 s of silence and a busy one for 7; then nothing of it is
-//! under way, and it may begin anew on another link.
+//! under way, and it may begin again on another link.
 //!
 //! The table is set-associative: a flow's key names a set of [`WAYS`] entries. In a full set the entry with the least
 //! activity gives way, of several that which was silent for longest, and is counted. Memory is taken by the set,

@@ -646,7 +646,7 @@ mod tests {
             repair.keep(at(0), global, unconfirmed(0, WLAN, global), |_| freed += 1);
         }
         assert_eq!((repair.repairs().kept, freed), (MOST_PACKETS, MOST_PACKETS));
-        // A number was skipped; a far one begins anew.
+        // A number was skipped; a far one begins again.
         repair.keep(at(0), 2 * MOST_PACKETS as u64 + 1, unconfirmed(0, WLAN, 1), drop);
         assert_eq!(repair.base, MOST_PACKETS as u64 + 2);
         repair.keep(at(0), 1 << 40, unconfirmed(0, WLAN, 2), drop);

@@ -84,7 +84,7 @@ impl Delivery {
 }
 
 /// Stands between the order and the TUN.
-pub(super) struct Gate<'a, S> {
+pub(super) struct DeliverySink<'a, S> {
     pub(super) now: Instant,
     pub(super) delivery: &'a mut Delivery,
     pub(super) local_acks: &'a mut LocalAcks,
@@ -92,7 +92,7 @@ pub(super) struct Gate<'a, S> {
     pub(super) sink: &'a mut S,
 }
 
-impl<S: PacketSink> PacketSink for Gate<'_, S> {
+impl<S: PacketSink> PacketSink for DeliverySink<'_, S> {
     fn deliver(&mut self, packet: Packet<'_>) {
         // One that was refused stands in the order with its number alone.
         if packet.bytes.is_empty() {

@@ -73,7 +73,7 @@ impl RemovedLinks {
         self.0.push(RemovedLink { id, until, next_received, traffic, halt, repeats, repeat_at });
     }
 
-    /// The id is given anew.
+    /// The id is given again.
     pub(super) fn forget(&mut self, id: LinkId) {
         self.0.retain(|link| link.id != id);
     }

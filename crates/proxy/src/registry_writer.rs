@@ -1,4 +1,4 @@
-//! The books of a running proxy: who may come in ([`Register`]), and whose addresses are whose ([`Leases`]).
+//! The books of a running proxy: who may come in ([`Registry`]), and whose addresses are whose ([`Leases`]).
 //!
 //! A packet loop never waits for a disk, so a [`Writer`] replaces the files, and tells the loop by a command:
 //!
@@ -7,7 +7,7 @@
 //!                 (no answer yet, nothing has changed)
 //! ```
 //!
-//! The register is changed by one wish at a time; some that come meanwhile wait in their order. Each is judged by the book as
+//! The registry is changed by one wish at a time; some that come meanwhile wait in their order. Each is judged by the book as
 //! it is then, so of two clients that show one token the first is bound.
 //!
 //! Leases hold at once. Their file follows: while it is being written a newer content waits, and only the newest.
@@ -29,7 +29,7 @@ use crate::config::{Config, PeerConfig};
 use crate::daemon::Command;
 use crate::inviting;
 use crate::leases::Leases;
-use crate::register::{Draft, Member, Register, Shown};
+use crate::registry::{Draft, Member, Registry, TokenCheck};
 
 /// Wishes that may wait; whoever comes then has to ask again.
 const MAX_WAITING: usize = 64;
@@ -38,18 +38,18 @@ const MAX_WAITING: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Book {
     /// That of the clients and invitations.
-    Register,
+    Registry,
     /// That of their addresses.
     Leases,
 }
 
-/// What somebody wants of the register.
+/// What somebody wants of the registry.
 #[derive(Debug)]
 enum Wish {
     /// The owner, at the control socket.
     Asked(server::Command),
     /// A client that shows a token.
-    Shown(PublicKey, InvitationToken),
+    TokenCheck(PublicKey, InvitationToken),
 }
 
 /// A change that is being written.
@@ -81,8 +81,8 @@ pub enum Done {
 
 /// Who keeps the books.
 #[derive(Debug)]
-pub struct Clerk {
-    register: Register,
+pub struct RegistryWriter {
+    registry: Registry,
     change: Option<Change>,
     waiting: VecDeque<Wish>,
     leases: Leases,
@@ -95,18 +95,18 @@ pub struct Clerk {
     commands: mpsc::Sender<Command>,
 }
 
-impl Clerk {
+impl RegistryWriter {
     /// The keeper of these books, whose files `writer` writes; `commands` is the queue of the loop, in whose
     /// [`LocalSet`](tokio::task::LocalSet) all calls are to be.
     #[must_use]
     pub fn new(
-        register: Register,
+        registry: Registry,
         leases: Leases,
         writer: Writer,
         commands: mpsc::Sender<Command>,
     ) -> Self {
         Self {
-            register,
+            registry,
             change: None,
             waiting: VecDeque::new(),
             leases,
@@ -119,8 +119,8 @@ impl Clerk {
 
     /// The clients and invitations, as they are on disk.
     #[must_use]
-    pub fn register(&self) -> &Register {
-        &self.register
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// The addresses.
@@ -176,7 +176,7 @@ impl Clerk {
 
     /// A client that nobody knows shows a token. If it is to be let in that is later: [`written`](Self::written) says so.
     pub fn show(&mut self, config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
-        let waits = |wish: &Wish| matches!(wish, Wish::Shown(other, _) if *other == client);
+        let waits = |wish: &Wish| matches!(wish, Wish::TokenCheck(other, _) if *other == client);
         let is_bound = self.change.as_ref().is_some_and(|change| change.binds(&client));
         if is_bound || self.waiting.iter().any(waits) {
             return Claim::Later;
@@ -188,15 +188,15 @@ impl Clerk {
             tracing::warn!("a client with an invitation has to ask again: the disk is slow");
             return Claim::Unknown;
         }
-        self.waiting.push_back(Wish::Shown(client, token.clone()));
+        self.waiting.push_back(Wish::TokenCheck(client, token.clone()));
         Claim::Later
     }
 
-    /// The file of the register is on disk, or cannot be written: the change holds, or never was. Returns what follows;
+    /// The file of the registry is on disk, or cannot be written: the change holds, or never was. Returns what follows;
     /// after that, [`take_up`](Self::take_up).
     pub fn written(&mut self, written: io::Result<()>) -> Option<Done> {
         let Change { draft, then } = self.change.take()?;
-        let settled = self.register.settle(draft, written);
+        let settled = self.registry.settle(draft, written);
         match (then, settled) {
             (Then::Answered(asked, Response::Removed(removed)), Ok(())) => {
                 Some(Done::Removed(asked, removed))
@@ -227,7 +227,7 @@ impl Clerk {
         while self.change.is_none() {
             match self.waiting.pop_front()? {
                 Wish::Asked(asked) => self.begin(config, asked),
-                Wish::Shown(client, token) => match self.judge(config, client, &token) {
+                Wish::TokenCheck(client, token) => match self.judge(config, client, &token) {
                     Claim::Later => {}
                     decided => return Some((client, decided)),
                 },
@@ -238,9 +238,9 @@ impl Clerk {
 
     fn begin(&mut self, config: &Config, asked: server::Command) {
         let drafted = match &asked.request {
-            Request::Invite(wish) => inviting::invite(config, &self.register, wish)
+            Request::Invite(wish) => inviting::invite(config, &self.registry, wish)
                 .map(|(invited, draft)| (draft, Response::Invited(Box::new(invited)))),
-            Request::RemovePeer { name } => inviting::remove(config, &self.register, name)
+            Request::RemovePeer { name } => inviting::remove(config, &self.registry, name)
                 .map(|(removed, draft)| (draft, Response::Removed(Box::new(removed)))),
             // Nothing else is asked of the book.
             _ => Err(ApiError::new(ErrorCode::BadRequest, "this is not the book's to answer")),
@@ -253,29 +253,29 @@ impl Clerk {
 
     /// What the book says of a token; if its client is to be bound, that begins.
     fn judge(&mut self, config: &Config, key: PublicKey, token: &InvitationToken) -> Claim {
-        if self.register.members().iter().any(|member| member.public_key == key) {
+        if self.registry.members().iter().any(|member| member.public_key == key) {
             // It was let in while this message was on its way from its home, which knows it by now.
             return Claim::Unknown;
         }
         let bounds = (config.peers.len(), config.max_peers, inviting::now());
-        match self.register.show(token, key, bounds) {
-            (Shown::Bound(member), Some(draft)) => {
+        match self.registry.show(token, key, bounds) {
+            (TokenCheck::Bound(member), Some(draft)) => {
                 self.change(draft, Then::Bound(member));
                 Claim::Later
             }
-            (Shown::Unknown | Shown::Bound(_), _) => {
+            (TokenCheck::Unknown | TokenCheck::Bound(_), _) => {
                 tracing::debug!(%key, "an invitation that was never given: silence");
                 Claim::Unknown
             }
-            (Shown::Used { name }, _) => {
+            (TokenCheck::Used { name }, _) => {
                 tracing::warn!(peer = name, %key, "refused: the invitation was used before, with another key");
                 Claim::Refused(Refusal::InvitationUsed)
             }
-            (Shown::Over { name }, _) => {
+            (TokenCheck::Over { name }, _) => {
                 tracing::warn!(peer = name, %key, "refused: the invitation has expired or was taken back");
                 Claim::Refused(Refusal::InvitationExpired)
             }
-            (Shown::Full { name }, _) => {
+            (TokenCheck::Full { name }, _) => {
                 tracing::warn!(
                     peer = name,
                     "refused: there are as many clients as `max_peers` allows"
@@ -286,7 +286,7 @@ impl Clerk {
     }
 
     fn change(&mut self, draft: Draft, then: Then) {
-        self.write(Book::Register, self.register.file(), draft.content());
+        self.write(Book::Registry, self.registry.file(), draft.content());
         self.change = Some(Change { draft, then });
     }
 
@@ -307,7 +307,7 @@ impl Clerk {
     }
 }
 
-impl Drop for Clerk {
+impl Drop for RegistryWriter {
     /// What waits of the leases is given to the writer, which finishes what it was given.
     fn drop(&mut self) {
         if self.leases_are_newer {

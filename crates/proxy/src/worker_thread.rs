@@ -1,7 +1,7 @@
 //! A worker beside the coordinator, on a thread of its own: the role in its event loop, and how it starts and ends.
 //!
 //! It has no config, no book and no host: it carries out orders, and tells the coordinator what happens to its
-//! clients. A hand that ends without being told to, or panics, ends the proxy: its clients would hang.
+//! clients. A worker that ends without being told to, or panics, ends the proxy: its clients would hang.
 
 use std::future::poll_fn;
 use std::ops::ControlFlow;
@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, anyhow};
 use ropewalk_daemon::{service, wakeup};
 use ropewalk_link_io::clock::Clock;
-use ropewalk_link_io::driver::{Driver, Io, Role};
+use ropewalk_link_io::driver::{Driven, Driver, Io};
 use ropewalk_link_io::tun::Tun;
-use ropewalk_link_io::udp::{Arrival, Bound, SendError, Sockets};
+use ropewalk_link_io::udp::{Bound, ReceivedDatagram, SendError, Sockets};
 use ropewalk_proto::endpoint::{EndpointConfig, EndpointEvent, NoInvitations};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
@@ -42,7 +42,7 @@ pub struct News {
 }
 
 /// The role.
-pub struct Hand {
+pub struct WorkerRole {
     worker: Worker,
     news: mpsc::Sender<Command>,
     untold: Vec<EndpointEvent>,
@@ -61,7 +61,7 @@ enum State {
     Unheard,
 }
 
-impl Hand {
+impl WorkerRole {
     /// A worker that tells the coordinator there.
     #[must_use]
     pub fn new(worker: Worker, news: mpsc::Sender<Command>) -> Self {
@@ -94,7 +94,7 @@ impl Hand {
     }
 }
 
-impl Role for Hand {
+impl Driven for WorkerRole {
     type Command = Order;
 
     fn handle_command(&mut self, now: Instant, order: Order, io: &mut Io<'_>) {
@@ -117,7 +117,7 @@ impl Role for Hand {
     fn handle_datagram(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        arrival: ReceivedDatagram,
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
@@ -156,8 +156,8 @@ impl Role for Hand {
     }
 }
 
-/// All that a hand takes with it.
-pub struct Outfit<T> {
+/// All that a worker takes with it.
+pub struct WorkerParts<T> {
     /// Its number, from 1.
     pub number: u16,
     /// Its sockets, none yet.
@@ -191,17 +191,17 @@ pub struct Started {
     pub thread: JoinHandle<()>,
 }
 
-/// Starts a hand on a thread of its own.
+/// Starts a worker on a thread of its own.
 ///
 /// # Errors
 /// The system gives no thread.
-pub fn start<T, M>(outfit: Outfit<M>) -> anyhow::Result<Started>
+pub fn start<T, M>(parts: WorkerParts<M>) -> anyhow::Result<Started>
 where
     T: Tun,
     M: FnOnce() -> anyhow::Result<T> + Send + 'static,
 {
-    let name = format!("worker-{}", outfit.number);
-    start_thread(name, move |ready| serve(outfit, ready))
+    let name = format!("worker-{}", parts.number);
+    start_thread(name, move |ready| serve(parts, ready))
 }
 
 fn start_thread(
@@ -221,14 +221,14 @@ fn start_thread(
     Ok(Started { ready, ended, thread })
 }
 
-/// All hands, for the time of the proxy.
+/// All threads, for the time of the proxy.
 #[derive(Debug, Default)]
-pub struct Hands(Vec<(mpsc::Sender<Order>, Started)>);
+pub struct WorkerThreads(Vec<(mpsc::Sender<Order>, Started)>);
 
-/// Time for a hand to end that was told to: it is at most in the middle of a turn.
+/// Time for a worker to end that was told to: it is at most in the middle of a turn.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
-impl Hands {
+impl WorkerThreads {
     /// One more, that takes its orders there.
     pub fn add(&mut self, orders: mpsc::Sender<Order>, started: Started) {
         self.0.push((orders, started));
@@ -240,9 +240,9 @@ impl Hands {
     /// Why one cannot be.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
         let of = self.0.len() + 1;
-        for (number, (_, hand)) in (1..).zip(&mut self.0) {
-            if (&mut hand.ready).await.is_err() {
-                return Err(failure(number, of, (&mut hand.ended).await.ok()));
+        for (number, (_, worker)) in (1..).zip(&mut self.0) {
+            if (&mut worker.ready).await.is_err() {
+                return Err(failure(number, of, (&mut worker.ended).await.ok()));
             }
         }
         Ok(())
@@ -252,11 +252,11 @@ impl Hands {
     pub async fn first_failure(&mut self) -> anyhow::Error {
         let of = self.0.len() + 1;
         poll_fn(|context| {
-            for (number, (_, hand)) in (1..).zip(&mut self.0) {
-                if hand.ended.is_terminated() {
+            for (number, (_, worker)) in (1..).zip(&mut self.0) {
+                if worker.ended.is_terminated() {
                     continue;
                 }
-                match Pin::new(&mut hand.ended).poll(context) {
+                match Pin::new(&mut worker.ended).poll(context) {
                     // It was told to: the coordinator ends next.
                     Poll::Ready(Ok(Ok(()))) | Poll::Pending => {}
                     Poll::Ready(ended) => return Poll::Ready(failure(number, of, ended.ok())),
@@ -273,18 +273,18 @@ impl Hands {
             // One that takes no orders has ended, or hangs.
             drop(orders.try_send(Order::End));
         }
-        for (_, mut hand) in self.0 {
-            let gone = hand.ended.is_terminated()
-                || tokio::time::timeout(ENDS_WITHIN, &mut hand.ended).await.is_ok();
+        for (_, mut worker) in self.0 {
+            let gone = worker.ended.is_terminated()
+                || tokio::time::timeout(ENDS_WITHIN, &mut worker.ended).await.is_ok();
             if gone {
                 // A panic was told before.
-                drop(hand.thread.join());
+                drop(worker.thread.join());
             }
         }
     }
 }
 
-/// Why the proxy cannot go on without a hand.
+/// Why the proxy cannot go on without a worker.
 fn failure(number: usize, of: usize, ended: Option<anyhow::Result<()>>) -> anyhow::Error {
     let worker = format!("worker {number} of {of}");
     match ended {
@@ -295,15 +295,17 @@ fn failure(number: usize, of: usize, ended: Option<anyhow::Result<()>>) -> anyho
 }
 
 fn serve<T: Tun>(
-    outfit: Outfit<impl FnOnce() -> anyhow::Result<T>>,
+    parts: WorkerParts<impl FnOnce() -> anyhow::Result<T>>,
     ready: oneshot::Sender<()>,
 ) -> anyhow::Result<()> {
-    let Outfit { mut sockets, bound, tun, core, seed, handover, orders, news, clock, .. } = outfit;
+    let WorkerParts { mut sockets, bound, tun, core, seed, handover, orders, news, clock, .. } =
+        parts;
     service::runtime()?.block_on(async {
         let adopted = bound.into_iter().map(|bound| sockets.adopt(bound));
         let ids: Vec<SocketId> = adopted.collect::<Result<_, _>>()?;
         let worker = Worker::new(clock.now(), core, seed, ids, handover);
-        let mut driver = Driver::new(Hand::new(worker, news), tun()?, sockets, orders, clock)?;
+        let mut driver =
+            Driver::new(WorkerRole::new(worker, news), tun()?, sockets, orders, clock)?;
         // Nobody waits for it where the start failed elsewhere.
         let _ = ready.send(());
         driver.run().await?;
@@ -321,12 +323,12 @@ mod tests {
 
     type Work = fn(oneshot::Sender<()>) -> anyhow::Result<()>;
 
-    fn hands(works: &[Work]) -> Hands {
-        let mut hands = Hands::default();
+    fn threads(works: &[Work]) -> WorkerThreads {
+        let mut threads = WorkerThreads::default();
         for work in works {
-            hands.add(mpsc::channel(1).0, start_thread("worker".to_owned(), *work).unwrap());
+            threads.add(mpsc::channel(1).0, start_thread("worker".to_owned(), *work).unwrap());
         }
-        hands
+        threads
     }
 
     fn run<T>(work: impl Future<Output = T>) -> T {
@@ -353,11 +355,11 @@ mod tests {
             (panics, "worker 2 of 3 panicked (what it said stands above)"),
         ] {
             run(async {
-                let mut hands = hands(&[goes_on, work]);
-                hands.ready().await.unwrap();
-                let failure = hands.first_failure().await;
+                let mut threads = threads(&[goes_on, work]);
+                threads.ready().await.unwrap();
+                let failure = threads.first_failure().await;
                 assert_eq!(format!("{failure:#}"), expected);
-                hands.end().await;
+                threads.end().await;
             });
         }
     }
@@ -371,7 +373,7 @@ mod tests {
             (panics, "worker 1 of 2 panicked (what it said stands above)"),
         ] {
             run(async {
-                let error = hands(&[work]).ready().await.unwrap_err();
+                let error = threads(&[work]).ready().await.unwrap_err();
                 assert_eq!(format!("{error:#}"), expected);
             });
         }
@@ -380,12 +382,12 @@ mod tests {
     #[test]
     fn workers_that_end_as_told_are_no_failure() {
         run(async {
-            let mut hands = hands(&[goes_on, goes_on]);
-            hands.ready().await.unwrap();
+            let mut threads = threads(&[goes_on, goes_on]);
+            threads.ready().await.unwrap();
             let patience = Duration::from_millis(100);
-            let failure = tokio::time::timeout(patience, hands.first_failure()).await;
+            let failure = tokio::time::timeout(patience, threads.first_failure()).await;
             assert!(failure.is_err(), "{failure:?}");
-            hands.end().await;
+            threads.end().await;
         });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The file is JSON, mode 600, replaced as a whole and on disk before anything is answered, so that a crash at any moment
 //! leaves a token either good or used up, never both. So a change is a [`Draft`] first, and holds when that is written: at once
-//! beside a proxy that does not run, and by the [`Clerk`](crate::clerk::Clerk) of one that carries packets. Of a token only a hash is kept: who reads the file cannot come in
+//! beside a proxy that does not run, and by the [`RegistryWriter`](crate::registry_writer::RegistryWriter) of one that carries packets. Of a token only a hash is kept: who reads the file cannot come in
 //! with it. A damaged file is an error and is never overwritten.
 //!
 //! Where the config file and this one name the same client or the same key, the config file wins.
@@ -42,7 +42,7 @@ const REMEMBERED_S: u64 = 30 * 24 * 60 * 60;
 
 /// The book of one proxy.
 #[derive(Debug)]
-pub struct Register {
+pub struct Registry {
     file: PathBuf,
     content: Arc<Content>,
 }
@@ -100,7 +100,7 @@ struct Content {
 
 /// What becomes of a token that somebody shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum TokenCheck {
     /// It was never given.
     Unknown,
     /// It let another key in before.
@@ -124,7 +124,7 @@ pub enum Shown {
 
 /// Why the book cannot be read or written, or a wish not be met.
 #[derive(Debug, thiserror::Error)]
-pub enum RegisterError {
+pub enum RegistryError {
     /// The file exists and cannot be read.
     #[error("cannot read the clients that joined, {}: {source}", file.display())]
     Read {
@@ -181,12 +181,12 @@ pub struct Noted {
     pub voided: usize,
 }
 
-impl Register {
+impl Registry {
     /// Reads the book; one that does not exist is empty.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub fn open(file: PathBuf) -> Result<Self, RegisterError> {
+    pub fn open(file: PathBuf) -> Result<Self, RegistryError> {
         let content = Arc::new(read(&file)?);
         Ok(Self { file, content })
     }
@@ -234,18 +234,18 @@ impl Register {
         again: bool,
         (token, expires): (&InvitationToken, u64),
         (of_file, max_peers, now): (&[PeerConfig], usize, u64),
-    ) -> Result<(Noted, Draft), RegisterError> {
-        check_peer_name(name).map_err(RegisterError::Name)?;
+    ) -> Result<(Noted, Draft), RegistryError> {
+        check_peer_name(name).map_err(RegistryError::Name)?;
         let shown = name.escape_debug();
         if of_file.iter().any(|peer| peer.name == name) {
-            return Err(RegisterError::Name(format!(
+            return Err(RegistryError::Name(format!(
                 "`{shown}` is a [[peer]] of the config file: change its key there, or take it out there first"
             )));
         }
         let known = self.content.peers.iter().find(|member| member.name == name);
         match (known, again) {
             (Some(_), false) => {
-                return Err(RegisterError::Name(format!(
+                return Err(RegistryError::Name(format!(
                     "`{shown}` has joined already: `ropewalk peer rotate {shown}` invites it again, `ropewalk peer \
                      remove {shown}` takes it out"
                 )));
@@ -254,7 +254,7 @@ impl Register {
             _ => {}
         }
         if known.is_none() && of_file.len() + self.content.peers.len() >= max_peers {
-            return Err(RegisterError::Full(format!(
+            return Err(RegistryError::Full(format!(
                 "there are {max_peers} clients, as many as `max_peers` of the config allows"
             )));
         }
@@ -263,7 +263,7 @@ impl Register {
         content.prune(now);
         let voided = content.take_back(name);
         if content.invitations.len() >= MAX_OPEN {
-            return Err(RegisterError::Full(format!(
+            return Err(RegistryError::Full(format!(
                 "{MAX_OPEN} invitations are open: take some back with `ropewalk peer remove NAME`"
             )));
         }
@@ -281,7 +281,7 @@ impl Register {
         &self,
         name: &str,
         of_file: &[PeerConfig],
-    ) -> Result<(Option<PublicKey>, usize, Draft), RegisterError> {
+    ) -> Result<(Option<PublicKey>, usize, Draft), RegistryError> {
         let mut content = Content::clone(&self.content);
         let voided = content.take_back(name);
         let place = content.peers.iter().position(|member| member.name == name);
@@ -298,26 +298,28 @@ impl Register {
         token: &InvitationToken,
         key: PublicKey,
         (others, max_peers, now): (usize, usize, u64),
-    ) -> (Shown, Option<Draft>) {
+    ) -> (TokenCheck, Option<Draft>) {
         let token_hash = hash(token);
         let place = self.content.invitations.iter().position(|open| open.token_hash == token_hash);
         let Some(place) = place else {
             let over = self.content.over.iter().find(|over| over.token_hash == token_hash);
             let shown = match over {
-                None => Shown::Unknown,
-                Some(Over { name, used_by: Some(_), .. }) => Shown::Used { name: name.clone() },
-                Some(Over { name, used_by: None, .. }) => Shown::Over { name: name.clone() },
+                None => TokenCheck::Unknown,
+                Some(Over { name, used_by: Some(_), .. }) => {
+                    TokenCheck::Used { name: name.clone() }
+                }
+                Some(Over { name, used_by: None, .. }) => TokenCheck::Over { name: name.clone() },
             };
             return (shown, None);
         };
         let mut content = Content::clone(&self.content);
         let Open { name, expires, token_hash } = content.invitations.remove(place);
         if expires <= now {
-            return (Shown::Over { name }, None);
+            return (TokenCheck::Over { name }, None);
         }
         let known = content.peers.iter_mut().find(|member| member.name == name);
         if known.is_none() && others + self.content.peers.len() >= max_peers {
-            return (Shown::Full { name }, None);
+            return (TokenCheck::Full { name }, None);
         }
         let bound = Member {
             name: name.clone(),
@@ -330,14 +332,14 @@ impl Register {
             None => content.peers.push(bound.clone()),
         }
         content.remember(Over { name, token_hash, used_by: Some(key) });
-        (Shown::Bound(bound), Some(Draft::of(content)))
+        (TokenCheck::Bound(bound), Some(Draft::of(content)))
     }
 
     /// Writes a draft, for who carries no packets. On return it is on disk, and holds.
     ///
     /// # Errors
     /// The file cannot be written. Nothing changes then.
-    pub fn write(&mut self, draft: Draft) -> Result<(), RegisterError> {
+    pub fn write(&mut self, draft: Draft) -> Result<(), RegistryError> {
         let written = (draft.content())().and_then(|json| file::replace(&self.file, &json));
         self.settle(draft, written)
     }
@@ -346,8 +348,8 @@ impl Register {
     ///
     /// # Errors
     /// It could not be. Nothing changes then.
-    pub fn settle(&mut self, draft: Draft, written: io::Result<()>) -> Result<(), RegisterError> {
-        written.map_err(|source| RegisterError::Write { file: self.file.clone(), source })?;
+    pub fn settle(&mut self, draft: Draft, written: io::Result<()>) -> Result<(), RegistryError> {
+        written.map_err(|source| RegistryError::Write { file: self.file.clone(), source })?;
         self.content = draft.0;
         Ok(())
     }
@@ -357,10 +359,10 @@ impl Register {
         &self.file
     }
 
-    fn no_peer(&self, name: &str, of_file: &[PeerConfig]) -> RegisterError {
+    fn no_peer(&self, name: &str, of_file: &[PeerConfig]) -> RegistryError {
         let shown = name.escape_debug();
         if of_file.iter().any(|peer| peer.name == name) {
-            return RegisterError::Name(format!(
+            return RegistryError::Name(format!(
                 "`{shown}` is a [[peer]] of the config file: take it out there, and start the proxy again"
             ));
         }
@@ -370,7 +372,7 @@ impl Register {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`ropewalk peer list` names them".to_owned(),
         };
-        RegisterError::NoPeer(format!("no client `{shown}` has joined: {help}"))
+        RegistryError::NoPeer(format!("no client `{shown}` has joined: {help}"))
     }
 }
 
@@ -431,9 +433,9 @@ fn hash(token: &InvitationToken) -> String {
     token.digest().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read(file: &Path) -> Result<Content, RegisterError> {
-    let failed = |source| RegisterError::Read { file: file.to_path_buf(), source };
-    let damaged = |what: String| RegisterError::Damaged { file: file.to_path_buf(), what };
+fn read(file: &Path) -> Result<Content, RegistryError> {
+    let failed = |source| RegistryError::Read { file: file.to_path_buf(), source };
+    let damaged = |what: String| RegistryError::Damaged { file: file.to_path_buf(), what };
     let text = match folder::read(file, MAX_FILE_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
@@ -441,7 +443,7 @@ fn read(file: &Path) -> Result<Content, RegisterError> {
         }
         text => text.map_err(failed)?.bytes,
     };
-    let newer = |newer| RegisterError::Newer { file: file.to_path_buf(), newer };
+    let newer = |newer| RegistryError::Newer { file: file.to_path_buf(), newer };
     format::check(&text, FILE_VERSION).map_err(newer)?;
     let content: Content =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
@@ -470,45 +472,45 @@ mod tests {
 
     struct Bed {
         folder: tempfile::TempDir,
-        register: Register,
+        registry: Registry,
     }
 
     impl Bed {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let register = Register::open(folder.path().join("state/peers.json")).unwrap();
-            Self { folder, register }
+            let registry = Registry::open(folder.path().join("state/peers.json")).unwrap();
+            Self { folder, registry }
         }
 
         /// What the next start of the process reads.
-        fn reopened(&self) -> Register {
-            Register::open(self.register.file.clone()).unwrap()
+        fn reopened(&self) -> Registry {
+            Registry::open(self.registry.file.clone()).unwrap()
         }
 
-        fn invite(&mut self, name: &str, n: u8) -> Result<Noted, RegisterError> {
+        fn invite(&mut self, name: &str, n: u8) -> Result<Noted, RegistryError> {
             let wish = (&token(n), LATER);
-            let (noted, draft) = self.register.invite(name, false, wish, (&file(), 4, NOW))?;
-            self.register.write(draft)?;
+            let (noted, draft) = self.registry.invite(name, false, wish, (&file(), 4, NOW))?;
+            self.registry.write(draft)?;
             Ok(noted)
         }
 
-        fn rotate(&mut self, name: &str, n: u8) -> Result<Noted, RegisterError> {
+        fn rotate(&mut self, name: &str, n: u8) -> Result<Noted, RegistryError> {
             let wish = (&token(n), LATER);
-            let (noted, draft) = self.register.invite(name, true, wish, (&file(), 4, NOW))?;
-            self.register.write(draft)?;
+            let (noted, draft) = self.registry.invite(name, true, wish, (&file(), 4, NOW))?;
+            self.registry.write(draft)?;
             Ok(noted)
         }
 
         fn remove(&mut self, name: &str) -> (Option<PublicKey>, usize) {
-            let (key, voided, draft) = self.register.remove(name, &file()).unwrap();
-            self.register.write(draft).unwrap();
+            let (key, voided, draft) = self.registry.remove(name, &file()).unwrap();
+            self.registry.write(draft).unwrap();
             (key, voided)
         }
 
-        fn show(&mut self, n: u8, by: u8) -> Shown {
-            let (shown, draft) = self.register.show(&token(n), key(by), (1, 4, NOW + 1));
-            assert_eq!(draft.is_some(), matches!(shown, Shown::Bound(_)));
-            draft.into_iter().for_each(|draft| self.register.write(draft).unwrap());
+        fn show(&mut self, n: u8, by: u8) -> TokenCheck {
+            let (shown, draft) = self.registry.show(&token(n), key(by), (1, 4, NOW + 1));
+            assert_eq!(draft.is_some(), matches!(shown, TokenCheck::Bound(_)));
+            draft.into_iter().for_each(|draft| self.registry.write(draft).unwrap());
             shown
         }
     }
@@ -540,16 +542,16 @@ mod tests {
         let mut bed = Bed::new();
         assert_eq!(bed.invite("laptop", 1).unwrap(), Noted::default());
         assert_eq!(bed.reopened().invitations().len(), 1);
-        assert_eq!(bed.show(1, 10), Shown::Bound(member("laptop", 10, None)));
+        assert_eq!(bed.show(1, 10), TokenCheck::Bound(member("laptop", 10, None)));
         let after = bed.reopened();
         assert_eq!(after.members(), [member("laptop", 10, None)]);
         assert!(after.invitations().is_empty());
-        let used = Shown::Used { name: "laptop".into() };
+        let used = TokenCheck::Used { name: "laptop".into() };
         assert_eq!(bed.show(1, 11), used);
-        assert_eq!(bed.show(9, 11), Shown::Unknown);
-        bed.register = after;
+        assert_eq!(bed.show(9, 11), TokenCheck::Unknown);
+        bed.registry = after;
         assert_eq!(bed.show(1, 11), used, "also after a restart");
-        assert_eq!(bed.register.members().len(), 1);
+        assert_eq!(bed.registry.members().len(), 1);
     }
 
     #[test]
@@ -567,22 +569,22 @@ mod tests {
     fn an_expired_or_withdrawn_invitation_binds_nobody() {
         let mut bed = Bed::new();
         bed.invite("laptop", 1).unwrap();
-        let (late, _) = bed.register.show(&token(1), key(10), (1, 4, LATER));
-        let over = Shown::Over { name: "laptop".into() };
+        let (late, _) = bed.registry.show(&token(1), key(10), (1, 4, LATER));
+        let over = TokenCheck::Over { name: "laptop".into() };
         assert_eq!(late, over);
         assert_eq!(bed.invite("laptop", 2).unwrap().voided, 1, "a newer one takes its place");
         assert_eq!(bed.show(1, 10), over);
         assert_eq!(bed.remove("laptop"), (None, 1));
         assert_eq!(bed.show(2, 10), over);
-        assert!(bed.register.members().is_empty());
+        assert!(bed.registry.members().is_empty());
         // What nobody used is forgotten a month after it expired.
         bed.invite("phone", 3).unwrap();
         let month = LATER + REMEMBERED_S;
         let wish = (&token(4), month + 60);
-        let (_, draft) = bed.register.invite("x", false, wish, (&[], 4, month)).unwrap();
-        assert_eq!(bed.register.invitations()[0].name, "phone", "a draft changes nothing");
-        bed.register.write(draft).unwrap();
-        assert_eq!(bed.register.invitations().len(), 1);
+        let (_, draft) = bed.registry.invite("x", false, wish, (&[], 4, month)).unwrap();
+        assert_eq!(bed.registry.invitations()[0].name, "phone", "a draft changes nothing");
+        bed.registry.write(draft).unwrap();
+        assert_eq!(bed.registry.invitations().len(), 1);
     }
 
     #[test]
@@ -591,10 +593,10 @@ mod tests {
         bed.invite("laptop", 1).unwrap();
         bed.show(1, 10);
         assert_eq!(bed.rotate("laptop", 2).unwrap().replaces, Some(key(10)));
-        assert_eq!(bed.register.members(), [member("laptop", 10, None)]);
-        assert_eq!(bed.show(2, 20), Shown::Bound(member("laptop", 20, Some(10))));
+        assert_eq!(bed.registry.members(), [member("laptop", 10, None)]);
+        assert_eq!(bed.show(2, 20), TokenCheck::Bound(member("laptop", 20, Some(10))));
         assert_eq!(bed.reopened().members(), [member("laptop", 20, Some(10))]);
-        let (peers, _) = bed.register.peers(&file());
+        let (peers, _) = bed.registry.peers(&file());
         assert_eq!(peers[1].formerly, Some(key(10)));
         assert_eq!(bed.remove("laptop"), (Some(key(20)), 0));
     }
@@ -617,13 +619,13 @@ mod tests {
         ];
         for (name, again, expected) in table {
             let wish = (&token(7), LATER);
-            let error = bed.register.invite(name, again, wish, (&file(), 4, NOW)).unwrap_err();
+            let error = bed.registry.invite(name, again, wish, (&file(), 4, NOW)).unwrap_err();
             assert!(error.to_string().contains(expected), "{name}: {error}");
         }
         for (name, expected) in
             [("van", "of the config file"), ("labtop", "did you mean `laptop`?")]
         {
-            let error = bed.register.remove(name, &file()).unwrap_err().to_string();
+            let error = bed.registry.remove(name, &file()).unwrap_err().to_string();
             assert!(error.contains(expected), "{name}: {error}");
         }
     }
@@ -635,13 +637,13 @@ mod tests {
             bed.invite(&format!("c{n}"), n).unwrap();
         }
         for n in 1..=3 {
-            assert!(matches!(bed.show(n, n), Shown::Bound(_)));
+            assert!(matches!(bed.show(n, n), TokenCheck::Bound(_)));
         }
-        assert_eq!(bed.show(4, 4), Shown::Full { name: "c4".into() });
+        assert_eq!(bed.show(4, 4), TokenCheck::Full { name: "c4".into() });
         let error = bed.invite("c5", 5).unwrap_err().to_string();
         assert!(error.contains("`max_peers`"), "{error}");
         bed.remove("c1");
-        assert!(matches!(bed.show(4, 4), Shown::Bound(_)));
+        assert!(matches!(bed.show(4, 4), TokenCheck::Bound(_)));
     }
 
     #[test]
@@ -651,11 +653,11 @@ mod tests {
         bed.show(1, 10);
         for of_file in [member("laptop", 77, None), member("other", 10, None)] {
             let of_file = [of_file.config()];
-            let (peers, passed_over) = bed.register.peers(&of_file);
+            let (peers, passed_over) = bed.registry.peers(&of_file);
             assert_eq!(peers, of_file);
             assert!(passed_over[0].contains("`laptop` joined by an invitation"), "{passed_over:?}");
         }
-        assert_eq!(bed.register.peers(&file()).0.len(), 2);
+        assert_eq!(bed.registry.peers(&file()).0.len(), 2);
     }
 
     #[test]
@@ -666,13 +668,13 @@ mod tests {
         let folder = bed.folder.path().join("state");
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::write(&folder, "").unwrap();
-        let (shown, draft) = bed.register.show(&token(1), key(10), (1, 4, NOW));
-        assert!(matches!(shown, Shown::Bound(_)));
-        let error = bed.register.write(draft.unwrap()).unwrap_err().to_string();
+        let (shown, draft) = bed.registry.show(&token(1), key(10), (1, 4, NOW));
+        assert!(matches!(shown, TokenCheck::Bound(_)));
+        let error = bed.registry.write(draft.unwrap()).unwrap_err().to_string();
         assert!(error.contains("nothing was changed"), "{error}");
-        assert!(bed.register.members().is_empty());
+        assert!(bed.registry.members().is_empty());
         std::fs::remove_file(&folder).unwrap();
-        assert!(matches!(bed.show(1, 11), Shown::Bound(_)), "the token is still good");
+        assert!(matches!(bed.show(1, 11), TokenCheck::Bound(_)), "the token is still good");
     }
 
     #[test]
@@ -694,7 +696,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("peers.json");
             std::fs::write(&file, &text).unwrap();
-            let error = Register::open(file.clone()).unwrap_err().to_string();
+            let error = Registry::open(file.clone()).unwrap_err().to_string();
             assert!(error.contains("is damaged") && error.contains("move it away"), "{error}");
             assert!(error.contains(expected), "{text:?}: {error}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);

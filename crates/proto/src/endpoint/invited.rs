@@ -3,7 +3,7 @@
 //! The client's home sends the message to the part that asks the owner ([`OWNERS_PART`](super::admission::OWNERS_PART)), and that part
 //! back to the home, where the client is in the table by then ([`Share`](super::Share)).
 
-use super::authority::{Authority, Claim};
+use super::invitation_authority::{Claim, InvitationAuthority};
 use super::peers::PeerConfig;
 use super::share::Question;
 use super::{Endpoint, Verdict};
@@ -22,7 +22,7 @@ impl Endpoint {
         if self.closed {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
-        let verdict = self.judge_guest(now, path, first, claim);
+        let verdict = self.judge_invited(now, path, first, claim);
         self.carry_out(now, path, verdict);
     }
 
@@ -32,30 +32,30 @@ impl Endpoint {
         now: Instant,
         path: Path,
         first: PendingFirst,
-        authority: &mut impl Authority,
+        authority: &mut impl InvitationAuthority,
     ) -> Verdict {
         match first.hello.parameters.invitation.clone() {
-            Some(token) => self.handle_guest(now, path, first, &token, authority),
+            Some(token) => self.handle_invited(now, path, first, &token, authority),
             None => Verdict::Silence(DropReason::UnknownClient),
         }
     }
 
     /// A client that is not in the table shows an invitation.
-    pub(super) fn handle_guest(
+    pub(super) fn handle_invited(
         &mut self,
         now: Instant,
         path: Path,
         first: PendingFirst,
         token: &InvitationToken,
-        authority: &mut impl Authority,
+        authority: &mut impl InvitationAuthority,
     ) -> Verdict {
         let claim = authority.claim(&first.client, token);
-        self.judge_guest(now, path, first, claim)
+        self.judge_invited(now, path, first, claim)
     }
 
     /// What the owner's word means for a client that is not in the table. If he lets it in, it is in the table before anything
     /// is answered.
-    fn judge_guest(
+    fn judge_invited(
         &mut self,
         now: Instant,
         path: Path,
@@ -65,7 +65,7 @@ impl Endpoint {
         let (client, digest) = (first.client, first.digest());
         let verdict = match claim {
             Claim::Unknown => Verdict::Silence(DropReason::UnknownInvitation),
-            Claim::Refused(refusal) => self.admission.refuse_guest(first, refusal),
+            Claim::Refused(refusal) => self.admission.refuse_invited(first, refusal),
             Claim::Bound { config, instead_of } => {
                 if let Some(old) = instead_of {
                     self.remove_peer(now, old);
@@ -96,7 +96,7 @@ impl Endpoint {
                 admission.decide(now, first, &mut behind)
             }
             // Its address is another's: the owner's book contradicts the table.
-            Err(_) => self.admission.refuse_guest(first, Refusal::NoAddress),
+            Err(_) => self.admission.refuse_invited(first, Refusal::NoAddress),
         }
     }
 }

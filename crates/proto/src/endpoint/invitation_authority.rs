@@ -13,7 +13,7 @@ use crate::wire::hello::answer::Refusal;
 use ropewalk_settings::{InvitationToken, PublicKey};
 
 /// The owner's book of invitations.
-pub trait Authority {
+pub trait InvitationAuthority {
     /// A client that is not in the table shows a token. If it may come in, then its key is bound and the token is
     /// void for good before this says so, whatever happens to the process afterwards. Where several parts share the
     /// clients ([`Share`](super::Share)), only part 0 asks; the owner has told the other parts what concerns
@@ -43,7 +43,7 @@ pub enum Claim {
 #[derive(Clone, Copy, Debug)]
 pub struct NoInvitations;
 
-impl Authority for NoInvitations {
+impl InvitationAuthority for NoInvitations {
     fn claim(&mut self, _: &PublicKey, _: &InvitationToken) -> Claim {
         Claim::Unknown
     }
