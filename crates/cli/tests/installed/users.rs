@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use ropewalk_netlab::namespace::{Namespace, next_number};
-use ropewalk_netlab::nobody::Nobody;
 use ropewalk_netlab::privilege::{lab_test, skipped};
+use ropewalk_netlab::unprivileged::Nobody;
 
 /// What makes the users and their folders, beside what every system has.
 const TOOLS: [&str; 2] = ["systemd-sysusers", "systemd-tmpfiles"];

@@ -1,7 +1,7 @@
 //! What ends each phase, and what begins then.
 
 use super::rate::Rates;
-use super::{Model, Phase, RIVAL_MEMORY, RIVAL_PATIENCE, TARGET};
+use super::{Model, Phase, RIVAL_MEMORY, TARGET};
 
 /// A rate of this much less than trains show is no sign that the path is full.
 const TRAIN_DOUBT: f64 = 0.8;
