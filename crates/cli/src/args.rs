@@ -243,14 +243,15 @@ EXAMPLES
     #[command(after_long_help = "\
 Looks at the config and its keys, at this machine (rights, TUN, nft and the rules of other firewalls, rp_filter,
 forwarding, clock, buffers, other tunnels, what a crash left) and, on a client, at each link: whether the proxy answers,
-at which ports, which sizes pass, whether the network wants a sign-in, and what its NAT does. It changes nothing. Run it
-with sudo: without, it sees less. It takes some seconds where something does not answer.
+at which ports, which sizes pass, whether the network wants a sign-in, and what its NAT does. Without --fix it changes
+nothing. Run it with sudo: without, it sees less. It takes some seconds if something does not answer.
 
 Each finding is ok, a note, a warning (it could be better) or a failure, with the commands that fix it. The exit code is
-0 where nothing fails, else 1.
+0 if nothing fails, else 1. With --fix it counts what still fails afterwards.
 
 EXAMPLES
   sudo ropewalk doctor                                on a client or a proxy; running or not
+  sudo ropewalk doctor --fix                          shows each change, asks, and keeps a copy of what it edits
   sudo ropewalk doctor --config /etc/ropewalk/client/work.toml
   sudo ropewalk doctor --json | jq '.examinations[].findings[] | select(.level == \"fail\") | .commands'")]
     Doctor(Doctor),

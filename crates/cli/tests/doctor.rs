@@ -1,5 +1,5 @@
 //! `ropewalk doctor` on a real kernel: faults are planted one by one; each must be found, with the advice that fixes it, and
-//! be gone when that advice was followed, word for word.
+//! be gone when that advice was followed, word for word, or by `ropewalk doctor --fix`.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests fail as the tests do")]
@@ -136,6 +136,17 @@ impl Ward {
         found
     }
 
+    /// Has the faults fixed without a question, behind what the script `before` does there.
+    fn fix(&self, namespace: &Namespace, file: &Path, before: &str) -> String {
+        let script = format!("{before}{PROGRAM} doctor --fix --yes --config {}", file.display());
+        let output = self.shell(namespace, &script);
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !out.contains("failed"), "{out}{err}");
+        assert!(out.contains("  done") && out.contains("Examined again"), "{out}{err}");
+        out
+    }
+
     /// What stands out: no note, and not as it should be.
     fn faults(found: &[(String, Found)]) -> Vec<&str> {
         let stands_out = |(_, one): &&(String, Found)| one.level == "warn" || one.level == "fail";
@@ -184,8 +195,8 @@ fn without_a_config_it_says_how_to_get_one_whoever_asks() {
 }
 
 #[test]
-fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
-    let name = "planted_faults_of_a_client_are_found_and_their_advice_mends_them";
+fn planted_faults_of_a_client_are_found_and_their_advice_fixes_them() {
+    let name = "planted_faults_of_a_client_are_found_and_their_advice_fixes_them";
     lab_test(name, || {
         let mut ward = Ward::open();
         ward.stage.start_proxy().unwrap();
@@ -206,6 +217,9 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             assert!(Ward::faults(&found).is_empty(), "after {what}: {found:#?}");
             found
         };
+        let fix = |ward: &Ward, before: &str| {
+            ward.fix(ward.stage.topology().client(), &file, before);
+        };
 
         // Nothing is wrong: each link has an answer, and its sizes pass.
         let well = fixed(&ward, "nothing");
@@ -223,7 +237,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         sh(&ward, &format!("chmod 644 {key}"));
         let fault = only(client(&ward, ""), "files.open", &[]);
         assert_eq!(fault.commands, [format!("sudo chmod 600 {key}")]);
-        sh(&ward, &fault.commands[0]);
+        fix(&ward, "");
         fixed(&ward, "chmod");
 
         // 2. No right to change the network.
@@ -265,7 +279,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         );
         let fault = only(found, "rp-filter.strict", &["nft.missing"]);
         assert_eq!(fault.commands, ["sudo sysctl -w net.ipv4.conf.wan1.rp_filter=2"]);
-        sh(&ward, &fault.commands[0]);
+        fix(&ward, WITHOUT_NFT);
         let found = client(&ward, WITHOUT_NFT);
         only(found, "nft.missing", &[]);
         sh(&ward, &format!("ip route del {PROXY_V4}; sysctl -qw net.ipv4.conf.wan1.rp_filter=0"));
@@ -280,7 +294,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             fault.commands[0].starts_with("sudo nft delete rule inet block out handle "),
             "{fault:?}"
         );
-        sh(&ward, &fault.commands[0]);
+        fix(&ward, "");
         fixed(&ward, "the rule");
 
         // 7. The same beyond this machine: the proxy must listen elsewhere, too.
@@ -291,10 +305,10 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         let fault = only(client(&ward, ""), "reach.blocked", &[]);
         assert!(fault.subject == "wan1" && fault.at_proxy, "{fault:?}");
         let proxy = ward.proxy().display().to_string();
-        let change = fault.commands[0].replace("/etc/ropewalk/proxy/proxy.toml", &proxy);
-        sh(&ward, &change);
-        let changed: Table = fs::read_to_string(&proxy).unwrap().parse().unwrap();
-        *ward.stage.deployment().proxy_config() = changed;
+        assert!(fault.advice.contains("`more_ports = [443]`"), "{fault:?}");
+        assert_eq!(fault.commands[0], "sudoedit /etc/ropewalk/proxy/proxy.toml");
+        let ports = vec![toml::Value::from(443)];
+        ward.stage.deployment().proxy_config().insert("more_ports".into(), ports.into());
         ward.stage.start_proxy().unwrap();
         ward.client(|config| {
             let both = vec![format!("{PROXY_V4}:51900"), format!("{PROXY_V4}:443")];
@@ -325,9 +339,20 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             config["proxy"]["address"] = format!("{PROXY_V4}:51999").into();
         });
         let fault = only(client(&ward, ""), "reach.port", &[]);
-        assert_eq!(fault.commands, [format!("sudo sed -i 's|:51999|:51900|g' {shown}")]);
-        sh(&ward, &fault.commands[0]);
+        let command = format!("sudo ropewalk doctor --fix --config {shown}");
+        assert_eq!(fault.commands, [command]);
+        let before = fs::read_to_string(&file).unwrap();
+        // Nobody is there to agree, or somebody says no.
+        let silent = ward.shell(ward.stage.topology().client(), &fault.commands[0]);
+        assert_eq!(silent.status.code(), Some(2), "{silent:?}");
+        let refusal = format!("echo n | script -qec '{}' /dev/null", fault.commands[0]);
+        let refused = ward.shell(ward.stage.topology().client(), &refusal);
+        let said = String::from_utf8_lossy(&refused.stdout);
+        assert!(said.contains("do it? [y/N]") && said.contains("left as it is"), "{said}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), before);
+        fix(&ward, "");
         fixed(&ward, "the port");
+        assert_eq!(fs::read_to_string(ward.file("client0.toml.old")).unwrap(), before);
 
         // 10. Another proxy's key.
         let other = ward.shell(
@@ -356,7 +381,8 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
             config["proxy"]["address"] = "nowhere.invalid:51900".into();
         });
         let fault = only(client(&ward, ""), "name.unknown", &[]);
-        sh(&ward, &fault.commands[1].replace("ADDRESS", &PROXY_V4.to_string()));
+        assert_eq!(fault.commands[1], format!("sudoedit {shown}"));
+        ward.client(|config| config["proxy"]["address"] = PROXY_V4.to_string().into());
         fixed(&ward, "the name");
 
         // 12. A clock that is behind the time at which the config was written.
@@ -374,7 +400,8 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         assert_eq!(running.iter().filter(|(id, _)| id == "nat").count(), 2, "{running:#?}");
         ward.stage.deployment().client(0).unwrap().kill();
         let fault = only(client(&ward, ""), "leftovers.crash", &[]);
-        sh(&ward, &fault.commands[0]);
+        assert!(fault.commands[0].starts_with("sudo ropewalk client --purge"), "{fault:?}");
+        fix(&ward, "");
         fixed(&ward, "the clean-up");
         let left = ward.stage.topology().client().tool("ip", &["rule"]).unwrap();
         assert!(!left.contains("proto 114"), "{left}");
@@ -408,7 +435,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         });
         let fault = only(client(&ward, ""), "gateways.same", &[]);
         assert_eq!(fault.subject, "twin0");
-        sh(&ward, &fault.commands[0]);
+        fix(&ward, "");
         fixed(&ward, "leaving one out");
         sh(&ward, "ip link del twin0");
 
@@ -428,14 +455,14 @@ fn planted_faults_of_a_client_are_found_and_their_advice_mends_them() {
         router.set_icmp_errors(false).unwrap();
         let fault = only(client(&ward, ""), "mtu.black-hole", &[]);
         assert_eq!(fault.commands, ["sudo ip link set dev wan1 mtu 1400"]);
-        sh(&ward, &fault.commands[0]);
+        fix(&ward, "");
         fixed(&ward, "the MTU");
     });
 }
 
 #[test]
-fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
-    let name = "planted_faults_of_a_proxy_are_found_and_their_advice_mends_them";
+fn planted_faults_of_a_proxy_are_found_and_their_advice_fixes_them() {
+    let name = "planted_faults_of_a_proxy_are_found_and_their_advice_fixes_them";
     lab_test(name, || {
         let mut ward = Ward::open();
         let file = ward.proxy();
@@ -452,6 +479,9 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         let fixed = |ward: &Ward, what: &str| {
             let found = proxy(ward, "");
             assert!(Ward::faults(&found).is_empty(), "after {what}: {found:#?}");
+        };
+        let fix = |ward: &Ward| {
+            ward.fix(ward.stage.topology().proxy(), &file, "");
         };
         fixed(&ward, "nothing, before the start");
 
@@ -477,7 +507,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         sh(&ward, "sysctl -qw net.ipv4.conf.eth0.forwarding=0");
         let fault = only(proxy(&ward, ""), "forwarding.off", &[]);
         assert_eq!(fault.commands, ["sudo sysctl -w net.ipv4.conf.eth0.forwarding=1"]);
-        sh(&ward, &fault.commands[0]);
+        fix(&ward);
         fixed(&ward, "forwarding");
 
         // 4. A firewall that lets in what it knows.
@@ -486,7 +516,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         ward.stage.topology().proxy().nft(script).unwrap();
         let fault = only(proxy(&ward, ""), "firewall.policy", &[]);
         assert_eq!(fault.commands, ["sudo nft insert rule inet wall in udp dport 51900 accept"]);
-        sh(&ward, &fault.commands[0]);
+        fix(&ward);
         fixed(&ward, "the rule");
 
         // 5. One that judges the tunnel's datagrams by the table of connections, in which they are not.
@@ -502,7 +532,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         let allow = ["in udp dport", "out udp sport"]
             .map(|way| format!("sudo nft insert rule inet states {way} 51900 accept"));
         assert_eq!(commands, allow, "{found:#?}");
-        commands.iter().for_each(|command| sh(&ward, command));
+        fix(&ward);
         fixed(&ward, "both rules");
         ward.stage.topology().proxy().nft("delete table inet states").unwrap();
 
@@ -512,9 +542,7 @@ fn planted_faults_of_a_proxy_are_found_and_their_advice_mends_them() {
         // The proxy itself warns of the policy, when it looks next, and whatever rules allow.
         let fault = only(proxy(&ward, ""), "firewall.policy", &["daemon.warns"]);
         assert!(fault.found.contains("packets between clients and eth0"), "{fault:?}");
-        for command in &fault.commands {
-            sh(&ward, command);
-        }
+        fix(&ward);
         let found = proxy(&ward, "");
         let rest: Vec<_> =
             Ward::faults(&found).into_iter().filter(|id| *id != "daemon.warns").collect();

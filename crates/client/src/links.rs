@@ -248,11 +248,12 @@ impl Link {
             self.trouble = None;
             let on_purpose =
                 matches!(self.obstacle(), Some(Obstacle::Disabled | Obstacle::UsedUp(_)));
-            return if on_purpose {
-                self.leave(now, resources)
+            if on_purpose {
+                self.leave(now, resources);
             } else {
-                self.close(now, resources)
-            };
+                self.close(now, resources);
+            }
+            return;
         };
         if let Some(open) = &mut self.open
             && open.policy != self.decision.policy

@@ -50,6 +50,14 @@ pub(crate) struct Doctor {
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Fix what can be fixed: each change is shown and asked for, and an edited file is kept as it was
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) fix: bool,
+
+    /// With --fix: do not ask
+    #[arg(long, requires = "fix")]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG, config_folder};
 use ropewalk_daemon::secrecy;
+use ropewalk_doctor::privilege::{CLIENT, PURGE, proxy as needed_by_proxy};
 use ropewalk_proxy::first_start::{self, Made};
 
 use crate::args;
@@ -34,7 +35,7 @@ pub(crate) fn client(config: &Path) -> Result<(), Failure> {
         }
     };
     secrecy::lock_memory();
-    privilege::require("client", privilege::CLIENT)?;
+    privilege::require("client", CLIENT)?;
     Ok(ropewalk_client::run(config, file)?)
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn proxy(proxy: &args::Proxy) -> Result<(), Failure> {
     secrecy::lock_memory();
     let ports = config.more_ports.iter().copied();
     let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
-    privilege::require("proxy", privilege::proxy(lowest))?;
+    privilege::require("proxy", needed_by_proxy(lowest))?;
     Ok(ropewalk_proxy::run(config, file, proxy.drop_leases)?)
 }
 
@@ -102,12 +103,12 @@ pub(crate) fn purge_client(config: &Path) -> Result<(), Failure> {
             traces
         }
     };
-    privilege::require("client --purge", privilege::CLIENT)?;
+    privilege::require("client --purge", CLIENT)?;
     Ok(ropewalk_client::purge(&traces)?)
 }
 
 /// Removes what a proxy has set up on this machine.
 pub(crate) fn purge() -> Result<(), Failure> {
-    privilege::require("proxy --purge", privilege::PURGE)?;
+    privilege::require("proxy --purge", PURGE)?;
     Ok(ropewalk_proxy::purge()?)
 }

@@ -1,64 +1,22 @@
-//! `ropewalk doctor`: what is wrong, and what fixes it; before the start and while a daemon runs.
-//!
-//! Every check is a file of its own: `look` gathers facts and `judge`, a pure function, makes findings of them. What both
-//! roles have in common stands in `common`, what each examines in `client` and `proxy`. Nothing is changed: what is tried
-//! on the network is what [`ropewalk_client::probe`] may ask of a proxy.
+//! `ropewalk doctor`: examines the daemons of this machine, shows what is wrong and what fixes it, and fixes it on request.
 
-mod buffers;
-mod client;
-mod clock;
-mod common;
-mod config;
-mod daemon;
-mod edit;
-mod files;
-mod finding;
-mod firewall;
-mod forwarding;
-mod gateways;
-mod kill_switch;
-mod leftovers;
-mod links;
-mod name;
-mod near;
-mod paths;
-mod port;
-mod privileges;
-mod proxy;
-mod reach;
-mod rp_filter;
-mod sandbox;
-mod tun;
-mod vpn;
-
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use ropewalk_control::api::Role;
 use ropewalk_control::config::Source;
 use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
+use ropewalk_doctor::{Examination, Finding, Fix, Level, examine};
 use serde::Serialize;
-
-pub(crate) use finding::{Finding, Level};
 
 use super::check_config::role_of;
 use crate::args::{self, Doctor};
-use crate::exit::{Failure, print};
+use crate::exit::{Failure, plain, print};
 use crate::render;
 
 /// The version of the JSON document: it grows when a field changes its meaning or goes.
 const VERSION: u32 = 1;
-
-/// All findings about one daemon.
-#[derive(Debug, Serialize)]
-pub(crate) struct Examination {
-    /// Which daemon.
-    pub(crate) role: Role,
-    /// Its config file.
-    pub(crate) config: PathBuf,
-    /// What was found, in the order of the checks.
-    pub(crate) findings: Vec<Finding>,
-}
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -67,18 +25,15 @@ struct Document<'a> {
     examinations: &'a [Examination],
 }
 
-/// Examines what is there, prints the findings, and fails where something does.
+/// Examines what is there, prints the findings, fixes them if that is wanted, and fails if something still does.
 pub(crate) fn run(doctor: &Doctor) -> Result<(), Failure> {
-    let examinations: Vec<Examination> = patients(doctor)
-        .into_iter()
-        .map(|(role, config)| {
-            let findings = match role {
-                Role::Client => client::examine(&config),
-                Role::Proxy => proxy::examine(&config),
-            };
-            Examination { role, config, findings }
-        })
-        .collect();
+    if doctor.fix && !doctor.yes && !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "--fix asks before each change, and standard input is no terminal: --yes agrees to all"
+                .to_owned(),
+        ));
+    }
+    let mut examinations = examine_all(doctor);
     if doctor.json {
         let document = Document { version: VERSION, examinations: &examinations };
         let mut json =
@@ -88,12 +43,68 @@ pub(crate) fn run(doctor: &Doctor) -> Result<(), Failure> {
     } else {
         print(&render::doctor::doctor(&examinations, render::columns()))?;
     }
+    if doctor.fix && fix(&examinations, doctor.yes)? {
+        print("\nExamined again:\n")?;
+        examinations = examine_all(doctor);
+        print(&render::doctor::doctor(&examinations, render::columns()))?;
+    }
     let findings = examinations.iter().flat_map(|examination| &examination.findings);
     match findings.filter(|finding| finding.level == Level::Fail).count() {
         0 => Ok(()),
         1 => Err(Failure::Failed(anyhow!("one finding fails"))),
         count => Err(Failure::Failed(anyhow!("{count} findings fail"))),
     }
+}
+
+fn examine_all(doctor: &Doctor) -> Vec<Examination> {
+    patients(doctor).into_iter().map(|(role, config)| examine(role, &config)).collect()
+}
+
+/// Fixes what can be fixed here, each after a yes. Returns whether anything was done.
+fn fix(examinations: &[Examination], agreed: bool) -> Result<bool, Failure> {
+    let mut done = false;
+    let fixable: Vec<(Role, &Finding, &Fix)> = examinations
+        .iter()
+        .flat_map(|one| one.findings.iter().map(|finding| (one.role, finding)))
+        .filter(|(_, finding)| !finding.at_proxy)
+        .filter_map(|(role, finding)| Some((role, finding, finding.fix.as_ref()?)))
+        .collect();
+    if fixable.is_empty() {
+        print("\nNothing here can be fixed without you.\n")?;
+    }
+    for (role, finding, fix) in fixable {
+        let text = format!("\n{}: {}\n  fix: {fix}\n", finding.subject, finding.found);
+        print(&plain(&text))?;
+        if !agreed && !asked("  do it? [y/N] ")? {
+            print("  left as it is\n")?;
+            continue;
+        }
+        match fix.apply(role) {
+            Ok(Some(copy)) => {
+                print(&format!(
+                    "  done; as it was: {}. A running daemon needs `sudo ropewalk reload`, or a restart\n",
+                    copy.display()
+                ))?;
+                done = true;
+            }
+            Ok(None) => {
+                print("  done\n")?;
+                done = true;
+            }
+            // The others may work.
+            Err(error) => print(&plain(&format!("  failed: {error:#}\n")))?,
+        }
+    }
+    Ok(done)
+}
+
+/// Whether the user says yes.
+fn asked(question: &str) -> Result<bool, Failure> {
+    print(question)?;
+    std::io::stdout().flush().context("cannot ask")?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).context("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Whose config is examined: the one that is named, else those that are there, else what a client's would be.

@@ -1,7 +1,8 @@
 //! How the findings of `ropewalk doctor` look.
 
+use ropewalk_doctor::{Examination, Finding, Level};
+
 use super::Page;
-use crate::commands::doctor::{Examination, Finding, Level};
 
 /// Columns in front of what was found.
 const INDENT: usize = 22;

@@ -5,8 +5,8 @@ use std::path::Path;
 use ropewalk_client::host::LeftOut;
 use ropewalk_link_io::netlink::{Gateway, Interface, Kind, MAIN_TABLE};
 
-use super::edit;
 use super::finding::Finding;
+use super::fix::Change;
 
 /// Kinds of interfaces that carry their packets over another one.
 const TUNNELS: [&str; 4] = ["wireguard", "tun", "ipip", "gre"];
@@ -28,10 +28,10 @@ pub(super) struct Facts<'a> {
 impl Facts<'_> {
     /// A TUN that may lead to the Internet.
     fn offer(&self, left_out: &LeftOut) -> Finding {
-        let include = edit::interfaces("include_interfaces", &left_out.include, self.file);
-        Finding::warn("links.tunnel", &*left_out.interface, left_out.to_string(), include).advise(
-            "if it is an uplink, make it a link; if it is a VPN, that gets no packets but its own:",
-        )
+        let values = left_out.include.clone();
+        Finding::warning("links.tunnel", &*left_out.interface, left_out.to_string())
+            .advise("if it is an uplink, make it a link; if it is a VPN, that gets no packets but its own:")
+            .edit(self.file, Change::Add { list: "include_interfaces", values })
     }
 
     /// A tunnel beside ours.
@@ -175,6 +175,10 @@ mod tests {
         let [offer] = &found[..] else { panic!("{found:?}") };
         assert_eq!((offer.id, &*offer.subject), ("links.tunnel", "wan0"));
         assert!(offer.found.contains("include_interfaces = [\"wan0\"]"), "{offer:?}");
-        assert!(offer.commands[0].contains("include_interfaces = [\"wan0\"]"), "{offer:?}");
+        let fix = offer.fix.as_ref().map(ToString::to_string);
+        assert_eq!(
+            fix.as_deref(),
+            Some("in /etc/ropewalk/client/client.toml: put wan0 into `include_interfaces`")
+        );
     }
 }

@@ -133,7 +133,8 @@ fn told(place: &Drop, dropped: &[&Needed]) -> Finding {
             format!("a rule in the chain {at} drops {what}"),
             format!("sudo nft delete rule {at} handle {handle}"),
         )
-        .advise("if that is your own firewall's, change it there; at once:"),
+        .advise("if that is your own firewall's, change it there; at once:")
+        .automatic(),
         None => {
             let finding = |command: String| {
                 Finding::fail(
@@ -144,8 +145,12 @@ fn told(place: &Drop, dropped: &[&Needed]) -> Finding {
                 )
             };
             let mut commands = allow(place, &first.flow).into_iter();
-            let first = commands.next().unwrap_or_else(|| "sudo nft list ruleset".to_owned());
-            commands.fold(finding(first), Finding::or).advise("allow it:")
+            match commands.next() {
+                Some(first) => {
+                    commands.fold(finding(first), Finding::or).advise("allow it:").automatic()
+                }
+                None => finding("sudo nft list ruleset".to_owned()).advise("allow it:"),
+            }
         }
     }
 }
@@ -263,7 +268,7 @@ mod tests {
 
     #[test]
     fn without_nft_a_proxy_fails_and_a_client_is_warned() {
-        use crate::commands::doctor::finding::Level;
+        use crate::Level;
         let table = [
             (Role::Proxy, Nft::Missing, Level::Fail),
             (Role::Client, Nft::Missing, Level::Warn),

@@ -132,7 +132,7 @@ fn tunnel_of(tunnel: &ropewalk_control::api::TunnelStatus, reached: bool) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Level;
+    use crate::Level;
 
     fn report(state: &str, version: &str) -> Answer {
         let none = serde_json::json!({"rate_bps": 0.0, "packets": 0, "bytes": 0});

@@ -5,8 +5,8 @@ use std::path::Path;
 use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_control::api::Role;
 
-use super::edit;
 use super::finding::Finding;
+use super::quoting;
 
 /// What there is to judge.
 #[derive(Clone, Debug, Default)]
@@ -82,7 +82,8 @@ pub(super) fn judge(role: Role, file: &Path, facts: &Facts) -> Vec<Finding> {
             );
             findings.push(
                 Finding::warn("leftovers.crash", subject, found, purge(file))
-                    .advise("the client's next start takes them away; without one:"),
+                    .advise("the client's next start takes them away; without one:")
+                    .automatic(),
             );
         }
         _ => {}
@@ -109,16 +110,17 @@ fn of_tun(role: Role, Tun { name, kind, is_held }: &Tun) -> Finding {
         "leftovers.tun",
         "leftovers",
         found,
-        format!("sudo ip link delete {}", edit::quoted(name)),
+        format!("sudo ip link delete {}", quoting::quoted(name)),
     )
     .advise("if nothing else uses it:")
+    .automatic()
 }
 
 /// What takes everything away that a client left.
 fn purge(file: &Path) -> String {
     match file == Path::new(CLIENT_CONFIG) {
         true => "sudo ropewalk client --purge".to_owned(),
-        false => format!("sudo ropewalk client --purge --config {}", edit::file(file)),
+        false => format!("sudo ropewalk client --purge --config {}", quoting::file(file)),
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ropewalk_client::near::PassedOver;
 
-use super::edit;
 use super::finding::Finding;
+use super::quoting;
 
 pub(super) fn judge(passed_over: &[PassedOver], file: &Path) -> Vec<Finding> {
     if passed_over.is_empty() {
@@ -16,7 +16,7 @@ pub(super) fn judge(passed_over: &[PassedOver], file: &Path) -> Vec<Finding> {
         )];
     }
     let finding = |route: &PassedOver| {
-        let edit = format!("sudoedit {}", edit::file(file));
+        let edit = format!("sudoedit {}", quoting::file(file));
         Finding::warn("routes.passed-over", &*route.interface, route.to_string(), edit)
             .advise("nothing is to be done if you do not know it; if it is wanted:")
     };

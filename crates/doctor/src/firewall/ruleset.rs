@@ -1,5 +1,8 @@
 //! What the rules of nftables do to a flow, as far as that is certain.
 //!
+//! nft and the kernel cannot be asked what they would do to a packet: `nft monitor trace` shows only packets that pass, and for those
+//! that the firewall of the user would have to be changed (`meta nftrace set 1`). So the rules are read and followed here.
+//!
 //! The list is nft's JSON (`libnftables-json(5)`). Rules are followed in their order, as the kernel does. A match that is not
 //! understood *may* hold: what it would drop is not told, and what it would accept keeps a policy behind it from being told.
 //! So nothing is called a fault that might be none. Tables of our own are left out.
@@ -16,7 +19,7 @@ const MOST_JUMPS: usize = 16;
 
 /// Where a packet is when it is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands::doctor) enum Hook {
+pub(crate) enum Hook {
     Input,
     Output,
     Forward,
@@ -35,7 +38,7 @@ impl Hook {
 
 /// What the kernel's table of connections says of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands::doctor) enum State {
+pub(crate) enum State {
     /// It is the first.
     New,
     /// It answers others.
@@ -56,24 +59,24 @@ impl State {
 
 /// Packets that are judged alike. What is `None` is of any value, so no rule about it is certain.
 #[derive(Clone, Debug)]
-pub(in crate::commands::doctor) struct Flow {
-    pub(in crate::commands::doctor) hook: Hook,
+pub(crate) struct Flow {
+    pub(crate) hook: Hook,
     /// IPv4, else IPv6.
-    pub(in crate::commands::doctor) ipv4: bool,
+    pub(crate) ipv4: bool,
     /// What the kernel's table of connections says of them.
-    pub(in crate::commands::doctor) state: State,
+    pub(crate) state: State,
     /// The interfaces by which they come and leave.
-    pub(in crate::commands::doctor) input: Option<String>,
-    pub(in crate::commands::doctor) output: Option<String>,
+    pub(crate) input: Option<String>,
+    pub(crate) output: Option<String>,
     /// UDP, with these ports; without a port: any protocol.
-    pub(in crate::commands::doctor) source_port: Option<u16>,
-    pub(in crate::commands::doctor) destination_port: Option<u16>,
+    pub(crate) source_port: Option<u16>,
+    pub(crate) destination_port: Option<u16>,
     /// The TUN, where it is what they pass.
-    pub(in crate::commands::doctor) tun: Option<String>,
+    pub(crate) tun: Option<String>,
 }
 
 impl Flow {
-    pub(in crate::commands::doctor) const fn new(hook: Hook) -> Self {
+    pub(crate) const fn new(hook: Hook) -> Self {
         Self {
             hook,
             ipv4: true,
@@ -93,20 +96,20 @@ impl Flow {
 
 /// Where packets are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::commands::doctor) struct Drop {
-    pub(in crate::commands::doctor) family: String,
-    pub(in crate::commands::doctor) table: String,
-    pub(in crate::commands::doctor) chain: String,
+pub(crate) struct Drop {
+    pub(crate) family: String,
+    pub(crate) table: String,
+    pub(crate) chain: String,
     /// The rule; none: the policy of the chain.
-    pub(in crate::commands::doctor) handle: Option<u64>,
+    pub(crate) handle: Option<u64>,
     /// Docker, or ufw, has chains in that table.
-    pub(in crate::commands::doctor) is_docker: bool,
-    pub(in crate::commands::doctor) is_ufw: bool,
+    pub(crate) is_docker: bool,
+    pub(crate) is_ufw: bool,
 }
 
 /// What becomes of a flow in a chain that the kernel asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands::doctor) enum Verdict {
+pub(crate) enum Verdict {
     /// It passes, or might.
     Passes,
     /// It is dropped for certain.
@@ -117,7 +120,7 @@ type Place = (String, String, String);
 
 /// All rules.
 #[derive(Debug, Default)]
-pub(in crate::commands::doctor) struct Ruleset {
+pub(crate) struct Ruleset {
     chains: BTreeMap<Place, Chain>,
 }
 
@@ -172,7 +175,7 @@ impl Ruleset {
     ///
     /// # Errors
     /// It is not such a list; in words.
-    pub(in crate::commands::doctor) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let list: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let objects = list["nftables"].as_array().ok_or("no list of objects")?;
         let mut rules = Self::default();
@@ -195,12 +198,12 @@ impl Ruleset {
     }
 
     /// Whether a table of this name is there, with a chain that is asked or jumped to.
-    pub(in crate::commands::doctor) fn has_table(&self, name: &str) -> bool {
+    pub(crate) fn has_table(&self, name: &str) -> bool {
         self.chains.keys().any(|(_, table, _)| table == name)
     }
 
     /// What each chain that the kernel asks about this flow does to it.
-    pub(in crate::commands::doctor) fn judge(&self, flow: &Flow) -> Vec<Verdict> {
+    pub(crate) fn judge(&self, flow: &Flow) -> Vec<Verdict> {
         let asked = self.chains.iter().filter(|((family, table, _), chain)| {
             let of_family = match family.as_str() {
                 "inet" => true,
@@ -215,7 +218,7 @@ impl Ruleset {
     }
 
     /// Whether one of them drops it for certain.
-    pub(in crate::commands::doctor) fn drops(&self, flow: &Flow) -> bool {
+    pub(crate) fn drops(&self, flow: &Flow) -> bool {
         self.judge(flow).iter().any(|verdict| matches!(verdict, Verdict::Drops(_)))
     }
 

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use super::edit;
 use super::finding::Finding;
+use super::fix::Change;
 
 /// A link's router.
 #[derive(Clone, Debug)]
@@ -45,13 +45,9 @@ pub(super) fn judge(routers: &[Router], file: &Path) -> Vec<Finding> {
             router.interface, same.interface, router.address
         );
         findings.push(
-            Finding::warn(
-                "gateways.same",
-                &*router.interface,
-                found,
-                edit::exclude(&router.interface, file),
-            )
-            .advise("if that router has one way to the Internet, leave one of them out:"),
+            Finding::warning("gateways.same", &*router.interface, found)
+                .advise("if that router has one way to the Internet, leave one of them out (`exclude_interfaces`):")
+                .edit(file, Change::exclude(&router.interface)),
         );
     }
     if findings.is_empty() && routers.len() > 1 {

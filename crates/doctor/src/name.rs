@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::edit;
 use super::finding::Finding;
+use super::quoting;
 use ropewalk_settings::HostPort;
 
 /// Longer than the system's resolver asks, with its usual two tries of two servers.
@@ -76,8 +76,8 @@ pub(super) fn judge(named: &[Named], file: &Path) -> Vec<Finding> {
                 let host = endpoint.rsplit_once(':').map_or(endpoint.as_str(), |(host, _)| host);
                 let found = format!("{endpoint} has no address: {why}");
                 Some(
-                    Finding::fail("name.unknown", "proxy's name", found, format!("getent ahosts {}", edit::quoted(host)))
-                        .or(edit::replace(host, "ADDRESS", file))
+                    Finding::fail("name.unknown", "proxy's name", found, format!("getent ahosts {}", quoting::quoted(host)))
+                        .or(format!("sudoedit {}", quoting::file(file)))
                         .advise("ask your name server; if the name stays unknown, put the proxy's ADDRESS in its place:"),
                 )
             }
@@ -106,6 +106,6 @@ mod tests {
             assert_eq!(findings.first().map(|one| one.id), id, "{addresses:?}");
         }
         let findings = judge(&[named(true, Err("x".to_owned()))], Path::new("/c.toml"));
-        assert_eq!(findings[0].commands[1], "sudo sed -i 's|vps\\.example|ADDRESS|g' /c.toml");
+        assert_eq!(findings[0].commands[1], "sudoedit /c.toml");
     }
 }

@@ -15,7 +15,6 @@ use ropewalk_settings::PrivateKey;
 use super::finding::Finding;
 use super::firewall::{self, Nft};
 use super::{buffers, clock, config, daemon, files, leftovers, privileges, sandbox, tun};
-use crate::commands::ask;
 use crate::privilege::{self, Capability};
 
 /// The config of a daemon, and the daemon itself, as they were found.
@@ -53,7 +52,7 @@ impl<C: ConfigFile> Patient<C> {
         };
         let daemon = match call_blocking(&socket(config.as_ref()), &Request::Status) {
             Ok(Response::Status(report)) => daemon::Answer::Status(report),
-            Ok(other) => daemon::Answer::Failed(ask::unasked(&other).to_string()),
+            Ok(other) => daemon::Answer::Failed(format!("it answered something else: {other:?}")),
             Err(ClientError::NotRunning { .. }) => daemon::Answer::NotRunning,
             Err(error) => daemon::Answer::Failed(error.to_string()),
         };

@@ -29,12 +29,15 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (key, limit, wanted, what) in limits {
         match limit {
-            Some(limit) if limit < wanted && !facts.may_pass => findings.push(Finding::warn(
-                "buffers.small",
-                subject,
-                format!("{key} is {limit}, and {what} buffers of {wanted} bytes hold a burst"),
-                format!("sudo sysctl -w {key}={wanted}"),
-            )),
+            Some(limit) if limit < wanted && !facts.may_pass => findings.push(
+                Finding::warn(
+                    "buffers.small",
+                    subject,
+                    format!("{key} is {limit}, and {what} buffers of {wanted} bytes hold a burst"),
+                    format!("sudo sysctl -w {key}={wanted}"),
+                )
+                .automatic(),
+            ),
             _ => {}
         }
     }

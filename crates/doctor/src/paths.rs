@@ -56,7 +56,8 @@ fn mtu(sizes: &Sizes) -> Option<Finding> {
             found,
             format!("sudo ip link set dev {interface} mtu {passes}"),
         )
-        .advise("so that everybody on this machine knows (for good: in its network's settings):"),
+        .advise("so that everybody on this machine knows (for good: in its network's settings):")
+        .automatic(),
     )
 }
 
@@ -124,7 +125,7 @@ fn is_private(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Level;
+    use crate::Level;
 
     #[test]
     fn a_path_that_carries_less_than_its_interface_says_is_told() {

@@ -5,8 +5,8 @@ use std::path::Path;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigError;
 
-use super::edit;
 use super::finding::Finding;
+use super::quoting;
 
 /// The config file as it was found.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(super) fn judge(role: Role, file: &Path, state: &State) -> Finding {
         State::Missing => {
             let command = match role {
                 Role::Client => "sudo ropewalk join".to_owned(),
-                Role::Proxy => format!("sudo ropewalk proxy --config {}", edit::file(file)),
+                Role::Proxy => format!("sudo ropewalk proxy --config {}", quoting::file(file)),
             };
             let advice = match role {
                 Role::Client => "ask for an invitation on the proxy (`ropewalk peer add NAME`):",
@@ -67,7 +67,7 @@ pub(super) fn judge(role: Role, file: &Path, state: &State) -> Finding {
                 Some(help) if help.starts_with("chmod 600 /") && !help.contains(',') => {
                     format!("sudo {help}")
                 }
-                _ => format!("sudoedit {}", edit::file(file)),
+                _ => format!("sudoedit {}", quoting::file(file)),
             };
             let advice = help.as_ref().map_or_else(String::new, |help| format!("{help}:"));
             Finding::fail("config.wrong", subject, found, command).advise(advice)
@@ -78,7 +78,7 @@ pub(super) fn judge(role: Role, file: &Path, state: &State) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Level;
+    use crate::Level;
 
     #[test]
     fn a_config_that_does_not_do_is_told_with_the_way_out() {

@@ -5,9 +5,11 @@ use std::path::Path;
 
 use ropewalk_client::probe::{Reply, Web};
 use ropewalk_control::PROXY_CONFIG;
+use ropewalk_settings::DEFAULT_PORT;
 
-use super::edit;
 use super::finding::Finding;
+use super::fix::Change;
+use super::quoting;
 
 /// A link, and what was tried over it.
 #[derive(Clone, Debug)]
@@ -90,7 +92,7 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
             "no answer at {addresses}: this network wants a sign-in first, perhaps at {page}"
         );
         return Some(
-            Finding::fail("portal", link, found, format!("xdg-open {}", edit::quoted(page)))
+            Finding::fail("portal", link, found, format!("xdg-open {}", quoting::quoted(page)))
                 .advise("sign in; the link comes up by itself then:"),
         );
     }
@@ -130,17 +132,17 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
     let found = format!(
         "no answer at {addresses}, while another link has one: this network drops UDP there"
     );
-    let leave_out = edit::exclude(&tried.interface, facts.file);
     let tries_443 = tried.asked.iter().any(|(address, _)| address.port() == 443);
     Some(if tries_443 {
-        Finding::fail("reach.blocked", link, found, leave_out)
-            .advise("nothing helps but to leave this link out:")
+        Finding::failure("reach.blocked", link, found)
+            .advise("nothing helps but to leave this link out (`exclude_interfaces`):")
+            .edit(facts.file, Change::exclude(&tried.interface))
     } else {
-        let open = edit::add("more_ports", "443", Path::new(PROXY_CONFIG));
+        let open = format!("sudoedit {PROXY_CONFIG}");
         Finding::fail("reach.blocked", link, found, open)
             .or("sudo systemctl restart ropewalk-proxy")
             .at_proxy()
-            .advise("let the proxy listen at UDP 443 too, which more networks let through, and add its address with :443 to `address` here:")
+            .advise("let the proxy listen at UDP 443 too, which more networks let through (`more_ports = [443]` on top of its config), and add its address with :443 to `address` here:")
     })
 }
 
@@ -179,11 +181,10 @@ fn of_proxy(facts: &Facts<'_>) -> Finding {
         let wrong =
             asked.iter().map(|(address, _)| address).find(|address| address.ip() == there.ip());
         let found = format!("no answer at {shown}: the proxy is at UDP {} there", there.port());
-        let old = wrong.map_or_else(|| shown.clone(), |wrong| format!(":{}", wrong.port()));
-        let command = edit::replace(&old, &format!(":{}", there.port()), facts.file);
-        return Finding::fail("reach.port", subject, found, command).advise(
-            "put that port behind the address in the config (or write it there, if there is none):",
-        );
+        let old = wrong.map_or(DEFAULT_PORT, SocketAddr::port);
+        return Finding::failure("reach.port", subject, found)
+            .advise("put that port behind the address in the config:")
+            .edit(facts.file, Change::Port { old, new: there.port() });
     }
     if asked.iter().any(|(_, reply)| *reply == Reply::Refused) {
         let found = format!("nothing listens at {shown}: no proxy runs there, or at another port");
@@ -237,6 +238,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::Fix;
 
     const ANSWER: Reply = Reply::Answer(Duration::from_millis(12));
 
@@ -294,10 +296,7 @@ mod tests {
         }
         let ports = link("wan1", &[(51900, Reply::Silence)], None);
         let finding = judge(&facts(vec![good(), ports])).remove(1);
-        assert!(
-            finding.at_proxy && finding.commands[0].contains("more_ports = [443]"),
-            "{finding:?}"
-        );
+        assert!(finding.at_proxy && finding.advice.contains("more_ports = [443]"), "{finding:?}");
     }
 
     #[test]
@@ -326,7 +325,9 @@ mod tests {
         let elsewhere = vec![("203.0.113.2:51900".parse().unwrap(), ANSWER)];
         let finding = judge(&Facts { elsewhere, ..facts(vec![refused]) }).remove(0);
         assert_eq!(finding.id, "reach.port");
-        assert_eq!(finding.commands, ["sudo sed -i 's|:51999|:51900|g' /c.toml"]);
+        assert_eq!(finding.commands, ["sudo ropewalk doctor --fix --config /c.toml"]);
+        let change = Change::Port { old: 51999, new: 51900 };
+        assert_eq!(finding.fix, Some(Fix::Edit { file: "/c.toml".into(), change }));
         let unknown = Facts { is_known: false, ..facts(vec![link("wan0", &[], None)]) };
         assert!(judge(&unknown).is_empty(), "that is told of its name");
         let filtered = Tried { is_filtered: true, ..silent(None) };

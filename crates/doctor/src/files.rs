@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_control::config::source::FORBIDDEN_MODE;
 
-use super::edit;
 use super::finding::Finding;
+use super::fix::Fix;
+use super::quoting;
 
 /// A file that holds a secret.
 #[derive(Clone, Debug)]
@@ -99,15 +100,16 @@ fn fault(secret: &Secret) -> Option<Finding> {
                 "files.open",
                 "files",
                 format!("the {what} {shown} is open to others (mode {mode:04o})"),
-                format!("sudo chmod 600 {}", edit::file(path)),
+                format!("sudo chmod 600 {}", quoting::file(path)),
             )
-            .advise("who may have read it has the key: make a new one if that may be a stranger;"),
+            .advise("who may have read it has the key: make a new one if that may be a stranger;")
+            .fixed_by(Fix::Close { file: path.clone() }),
         ),
         State::Mode(_) => None,
         State::Missing => {
             let found = format!("the {what} {shown} is not there");
             let preshared = if *what == "preshared key" { "--preshared " } else { "" };
-            let command = format!("sudo ropewalk keygen {preshared}{}", edit::file(path));
+            let command = format!("sudo ropewalk keygen {preshared}{}", quoting::file(path));
             Some(
                 Finding::fail("files.missing", "files", found, command)
                     .advise("put your copy back, or make a new one and tell the other end of it:"),

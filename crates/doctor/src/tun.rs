@@ -102,7 +102,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Level;
+    use crate::Level;
 
     #[test]
     fn a_device_that_does_not_open_is_told_with_the_remedy() {

@@ -84,6 +84,7 @@ fn fault(interface: &str, found: String) -> Finding {
         format!("sudo sysctl -w net.ipv4.conf.{}.rp_filter=2", interface.replace('.', "/"));
     Finding::fail("rp-filter.strict", interface, found, command)
         .advise("loose filtering keeps them (for good: a file in /etc/sysctl.d):")
+        .automatic()
 }
 
 fn told(mut findings: Vec<Finding>, interfaces: &[Interface], fine: &str) -> Vec<Finding> {

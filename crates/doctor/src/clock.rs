@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::edit;
 use super::finding::Finding;
+use super::quoting;
 
 /// What there is to judge.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub(super) fn judge(facts: &Facts) -> Finding {
                 shown(*written)
             );
             Finding::fail("clock.behind", subject, found, set)
-                .or(format!("sudo touch {}", edit::file(path)))
+                .or(format!("sudo touch {}", quoting::file(path)))
                 .advise("set it; where it is right now, the file's time is wrong:")
         }
         _ => {

@@ -88,7 +88,8 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             } else {
                 "/proc/sys is read-only here: set it on the host of this container:"
             };
-            Finding::fail("forwarding.off", subject, found, command).advise(advice)
+            let fault = Finding::fail("forwarding.off", subject, found, command).advise(advice);
+            if facts.writable { fault.automatic() } else { fault }
         })
         .collect();
     if !faults.is_empty() {

@@ -47,7 +47,7 @@ pub(super) fn judge(facts: Facts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::Level;
+    use crate::Level;
 
     #[test]
     fn what_the_config_says_and_what_stands_are_compared() {

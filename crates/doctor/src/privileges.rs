@@ -57,7 +57,7 @@ pub(super) fn judge(facts: &Facts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Level;
+    use crate::Level;
 
     #[test]
     fn what_is_missing_is_named_with_what_it_is_for() {

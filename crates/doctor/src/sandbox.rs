@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ropewalk_control::api::{Role, SandboxState, SandboxStatus};
 
-use super::edit;
 use super::finding::Finding;
+use super::fix::Change;
 
 /// `file` is the daemon's config.
 pub(super) fn judge(role: Role, file: &Path, status: SandboxStatus) -> Finding {
@@ -16,13 +16,9 @@ pub(super) fn judge(role: Role, file: &Path, status: SandboxStatus) -> Finding {
     }
     if status.files == SandboxState::Off {
         let found = "off (sandbox = false): a fault in the daemon opens all that its user may do";
-        return Finding::warn(
-            "sandbox.off",
-            subject,
-            found,
-            format!("sudo sed -i 's|^sandbox *=.*|sandbox = true|' {}", edit::file(file)),
-        )
-        .or(format!("sudo systemctl restart ropewalk-{role}"));
+        return Finding::warning("sandbox.off", subject, found)
+            .edit(file, Change::Switch { key: "sandbox", on: true })
+            .or(format!("sudo systemctl restart ropewalk-{role}"));
     }
     let found = format!("{status}: a newer kernel closes more to the daemon, which works without");
     Finding::note("sandbox.kernel", subject, found)
@@ -31,7 +27,7 @@ pub(super) fn judge(role: Role, file: &Path, status: SandboxStatus) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::Level;
+    use crate::Level;
 
     #[test]
     fn what_the_config_switched_off_is_warned_of_and_what_the_kernel_lacks_is_noted() {
