@@ -20,6 +20,9 @@ mod tests {
     #[test]
     fn nothing_is_given_to_the_shell() {
         assert_eq!(quoted("http://x/';id;'"), "\"http://x/';id;'\"");
-        assert_eq!(file(Path::new("/etc/ropewalk/client/client.toml")), "/etc/ropewalk/client/client.toml");
+        assert_eq!(
+            file(Path::new("/etc/ropewalk/client/client.toml")),
+            "/etc/ropewalk/client/client.toml"
+        );
     }
 }
