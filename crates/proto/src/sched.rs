@@ -214,7 +214,7 @@ macro_rules! schedulers {
         /// Any scheduler, without a virtual call on the hot path.
         #[derive(Clone, Debug)]
         pub enum AnyScheduler {
-            $(#[doc = concat!("[`", stringify!($name), "`].")] $name($held),)*
+            $(#[doc = concat!("`", stringify!($name), "`.")] $name($held),)*
         }
 
         impl AnyScheduler {
