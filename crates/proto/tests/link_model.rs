@@ -59,9 +59,14 @@ impl Link {
 
     /// A lab in which it has been up for three seconds.
     fn lab(self) -> TunnelLab {
+        self.lab_of(SEED)
+    }
+
+    /// The same, in which chance begins with this seed.
+    fn lab_of(self, seed: u64) -> TunnelLab {
         let config = TunnelConfig { controller: ControllerKind::Model, ..TunnelConfig::default() };
-        let mut lab = tunnels(&config, &config, SEED);
-        let path = lab.add_link(self.conditions(), self.conditions(), SEED);
+        let mut lab = tunnels(&config, &config, seed);
+        let path = lab.add_link(self.conditions(), self.conditions(), seed);
         let link = link_config("wan", path, Keepalive::default());
         lab.client.add_link(lab.now, &link).expect("one link");
         lab.run_until(Instant::ZERO + s(3));
@@ -243,11 +248,16 @@ fn a_link_that_reorders_is_filled_too() {
     ] {
         let link = Link { reorders: true, ..link };
         let Link { mbit, ms, jitter_ms, loss, .. } = link;
-        let mut lab = link.lab();
-        let (start, length) = (lab.now, s(12));
-        let mut streams = [udp(&lab, link, 1.1, length)];
-        run(&mut lab, link, &mut streams, start + length);
-        let late = link.udp(streams[0].mbit_between(start + s(6), start + s(12)));
+        // Of so short a time with 2 % of loss chance moves a run by 4 points.
+        let mut runs = [SEED, SEED + 1, SEED + 2].map(|seed| {
+            let mut lab = link.lab_of(seed);
+            let (start, length) = (lab.now, s(12));
+            let mut streams = [udp(&lab, link, 1.1, length)];
+            run(&mut lab, link, &mut streams, start + length);
+            link.udp(streams[0].mbit_between(start + s(6), start + s(12)))
+        });
+        runs.sort_by(f64::total_cmp);
+        let late = runs[1];
         println!("{mbit} Mbit/s {ms} ms, reordered by {jitter_ms} ms, loss {loss}: {late:.1} %");
         assert!(late >= 95.0, "{mbit} Mbit/s {ms} ms: {late:.1} %");
     }
