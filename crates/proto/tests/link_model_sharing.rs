@@ -42,15 +42,21 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// A tunnel over this link, with nobody beside it.
+fn site_of(link: &Conditions, seed: u64) -> Company {
+    let config = TunnelConfig::default();
+    let mut lab = tunnels(&config, &config, seed);
+    let path = lab.add_link(link.clone(), link.clone(), seed);
+    lab.client.add_link(lab.now, &link_config("wan", path, Keepalive::default())).expect("one");
+    Company::nobody(lab)
+}
+
 /// What one download through each of two tunnels gets of their link in ten seconds from the tenth after the second one
 /// began, percent of both.
 fn first_of_two_tunnels((rtt_ms, queue_ms): (u64, u64), later: Duration, seed: u64) -> f64 {
     let link = conditions(MBIT, rtt_ms, queue_ms);
+    let mut site = site_of(&link, seed);
     let config = TunnelConfig::default();
-    let mut lab = tunnels(&config, &config, seed);
-    let path = lab.add_link(link.clone(), link, seed);
-    lab.client.add_link(lab.now, &link_config("wan", path, Keepalive::default())).expect("one");
-    let mut site = Company::nobody(lab);
     site.open_second(&config, &config, seed + 100);
     site.run_until(Instant::ZERO + s(3));
     // The first connection goes through the first tunnel.
@@ -99,11 +105,7 @@ enum Inner {
 fn beside_one(inner: Inner, (rtt_ms, queue_ms): (u64, u64), first: bool, seed: u64) -> (f64, f64) {
     const MBIT: f64 = 10.0;
     let link = conditions(MBIT, rtt_ms, queue_ms);
-    let config = TunnelConfig::default();
-    let mut lab = tunnels(&config, &config, seed);
-    let path = lab.add_link(link.clone(), link, seed);
-    lab.client.add_link(lab.now, &link_config("wan", path, Keepalive::default())).expect("one");
-    let mut site = Company::nobody(lab);
+    let mut site = site_of(&link, seed);
     site.run_until(Instant::ZERO + s(3));
     site.others_from = 1;
     let start = site.now();

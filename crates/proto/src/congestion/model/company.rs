@@ -14,6 +14,8 @@
 //! Beside somebody else the window is CUBIC's ([`Rival`]), held to half of what the path carries where that is known: from the time in which
 //! nobody else was there, or else from what was withdrawn.
 
+use arrayvec::ArrayVec;
+
 use super::rival::Rival;
 use super::{Model, Phase, RIVAL_MEMORY, RIVAL_PATIENCE};
 
@@ -52,6 +54,17 @@ const QUESTION: f64 = 0.6;
 /// A change of the queue that means something, seconds, beside noise.
 const CHANGE: f64 = 0.004;
 
+/// What there was before less was sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Withdrawal {
+    /// Bytes.
+    in_flight: f64,
+    /// Seconds.
+    queue: f64,
+    /// Bytes a second.
+    delivered: f64,
+}
+
 /// What is known of others on the path.
 #[derive(Clone, Debug)]
 pub(super) struct Company {
@@ -61,8 +74,8 @@ pub(super) struct Company {
     withdrawn: (f64, f64),
     /// Since when the queue is as short as it is asked to be.
     obeys_since: f64,
-    /// What was in flight, waited, and was delivered, bytes a second, when less was sent on purpose last.
-    before: (f64, f64, f64),
+    /// When less was sent on purpose last.
+    before: Withdrawal,
     /// Since when the queue is not believed to be ours.
     suspected: f64,
     /// Rounds that are left to see whether the path became longer; 0: there is no doubt.
@@ -72,8 +85,7 @@ pub(super) struct Company {
     /// The window beside somebody who seems to have left.
     left: Option<Rival>,
     /// Bytes in the window, and the least queue, of the last rounds of doubt, the oldest first.
-    steps: [(f64, f64); STEPS],
-    seen: usize,
+    steps: ArrayVec<(f64, f64), STEPS>,
     /// The least queue of this round.
     low: f64,
 }
@@ -84,13 +96,12 @@ impl Default for Company {
             alone: (0.0, f64::NEG_INFINITY),
             withdrawn: (0.0, f64::NEG_INFINITY),
             obeys_since: 0.0,
-            before: (0.0, 0.0, 0.0),
+            before: Withdrawal::default(),
             suspected: f64::NEG_INFINITY,
             doubtful: 0,
             usual_queue: 0.0,
             left: None,
-            steps: [(0.0, 0.0); STEPS],
-            seen: 0,
+            steps: ArrayVec::new(),
             low: f64::INFINITY,
         }
     }
@@ -135,13 +146,14 @@ impl Model {
 
     /// Less is sent on purpose from now on.
     pub(super) fn begin_withdrawal(&mut self) {
-        self.company.before = (self.in_flight, self.delays.queue(), self.rates.of_trip);
+        let (in_flight, queue) = (self.in_flight, self.delays.queue());
+        self.company.before = Withdrawal { in_flight, queue, delivered: self.rates.of_trip };
     }
 
     /// Less was sent for long enough to show in the queue. What all have in flight is what the path carries in its delay and the queue, and others
     /// keep what they have for a round trip.
     pub(super) fn note_withdrawal(&mut self, t: f64) {
-        let (in_flight, queue, delivered) = self.company.before;
+        let Withdrawal { in_flight, queue, delivered } = self.company.before;
         let (less, shorter) = (in_flight - self.in_flight, queue - self.delays.queue());
         let shows = shorter > CHANGE + 2.0 * self.noise() && shorter >= TELLING * queue;
         // Beside somebody else the path carries more than what is delivered of ours: else it became slower.
@@ -153,12 +165,13 @@ impl Model {
     /// A queue stayed though less was sent, since the moment `since`. At its shortest it was `low`.
     pub(super) fn meet_company(&mut self, t: f64, since: f64, low: f64) {
         self.note_withdrawal(t);
-        let (in_flight, queue, _) = self.company.before;
+        let Withdrawal { in_flight, queue, .. } = self.company.before;
         let ours = ((in_flight - self.in_flight) / self.lately.max(1.0)).min(queue);
         let sure = CHANGE + 2.0 * (self.noise() + self.transmission());
         let unchanged = ours > sure && queue - low < UNCHANGED * ours;
         self.company.doubtful = if unchanged { DOUBTFUL_ROUNDS } else { 0 };
-        (self.company.suspected, self.company.seen) = (since, 0);
+        self.company.suspected = since;
+        self.company.steps.clear();
         self.meet_rival(t);
     }
 
@@ -173,13 +186,11 @@ impl Model {
         let window = rival.window * self.place;
         let company = &mut self.company;
         company.doubtful -= 1;
-        company.steps.rotate_left(1);
-        company.steps[STEPS - 1] = (window, low);
-        company.seen = (company.seen + 1).min(STEPS);
-        if company.seen < STEPS {
-            return false;
+        if company.steps.is_full() {
+            company.steps.remove(0);
         }
-        let [(first, _), (_, then), (last, _), (_, now)] = company.steps;
+        company.steps.push((window, low));
+        let [(first, _), (_, then), (last, _), (_, now)] = company.steps[..] else { return false };
         let (more, longer) = (last - first, now - then);
         let delivered = self.rates.of_trip;
         let grows = longer > CHANGE + 2.0 * self.noise() + self.transmission().min(0.01);
