@@ -47,6 +47,8 @@ pub struct AckSample {
     pub next: u64,
     /// Datagrams in flight now.
     pub in_flight: u32,
+    /// How long those that others overtook are waited for: so long they are in flight, though what was sent after them is not.
+    pub lateness: Duration,
 }
 
 /// When a datagram arrived by the receiver's clock, whose epoch is unknown, and what had arrived until then.

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use ropewalk_proto::link::carried::Carried;
-use ropewalk_proto::link::received::{Range, Ranges, Report};
+use ropewalk_proto::link::received::{MAX_REPORT_RANGES, Range, Ranges, Report};
 use ropewalk_proto::link::sender::{LinkSender, Via};
 use ropewalk_proto::link::sent::Sent;
 use ropewalk_proto::time::{Duration, Instant};
@@ -170,7 +170,9 @@ fn ranges(numbers: &[u64]) -> Ranges {
     for &number in numbers.iter().rev().take(500) {
         if let Some(range) = ranges.last_mut().filter(|range| range.first == number + 1) {
             range.first = number;
-        } else if ranges.try_push(Range { first: number, last: number }).is_err() {
+        } else if ranges.len() < MAX_REPORT_RANGES {
+            ranges.push(Range { first: number, last: number });
+        } else {
             break;
         }
     }

@@ -324,12 +324,13 @@ impl Attack {
         let heard = self.heard[usize::from(link.0)];
         let mut ranges = Ranges::new();
         if honest {
-            let _ = ranges.try_push(Range { first: 0, last: heard });
+            ranges.push(Range { first: 0, last: heard });
         } else {
             let mut last = heard.saturating_sub(u64::from(input.byte()));
-            for _ in 0..=input.byte() % 31 {
+            // More than 32 travel as a bitmap.
+            for _ in 0..=input.byte() % 80 {
                 let first = last.saturating_sub(u64::from(input.byte()));
-                let _ = ranges.try_push(Range { first, last });
+                ranges.push(Range { first, last });
                 last = first.saturating_sub(2 + u64::from(input.byte()));
                 if first < 2 {
                     break;

@@ -197,7 +197,7 @@ fn report(input: &mut Input<'_>, next: u64) -> Report {
         .wrapping_add(u64::from(input.byte() % 8 == 7));
     for _ in 0..input.byte() % 6 {
         let first = last.saturating_sub(u64::from(input.byte() % 8));
-        let _ = ranges.try_push(Range { first, last });
+        ranges.push(Range { first, last });
         last = first.saturating_sub(u64::from(input.byte() % 8));
     }
     let delay_us = u32::from(input.byte()) * 300;

@@ -260,6 +260,7 @@ mod tests {
             arrival: None,
             next: largest + 1,
             in_flight: prior_in_flight.saturating_sub(datagrams),
+            lateness: Duration::ZERO,
         }
     }
 

@@ -71,6 +71,9 @@ const AT_TARGET: f64 = 2.5e6;
 const TARGET_SHARE: (f64, f64) = (0.33, 2.0);
 /// Noise that is allowed for, in its deviations, and at most, seconds.
 const NOISE: (f64, f64) = (3.0, 0.06);
+/// The part of what overtaken datagrams are waited for that counts as deviation. Only the newest datagrams tell of delays, and those
+/// that overtake are the fast ones: how fast depends on how many there are to choose from, and so on the rate itself.
+const REORDERING: f64 = 1.0 / 8.0;
 /// A datagram's transmission that is allowed for at most, seconds.
 const MOST_TRANSMISSION: f64 = 0.05;
 
@@ -106,6 +109,8 @@ pub struct Model {
     place: f64,
     /// Smoothed round trip; 0: not known.
     srtt: f64,
+    /// How long what others overtook stays in flight.
+    lateness: f64,
     /// The next number to be sent, and what is in flight.
     next: u64,
     in_flight: f64,
@@ -174,6 +179,7 @@ impl Model {
             since_round: 0,
             place: FULL,
             srtt: 0.0,
+            lateness: 0.0,
             next: first,
             in_flight: 0.0,
             round: Round::default(),
@@ -233,7 +239,7 @@ impl Model {
 
     /// What jitter adds to a queue.
     fn noise(&self) -> f64 {
-        (NOISE.0 * self.delays.noise()).min(NOISE.1)
+        (NOISE.0 * self.delays.noise().max(REORDERING * self.lateness)).min(NOISE.1)
     }
 
     /// What one full datagram takes: small ones arrive sooner, and show a shorter delay.
@@ -399,6 +405,7 @@ impl Controller for Model {
         self.next = sample.next;
         self.confirmed = self.confirmed.max(sample.largest);
         self.in_flight = f64::from(sample.in_flight) * self.place;
+        self.lateness = sample.lateness.as_secs_f64();
         self.round.on_confirmed(places, sample.largest, sample.next);
         if self.round.begins {
             if matches!(self.phase, Phase::Startup | Phase::Cruise) {

@@ -74,14 +74,20 @@ impl LossThreshold {
     /// How long before the newest confirmed datagram one was sent that is lost, if three overtook it.
     #[must_use]
     pub(crate) fn window(&self, srtt: Duration) -> Duration {
-        if self.lateness.is_zero() { srtt } else { self.lateness * 5 / 4 }
+        if self.lateness.is_zero() { srtt } else { self.lateness() }
+    }
+
+    /// How long one that others overtook is waited for because the link was seen to reorder.
+    #[must_use]
+    pub(crate) fn lateness(&self) -> Duration {
+        self.lateness * 5 / 4
     }
 
     /// How long before the newest confirmed datagram one was sent that is lost, if only that one overtook it. `patience`: how long an
     /// answer takes at most.
     #[must_use]
     pub(crate) fn overdue(&self, patience: Option<Duration>) -> Option<Duration> {
-        patience.filter(|_| self.by_time).map(|patience| patience.max(self.lateness * 5 / 4))
+        patience.filter(|_| self.by_time).map(|patience| patience.max(self.lateness()))
     }
 
     /// A datagram declared lost was confirmed; by then `distance` numbers beyond it were, the last of which was sent

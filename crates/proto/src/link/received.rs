@@ -2,28 +2,33 @@
 //!
 //! The numbers are kept as ranges, highest first. A range is *unconfirmed* until the peer has confirmed a
 //! report that held it as it is now; every report repeats the unconfirmed ranges, so that a lost report
-//! loses nothing. The highest range is always reported: it carries the largest number. Where a link reorders far, more are
-//! unconfirmed than a report holds. With a controller that forgives losses, what no report told yet goes first then, and more
-//! is remembered, so that nothing is taken for lost that came; with one that follows losses the highest go first.
+//! loses nothing. The highest range is always reported: it carries the largest number. If a link reorders far, more are
+//! unconfirmed than a report holds. With a controller that forgives losses, a report holds all ranges down to the lowest unconfirmed
+//! one then, as a bitmap, and more is remembered, so that nothing is taken for lost that came; with one that follows losses the
+//! highest go first.
 //!
 //! Ranges stay known after they were confirmed: a late number is told from a copy, and by how much it is late.
 //! The set is bounded: the lowest range is forgotten first, and with it the gaps beneath.
 
-use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 
-/// Ranges in one report: at 4 bytes each with varints they fit beside a small packet in a datagram of the base
+/// Ranges in one report that names them: at 4 bytes each with varints they fit beside a small packet in a datagram of the base
 /// size several times over, and 32 gaps are 1,600 datagrams at 2 % loss, each repeated in a hundred reports.
 pub const MAX_REPORT_RANGES: usize = 32;
 
 /// Ranges remembered: twice a report, so that gaps already confirmed do not push out unconfirmed ones.
 const MAX_KEPT: usize = 2 * MAX_REPORT_RANGES;
 
-/// Ranges remembered with a controller that forgives losses. A link of 200 Mbit/s that reorders datagrams by up to 100 ms has as
-/// many. The memory grows with the ranges.
-const FORGIVING_KEPT: usize = 16 * MAX_REPORT_RANGES;
+/// Numbers below the highest range that a report in a bitmap tells of: 512 bytes beside 25 others fit in a datagram of the base
+/// size, and are half a second of a link of 100 Mbit/s.
+pub const MAX_BITMAP: usize = 4096;
+
+/// Ranges remembered with a controller that forgives losses: if every second number of a bitmap came, as many as it tells.
+/// The memory grows with the ranges.
+const FORGIVING_KEPT: usize = MAX_BITMAP / 2;
 
 /// Local numbers `first..=last`, all of which arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,8 +39,8 @@ pub struct Range {
     pub last: u64,
 }
 
-/// The ranges of a report, highest first, none touching the next.
-pub type Ranges = ArrayVec<Range, MAX_REPORT_RANGES>;
+/// The ranges of a report, highest first, none touching the next. Of more than [`MAX_REPORT_RANGES`] only the wire's bitmap tells.
+pub type Ranges = SmallVec<[Range; MAX_REPORT_RANGES]>;
 
 /// What a receiver tells about one link (PROTOCOL §7.2).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,15 +84,6 @@ struct Kept {
     opened: Instant,
     /// The first report that held the range as it is now, and all that followed.
     epoch: u64,
-    /// Whether any report held it as it is now.
-    told: bool,
-}
-
-impl Kept {
-    /// The range is another one now.
-    fn change(&mut self, epoch: u64) {
-        (self.epoch, self.told) = (epoch, false);
-    }
 }
 
 /// The numbers received on one link.
@@ -139,7 +135,7 @@ impl Received {
             match self.kept.first_mut() {
                 Some(top) if !ahead => {
                     top.last = number;
-                    top.change(self.epoch + 1);
+                    top.epoch = self.epoch + 1;
                 }
                 _ => self.keep(0, now, number),
             }
@@ -181,24 +177,25 @@ impl Received {
         self.largest_at
     }
 
-    /// The ranges of a report that is sent now: the highest, and all that are unconfirmed.
+    /// The ranges of a report that is sent now: the highest, and all that are unconfirmed. Of more than a report names, the highest;
+    /// or, for a controller that forgives losses, all down to the lowest unconfirmed one that a bitmap reaches.
     #[must_use]
     pub fn ranges(&self) -> Ranges {
-        let top = self.kept.iter().take(1);
-        let unconfirmed = || self.kept.iter().skip(1).filter(|kept| kept.epoch > self.confirmed);
-        let room = MAX_REPORT_RANGES - 1;
-        let is_new = |kept: &Kept| self.forgives && !kept.told;
-        let mut untold = unconfirmed().filter(|kept| is_new(kept)).count().min(room);
-        let mut others = room - untold;
-        let chosen = unconfirmed().filter(|kept| {
-            let left = if is_new(kept) { &mut untold } else { &mut others };
-            let chosen = *left > 0;
-            *left -= usize::from(chosen);
-            chosen
-        });
-        top.chain(chosen)
+        let unconfirmed = |kept: &&Kept| kept.epoch > self.confirmed;
+        let below = || self.kept.iter().skip(1);
+        let range = |kept: &Kept| Range { first: kept.first, last: kept.last };
+        if self.forgives && below().filter(unconfirmed).nth(MAX_REPORT_RANGES - 1).is_some() {
+            let top = self.kept[0].first;
+            let reaches = |kept: &&Kept| top - kept.first <= MAX_BITMAP as u64;
+            let lowest = self.kept.iter().rposition(|kept| unconfirmed(&kept)).unwrap_or(0);
+            return self.kept[..=lowest].iter().take_while(reaches).map(range).collect();
+        }
+        self.kept
+            .iter()
+            .take(1)
+            .chain(below().filter(unconfirmed))
             .take(MAX_REPORT_RANGES)
-            .map(|kept| Range { first: kept.first, last: kept.last })
+            .map(range)
             .collect()
     }
 
@@ -209,7 +206,6 @@ impl Received {
         let mut held = ranges.iter().peekable();
         for (index, kept) in self.kept.iter_mut().enumerate() {
             let is_held = held.next_if(|range| range.last == kept.last).is_some();
-            kept.told |= is_held;
             // What was left out was not held by this report: it stays news.
             if !is_held && index > 0 && kept.epoch > self.confirmed {
                 kept.epoch = self.epoch + 1;
@@ -250,7 +246,7 @@ impl Received {
             }
         }
         let epoch = self.epoch + 1;
-        let range = Kept { first: number, last: number, opened, epoch, told: false };
+        let range = Kept { first: number, last: number, opened, epoch };
         self.kept.insert(index, range);
     }
 
@@ -271,17 +267,17 @@ impl Received {
                 let below = self.kept.remove(around);
                 let above = &mut self.kept[above];
                 (above.first, above.opened) = (below.first, below.opened);
-                above.change(self.epoch + 1);
+                above.epoch = self.epoch + 1;
             }
             (true, false) => {
                 let above = &mut self.kept[above];
                 above.first = number;
-                above.change(self.epoch + 1);
+                above.epoch = self.epoch + 1;
             }
             (false, true) => {
                 let below = &mut self.kept[around];
                 below.last = number;
-                below.change(self.epoch + 1);
+                below.epoch = self.epoch + 1;
             }
             (false, false) => self.keep(around, opened, number),
         }
@@ -405,24 +401,39 @@ mod tests {
     }
 
     #[test]
-    fn where_more_is_unconfirmed_than_a_report_holds_each_range_is_told_once_before_any_is_repeated()
-     {
+    fn if_more_is_unconfirmed_than_a_report_names_a_bitmap_tells_all_of_it() {
         let mut received = Received::new(0);
         received.forgive();
         (0..100).for_each(|n| {
             received.insert(at(n), n * 2);
         });
-        let mut told = BTreeSet::new();
-        for round in 0..4 {
-            let ranges = received.ranges();
-            assert!(ranges.windows(2).all(|pair| pair[1].last + 1 < pair[0].first), "{round}");
-            told.extend(ranges.iter().map(|range| range.first));
-            received.on_reported(&ranges);
-        }
-        assert_eq!(told.len(), 100, "31 new ones a report, beside the highest");
+        let ranges = received.ranges();
+        assert_eq!(ranges.len(), 100);
+        let told = received.on_reported(&ranges);
+        received.on_confirmed(told);
+        assert_eq!(pairs(&received.ranges()), [(198, 198)]);
         received.insert(at(9), 51);
-        let ranges = pairs(&received.ranges());
-        assert!(ranges.contains(&(50, 52)), "{ranges:?}: what has changed is new");
+        assert_eq!(pairs(&received.ranges()), [(198, 198), (50, 52)], "few are named again");
+    }
+
+    #[test]
+    fn a_bitmap_ends_where_its_length_does_and_what_is_beneath_stays_unconfirmed() {
+        let mut received = Received::new(0);
+        received.forgive();
+        (0..3000).for_each(|n| {
+            received.insert(at(n), n * 2);
+        });
+        assert_eq!((received.kept.len(), received.forgotten()), (MAX_BITMAP / 2, 3000 - 2048));
+        received.insert(at(3001), 6001);
+        (0..40).for_each(|n| {
+            received.insert(at(4000), 6010 + n * 2);
+        });
+        let ranges = received.ranges();
+        let reach = ranges[0].first - ranges.last().unwrap().first;
+        assert!((4090..=4096).contains(&reach), "{reach}");
+        let told = received.on_reported(&ranges);
+        received.on_confirmed(told);
+        assert_eq!(received.unconfirmed(), 2048 - ranges.len());
     }
 
     proptest! {

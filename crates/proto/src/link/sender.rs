@@ -375,6 +375,7 @@ impl LinkSender {
                 arrival,
                 next,
                 in_flight: self.sent.in_flight(),
+                lateness: self.threshold.lateness(),
             };
             self.controller.on_ack(now, &sample);
         }

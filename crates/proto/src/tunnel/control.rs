@@ -20,8 +20,8 @@ use crate::wire::cursor::{Truncated, Writer};
 use crate::wire::frame::{Frame, MAX_NAME, PolicyFrame, emit, emit_report};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
 
-/// Room for the frames of one datagram: a report, a rekey message and everything small fit.
-const CONTROL_ROOM: usize = 900;
+/// Room for the frames of one datagram: a report with a bitmap or a rekey message, and everything small, fit in the base size.
+const CONTROL_ROOM: usize = 1100;
 
 /// A `Close` alone.
 const CLOSE_LEN: usize = OVERHEAD + 2;

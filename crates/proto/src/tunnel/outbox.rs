@@ -49,7 +49,6 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use arrayvec::ArrayVec;
 
     use super::*;
     use crate::link::received::Range;
@@ -61,7 +60,7 @@ mod tests {
             link: LinkId(link),
             delay_us: 0,
             ce_count: 0,
-            ranges: [Range { first: 0, last }].into_iter().collect::<ArrayVec<_, 32>>(),
+            ranges: [Range { first: 0, last }].into_iter().collect(),
         };
         let mut outbox = Outbox::default();
         outbox.copy_report(&report(1, 5));

@@ -3,15 +3,14 @@
 //! type is followed by a two-byte length and may be skipped, so that later versions can add hints.
 
 mod policy;
+mod report;
 
-use arrayvec::ArrayVec;
 use ropewalk_settings::InterfaceName;
 
 pub use policy::PolicyFrame;
+pub use report::{ReportFrame, bitmap_len, emit_report, report_room};
 
 use super::cursor::{Reader, Truncated, Writer};
-use super::expand;
-use crate::link::received::{MAX_REPORT_RANGES, Range, Report};
 use crate::units::LinkId;
 
 /// Most bytes of a link's name: as long as a Linux interface name.
@@ -141,72 +140,6 @@ impl CloseReason {
     }
 }
 
-/// A report on the wire: numbers are low bits until [`ReportFrame::expand`] restores them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReportFrame<'a> {
-    /// The link reported on.
-    pub link: LinkId,
-    /// Low 32 bits of the largest number received.
-    largest: u32,
-    delay_us: u32,
-    ce_count: u32,
-    /// How many ranges it has, 1 to [`MAX_REPORT_RANGES`].
-    count: u8,
-    /// They, newest first: each a varint of its length less one, with a varint of the gap above it before all but the
-    /// first.
-    ranges: &'a [u8],
-}
-
-impl<'a> ReportFrame<'a> {
-    /// The report with full numbers, given the next number we will send on that link. `None`: it
-    /// names numbers below zero or that were never sent.
-    #[must_use]
-    pub fn expand(&self, next: u64) -> Option<Report> {
-        let mut last = expand(next, u64::from(self.largest), 32);
-        if last >= next {
-            return None;
-        }
-        let mut ranges = ArrayVec::new();
-        let mut reader = Reader::new(self.ranges);
-        for index in 0..self.count {
-            if index > 0 {
-                last = last.checked_sub(reader.varint().ok()?.checked_add(1)?)?;
-            }
-            let first = last.checked_sub(reader.varint().ok()?)?;
-            ranges.try_push(Range { first, last }).ok()?;
-            last = first;
-        }
-        Some(Report { link: self.link, delay_us: self.delay_us, ce_count: self.ce_count, ranges })
-    }
-
-    fn parse(reader: &mut Reader<'a>) -> Result<Self, Truncated> {
-        let link = LinkId(reader.u8()?);
-        let largest = reader.u32()?;
-        let delay_us = u32::try_from(reader.varint()?).unwrap_or(u32::MAX);
-        let ce_count = reader.u32()?;
-        let count = reader.u8()?;
-        if count == 0 || usize::from(count) > MAX_REPORT_RANGES {
-            return Err(Truncated);
-        }
-        let mut rest = *reader;
-        for _ in 1..2 * count {
-            rest.varint()?;
-        }
-        let ranges = reader.bytes(reader.rest().len() - rest.rest().len())?;
-        Ok(Self { link, largest, delay_us, ce_count, count, ranges })
-    }
-
-    /// Writes all but the ranges.
-    fn emit_head(&self, writer: &mut Writer<'_>) -> Result<(), Truncated> {
-        writer.u8(kind::REPORT)?;
-        writer.u8(self.link.0)?;
-        writer.u32(self.largest)?;
-        writer.varint(u64::from(self.delay_us))?;
-        writer.u32(self.ce_count)?;
-        writer.u8(self.count)
-    }
-}
-
 mod kind {
     pub(super) const PADDING: u8 = 0x00;
     pub(super) const PACKET: u8 = 0x01;
@@ -229,6 +162,7 @@ mod kind {
     pub(super) const OTHERS: u8 = 0x41;
     pub(super) const POLICY: u8 = 0x42;
     pub(super) const RESTING: u8 = 0x43;
+    pub(super) const REPORT_BITMAP: u8 = 0x44;
 }
 
 /// The frames of a datagram, in order. Ends after the first error.
@@ -252,6 +186,9 @@ impl<'a> Frames<'a> {
                 kind::OTHERS => return Ok(Frame::Others(value.u32()?)),
                 kind::POLICY => return Ok(Frame::Policy(PolicyFrame::parse(&mut value)?)),
                 kind::RESTING => return Ok(Frame::Resting),
+                kind::REPORT_BITMAP => {
+                    return Ok(Frame::Report(ReportFrame::parse_bitmap(&mut value)?));
+                }
                 _ => {}
             }
             if reader.rest().is_empty() {
@@ -273,7 +210,7 @@ impl<'a> Frames<'a> {
                     packet: reader.bytes(usize::from(len))?,
                 })
             }
-            kind::REPORT => Frame::Report(ReportFrame::parse(reader)?),
+            kind::REPORT => Frame::Report(ReportFrame::parse_ranges(reader)?),
             kind::PING => Frame::Ping,
             kind::JOIN => {
                 let len = usize::from(reader.u8()?);
@@ -337,10 +274,7 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u8(frame.previous_of_flow)?;
             writer.bytes(frame.packet)
         }
-        Frame::Report(frame) => {
-            frame.emit_head(writer)?;
-            writer.bytes(frame.ranges)
-        }
+        Frame::Report(frame) => frame.emit(writer),
         Frame::Ping => writer.u8(kind::PING),
         Frame::Join { name } => {
             let name = name.get(..name.len().min(MAX_NAME)).unwrap_or_default();
@@ -394,31 +328,6 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u16(0)
         }
     }
-}
-
-/// Writes a report as the frame that it is read from.
-///
-/// # Errors
-/// As [`emit`].
-pub fn emit_report(writer: &mut Writer<'_>, report: &Report) -> Result<(), Truncated> {
-    let largest = report.ranges.first().map_or(0, |range| range.last);
-    let head = ReportFrame {
-        link: report.link,
-        largest: low32(largest),
-        delay_us: report.delay_us,
-        ce_count: report.ce_count,
-        count: u8::try_from(report.ranges.len()).map_err(|_| Truncated)?,
-        ranges: &[],
-    };
-    head.emit_head(writer)?;
-    let mut above: Option<u64> = None;
-    for range in &report.ranges {
-        if let Some(first) = above.replace(range.first) {
-            writer.varint(first.saturating_sub(range.last).saturating_sub(1))?;
-        }
-        writer.varint(range.last.saturating_sub(range.first))?;
-    }
-    Ok(())
 }
 
 fn emit_halt(writer: &mut Writer<'_>, kind: u8, halt: Halt) -> Result<(), Truncated> {
@@ -545,43 +454,6 @@ mod tests {
     #[test]
     fn a_rest_is_laid_out_as_the_protocol_says() {
         assert_eq!(written(&Frame::Resting), [0x43, 0, 0]);
-    }
-
-    fn report(ranges: &[(u64, u64)]) -> Report {
-        let ranges =
-            ranges.iter().map(|&(first, last)| Range { first, last }).collect::<ArrayVec<_, 32>>();
-        Report { link: LinkId(2), delay_us: 25_000, ce_count: u32::MAX, ranges }
-    }
-
-    fn through_the_wire(report: &Report, next: u64) -> Option<Report> {
-        let mut bytes = [0; 512];
-        emit_report(&mut Writer::new(&mut bytes), report).unwrap();
-        let Some(Ok(Frame::Report(frame))) = Frames::new(&bytes).next() else {
-            panic!("not a report")
-        };
-        frame.expand(next)
-    }
-
-    #[test]
-    fn a_report_survives_the_wire_at_the_wrap_of_its_numbers() {
-        for base in [0, 1 << 24, (1 << 32) - 7, u64::from(u32::MAX) * 5] {
-            let report = report(&[(base + 9, base + 9), (base + 3, base + 6), (base, base + 1)]);
-            assert_eq!(through_the_wire(&report, base + 10), Some(report.clone()));
-        }
-    }
-
-    #[test]
-    fn a_report_of_what_was_never_sent_is_refused() {
-        assert_eq!(through_the_wire(&report(&[(4, 9)]), 9), None);
-        let below_zero = ReportFrame {
-            link: LinkId(0),
-            largest: 3,
-            delay_us: 0,
-            ce_count: 0,
-            count: 2,
-            ranges: &[1, 9, 0],
-        };
-        assert_eq!(below_zero.expand(10), None);
     }
 
     proptest! {

@@ -139,7 +139,8 @@ impl Model {
             (Phase::Cruise, Some(rival)) => rival.window * self.place,
             (_, Some(_)) => 0.9 * self.rate * floor,
             (Phase::Startup, None) => {
-                let target = STARTUP_GAIN * self.rate * floor.min(self.srtt) + slack;
+                let target =
+                    STARTUP_GAIN * self.rate * (floor.min(self.srtt) + self.lateness) + slack;
                 let grows = self.window < target || self.rate <= 0.0;
                 self.window + if grows { STARTUP_GROWTH * confirmed } else { 0.0 }
             }
@@ -149,7 +150,7 @@ impl Model {
             (_, None) => {
                 // Not the least round trip alone: jitter would starve the path.
                 let spare = (0.03 + self.limit() + 2.0 * self.noise()).max(floor / 4.0);
-                self.rate * self.gain.max(1.0) * (floor + spare) + slack
+                self.rate * self.gain.max(1.0) * (floor + spare + self.lateness) + slack
             }
         };
         let most = f64::from(MAX_WINDOW) * self.place;

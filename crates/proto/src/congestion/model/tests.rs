@@ -79,6 +79,7 @@ impl Path {
             arrival: Some(arrival),
             next: self.next,
             in_flight,
+            lateness: Duration::ZERO,
         };
         self.model.on_ack(self.now, &sample);
     }

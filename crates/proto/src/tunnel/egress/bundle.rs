@@ -23,7 +23,7 @@ use crate::ecn::Ecn;
 use crate::error::DropReason;
 use crate::link::carried::{Carried, Packets, SizeEvidence};
 use crate::link::pacer::Pacer;
-use crate::link::received::{MAX_REPORT_RANGES, Report};
+use crate::link::received::Report;
 use crate::packet::checksum::Checksum;
 use crate::packet::{FlowKey, Packet};
 use crate::path::Path;
@@ -33,7 +33,9 @@ use crate::sink::TransmitSink;
 use crate::time::Instant;
 use crate::tunnel::link::Link;
 use crate::tunnel::session::{Datagram, Made, Session};
-use crate::wire::frame::{Frame, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24};
+use crate::wire::frame::{
+    Frame, PACKET_FRAME_HEADER, PacketFrame, emit, emit_report, low24, report_room,
+};
 use crate::wire::header::{Kind, OVERHEAD};
 
 /// Largest packet that shares its datagram, with others or with a report: beyond it two would hardly fit, and full
@@ -42,10 +44,6 @@ const SMALL_PACKET: usize = 512;
 
 /// Most packets in a datagram: 24 bare TCP acknowledgements fill one of 1,500 bytes.
 pub const MAX_PACKETS: usize = 32;
-
-/// Most bytes of a report in such a datagram: 19 and, for each of 32 ranges, a gap and a length of four bytes as
-/// varints, which exceed the number space.
-const REPORT_ROOM: usize = 19 + MAX_REPORT_RANGES * 8;
 
 /// Packets that shared their datagram with others, and those datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -451,7 +449,7 @@ impl Session {
             global: last + 1,
             previous_on_link,
             previous_of_flow,
-            room: load.framed + load.ride.map_or(0, |_| REPORT_ROOM),
+            room: load.framed + load.ride.map_or(0, report_room),
             places: load.places,
             eliciting: true,
         };
@@ -481,10 +479,8 @@ impl Session {
 
 /// The report that rides on a datagram with frames of so many bytes, if there is something to tell and room for it.
 pub(super) fn ride_on(now: Instant, link: &Link, framed: usize) -> Option<Report> {
-    if framed + REPORT_ROOM > usize::from(link.inner_mtu()) {
-        return None;
-    }
-    link.receiver.poll_ride(now)
+    let report = link.receiver.poll_ride(now)?;
+    (framed + report_room(&report) <= usize::from(link.inner_mtu())).then_some(report)
 }
 
 /// The mark of a datagram with this packet, which is that of the packet where marks are carried over.
