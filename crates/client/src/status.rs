@@ -152,7 +152,7 @@ fn reason(facts: &Facts<'_>) -> Option<String> {
         ClientState::Stalled { trouble, .. } => {
             Some(format!("no link answers; another session is sought: {trouble}"))
         }
-        ClientState::Asking { trouble, .. } => Some(trouble.to_string()),
+        ClientState::Asking { since, trouble } => Some(asking(facts.seconds(*since), trouble)),
         ClientState::Waiting { until, trouble } => {
             let seconds = until.since(facts.now).as_secs_f64().ceil();
             Some(format!("{trouble}; asking again in {seconds} s"))
@@ -161,6 +161,16 @@ fn reason(facts: &Facts<'_>) -> Option<String> {
             Some(trouble) => trouble.to_owned(),
             None => "no link is usable".to_owned(),
         }),
+    }
+}
+
+/// The proxy has been asked for a session for so many seconds.
+fn asking(seconds: f64, trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::NoAnswer if seconds < PATIENCE => {
+            "the proxy is being asked for a session".to_owned()
+        }
+        trouble => trouble.to_string(),
     }
 }
 
@@ -318,5 +328,25 @@ fn drops(facts: &Facts<'_>) -> BTreeMap<String, u64> {
 impl Facts<'_> {
     fn seconds(&self, since: Instant) -> f64 {
         status::seconds(self.now, since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_proto::wire::frame::CloseReason;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_to_be_wrong_before_a_slow_proxy_would_have_answered() {
+        for (seconds, trouble, said) in [
+            (0.0, Trouble::NoAnswer, "the proxy is being asked"),
+            (4.9, Trouble::NoAnswer, "the proxy is being asked"),
+            (5.0, Trouble::NoAnswer, "no answer: the proxy cannot be reached"),
+            (0.0, Trouble::Closed(CloseReason::Shutdown), "the proxy stopped"),
+        ] {
+            let text = asking(seconds, &trouble);
+            assert!(text.contains(said), "{seconds} s, {trouble:?}: {text}");
+        }
     }
 }
