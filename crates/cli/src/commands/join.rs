@@ -224,16 +224,37 @@ fn report(
         true => "sudo ropewalk client".to_owned(),
         false => format!("sudo ropewalk client --config {}", files.config.display()),
     };
-    text.push_str(&format!("Next:\n  {command}\n"));
-    if is_usual && UNITS.iter().any(|unit| Path::new(unit).exists()) {
-        text.push_str("or, now and at each start of this machine:\n  sudo systemctl enable --now ropewalk-client\n");
-    }
+    let has_unit = is_usual && UNITS.iter().any(|unit| Path::new(unit).exists());
+    text.push_str(&next(&command, has_unit));
     text
+}
+
+/// What to do next: with the service if it is installed, for it starts with the machine, or with this command.
+fn next(command: &str, has_unit: bool) -> String {
+    if has_unit {
+        let service = "sudo systemctl enable --now ropewalk-client";
+        format!(
+            "Next, now and at each start of this machine:\n  {service}\nor, until this terminal closes:\n  {command}\n"
+        )
+    } else {
+        format!("Next:\n  {command}\n")
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_the_service_is_told_of_it_first() {
+        let told = next("sudo ropewalk client", true);
+        let of = |what: &str| told.find(what).expect("it is named");
+        assert!(
+            of("systemctl enable --now ropewalk-client") < of("sudo ropewalk client"),
+            "{told}"
+        );
+        assert!(!next("sudo ropewalk client", false).contains("systemctl"));
+    }
 
     #[test]
     fn older_copies_are_never_overwritten() {
