@@ -1,0 +1,305 @@
+//! The copy of the registry in memory: what handshakes are served from, whether etcd answers or not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use etcd_client::KeyValue;
+use ipnet::{Ipv4Net, Ipv6Net};
+use ropewalk_settings::PublicKey;
+
+use crate::layout::{
+    ClientValue, DrainValue, FleetValue, InvitationValue, Layout, Place, ProxyValue, SessionValue,
+    read,
+};
+
+/// Most clients that are kept.
+pub const MAX_CLIENTS: usize = 1 << 20;
+
+/// Most proxies, and most invitations.
+const MAX_OTHERS: usize = 4096;
+
+/// Values that are not ours and are named to people.
+const MAX_FOREIGN: usize = 8;
+
+/// A client, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// How it is called.
+    pub name: Box<str>,
+    /// Its inner addresses.
+    pub address_v4: Ipv4Addr,
+    /// The same for IPv6.
+    pub address_v6: Option<Ipv6Addr>,
+}
+
+/// Where a client has its session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The proxy's id.
+    pub proxy: std::sync::Arc<str>,
+    /// Since when, in microseconds since 1970.
+    pub since_us: u64,
+    /// The revision that said so.
+    pub revision: i64,
+}
+
+/// What a change means for who looks on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A client came, or is another one.
+    Came(PublicKey, Client),
+    /// A client is gone.
+    Gone(PublicKey),
+    /// A session began, moved or ended.
+    Session(PublicKey),
+    /// A proxy, or a wish that one drains, is new, different or gone.
+    Proxies,
+}
+
+/// The copy.
+#[derive(Debug, Default)]
+pub struct Cache {
+    /// What the fleet has agreed on, with its revision.
+    pub fleet: Option<(FleetValue, i64)>,
+    /// The clients.
+    pub clients: BTreeMap<PublicKey, Client>,
+    /// The invitations, by the hash of their tokens, those that are over included.
+    pub invitations: BTreeMap<String, InvitationValue>,
+    /// The proxies that run.
+    pub proxies: BTreeMap<String, ProxyValue>,
+    /// The proxies that are to drain.
+    pub drains: BTreeMap<String, DrainValue>,
+    /// The sessions.
+    pub sessions: BTreeMap<PublicKey, Session>,
+    /// The revision up to which this is so.
+    pub revision: i64,
+    /// The cluster that said so.
+    pub cluster: u64,
+    /// Keys below the prefix that are not ours, or damaged, and why.
+    pub foreign: BTreeMap<String, String>,
+    taken: BTreeSet<IpAddr>,
+    /// Below this offset of the pool no address is free.
+    next_v4: u32,
+    /// Ids of proxies, each kept once.
+    ids: BTreeSet<std::sync::Arc<str>>,
+}
+
+impl Cache {
+    /// Takes over a list. Returns what differs from what was known.
+    pub fn replace(&mut self, layout: &Layout, listed: &crate::store::Listed) -> Vec<Change> {
+        let mut fresh =
+            Self { revision: listed.revision, cluster: listed.cluster, ..Self::default() };
+        for kv in &listed.kvs {
+            fresh.put(layout, kv);
+        }
+        let before = std::mem::replace(self, fresh);
+        let mut changes = Vec::new();
+        for key in before.clients.keys().filter(|key| !self.clients.contains_key(key)) {
+            changes.push(Change::Gone(*key));
+        }
+        for (key, client) in &self.clients {
+            if before.clients.get(key) != Some(client) {
+                changes.push(Change::Came(*key, client.clone()));
+            }
+        }
+        let sessions: BTreeSet<_> = before.sessions.keys().chain(self.sessions.keys()).collect();
+        for key in sessions {
+            if before.sessions.get(key) != self.sessions.get(key) {
+                changes.push(Change::Session(*key));
+            }
+        }
+        if before.proxies != self.proxies || before.drains != self.drains {
+            changes.push(Change::Proxies);
+        }
+        changes
+    }
+
+    /// A key is so now.
+    pub fn put(&mut self, layout: &Layout, kv: &KeyValue) -> Option<Change> {
+        self.revision = self.revision.max(kv.mod_revision());
+        let Some(place) = layout.place(kv.key()) else {
+            self.note_foreign(kv.key(), "Ropewalk keeps nothing there");
+            return None;
+        };
+        match self.take(place, kv) {
+            Ok(change) => {
+                if let Ok(key) = std::str::from_utf8(kv.key()) {
+                    self.foreign.remove(key);
+                }
+                change
+            }
+            Err(why) => {
+                self.note_foreign(kv.key(), &why);
+                None
+            }
+        }
+    }
+
+    fn take(&mut self, place: Place, kv: &KeyValue) -> Result<Option<Change>, String> {
+        let full = |len, most| match len < most {
+            true => Ok(()),
+            false => Err(format!("there are more than {most} of its kind")),
+        };
+        Ok(match place {
+            Place::Index => None,
+            Place::Fleet => {
+                self.fleet = Some((read(kv.value())?, kv.mod_revision()));
+                None
+            }
+            Place::Client(key) => {
+                full(self.clients.len(), MAX_CLIENTS)?;
+                let value: ClientValue = read(kv.value())?;
+                self.free(&key);
+                self.taken.insert(value.address_v4.into());
+                self.taken.extend(value.address_v6.map(IpAddr::V6));
+                let client = Client {
+                    name: value.name.into(),
+                    address_v4: value.address_v4,
+                    address_v6: value.address_v6,
+                };
+                self.clients.insert(key, client.clone());
+                Some(Change::Came(key, client))
+            }
+            Place::Invitation(hash) => {
+                full(self.invitations.len(), MAX_OTHERS)?;
+                self.invitations.insert(hash, read(kv.value())?);
+                None
+            }
+            Place::Proxy(id) => {
+                full(self.proxies.len(), MAX_OTHERS)?;
+                self.proxies.insert(id, read(kv.value())?);
+                Some(Change::Proxies)
+            }
+            Place::Drain(id) => {
+                full(self.drains.len(), MAX_OTHERS)?;
+                self.drains.insert(id, read(kv.value())?);
+                Some(Change::Proxies)
+            }
+            Place::Session(key) => {
+                full(self.sessions.len(), MAX_CLIENTS)?;
+                let value: SessionValue = read(kv.value())?;
+                let proxy = self.id(&value.proxy);
+                let (since_us, revision) = (value.since_us, kv.mod_revision());
+                self.sessions.insert(key, Session { proxy, since_us, revision });
+                Some(Change::Session(key))
+            }
+        })
+    }
+
+    /// A key is gone.
+    pub fn delete(&mut self, layout: &Layout, kv: &KeyValue) -> Option<Change> {
+        self.revision = self.revision.max(kv.mod_revision());
+        if let Ok(key) = std::str::from_utf8(kv.key()) {
+            self.foreign.remove(key);
+        }
+        match layout.place(kv.key())? {
+            Place::Index => None,
+            Place::Fleet => {
+                self.fleet = None;
+                None
+            }
+            Place::Client(key) => {
+                self.free(&key);
+                self.clients.remove(&key).map(|_| Change::Gone(key))
+            }
+            Place::Invitation(hash) => {
+                self.invitations.remove(&hash);
+                None
+            }
+            Place::Proxy(id) => self.proxies.remove(&id).map(|_| Change::Proxies),
+            Place::Drain(id) => self.drains.remove(&id).map(|_| Change::Proxies),
+            Place::Session(key) => self.sessions.remove(&key).map(|_| Change::Session(key)),
+        }
+    }
+
+    /// A client came in here, instead of one with another key. The watch says so, too, and later.
+    pub fn note_bound(&mut self, key: PublicKey, client: Client, formerly: Option<&PublicKey>) {
+        if let Some(formerly) = formerly {
+            self.clients.remove(formerly);
+        }
+        if self.clients.len() < MAX_CLIENTS {
+            self.taken.insert(client.address_v4.into());
+            self.taken.extend(client.address_v6.map(IpAddr::V6));
+            self.clients.insert(key, client);
+        }
+    }
+
+    /// The client of this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<(PublicKey, &Client)> {
+        let found = self.clients.iter().find(|(_, client)| &*client.name == name);
+        found.map(|(key, client)| (*key, client))
+    }
+
+    /// The lowest free address, and the IPv6 address with the same offset where that is free; both count as taken from now on.
+    pub fn reserve(
+        &mut self,
+        v4: Ipv4Net,
+        v6: Option<Ipv6Net>,
+    ) -> Option<(Ipv4Addr, Option<Ipv6Addr>)> {
+        let size = 1_u64 << (32 - u32::from(v4.prefix_len()));
+        // The last one is the broadcast address, and the first client's is the third.
+        let last = u32::try_from(size.saturating_sub(2)).unwrap_or(u32::MAX);
+        self.next_v4 = self.next_v4.max(2);
+        while self.next_v4 <= last {
+            let offset = self.next_v4;
+            self.next_v4 += 1;
+            let address = Ipv4Addr::from(u32::from(v4.network()).wrapping_add(offset));
+            let with = v6.map(|v6| Ipv6Addr::from(u128::from(v6.network()) | u128::from(offset)));
+            let v6_is_taken = with.is_some_and(|with| self.taken.contains(&IpAddr::V6(with)));
+            let outside = v6.zip(with).is_some_and(|(v6, with)| !v6.contains(&with));
+            if outside || v6_is_taken || !self.taken.insert(address.into()) {
+                continue;
+            }
+            self.taken.extend(with.map(IpAddr::V6));
+            return Some((address, with));
+        }
+        None
+    }
+
+    /// An address that was reserved is not used: it is free, or another proxy has given it.
+    pub fn give_back(&mut self, v4: Ipv4Addr, v6: Option<Ipv6Addr>) {
+        let mut clients = self.clients.values();
+        if clients
+            .any(|client| client.address_v4 == v4 || (v6.is_some() && client.address_v6 == v6))
+        {
+            return;
+        }
+        self.taken.remove(&IpAddr::V4(v4));
+        v6.map(|v6| self.taken.remove(&IpAddr::V6(v6)));
+        self.next_v4 = 0;
+    }
+
+    fn free(&mut self, key: &PublicKey) {
+        if let Some(client) = self.clients.get(key) {
+            self.taken.remove(&IpAddr::V4(client.address_v4));
+            client.address_v6.map(|v6| self.taken.remove(&IpAddr::V6(v6)));
+            self.next_v4 = 0;
+        }
+    }
+
+    fn id(&mut self, id: &str) -> std::sync::Arc<str> {
+        if let Some(known) = self.ids.get(id) {
+            return std::sync::Arc::clone(known);
+        }
+        if self.ids.len() >= MAX_OTHERS {
+            self.ids.clear();
+        }
+        let id: std::sync::Arc<str> = id.into();
+        self.ids.insert(std::sync::Arc::clone(&id));
+        id
+    }
+
+    fn note_foreign(&mut self, key: &[u8], why: &str) {
+        let key: String = String::from_utf8_lossy(key).chars().take(128).collect();
+        if self.foreign.len() < MAX_FOREIGN
+            && self.foreign.insert(key.clone(), why.into()).is_none()
+        {
+            tracing::warn!(
+                key,
+                "a value in the registry is not read: {why}. If another program put it there, delete it or use another \
+                 prefix"
+            );
+        }
+    }
+}

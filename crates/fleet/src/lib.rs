@@ -1,0 +1,61 @@
+//! The registry that the proxies of a fleet share, in etcd: clients, invitations, inner addresses, proxies, sessions
+//! (docs/FLEET.md).
+//!
+//! | file | its one idea |
+//! | --- | --- |
+//! | [`layout`] | where things stand, and how they are written |
+//! | [`store`] | the way to etcd, and its errors in words |
+//! | [`changes`] | what is changed: transactions |
+//! | [`cache`] | the copy in memory |
+//! | [`mirror`] | keeps the copy true: list and watch |
+//! | [`presence`] | what a proxy says of itself, under a lease |
+//! | [`service`] | all of it on a thread, for a running proxy |
+
+pub mod cache;
+pub mod changes;
+pub mod layout;
+pub mod mirror;
+pub mod presence;
+pub mod service;
+pub mod store;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ropewalk_settings::PublicKey;
+
+pub use layout::ProxyState;
+
+/// A proxy of the fleet, as its clients are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetProxy {
+    /// Its id.
+    pub id: String,
+    /// Where it stands.
+    pub region: String,
+    /// Where clients find it.
+    pub addresses: Vec<SocketAddr>,
+    /// Its public key.
+    pub public_key: PublicKey,
+    /// Whether it takes new sessions.
+    pub state: ProxyState,
+    /// How much of its capacity is used, in percent.
+    pub load: u8,
+}
+
+/// The proxies that the registry has, for clients.
+#[must_use]
+pub fn proxies(cache: &cache::Cache) -> Arc<[FleetProxy]> {
+    let proxies = cache.proxies.iter().map(|(id, value)| FleetProxy {
+        id: id.clone(),
+        region: value.region.chars().take(layout::MAX_ID).collect(),
+        addresses: value.addresses.iter().copied().take(layout::MAX_ADDRESSES).collect(),
+        public_key: value.public_key,
+        state: match cache.drains.contains_key(id) {
+            true => ProxyState::Draining,
+            false => value.state,
+        },
+        load: value.load.min(100),
+    });
+    proxies.collect()
+}

@@ -1,0 +1,275 @@
+//! What a proxy says of itself: that it runs, and which clients have their session with it.
+//!
+//! Both stand under a lease of 10 s: when the proxy is gone, or cut off, they go. A session is written with the time at
+//! which it began. The newest wins: a proxy that finds a newer one of another proxy lets its own go, and one that was cut
+//! off for a while does not write an old session over a newer one.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use etcd_client::{PutOptions, Txn, TxnOp};
+use ropewalk_settings::PublicKey;
+
+use crate::changes::unchanged;
+use crate::layout::{ProxyState, ProxyValue, SessionValue, Unknown, VERSION, read, written};
+use crate::mirror::{Mirror, now};
+use crate::store::{Store, StoreError};
+
+/// How long the lease holds without a word.
+const LEASE_S: i64 = 10;
+
+/// How often the lease is renewed.
+pub const RENEWAL: Duration = Duration::from_secs(3);
+
+/// How often a session that others write, too, is tried.
+const TRIES: u32 = 8;
+
+/// Points of load that are worth a word to the others.
+const LOAD_STEP: u8 = 5;
+
+/// What a proxy is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Its id in the fleet.
+    pub id: String,
+    /// Where it stands.
+    pub region: String,
+    /// Clients that it is made for.
+    pub capacity: u32,
+    /// Its public key.
+    pub public_key: PublicKey,
+    /// Where clients find it.
+    pub addresses: Vec<SocketAddr>,
+    /// The version of its program.
+    pub program: String,
+}
+
+/// What it says of itself.
+#[derive(Debug)]
+pub struct Presence {
+    own: Own,
+    store: Store,
+    mirror: Mirror,
+    since: u64,
+    lease: Option<i64>,
+    /// Its sessions, and when each began.
+    sessions: BTreeMap<PublicKey, u64>,
+    /// Those of which etcd does not know yet, or knows still.
+    unsaid: std::collections::BTreeSet<PublicKey>,
+    /// The state and the load that were said last.
+    said: Option<(ProxyState, u8)>,
+}
+
+impl Presence {
+    /// Of this proxy. Nothing is said yet.
+    #[must_use]
+    pub fn new(own: Own, store: Store, mirror: Mirror) -> Self {
+        Self {
+            own,
+            store,
+            mirror,
+            since: now(),
+            lease: None,
+            sessions: BTreeMap::new(),
+            unsaid: std::collections::BTreeSet::new(),
+            said: None,
+        }
+    }
+
+    /// A session with this client began then, or has ended.
+    pub fn note(&mut self, client: PublicKey, since_us: Option<u64>) {
+        match since_us {
+            Some(since_us) => self.sessions.insert(client, since_us),
+            None => self.sessions.remove(&client),
+        };
+        self.unsaid.insert(client);
+    }
+
+    /// Whether a session here is older than what the registry has of another proxy: then it is forgotten, and this is when it
+    /// began.
+    pub fn displaced(&mut self, client: &PublicKey) -> Option<u64> {
+        let own = *self.sessions.get(client)?;
+        let newer = {
+            let mirrored = self.mirror.lock();
+            let other = mirrored.cache.sessions.get(client)?;
+            *other.proxy != *self.own.id && other.since_us > own
+        };
+        if !newer {
+            return None;
+        }
+        self.unsaid.remove(client);
+        self.sessions.remove(client)
+    }
+
+    /// The clients that have their session here.
+    #[must_use]
+    pub fn clients(&self) -> Vec<PublicKey> {
+        self.sessions.keys().copied().collect()
+    }
+
+    /// Whether the operator wants it to drain.
+    #[must_use]
+    pub fn state(&self) -> ProxyState {
+        match self.mirror.lock().cache.drains.contains_key(&self.own.id) {
+            true => ProxyState::Draining,
+            false => ProxyState::Serving,
+        }
+    }
+
+    /// Whether something is to be said.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.lease.is_none() || !self.unsaid.is_empty() || self.has_news()
+    }
+
+    fn has_news(&self) -> bool {
+        let (state, load) = (self.state(), self.load());
+        let is_news = |(said, at): (ProxyState, u8)| {
+            said != state || at.abs_diff(load) >= LOAD_STEP || (at == 100) != (load == 100)
+        };
+        self.said.is_none_or(is_news)
+    }
+
+    fn load(&self) -> u8 {
+        let sessions = self.sessions.len() as u64;
+        u8::try_from((sessions * 100 / u64::from(self.own.capacity.max(1))).min(100)).unwrap_or(100)
+    }
+
+    /// Renews the lease; without one, takes one and says everything again.
+    ///
+    /// # Errors
+    /// etcd does not answer, or another proxy has this id.
+    pub async fn renew(&mut self) -> Result<(), StoreError> {
+        if let Some(lease) = self.lease {
+            let mut client = self.store.client().await?;
+            match tokio::time::timeout(RENEWAL, client.lease_keep_alive(lease)).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => {
+                    tracing::debug!("the lease in the registry is not renewed: {error}");
+                }
+                Err(_) => tracing::debug!("the lease in the registry is not renewed in time"),
+            }
+            self.lease = None;
+        }
+        let mut client = self.store.client().await?;
+        let granted = tokio::time::timeout(RENEWAL, client.lease_grant(LEASE_S, None)).await;
+        let granted = granted.map_err(|_| self.store.away("no lease within 3 s"))?;
+        self.lease = Some(granted.map_err(|error| self.store.told(&error))?.id());
+        self.said = None;
+        self.unsaid.extend(self.sessions.keys());
+        Ok(())
+    }
+
+    /// Says what is new. Returns the sessions of which another proxy has a newer one, with when ours began.
+    ///
+    /// # Errors
+    /// etcd does not answer, or another proxy has this id; what was not said is said later.
+    pub async fn say(&mut self) -> Result<Vec<(PublicKey, u64)>, StoreError> {
+        let Some(lease) = self.lease else { return Ok(Vec::new()) };
+        if self.has_news() {
+            self.say_proxy(lease).await?;
+        }
+        let mut displaced = Vec::new();
+        while let Some(client) = self.unsaid.first().copied() {
+            match self.sessions.get(&client).copied() {
+                Some(since_us) => {
+                    if self.say_session(client, since_us, lease).await? {
+                        displaced.push((client, since_us));
+                    }
+                }
+                None => self.say_end(client).await?,
+            }
+            self.unsaid.remove(&client);
+        }
+        Ok(displaced)
+    }
+
+    async fn say_proxy(&mut self, lease: i64) -> Result<(), StoreError> {
+        let (state, load) = (self.state(), self.load());
+        let key = self.store.layout().proxy(&self.own.id);
+        let here = self.store.get(&key).await?;
+        let revision = here.as_ref().map_or(0, etcd_client::KeyValue::mod_revision);
+        let other = here.and_then(|kv| read::<ProxyValue>(kv.value()).ok());
+        if other.is_some_and(|other| other.public_key != self.own.public_key) {
+            return Err(StoreError::Refused(format!(
+                "another proxy with another key runs as `{}`: give this one an `id` of its own in [registry]",
+                self.own.id
+            )));
+        }
+        let value = ProxyValue {
+            version: VERSION,
+            public_key: self.own.public_key,
+            addresses: self.own.addresses.clone(),
+            region: self.own.region.clone(),
+            capacity: self.own.capacity,
+            load,
+            sessions: u32::try_from(self.sessions.len()).unwrap_or(u32::MAX),
+            program: self.own.program.clone(),
+            state,
+            since: self.since,
+            unknown: Unknown::new(),
+        };
+        let put =
+            TxnOp::put(key.clone(), written(&value), Some(PutOptions::new().with_lease(lease)));
+        let change = Txn::new().when([unchanged(&key, revision)]).and_then([put]);
+        if self.store.change(&change).await? {
+            self.said = Some((state, load));
+        }
+        Ok(())
+    }
+
+    /// Returns whether another proxy has a newer session.
+    async fn say_session(
+        &mut self,
+        client: PublicKey,
+        since_us: u64,
+        lease: i64,
+    ) -> Result<bool, StoreError> {
+        let key = self.store.layout().session(&client);
+        for _ in 0..TRIES {
+            let here = self.store.get(&key).await?;
+            let revision = here.as_ref().map_or(0, etcd_client::KeyValue::mod_revision);
+            let value = here.and_then(|kv| read::<SessionValue>(kv.value()).ok());
+            let other = value.filter(|value| value.proxy != self.own.id);
+            if other.is_some_and(|other| other.since_us > since_us) {
+                self.sessions.remove(&client);
+                return Ok(true);
+            }
+            let value = SessionValue {
+                version: VERSION,
+                proxy: self.own.id.clone(),
+                since_us,
+                unknown: Unknown::new(),
+            };
+            let options = Some(PutOptions::new().with_lease(lease));
+            let put = TxnOp::put(key.clone(), written(&value), options);
+            let change = Txn::new().when([unchanged(&key, revision)]).and_then([put]);
+            if self.store.change(&change).await? {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn say_end(&self, client: PublicKey) -> Result<(), StoreError> {
+        let key = self.store.layout().session(&client);
+        let Some(kv) = self.store.get(&key).await? else { return Ok(()) };
+        let ours = read::<SessionValue>(kv.value()).is_ok_and(|value| value.proxy == self.own.id);
+        if ours {
+            let delete = TxnOp::delete(key.clone(), None);
+            let change = Txn::new().when([unchanged(&key, kv.mod_revision())]).and_then([delete]);
+            self.store.change(&change).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what was said, at the end.
+    pub async fn leave(&mut self) {
+        let Some(lease) = self.lease.take() else { return };
+        if let Ok(mut client) = self.store.client().await {
+            // What is not taken back goes with the lease.
+            drop(tokio::time::timeout(Duration::from_secs(1), client.lease_revoke(lease)).await);
+        }
+    }
+}

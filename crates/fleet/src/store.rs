@@ -1,0 +1,391 @@
+//! The way to etcd: one member at a time, another one when that does not answer, and every error as a sentence that says
+//! what to do.
+
+use std::error::Error as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{
+    Certificate, Client, ConnectOptions, Error, GetOptions, Identity, KeyValue, TlsOptions, Txn,
+};
+use tokio::sync::Mutex;
+
+use crate::layout::Layout;
+
+/// How long one member has to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// After so long without a word a connection is asked whether it lives, and has as long to say so.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// Keys of one page of a list.
+const PAGE: i64 = 1000;
+
+/// Bytes of the longest answer that is taken: a page of values as long as ours may be.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
+
+/// Where the registry is, and how this program shows who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The members of etcd, as URLs.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with, without a slash at the end.
+    pub prefix: String,
+    /// How to talk TLS; `None`: without.
+    pub tls: Option<TlsFiles>,
+}
+
+/// The files of TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Whom to trust.
+    pub ca: PathBuf,
+    /// This program's certificate.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Why the registry does not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// No member answers.
+    #[error(
+        "the fleet's registry (etcd at {endpoints}) does not answer: {what}. Known clients come and go meanwhile. Look with \
+         `etcdctl endpoint health`"
+    )]
+    Away {
+        /// The members that were asked.
+        endpoints: String,
+        /// What the last of them said, or did not.
+        what: String,
+    },
+    /// TLS failed.
+    #[error(
+        "the fleet's registry (etcd at {endpoints}) and this host do not trust each other: {what}. Look whether \
+         tls_ca_file, tls_certificate_file and tls_key_file of [registry] are those that etcd's --trusted-ca-file and --cert-file belong to, and \
+         whether they have expired"
+    )]
+    Tls {
+        /// The members that were asked.
+        endpoints: String,
+        /// What was wrong.
+        what: String,
+    },
+    /// A file of TLS cannot be read.
+    #[error("cannot read {}: {what}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        what: String,
+    },
+    /// etcd has no room.
+    #[error(
+        "etcd's database is full and takes no more: compact it (`etcdctl compact REVISION`), then `etcdctl defrag` at each \
+         member, then `etcdctl alarm disarm`; or give it more with --quota-backend-bytes"
+    )]
+    Full,
+    /// etcd does not let this program do it.
+    #[error(
+        "etcd refuses: {0}. Give the user of this certificate the right to read and write below the prefix (`etcdctl role \
+         grant-permission ROLE --prefix=true readwrite PREFIX/`)"
+    )]
+    Forbidden(String),
+    /// Something below the prefix is too long to be ours.
+    #[error(
+        "a value below {0} is longer than an answer may be: it is not one of Ropewalk's. Find it with `etcdctl get --prefix \
+         --keys-only {0}`, and delete it or use another prefix"
+    )]
+    TooLong(String),
+    /// etcd does not want the question.
+    #[error("etcd refuses: {0}")]
+    Refused(String),
+}
+
+impl StoreError {
+    /// Whether another member may know better.
+    fn is_of_member(&self) -> bool {
+        matches!(self, Self::Away { .. } | Self::Tls { .. })
+    }
+}
+
+/// All keys below a prefix, at one moment.
+#[derive(Debug)]
+pub struct Listed {
+    /// The keys.
+    pub kvs: Vec<KeyValue>,
+    /// The revision at which they were so.
+    pub revision: i64,
+    /// The cluster that said so.
+    pub cluster: u64,
+}
+
+/// The way to etcd. Copies share it.
+#[derive(Clone)]
+pub struct Store {
+    access: Arc<Access>,
+    layout: Arc<Layout>,
+    present: Arc<Mutex<Present>>,
+}
+
+/// The member that is asked now.
+#[derive(Default)]
+struct Present {
+    member: usize,
+    client: Option<Client>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("access", &self.access).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// The way to there. Nothing is asked yet.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        let layout = Arc::new(Layout::new(&access.prefix));
+        Self { access: Arc::new(access), layout, present: Arc::default() }
+    }
+
+    /// Where things stand.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The members, in words.
+    #[must_use]
+    pub fn endpoints(&self) -> String {
+        self.access.endpoints.join(", ")
+    }
+
+    /// The members.
+    #[must_use]
+    pub fn members(&self) -> &[String] {
+        &self.access.endpoints
+    }
+
+    /// The connection to the member that is asked now.
+    ///
+    /// # Errors
+    /// The files of TLS cannot be read, or make no sense.
+    pub async fn client(&self) -> Result<Client, StoreError> {
+        let mut present = self.present.lock().await;
+        if let Some(client) = &present.client {
+            return Ok(client.clone());
+        }
+        let client = self.connect(present.member).await?;
+        present.client = Some(client.clone());
+        Ok(client)
+    }
+
+    /// A connection to one member.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client).
+    pub async fn connect(&self, member: usize) -> Result<Client, StoreError> {
+        let endpoint = &self.access.endpoints[member % self.access.endpoints.len()];
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(ANSWER)
+            .with_keep_alive(KEEP_ALIVE, KEEP_ALIVE)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        if let Some(files) = &self.access.tls {
+            options = options.with_tls(tls(files)?);
+        }
+        Client::connect([endpoint], Some(options)).await.map_err(|error| self.told(&error))
+    }
+
+    /// The present member does not answer: the next one is asked from now on.
+    pub async fn turn_away(&self) {
+        let mut present = self.present.lock().await;
+        present.member = (present.member + 1) % self.access.endpoints.len();
+        present.client = None;
+    }
+
+    /// Asks one member after the other until one answers.
+    ///
+    /// # Errors
+    /// None does, or what one says.
+    async fn ask<T, F>(&self, question: impl Fn(Client) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut last = None;
+        for _ in 0..self.access.endpoints.len().max(2) {
+            let client = self.client().await?;
+            let answer = tokio::time::timeout(ANSWER, question(client)).await;
+            let error = match answer {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => self.told(&error),
+                Err(_) => self.away("no answer within 2 s"),
+            };
+            if !error.is_of_member() {
+                return Err(error);
+            }
+            last = Some(error);
+            self.turn_away().await;
+        }
+        Err(last.unwrap_or_else(|| self.away("no endpoints")))
+    }
+
+    /// What stands at a key, with its revision.
+    ///
+    /// # Errors
+    /// As all questions.
+    pub async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        let answer = self.ask(|client| {
+            let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES);
+            async move { kv.get(key, None).await }
+        });
+        Ok(answer.await?.take_kvs().into_iter().next())
+    }
+
+    /// The present revision, and the cluster.
+    ///
+    /// # Errors
+    /// As all questions.
+    pub async fn head(&self) -> Result<(i64, u64), StoreError> {
+        let key = self.layout.fleet();
+        let answer = self.ask(|client| {
+            let (mut kv, key) = (client.kv_client(), key.clone());
+            async move { kv.get(key, Some(GetOptions::new().with_count_only())).await }
+        });
+        let answer = answer.await?;
+        let head = answer.header().map(|header| (header.revision(), header.cluster_id()));
+        head.ok_or_else(|| self.away("an answer without a header"))
+    }
+
+    /// All keys that begin so, at one moment.
+    ///
+    /// # Errors
+    /// As all questions; or a value is too long.
+    pub async fn list(&self, prefix: &str) -> Result<Listed, StoreError> {
+        let end = after(prefix);
+        let mut listed = Listed { kvs: Vec::new(), revision: 0, cluster: 0 };
+        let (mut from, mut page) = (prefix.as_bytes().to_vec(), PAGE);
+        loop {
+            let (revision, begin) = (listed.revision, from.clone());
+            let end = end.clone();
+            let answer = self.ask(move |client| {
+                let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES);
+                let options = GetOptions::new()
+                    .with_range(end.clone())
+                    .with_limit(page)
+                    .with_revision(revision);
+                let begin = begin.clone();
+                async move { kv.get(begin, Some(options)).await }
+            });
+            let mut answer = match answer.await {
+                Err(StoreError::TooLong(_)) if page > 1 => {
+                    page = (page / 4).max(1);
+                    continue;
+                }
+                answer => answer?,
+            };
+            if let Some(header) = answer.header().filter(|_| listed.revision == 0) {
+                (listed.revision, listed.cluster) = (header.revision(), header.cluster_id());
+            }
+            let more = answer.more();
+            listed.kvs.extend(answer.take_kvs());
+            match listed.kvs.last() {
+                Some(last) if more => {
+                    from = last.key().to_vec();
+                    from.push(0);
+                }
+                _ => return Ok(listed),
+            }
+        }
+    }
+
+    /// Changes keys if all conditions hold. Returns whether they did. When the answer is lost on its way the question is put
+    /// again: the conditions are to be such that it then changes nothing.
+    ///
+    /// # Errors
+    /// As all questions.
+    pub async fn change(&self, change: &Txn) -> Result<bool, StoreError> {
+        let answer = self.ask(|client| {
+            let (mut kv, change) = (client.kv_client(), change.clone());
+            async move { kv.txn(change).await }
+        });
+        Ok(answer.await?.succeeded())
+    }
+
+    /// No member answers, for this reason.
+    #[must_use]
+    pub fn away(&self, what: &str) -> StoreError {
+        StoreError::Away { endpoints: self.endpoints(), what: what.to_owned() }
+    }
+
+    /// What an error means.
+    #[must_use]
+    pub fn told(&self, error: &Error) -> StoreError {
+        let what = chain(error);
+        let is_tls = ["certificate", "tls", "alert", "unknownissuer", "handshake"];
+        let lower = what.to_lowercase();
+        if is_tls.iter().any(|word| lower.contains(word)) {
+            return StoreError::Tls { endpoints: self.endpoints(), what };
+        }
+        let Error::GRpcStatus(status) = error else { return self.away(&what) };
+        let said = status.message().to_owned();
+        // The numbers are gRPC's (its "Status codes and their use").
+        match i32::from(status.code()) {
+            8 if said.contains("database space exceeded") => StoreError::Full,
+            7 | 16 => StoreError::Forbidden(said),
+            11 if said.contains("message length") => {
+                StoreError::TooLong(self.layout.prefix().into())
+            }
+            3 if said.contains("permission denied") || said.contains("auth") => {
+                StoreError::Forbidden(said)
+            }
+            3 | 5 | 6 | 9 | 11 | 12 => StoreError::Refused(said),
+            _ => self.away(&what),
+        }
+    }
+}
+
+/// The first key that no longer begins so.
+fn after(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // A prefix ends in a slash.
+    if let Some(last) = end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    end
+}
+
+/// An error with all its causes.
+fn chain(error: &Error) -> String {
+    let mut text = match error {
+        Error::GRpcStatus(status) => status.message().to_owned(),
+        error => error.to_string(),
+    };
+    let mut cause = match error {
+        Error::GRpcStatus(status) => status.source(),
+        Error::TransportError(error) => error.source(),
+        error => error.source(),
+    };
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn tls(files: &TlsFiles) -> Result<TlsOptions, StoreError> {
+    let read = |file: &PathBuf| {
+        std::fs::read(file)
+            .map_err(|error| StoreError::File { file: file.clone(), what: error.to_string() })
+    };
+    Ok(TlsOptions::new()
+        .ca_certificate(Certificate::from_pem(read(&files.ca)?))
+        .identity(Identity::from_pem(read(&files.certificate)?, read(&files.key)?)))
+}

@@ -1,0 +1,370 @@
+//! The registry on a real etcd, which each test starts in a network namespace and a folder of its own.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+#![expect(clippy::print_stdout, reason = "what was measured, and why a test is skipped")]
+
+mod bed;
+
+use std::time::{Duration, Instant};
+
+use bed::{Bed, client, invite, proxy, token};
+use etcd_client::{CompactionOptions, PutOptions};
+use ropewalk_fleet::changes::{ChangeError, Claimed};
+use ropewalk_fleet::layout::{ProxyState, hash};
+use ropewalk_fleet::service::News;
+use ropewalk_fleet::store::StoreError;
+
+/// How often two proxies are shown one invitation.
+const RACES: u16 = 1000;
+
+#[test]
+fn of_two_keys_that_show_one_invitation_at_two_proxies_at_once_exactly_one_is_bound() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let (one, other) = (proxy(&bed, "one"), proxy(&bed, "other"));
+        one.agree().await.unwrap();
+        let mut winners = [0; 2];
+        for race in 0..RACES {
+            invite(&one, &format!("client {race}"), race).await;
+            let (a, b, token) = (client(2 * race), client(2 * race + 1), token(race));
+            // Each asks first in turn.
+            let (here, there) = if race % 2 == 0 { (&one, &other) } else { (&other, &one) };
+            let (first, second) =
+                tokio::join!(here.claim(&token, a, 2000), there.claim(&token, b, 2000));
+            let bound = |claimed: &Claimed| matches!(claimed, Claimed::Bound { .. });
+            let (first, second) = (first.unwrap(), second.unwrap());
+            assert!(bound(&first) != bound(&second), "race {race}: {first:?} and {second:?}");
+            let loser = if bound(&first) { &second } else { &first };
+            assert_eq!(*loser, Claimed::Used(format!("client {race}")));
+            winners[usize::from(bound(&second))] += 1;
+        }
+        println!("{RACES} races, won by who asked first and second: {winners:?}");
+        let kept = bed.all(&one).await;
+        assert_eq!(kept.clients.len(), usize::from(RACES));
+        let addresses: std::collections::BTreeSet<_> =
+            kept.clients.values().map(|client| client.address_v4).collect();
+        assert_eq!(addresses.len(), usize::from(RACES), "no address twice");
+    });
+}
+
+#[test]
+fn many_claims_at_two_proxies_at_once_get_names_and_addresses_of_their_own() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let (one, other) = (proxy(&bed, "one"), proxy(&bed, "other"));
+        one.agree().await.unwrap();
+        for number in 0..40 {
+            invite(&one, &format!("client {number}"), number).await;
+        }
+        let tasks = tokio::task::LocalSet::new();
+        for number in 0..40_u16 {
+            let at = if number % 2 == 0 { one.clone() } else { other.clone() };
+            tasks.spawn_local(async move {
+                let claimed = at.claim(&token(number), client(number), 1000).await.unwrap();
+                assert!(matches!(claimed, Claimed::Bound { .. }), "{claimed:?}");
+            });
+        }
+        tasks.await;
+        let kept = bed.all(&one).await;
+        let addresses: std::collections::BTreeSet<_> =
+            kept.clients.values().map(|client| client.address_v4).collect();
+        assert_eq!((kept.clients.len(), addresses.len()), (40, 40));
+        // Both looked for the lowest free one.
+        assert_eq!(addresses.last().unwrap().to_string(), "10.77.0.41");
+    });
+}
+
+#[test]
+fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_address() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        invite(&one, "laptop", 1).await;
+        let bound = |formerly| Claimed::Bound {
+            name: "laptop".into(),
+            formerly,
+            address_v4: [10, 77, 0, 2].into(),
+            address_v6: None,
+        };
+        let claim = |number, key| {
+            let one = one.clone();
+            async move { one.claim(&token(number), client(key), 2).await.unwrap() }
+        };
+        assert_eq!(claim(9, 1).await, Claimed::Unknown);
+        assert_eq!(claim(1, 1).await, bound(None));
+        assert_eq!(claim(1, 1).await, bound(None), "the answer may have been lost");
+        assert_eq!(claim(1, 2).await, Claimed::Used("laptop".into()));
+        let address = bed.all(&one).await.clients[&client(1)].address_v4;
+
+        let again = one.invite("laptop", true, (&token(2), u64::MAX), 2).await.unwrap();
+        assert_eq!(again, (Some(client(1)), 0));
+        assert_eq!(claim(2, 3).await, bound(Some(client(1))));
+        let kept = bed.all(&one).await;
+        assert_eq!(kept.clients.len(), 1);
+        assert_eq!(kept.clients[&client(3)].address_v4, address);
+
+        one.invite("phone", false, (&token(3), 5), 9).await.unwrap();
+        assert_eq!(claim(3, 4).await, Claimed::Over("phone".into()));
+        let taken = one.invite("laptop", false, (&token(4), u64::MAX), 9).await.unwrap_err();
+        assert!(taken.to_string().contains("has joined already"), "{taken}");
+        invite(&one, "tablet", 5).await;
+        assert_eq!(one.remove("tablet").await.unwrap().invitations, 1);
+        assert_eq!(claim(5, 4).await, Claimed::Over("tablet".into()));
+        assert_eq!(one.remove("laptop").await.unwrap().public_key, Some(client(3)));
+        let kept = bed.all(&one).await;
+        assert!(kept.clients.is_empty());
+        assert!(matches!(one.remove("laptop").await, Err(ChangeError::NoClient(_))));
+        // Its name and its address are free.
+        one.mirror.lock().cache = kept;
+        invite(&one, "laptop", 6).await;
+        assert_eq!(claim(6, 5).await, bound(None));
+        assert_eq!(bed.all(&one).await.clients[&client(5)].address_v4, address);
+    });
+}
+
+#[test]
+fn while_etcd_is_away_changes_are_refused_and_what_is_known_stays_until_it_is_caught_up() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |mut bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        invite(&one, "laptop", 1).await;
+        invite(&one, "phone", 2).await;
+        one.claim(&token(1), client(1), 9).await.unwrap();
+        let (service, mut news) = bed.serve("two");
+        bed.wait_for(&service, |cache| cache.clients.len() == 1).await;
+        assert!(matches!(news.recv().await, Some(News::Changes(_))));
+
+        bed.kill();
+        bed.wait_until("it is known to be away", || service.mirror().lock().away.is_some()).await;
+        assert_eq!(service.mirror().lock().cache.clients.len(), 1, "what is known stays");
+        let refused = service.claim(token(2), client(2)).await.unwrap_err();
+        let sentence = refused.to_string();
+        assert!(sentence.contains("does not answer") && sentence.contains("nothing was changed"));
+        assert!(sentence.contains("etcdctl endpoint health"), "{sentence}");
+        let since = service.mirror().lock().away.clone().unwrap().since;
+        assert!(ropewalk_fleet::mirror::now().abs_diff(since) < 60);
+
+        let lists = service.mirror().lock().lists;
+        bed.start().await;
+        let bound = service.claim(token(2), client(2));
+        let bound = tokio::time::timeout(Duration::from_secs(20), bound).await.unwrap();
+        assert!(matches!(bound, Ok(Claimed::Bound { .. })), "{bound:?}");
+        bed.wait_for(&service, |cache| cache.clients.len() == 2).await;
+        let mirrored = service.mirror().lock();
+        assert!(mirrored.away.is_none());
+        assert_eq!(mirrored.lists, lists, "caught up by revision, without another list");
+    });
+}
+
+#[test]
+fn a_compaction_beneath_the_watch_is_caught_up_by_another_list() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        for number in 1..=3 {
+            invite(&one, &format!("client {number}"), number).await;
+        }
+        one.claim(&token(1), client(1), 9).await.unwrap();
+        one.claim(&token(2), client(2), 9).await.unwrap();
+        let (service, mut news) = bed.serve("two");
+        bed.wait_for(&service, |cache| cache.clients.len() == 2).await;
+        while let Ok(Some(News::Changes(_))) =
+            tokio::time::timeout(Duration::from_millis(300), news.recv()).await
+        {}
+        // The proxy is stopped in its tracks while the others go on and etcd forgets.
+        bed.cut(true);
+        bed.wait_until("it is known to be away", || service.mirror().lock().away.is_some()).await;
+        one.remove("client 1").await.unwrap();
+        one.claim(&token(3), client(3), 9).await.unwrap();
+        let (revision, _) = one.store.head().await.unwrap();
+        let mut etcd = one.store.client().await.unwrap();
+        let physical = CompactionOptions::new().with_physical();
+        etcd.compact(revision, Some(physical)).await.unwrap();
+        bed.cut(false);
+        bed.wait_for(&service, |cache| cache.clients.contains_key(&client(3))).await;
+        let mirrored = service.mirror().lock();
+        assert_eq!(mirrored.cache.clients.keys().copied().collect::<Vec<_>>(), {
+            let mut keys = vec![client(2), client(3)];
+            keys.sort();
+            keys
+        });
+        assert_eq!(mirrored.lists, 2);
+    });
+}
+
+#[test]
+fn the_newest_session_wins_and_the_older_proxy_is_told() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let (one, mut at_one) = bed.serve("one");
+        let (two, mut at_two) = bed.serve("two");
+        bed.wait_for(&one, |cache| cache.proxies.len() == 2).await;
+        let said_by = |id: &'static str| {
+            move |cache: &ropewalk_fleet::cache::Cache| {
+                cache.sessions.get(&client(1)).is_some_and(|session| *session.proxy == *id)
+            }
+        };
+        one.note_session(client(1), Some(1_000));
+        bed.wait_for(&two, said_by("one")).await;
+        two.note_session(client(1), Some(2_000));
+        bed.wait_for(&one, said_by("two")).await;
+        let displaced = bed.next(&mut at_one, |news| match news {
+            News::Displaced(key, since) => Some((key, since)),
+            _ => None,
+        });
+        assert_eq!(displaced.await, (client(1), 1_000));
+        // A proxy that was cut off says of an older session when it is back.
+        one.note_session(client(1), Some(1_500));
+        let displaced = bed.next(&mut at_one, |news| match news {
+            News::Displaced(key, since) => Some((key, since)),
+            _ => None,
+        });
+        assert_eq!(displaced.await, (client(1), 1_500));
+        two.note_session(client(1), None);
+        bed.wait_for(&one, |cache| cache.sessions.is_empty()).await;
+        assert!(at_two.try_recv().is_err(), "the newer one heard nothing");
+        drop(two);
+        bed.wait_for(&one, |cache| cache.proxies.len() == 1).await;
+    });
+}
+
+#[test]
+fn a_proxy_that_is_cut_off_is_gone_with_its_lease_and_is_back_after_it_and_a_drain_is_heard_of() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        let (service, mut news) = bed.serve("one");
+        bed.wait_for(&service, |cache| cache.proxies.contains_key("one")).await;
+        let state = |news| match news {
+            News::State(state) => Some(state),
+            _ => None,
+        };
+        one.drain("one", true).await.unwrap();
+        assert_eq!(bed.next(&mut news, state).await, ProxyState::Draining);
+        one.drain("one", true).await.unwrap();
+        one.drain("one", false).await.unwrap();
+        assert_eq!(bed.next(&mut news, state).await, ProxyState::Serving);
+        let nobody = one.drain("two", true).await.unwrap_err().to_string();
+        assert!(nobody.contains("no proxy `two` runs"), "{nobody}");
+        let seen = service.proxies().borrow().clone();
+        assert_eq!((seen.len(), seen[0].id.as_str()), (1, "one"));
+
+        service.note_session(client(1), Some(1_000));
+        bed.wait_for(&service, |cache| cache.sessions.len() == 1).await;
+        bed.cut(true);
+        let begun = Instant::now();
+        while !bed.all(&one).await.proxies.is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(40), "its lease is over");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        println!("gone {:.1} s after the cut", begun.elapsed().as_secs_f64());
+        assert!(bed.all(&one).await.sessions.is_empty());
+        bed.cut(false);
+        loop {
+            let kept = bed.all(&one).await;
+            if (kept.sessions.len(), kept.proxies.len()) == (1, 1) {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(80), "it says it again");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
+#[test]
+fn what_is_not_ours_is_passed_over_and_a_foreign_or_newer_fleet_is_refused_with_what_to_do() {
+    let Some(bed) = Bed::new(&["--max-request-bytes=4194304"]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        invite(&one, "laptop", 1).await;
+        one.claim(&token(1), client(1), 9).await.unwrap();
+        let mut etcd = one.store.client().await.unwrap();
+        let layout = one.store.layout();
+        let put = |key: String, value: Vec<u8>| {
+            let mut etcd = etcd.clone();
+            async move { etcd.put(key, value, None::<PutOptions>).await.unwrap() }
+        };
+        put(layout.client(&client(2)), b"{\"colour\":\"blue\"}".to_vec()).await;
+        put(layout.client(&client(3)), vec![b'x'; 2 << 20]).await;
+        put(format!("{}unknown/thing", layout.prefix()), b"1".to_vec()).await;
+        put(layout.name("phone"), b"not json".to_vec()).await;
+        let (service, _news) = bed.serve("two");
+        bed.wait_for(&service, |cache| cache.clients.len() == 1).await;
+        assert_eq!(service.mirror().lock().cache.foreign.len(), 3);
+        let damaged = one.invite("phone", false, (&token(2), u64::MAX), 9).await.unwrap_err();
+        assert!(damaged.to_string().contains("etcdctl del"), "{damaged}");
+
+        let fleet = |text: &str| put(layout.fleet(), text.as_bytes().to_vec());
+        let table = [
+            (r#"{"version":1,"name":"other","pool_v4":"10.77.0.0/16"}"#, "is of the fleet `other`"),
+            (r#"{"version":1,"name":"test","pool_v4":"10.9.0.0/16"}"#, "need the same"),
+            (r#"{"version":9,"name":"test","pool_v4":"10.77.0.0/16"}"#, "install a newer ropewalk"),
+            ("# a playbook", "Another program uses this prefix"),
+        ];
+        for (value, expected) in table {
+            fleet(value).await;
+            let (stranger, mut heard) = bed.serve("three");
+            bed.wait_for(&stranger, |cache| cache.clients.len() == 1).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let told = heard.try_recv();
+            assert!(told.is_err(), "clients of a fleet that is not ours: {told:?}");
+            let error = one.agree().await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            let refused = one.remove("laptop").await.unwrap_err().to_string();
+            assert!(refused.contains(expected), "nothing is written: {refused}");
+        }
+        drop(etcd.delete(layout.fleet(), None).await.unwrap());
+        let none = one.remove("laptop").await.unwrap_err().to_string();
+        assert!(none.contains("no proxy has begun the fleet"), "{none}");
+        let kept = layout.invitation(&hash(&token(1)));
+        assert!(one.store.get(&kept).await.unwrap().is_some());
+    });
+}
+
+#[test]
+fn a_full_etcd_is_told_with_the_way_out() {
+    let Some(bed) = Bed::new(&["--quota-backend-bytes=1000000"]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        let mut etcd = one.store.client().await.unwrap();
+        for number in 0..100 {
+            let key = format!("/other/{number}");
+            if etcd.put(key, vec![b'x'; 32 << 10], None).await.is_err() {
+                break;
+            }
+        }
+        let full = one.invite("laptop", false, (&token(1), u64::MAX), 9).await.unwrap_err();
+        assert_eq!(full, ChangeError::Store(StoreError::Full));
+        assert!(full.to_string().contains("etcdctl alarm disarm"), "{full}");
+        assert!(bed.all(&one).await.fleet.is_some(), "what is there is read");
+    });
+}
+
+#[test]
+fn a_certificate_that_etcd_or_this_host_does_not_trust_is_told_with_where_to_look() {
+    let Some(bed) = Bed::with_tls() else { return };
+    bed.run(async |bed| {
+        for (case, ca, certificate) in
+            [("ours", "other-ca.pem", "client"), ("etcd's", "ca.pem", "other-client")]
+        {
+            let wrong = bed.proxy_by_tls("one", ca, certificate);
+            let error = wrong.agree().await.unwrap_err();
+            println!("{case}: {error}");
+            assert!(
+                matches!(&error, ChangeError::Store(StoreError::Tls { .. })),
+                "{case}: {error:?}"
+            );
+            assert!(error.to_string().contains("--trusted-ca-file"), "{case}: {error}");
+        }
+        bed.proxy_by_tls("one", "ca.pem", "client").agree().await.unwrap();
+        let missing = bed.proxy_by_tls("one", "ca.pem", "nobody").agree().await.unwrap_err();
+        assert!(missing.to_string().contains("cannot read"), "{missing}");
+    });
+}
