@@ -6,7 +6,7 @@ mod files;
 mod look;
 
 pub(crate) use change::{Links, LinksWhat, Reload, Set, SetRedundant, SetScheduler, SetWhat};
-pub(crate) use clients::{Invite, Join, Peer, PeerWhat};
+pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
@@ -121,6 +121,17 @@ EXAMPLES
   sudo ropewalk peer rotate laptop                    a new key for laptop; the old one works until the new one came
   sudo ropewalk peer remove laptop                    its session ends, its key is refused")]
     Peer(Peer),
+
+    /// Show the proxies that share a registry, and let one of them drain
+    #[command(after_long_help = "\
+It asks etcd, which [registry] of the config names, whether or not a proxy runs here. docs/FLEET.md says what a fleet is.
+
+EXAMPLES
+  sudo ropewalk fleet                                 proxies, their state and load, and etcd's health
+  sudo ropewalk fleet --json | jq '.proxies[] | {id, state, sessions}'
+  sudo ropewalk fleet drain fra-1                     it takes no new sessions
+  sudo ropewalk fleet undrain fra-1")]
+    Fleet(Fleet),
 
     /// Show the tunnel and each of its links
     #[command(after_long_help = "\

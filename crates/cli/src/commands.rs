@@ -6,6 +6,7 @@ pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
+pub(crate) mod fleet;
 pub(crate) mod flows;
 pub(crate) mod join;
 pub(crate) mod keygen;

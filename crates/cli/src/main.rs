@@ -45,6 +45,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Proxy(proxy) => commands::daemon::proxy(&proxy),
         Command::Join(join) => commands::join::run(&join),
         Command::Peer(peer) => commands::peer::run(&peer),
+        Command::Fleet(fleet) => commands::fleet::run(&fleet),
         Command::Status(status) => commands::status::run(&status),
         Command::Links(links) => commands::links::run(&links),
         Command::Watch(watch) => commands::watch::run(&watch),

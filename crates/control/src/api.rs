@@ -24,9 +24,9 @@ pub use status::{
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
     ModelStatus, OffloadState, OffloadStatus, OutageCause, OutageStatus, OutagesStatus,
     PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RedundancyStatus,
-    RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SandboxState, SandboxStatus,
-    SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport, TunnelState,
-    TunnelStatus, TurnedAwayStatus,
+    RegistryStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SandboxState,
+    SandboxStatus, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport,
+    TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.

@@ -255,6 +255,27 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
     let sizes = of_pools(|pool| Value::Real(pool.size as f64));
     page.family("pool_addresses", Kind::Gauge, "Inner addresses that can be given.", sizes);
 
+    if let Some(registry) = &status.registry {
+        let gauge = |value| [(Labels::default(), Value::Whole(value))];
+        let answers = u64::from(registry.begun && registry.away_s.is_none());
+        let help = "Whether the registry of the fleet answers.";
+        page.family("registry_up", Kind::Gauge, help, gauge(answers));
+        let help = "Seconds for which the registry of the fleet has not answered.";
+        page.family(
+            "registry_away_seconds",
+            Kind::Gauge,
+            help,
+            gauge(registry.away_s.unwrap_or(0)),
+        );
+        let help = "Clients of the fleet.";
+        page.family("fleet_clients", Kind::Gauge, help, gauge(registry.clients));
+        let help = "Proxies of the fleet that run.";
+        page.family("fleet_proxies", Kind::Gauge, help, gauge(registry.proxies));
+        let help = "Sessions with all proxies of the fleet.";
+        page.family("fleet_sessions", Kind::Gauge, help, gauge(registry.sessions));
+        let help = "Whether this proxy takes no new sessions.";
+        page.family("draining", Kind::Gauge, help, gauge(u64::from(registry.draining)));
+    }
     if let Some(table) = status.conntrack {
         let gauge = |value| [(Labels::default(), Value::Whole(value))];
         let help = "Entries of the kernel's table of connections in use.";

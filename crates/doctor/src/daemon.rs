@@ -1,6 +1,6 @@
 //! Whether the daemon runs, what it says itself, and whether its tunnels carry packets.
 
-use ropewalk_control::api::{LinkState, Role, StatusReport, TunnelState};
+use ropewalk_control::api::{LinkState, RegistryStatus, Role, StatusReport, TunnelState};
 
 use super::finding::Finding;
 
@@ -87,6 +87,38 @@ pub(super) fn judge(role: Role, answer: &Answer, version: &str, reached: bool) -
             );
             findings.push(Finding::note("daemon.unknown-keys", subject, found));
         }
+        findings.extend(proxy.registry.iter().flat_map(registry));
+    }
+    findings
+}
+
+/// How it is with the registry that several proxies share.
+fn registry(registry: &RegistryStatus) -> Vec<Finding> {
+    let (subject, look) = ("registry", "sudo ropewalk fleet");
+    let mut findings = vec![match (registry.away_s, &registry.away_why) {
+        (Some(away), why) => {
+            let why = why.as_deref().unwrap_or("no reason is known");
+            Finding::fail("registry.away", subject, format!("away for {away} s: {why}"), look)
+        }
+        (None, _) if !registry.begun => {
+            let found = "it has not answered since the proxy's start: no client is known";
+            Finding::fail("registry.away", subject, found.to_owned(), look)
+        }
+        (None, _) => {
+            let found = format!(
+                "the fleet {} has {} clients and {} proxies",
+                registry.fleet, registry.clients, registry.proxies
+            );
+            Finding::ok("registry", subject, found)
+        }
+    }];
+    if registry.draining {
+        let found = "this proxy drains: no session begins here".to_owned();
+        findings.push(Finding::note("registry.drains", subject, found));
+    }
+    for (key, why) in &registry.foreign {
+        let found = format!("{key} is not read: {why}");
+        findings.push(Finding::warn("registry.foreign", subject, found, look));
     }
     findings
 }

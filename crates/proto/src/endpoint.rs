@@ -134,6 +134,7 @@ pub struct Endpoint {
     kept: KeptByAll,
     rng: StdRng,
     closed: bool,
+    draining: bool,
     drops: DropCounters,
     events: VecDeque<EndpointEvent>,
 }
@@ -159,6 +160,7 @@ impl Endpoint {
             share: config.share,
             rng,
             closed: false,
+            draining: false,
             drops: DropCounters::default(),
             events: VecDeque::new(),
         }
@@ -190,6 +192,16 @@ impl Endpoint {
         self.end_peer(now, key, CloseReason::Removed, EndReason::Removed);
         self.peers.remove(&key);
         true
+    }
+
+    /// A client has a newer session with another proxy: the one here ends, as with a newer one here.
+    pub fn displace_peer(&mut self, now: Instant, key: PublicKey) {
+        self.end_peer(now, key, CloseReason::Replaced, EndReason::Elsewhere);
+    }
+
+    /// From now on first messages are met with silence, or are answered again. Sessions go on.
+    pub fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
     }
 
     /// Whether there is a client in the table.
@@ -405,7 +417,7 @@ impl Endpoint {
         handed: Handed,
         authority: &mut impl InvitationAuthority,
     ) {
-        if self.closed {
+        if self.closed || self.draining {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
         let Handed { path, question, .. } = handed;
@@ -470,7 +482,7 @@ impl Endpoint {
         datagram: &[u8],
         authority: &mut impl InvitationAuthority,
     ) {
-        if self.closed {
+        if self.closed || self.draining {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
         let (admission, mut behind) = self.judges();

@@ -56,6 +56,8 @@ pub enum EndReason {
     Closed(CloseReason),
     /// A newer session of the same key took its place.
     Replaced,
+    /// A newer session of the same key with another proxy of the fleet took its place.
+    Elsewhere,
     /// Nothing authentic came for half an hour.
     Idle,
     /// The peer was changed in the table.

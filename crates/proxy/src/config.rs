@@ -4,6 +4,8 @@
 //! ([`registry`](crate::registry)). The sample `configs/proxy.toml` shows every
 //! key with its default.
 
+mod registry;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,6 +28,8 @@ use toml::Spanned;
 
 use crate::allow::Allowed;
 use crate::pool::{Pools, reserved};
+
+pub use registry::{RegistryConfig, TlsFiles};
 
 /// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
 const DEFAULT_MAX_PEERS: usize = 1024;
@@ -93,6 +97,8 @@ pub struct Config {
     pub workers: Workers,
     /// How the tunnels send and receive.
     pub tunnel: TunnelSettings,
+    /// The registry that this proxy shares with others; `None`: it keeps files of its own.
+    pub registry: Option<RegistryConfig>,
     /// The folder for what must survive a restart: the address leases.
     pub state_dir: PathBuf,
     /// Whether the proxy gives up at its start what it does not need.
@@ -213,6 +219,7 @@ impl ConfigFile for Config {
         "sandbox",
         "public_addresses",
         "peer",
+        "registry",
     ];
 
     fn parse(source: &Source) -> Result<Self, ConfigError> {
@@ -244,12 +251,12 @@ impl Config {
 }
 
 /// The IPv6 pool where the file says `auto`: a unique local /64 (RFC 4193) whose 40 random bits are a
-/// hash of the proxy's public key, so that they stay and differ from those of other proxies.
+/// hash of what is its owner's: the proxy's public key, or the fleet's name. So they stay, and differ from those of others.
 #[must_use]
-pub fn unique_local_pool(public_key: &PublicKey) -> Ipv6Net {
+pub fn unique_local_pool(owner: &[u8]) -> Ipv6Net {
     let mut hash = blake2::Blake2s256::new();
     hash.update(b"ropewalk unique local prefix");
-    hash.update(public_key.as_bytes());
+    hash.update(owner);
     let hash = hash.finalize();
     let mut octets = [0; 16];
     octets[0] = 0xfd;
@@ -287,6 +294,7 @@ struct File {
     public_addresses: Option<Spanned<OneOrMany<HostPort>>>,
     #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
+    registry: Option<Spanned<registry::RegistryFile>>,
     #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
@@ -338,6 +346,14 @@ impl File {
         let public_key = private_key.public_key();
         let pools = self.pools(source, &public_key)?;
         let max_peers = self.max_peers(source)?;
+        let registry = self.registry.as_ref();
+        let registry =
+            registry.map(|file| file.get_ref().resolve(source, max_peers)).transpose()?;
+        if let (Some(_), Some(peer)) = (&registry, self.peer.first()) {
+            return Err(source
+                .error(peer.span(), "with [registry] the clients stand there, and no [[peer]] here")
+                .with_help("take it out, and invite it with `ropewalk peer add NAME`"));
+        }
         let peers = resolve_peers(source, &self.peer, &public_key, &pools, max_peers)?;
         let tun_name = match self.tun.name {
             Some(Parsed(name)) => name,
@@ -372,6 +388,7 @@ impl File {
             max_peers,
             workers: workers(source, self.workers.as_ref())?,
             tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
+            registry,
             state_dir: state_dir(source, self.state_dir)?,
             sandbox: self.sandbox,
             control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
@@ -388,11 +405,16 @@ impl File {
                 return Err(source.error(prefix.span(), "an IPv4 pool is a /8 to a /30"));
             }
         };
+        // All proxies of a fleet give the same addresses.
+        let auto = match &self.registry {
+            Some(registry) => unique_local_pool(registry.get_ref().fleet.get_ref().as_bytes()),
+            None => unique_local_pool(public_key.as_bytes()),
+        };
         let v6 = match &self.pool_v6 {
-            None => Some(unique_local_pool(public_key)),
+            None => Some(auto),
             Some(pool) => match pool.get_ref().0 {
                 PoolV6::Off => None,
-                PoolV6::Auto => Some(unique_local_pool(public_key)),
+                PoolV6::Auto => Some(auto),
                 PoolV6::Prefix(prefix) if (32..=126).contains(&prefix.prefix_len()) => Some(prefix),
                 PoolV6::Prefix(_) => {
                     return Err(source.error(pool.span(), "an IPv6 pool is a /32 to a /126"));

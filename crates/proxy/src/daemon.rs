@@ -2,13 +2,12 @@
 //! what follows from the events of all workers. With a single worker it is the whole proxy.
 //!
 //! Nothing here waits: the host's routes are changed by another task, which is told what is wanted
-//! ([`Host`]); the books are written by another thread ([`RegistryWriter`]); the status document is made from what is at hand.
+//! ([`Host`]); the books are kept elsewhere ([`Registry`]); the status document is made from what is at hand.
 
 mod books;
 mod reload;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -32,9 +31,8 @@ use tokio::sync::mpsc;
 use crate::config::Config;
 use crate::handover::Passed;
 use crate::invitation_check::InvitationCheck;
-use crate::inviting;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
-use crate::registry_writer::{Book, RegistryWriter};
+use crate::registry::{News as RegistryNews, Registry};
 use crate::status::{self, Facts, HostFacts};
 use crate::worker::{Order, Report, Worker};
 use crate::worker_group::{Shown, WorkerGroup};
@@ -63,8 +61,8 @@ pub enum Command {
     Loaded(Loaded<Config>),
     /// IPv6 packets of clients can leave by now.
     HandOutIpv6,
-    /// This file is on disk, or cannot be written.
-    Written(Book, io::Result<()>),
+    /// Something that the registry waited for.
+    Registry(RegistryNews),
     /// Something for this worker came from another one.
     Passed(Passed),
     /// What happened to the clients of another worker.
@@ -85,7 +83,7 @@ pub struct Daemon<H> {
     /// Where it stands, and who reads it again.
     file: PathBuf,
     reloader: mpsc::Sender<server::Command>,
-    registry_writer: RegistryWriter,
+    registry: Box<dyn Registry>,
     peers: PeerBook,
     host: H,
     started: Instant,
@@ -102,21 +100,21 @@ impl<H: Host> Daemon<H> {
     pub fn new(
         now: Instant,
         (config, file, reloader): (Config, PathBuf, mpsc::Sender<server::Command>),
-        registry_writer: RegistryWriter,
+        registry: Box<dyn Registry>,
         (worker, group): (Worker, WorkerGroup),
         (host, ipv6): (H, bool),
         sockets: Vec<(SocketId, u16)>,
     ) -> Self {
-        let (known, passed_over) = registry_writer.registry().peers(&config.peers);
+        let (known, passed_over) = registry.peers(&config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
-        let peers = PeerBook::new(now, &known, registry_writer.leases(), ipv6);
+        let peers = PeerBook::new(now, &known, registry.leases(), ipv6);
         let mut daemon = Self {
             worker,
             group,
             config,
             file,
             reloader,
-            registry_writer,
+            registry,
             peers,
             host,
             started: now,
@@ -125,7 +123,7 @@ impl<H: Host> Daemon<H> {
         };
         daemon.set_peers(now);
         for peer in daemon.peers.iter() {
-            if let Some(why) = daemon.registry_writer.leases().refusal(&peer.config.public_key) {
+            if let Some(why) = daemon.registry.leases().refusal(&peer.config.public_key) {
                 tracing::warn!(peer = peer.config.name, "refused: {why}");
             }
         }
@@ -134,8 +132,13 @@ impl<H: Host> Daemon<H> {
 
     /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
     fn set_peers(&mut self, now: Instant) {
+        self.tell_homes(now, |_| true);
+    }
+
+    /// The same for some of them.
+    fn tell_homes(&mut self, now: Instant, is_one: impl Fn(&PublicKey) -> bool) {
         let mut by_home: BTreeMap<u16, Vec<(PublicKey, CorePeer)>> = BTreeMap::new();
-        for (key, peer) in self.peers.for_core(&self.config) {
+        for (key, peer) in self.peers.for_core(&self.config).filter(|(key, _)| is_one(key)) {
             by_home.entry(self.group.home(&key)).or_default().push((key, peer));
         }
         for (home, peers) in by_home {
@@ -177,6 +180,13 @@ impl<H: Host> Daemon<H> {
         let EndpointEvent { peer: key, event } = event;
         let Some((peer, change)) = self.peers.note(now, key, event) else { return };
         log(&peer.config.name, event);
+        match event {
+            Event::SessionEstablished(_) => self.registry.note_session(*key, true),
+            // The newer session was told of before.
+            Event::SessionEnded(EndReason::Replaced) => {}
+            Event::SessionEnded(_) => self.registry.note_session(*key, false),
+            _ => {}
+        }
         let mtu = match change {
             RouteChange::Keep => return,
             RouteChange::Route(mtu) => Some(mtu),
@@ -190,7 +200,7 @@ impl<H: Host> Daemon<H> {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
             Request::Invite(_) | Request::RemovePeer { .. } => {
-                return self.registry_writer.ask(&self.config, command);
+                return self.registry.ask(&self.config, command);
             }
             Request::Status | Request::Peers if self.group.is_empty() => {
                 return self.handle_reports(now, command, &self.worker.report(io));
@@ -244,8 +254,8 @@ impl<H: Host> Daemon<H> {
     fn peers_report(&self, now: Instant, report: &Report) -> PeersReport {
         PeersReport {
             running: true,
-            peers: status::peers(now, &self.config, &self.peers, &report.stats),
-            invitations: inviting::invitations(self.registry_writer.registry()),
+            peers: status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry),
+            invitations: self.registry.invitations(),
         }
     }
 
@@ -337,7 +347,8 @@ impl<H: Host> Daemon<H> {
             config: &self.config,
             sockets: &self.sockets,
             peers: &self.peers,
-            leases: self.registry_writer.leases(),
+            leases: self.registry.leases(),
+            registry: self.registry.status(),
             stats: &report.stats,
             host: &self.host.facts(),
             driver_drops: &report.drops,
@@ -361,13 +372,13 @@ impl<H: Host> Driven for Daemon<H> {
                 loaded.settle(&file, |config| self.take_over(now, config));
             }
             Command::HandOutIpv6 => {
-                self.peers.hand_out_ipv6(self.registry_writer.leases());
+                self.peers.hand_out_ipv6(self.registry.leases());
                 self.set_peers(now);
             }
-            Command::Written(book, written) => self.handle_written(now, book, written),
+            Command::Registry(news) => self.handle_registry(now, news),
             Command::Passed(passed) => {
-                let Self { worker, config, registry_writer, .. } = self;
-                let mut check = InvitationCheck { config, registry_writer };
+                let Self { worker, config, registry, .. } = self;
+                let mut check = InvitationCheck { config, registry: &mut **registry };
                 worker.handle_passed(now, passed, io, &mut check);
             }
             Command::News(News { events, ended }) => {
@@ -411,8 +422,8 @@ impl<H: Host> Driven for Daemon<H> {
         datagram: &mut [u8],
         sink: &mut impl PacketSink,
     ) {
-        let Self { worker, config, registry_writer, .. } = self;
-        let mut check = InvitationCheck { config, registry_writer };
+        let Self { worker, config, registry, .. } = self;
+        let mut check = InvitationCheck { config, registry: &mut **registry };
         worker.handle_datagram(now, arrival, datagram, sink, &mut check);
     }
 

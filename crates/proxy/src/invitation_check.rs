@@ -8,18 +8,18 @@ use ropewalk_proto::endpoint::{Claim, InvitationAuthority};
 use ropewalk_settings::{InvitationToken, PublicKey};
 
 use crate::config::Config;
-use crate::registry_writer::RegistryWriter;
+use crate::registry::Registry;
 
 /// All that a decision takes, for the time of one datagram.
 pub struct InvitationCheck<'a> {
     /// What the file says.
     pub config: &'a Config,
-    /// Who keeps the book.
-    pub registry_writer: &'a mut RegistryWriter,
+    /// The book.
+    pub registry: &'a mut dyn Registry,
 }
 
 impl InvitationAuthority for InvitationCheck<'_> {
     fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
-        self.registry_writer.show(self.config, *client, token)
+        self.registry.show(self.config, *client, token)
     }
 }

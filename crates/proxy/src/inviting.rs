@@ -7,10 +7,10 @@ use ropewalk_control::api::{
     ApiError, ErrorCode, InviteWish, Invited, OpenInvitation, RemovedPeer,
 };
 use ropewalk_control::invitation::{Invitation, LIFETIMES, MAX_ADDRESSES};
-use ropewalk_settings::{HostPort, InvitationToken, Text as _};
+use ropewalk_settings::{HostPort, InvitationToken, PublicKey, Text as _};
 
-use crate::config::Config;
-use crate::registry::{Draft, Registry, RegistryError};
+use crate::config::{Config, check_peer_name};
+use crate::registry::peers_file::{Draft, PeersFile, RegistryError};
 
 /// Addresses on the Internet, to ask the kernel which of this host's it would talk to them from. Nothing is sent.
 const FAR: [SocketAddr; 2] = [
@@ -24,15 +24,20 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Drafts an invitation. It is to be given to nobody before the draft is written.
+/// An invitation that nobody has yet.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What the client will be given.
+    pub invitation: Invitation,
+    notes: Vec<String>,
+}
+
+/// Makes an invitation. It is to be given to nobody before the registry knows it.
 ///
 /// # Errors
-/// The wish makes no sense, or it cannot be met.
-pub fn invite(
-    config: &Config,
-    registry: &Registry,
-    wish: &InviteWish,
-) -> Result<(Invited, Draft), ApiError> {
+/// The wish makes no sense.
+pub fn prepare(config: &Config, wish: &InviteWish) -> Result<Prepared, ApiError> {
+    check_peer_name(&wish.name).map_err(bad)?;
     let lifetime = Duration::from_secs(wish.lifetime_s);
     let (least, most) = LIFETIMES;
     if lifetime < least || lifetime > most {
@@ -46,25 +51,59 @@ pub fn invite(
     let token = InvitationToken::generate().map_err(|error| {
         ApiError::new(ErrorCode::Failed, format!("the system gives no randomness: {error}"))
     })?;
-    let (now, public_key) = (now(), config.private_key.public_key());
-    let expires = now.saturating_add(wish.lifetime_s);
-    let (noted, draft) = registry
-        .invite(&wish.name, wish.again, (&token, expires), (&config.peers, config.max_peers, now))
-        .map_err(|error| refused(&error))?;
-    if noted.voided > 0 {
-        notes.push(format!("an older invitation for `{}` is void", wish.name));
+    let expires = now().saturating_add(wish.lifetime_s);
+    let public_key = config.private_key.public_key();
+    Ok(Prepared { invitation: Invitation { addresses, public_key, token, expires }, notes })
+}
+
+impl Prepared {
+    /// The answer to who wanted it for `name`: what it replaces, and how many older ones are void by it.
+    #[must_use]
+    pub fn into_invited(
+        mut self,
+        name: &str,
+        replaces: Option<PublicKey>,
+        voided: usize,
+    ) -> Invited {
+        if voided > 0 {
+            self.notes.push(format!("an older invitation for `{name}` is void"));
+        }
+        let invitation = &self.invitation;
+        Invited {
+            name: name.to_owned(),
+            addresses: invitation.addresses.iter().map(HostPort::to_string).collect(),
+            invitation: invitation.to_line().to_string(),
+            expires: invitation.expires,
+            proxy_public_key: invitation.public_key,
+            replaces,
+            notes: self.notes,
+        }
     }
-    let invitation = Invitation { addresses, public_key, token, expires };
-    let invited = Invited {
-        name: wish.name.clone(),
-        addresses: invitation.addresses.iter().map(HostPort::to_string).collect(),
-        invitation: invitation.to_line().to_string(),
-        expires,
-        proxy_public_key: public_key,
-        replaces: noted.replaces,
-        notes,
-    };
-    Ok((invited, draft))
+}
+
+/// Drafts an invitation. It is to be given to nobody before the draft is written.
+///
+/// # Errors
+/// The wish makes no sense, or it cannot be met.
+pub fn invite(
+    config: &Config,
+    registry: &PeersFile,
+    wish: &InviteWish,
+) -> Result<(Invited, Draft), ApiError> {
+    let prepared = prepare(config, wish)?;
+    let bound = (&prepared.invitation.token, prepared.invitation.expires);
+    let (noted, draft) = registry
+        .invite(&wish.name, wish.again, bound, (&config.peers, config.max_peers, now()))
+        .map_err(|error| refused(&error))?;
+    Ok((prepared.into_invited(&wish.name, noted.replaces, noted.voided), draft))
+}
+
+/// Where clients find this proxy, as far as this host knows.
+///
+/// # Errors
+/// It does not know.
+pub fn public_addresses(config: &Config) -> Result<Vec<HostPort>, ApiError> {
+    addresses(config, &[], &mut Vec::new())
 }
 
 /// Drafts the book without a client.
@@ -73,7 +112,7 @@ pub fn invite(
 /// It is not in it.
 pub fn remove(
     config: &Config,
-    registry: &Registry,
+    registry: &PeersFile,
     name: &str,
 ) -> Result<(RemovedPeer, Draft), ApiError> {
     let (public_key, invitations, draft) =
@@ -83,7 +122,7 @@ pub fn remove(
 
 /// The open invitations, as they are shown.
 #[must_use]
-pub fn invitations(registry: &Registry) -> Vec<OpenInvitation> {
+pub fn invitations(registry: &PeersFile) -> Vec<OpenInvitation> {
     let now = now();
     let replaces = |name: &str| registry.members().iter().any(|member| member.name == name);
     let shown = registry.invitations().iter().map(|open| OpenInvitation {
@@ -207,7 +246,7 @@ mod tests {
 
     fn made(config: &Config, wish: &InviteWish) -> Result<Invited, ApiError> {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Registry::open(folder.path().join("peers.json")).unwrap();
+        let registry = PeersFile::open(folder.path().join("peers.json")).unwrap();
         invite(config, &registry, wish).map(|(invited, _)| invited)
     }
 

@@ -9,7 +9,7 @@
 //! The file is JSON, written as a whole beside the old one, synced and renamed over it, so that a
 //! crash leaves the old or the new one. A damaged file is an error and is never overwritten: losing the
 //! leases would give clients other addresses without a word. A running proxy has the file written beside its packet loop
-//! ([`RegistryWriter`](crate::registry_writer::RegistryWriter)), so a crash within that moment may cost the newest clients their addresses.
+//! ([`Files`](crate::registry::files::Files)), so a crash within that moment may cost the newest clients their addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,8 +46,56 @@ pub struct Lease {
 pub struct Leases {
     file: PathBuf,
     pools: Pools,
+    table: LeaseTable,
+}
+
+/// Whose addresses are whose.
+#[derive(Debug, Default)]
+pub struct LeaseTable {
     by_key: BTreeMap<PublicKey, Lease>,
-    exhausted: BTreeMap<PublicKey, LeaseError>,
+    refused: BTreeMap<PublicKey, LeaseError>,
+}
+
+impl LeaseTable {
+    /// These addresses are a peer's.
+    pub fn set(&mut self, key: PublicKey, lease: Lease) {
+        self.by_key.insert(key, lease);
+    }
+
+    /// A peer has none any more.
+    pub fn remove(&mut self, key: &PublicKey) {
+        self.by_key.remove(key);
+    }
+
+    /// The addresses of a peer.
+    #[must_use]
+    pub fn get(&self, key: &PublicKey) -> Option<Lease> {
+        self.by_key.get(key).copied()
+    }
+
+    /// Why a peer has no addresses.
+    #[must_use]
+    pub fn refusal(&self, key: &PublicKey) -> Option<&LeaseError> {
+        self.refused.get(key)
+    }
+
+    /// IPv6 leases in all, with those of keys that are no peers.
+    #[must_use]
+    pub fn len_v6(&self) -> usize {
+        self.by_key.values().filter(|lease| lease.v6.is_some()).count()
+    }
+
+    /// Leases in all, with those of keys that are no peers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether nothing is leased.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
 }
 
 /// Why addresses cannot be given or kept.
@@ -163,9 +211,10 @@ impl Leases {
         for lease in by_key.values_mut() {
             lease.v6 = lease.v6.filter(|&v6| pools.check_v6(v6).is_ok());
         }
-        let mut leases = Self { file, pools, by_key, exhausted: BTreeMap::new() };
+        let mut leases =
+            Self { file, pools, table: LeaseTable { by_key, refused: BTreeMap::new() } };
         leases.assign(peers);
-        if leases.by_key != read {
+        if leases.table.by_key != read {
             leases.write()?;
         }
         Ok(leases)
@@ -177,7 +226,7 @@ impl Leases {
     /// The file cannot be read, is damaged or of a newer program.
     pub fn as_written(file: PathBuf, pools: Pools) -> Result<Self, LeaseError> {
         let by_key = read(&file)?;
-        Ok(Self { file, pools, by_key, exhausted: BTreeMap::new() })
+        Ok(Self { file, pools, table: LeaseTable { by_key, refused: BTreeMap::new() } })
     }
 
     /// Whether all leases of this file are in the pools.
@@ -196,18 +245,18 @@ impl Leases {
     /// anything changed: then it is to be [written](Self::write).
     #[must_use]
     pub fn admit(&mut self, peers: &[PeerConfig]) -> bool {
-        let before = self.by_key.clone();
-        self.exhausted.clear();
+        let before = self.table.by_key.clone();
+        self.table.refused.clear();
         self.assign(peers);
-        self.by_key != before
+        self.table.by_key != before
     }
 
     /// A key is no peer's any more, for good: its addresses are free. Returns whether it had any: then that is to be
     /// [written](Self::write).
     #[must_use]
     pub fn forget(&mut self, key: &PublicKey) -> bool {
-        self.exhausted.remove(key);
-        self.by_key.remove(key).is_some()
+        self.table.refused.remove(key);
+        self.table.by_key.remove(key).is_some()
     }
 
     /// Writes the file, for who carries no packets. On return it is on disk.
@@ -221,7 +270,7 @@ impl Leases {
 
     /// What is to stand in the file, to be made on any thread.
     pub(crate) fn content(&self) -> impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static {
-        let by_key = self.by_key.clone();
+        let by_key = self.table.by_key.clone();
         move || {
             let line = |(public_key, Lease { v4, v6 })| LeaseLine {
                 public_key,
@@ -242,43 +291,19 @@ impl Leases {
         &self.file
     }
 
-    /// The addresses of a peer.
+    /// The addresses.
     #[must_use]
-    pub fn get(&self, key: &PublicKey) -> Option<Lease> {
-        self.by_key.get(key).copied()
-    }
-
-    /// Why a peer has no addresses.
-    #[must_use]
-    pub fn refusal(&self, key: &PublicKey) -> Option<&LeaseError> {
-        self.exhausted.get(key)
-    }
-
-    /// IPv6 leases in all, with those of keys that are no peers.
-    #[must_use]
-    pub fn len_v6(&self) -> usize {
-        self.by_key.values().filter(|lease| lease.v6.is_some()).count()
-    }
-
-    /// Leases in all, with those of keys that are no peers.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    /// Whether nothing is leased.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+    pub fn table(&self) -> &LeaseTable {
+        &self.table
     }
 
     fn assign(&mut self, peers: &[PeerConfig]) {
         for peer in peers {
-            if !self.by_key.contains_key(&peer.public_key)
+            if !self.table.by_key.contains_key(&peer.public_key)
                 && let Some(old) = &peer.formerly
-                && let Some(lease) = self.by_key.remove(old)
+                && let Some(lease) = self.table.by_key.remove(old)
             {
-                self.by_key.insert(peer.public_key, lease);
+                self.table.by_key.insert(peer.public_key, lease);
             }
         }
         let mut fixed = BTreeMap::new();
@@ -288,24 +313,24 @@ impl Leases {
         }
         // A fixed address is taken from whoever else leased it.
         let mine = |key: &PublicKey, address| fixed.get(&address).is_none_or(|owner| owner == key);
-        self.by_key.retain(|key, lease| mine(key, IpAddr::V4(lease.v4)));
-        for (key, lease) in &mut self.by_key {
+        self.table.by_key.retain(|key, lease| mine(key, IpAddr::V4(lease.v4)));
+        for (key, lease) in &mut self.table.by_key {
             lease.v6 = lease.v6.filter(|&v6| mine(key, IpAddr::V6(v6)));
         }
 
         let mut taken = Taken { used: fixed.into_keys().collect(), next_v4: 2, next_v6: 2 };
-        for lease in self.by_key.values() {
+        for lease in self.table.by_key.values() {
             taken.note(*lease);
         }
         for peer in peers {
             match self.lease(peer, &mut taken) {
                 Ok(lease) => {
                     taken.note(lease);
-                    self.by_key.insert(peer.public_key, lease);
+                    self.table.by_key.insert(peer.public_key, lease);
                 }
                 Err(pool) => {
                     let error = self.exhausted(pool, peers);
-                    self.exhausted.insert(peer.public_key, error);
+                    self.table.refused.insert(peer.public_key, error);
                 }
             }
         }
@@ -313,7 +338,7 @@ impl Leases {
 
     /// The addresses of a peer: the fixed one, its old one, or a free one. Else the pool without any.
     fn lease(&self, peer: &PeerConfig, taken: &mut Taken) -> Result<Lease, IpNet> {
-        let old = self.by_key.get(&peer.public_key).copied();
+        let old = self.table.by_key.get(&peer.public_key).copied();
         let v4 = peer
             .address_v4
             .or(old.map(|old| old.v4))
@@ -334,7 +359,7 @@ impl Leases {
             IpNet::V6(_) => self.pools.size_v6(),
         };
         let known: BTreeSet<&PublicKey> = peers.iter().map(|peer| &peer.public_key).collect();
-        let stale = self.by_key.keys().filter(|key| !known.contains(key)).count();
+        let stale = self.table.by_key.keys().filter(|key| !known.contains(key)).count();
         LeaseError::Exhausted { pool, size, stale, file: self.file.clone() }
     }
 }
@@ -459,18 +484,18 @@ mod tests {
         let file = folder.path().join("state/leases.json");
         let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
         let first = open(file.clone(), pools, &[peer(1), peer(2), peer(3)]).unwrap();
-        assert_eq!(first.get(&key(1)), Some(lease("10.77.0.2", "fd00:1::2")));
-        assert_eq!(first.get(&key(3)), Some(lease("10.77.0.4", "fd00:1::4")));
+        assert_eq!(first.table().get(&key(1)), Some(lease("10.77.0.2", "fd00:1::2")));
+        assert_eq!(first.table().get(&key(3)), Some(lease("10.77.0.4", "fd00:1::4")));
 
         let second = open(file.clone(), pools, &[peer(3), peer(9), peer(1)]).unwrap();
-        assert_eq!(second.get(&key(3)), first.get(&key(3)));
-        assert_eq!(second.get(&key(1)), first.get(&key(1)));
+        assert_eq!(second.table().get(&key(3)), first.table().get(&key(3)));
+        assert_eq!(second.table().get(&key(1)), first.table().get(&key(1)));
         // The address of 2, who is away, is not given to 9.
-        assert_eq!(second.get(&key(9)), Some(lease("10.77.0.5", "fd00:1::5")));
+        assert_eq!(second.table().get(&key(9)), Some(lease("10.77.0.5", "fd00:1::5")));
         let third = open(file, pools, &[peer(2)]).unwrap();
-        assert_eq!(third.get(&key(2)), first.get(&key(2)));
-        assert_eq!(third.len(), 4);
-        assert!(!third.is_empty());
+        assert_eq!(third.table().get(&key(2)), first.table().get(&key(2)));
+        assert_eq!(third.table().len(), 4);
+        assert!(!third.table().is_empty());
     }
 
     #[test]
@@ -484,9 +509,9 @@ mod tests {
         fixed.address_v4 = Some("10.77.0.2".parse().unwrap());
         fixed.address_v6 = Some("fd00:1::3".parse().unwrap());
         let leases = open(file, pools, &[peer(1), peer(2), fixed]).unwrap();
-        assert_eq!(leases.get(&key(3)), Some(lease("10.77.0.2", "fd00:1::3")));
-        assert_eq!(leases.get(&key(2)), Some(lease("10.77.0.3", "fd00:1::2")));
-        assert_eq!(leases.get(&key(1)), Some(lease("10.77.0.4", "fd00:1::4")));
+        assert_eq!(leases.table().get(&key(3)), Some(lease("10.77.0.2", "fd00:1::3")));
+        assert_eq!(leases.table().get(&key(2)), Some(lease("10.77.0.3", "fd00:1::2")));
+        assert_eq!(leases.table().get(&key(1)), Some(lease("10.77.0.4", "fd00:1::4")));
     }
 
     #[test]
@@ -496,17 +521,17 @@ mod tests {
         let pools = pools("10.9.0.0/29", None);
         let peers: Vec<_> = (1..=5).map(peer).collect();
         let full = open(file.clone(), pools, &peers).unwrap();
-        assert_eq!(full.get(&key(5)).unwrap().v4, "10.9.0.6".parse::<Ipv4Addr>().unwrap());
+        assert_eq!(full.table().get(&key(5)).unwrap().v4, "10.9.0.6".parse::<Ipv4Addr>().unwrap());
 
         let leases = open(file.clone(), pools, &[peer(6), peer(1)]).expect("the others are served");
-        assert_eq!(leases.get(&key(6)), None);
-        let error = leases.refusal(&key(6)).unwrap().to_string();
+        assert_eq!(leases.table().get(&key(6)), None);
+        let error = leases.table().refusal(&key(6)).unwrap().to_string();
         assert!(error.contains("the pool 10.9.0.0/29 is exhausted: all 5 addresses"), "{error}");
         assert!(error.contains("4 of them to keys that are no peers"), "{error}");
-        assert_eq!(leases.get(&key(1)), full.get(&key(1)));
-        assert!(leases.refusal(&key(1)).is_none());
+        assert_eq!(leases.table().get(&key(1)), full.table().get(&key(1)));
+        assert!(leases.table().refusal(&key(1)).is_none());
         // What is on disk is as it was.
-        assert_eq!(open(file, pools, &peers).unwrap().len(), 5);
+        assert_eq!(open(file, pools, &peers).unwrap().table().len(), 5);
     }
 
     #[test]
@@ -537,12 +562,12 @@ mod tests {
 
         let new = pools("10.88.0.0/16", Some("fd00:2::/64"));
         let leases = Leases::open(file.clone(), new, &[peer(1)], true).unwrap();
-        assert_eq!(leases.get(&key(1)), Some(lease("10.88.0.2", "fd00:2::2")));
-        assert_eq!(leases.get(&key(2)), None);
+        assert_eq!(leases.table().get(&key(1)), Some(lease("10.88.0.2", "fd00:2::2")));
+        assert_eq!(leases.table().get(&key(2)), None);
         let again = open(file.clone(), new, &[peer(1)]).unwrap();
-        assert_eq!(again.get(&key(1)), leases.get(&key(1)), "once is enough");
+        assert_eq!(again.table().get(&key(1)), leases.table().get(&key(1)), "once is enough");
         let without = Leases::open(file, pools("10.88.0.0/16", None), &[peer(1)], true).unwrap();
-        assert_eq!(without.get(&key(1)).unwrap().v6, None);
+        assert_eq!(without.table().get(&key(1)).unwrap().v6, None);
     }
 
     #[test]
@@ -564,19 +589,19 @@ mod tests {
         let file = folder.path().join("leases.json");
         let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
         let mut leases = open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
-        let second = leases.get(&key(2));
+        let second = leases.table().get(&key(2));
         let rotated = PeerConfig { formerly: Some(key(2)), ..peer(3) };
         // The process ended before the leases were asked: the next start does it.
         let after = open(file.clone(), pools, &[peer(1), rotated.clone()]).unwrap();
-        assert_eq!((after.get(&key(3)), after.get(&key(2))), (second, None));
+        assert_eq!((after.table().get(&key(3)), after.table().get(&key(2))), (second, None));
         assert!(leases.admit(&[peer(1), rotated.clone()]));
         assert!(!leases.admit(&[peer(1), rotated.clone()]), "nothing is to be written");
-        assert_eq!((leases.get(&key(3)), leases.len()), (second, 2));
+        assert_eq!((leases.table().get(&key(3)), leases.table().len()), (second, 2));
         assert!(leases.forget(&key(3)) && !leases.forget(&key(3)));
         assert!(leases.admit(&[peer(1), peer(4)]));
         leases.write().unwrap();
-        assert_eq!(leases.get(&key(4)), second, "what was forgotten is free");
-        assert_eq!(open(file, pools, &[]).unwrap().get(&key(4)), second);
+        assert_eq!(leases.table().get(&key(4)), second, "what was forgotten is free");
+        assert_eq!(open(file, pools, &[]).unwrap().table().get(&key(4)), second);
     }
 
     #[test]

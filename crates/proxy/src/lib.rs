@@ -5,8 +5,9 @@
 //! | [`config`] | `proxy.toml`, and what it means |
 //! | [`pool`], [`leases`] | inner addresses, and whose they are across restarts |
 //! | [`overlap`] | whether they are others' already |
-//! | [`registry`], [`inviting`], [`invitation_check`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
-//! | [`registry_writer`] | the same books while a proxy runs: written beside the packets |
+//! | [`registry`] | who may come in and whose addresses are whose, whatever keeps it |
+//! | [`inviting`], [`invitation_check`] | who joins by an invitation; [`offline`]: the same while no proxy runs |
+//! | [`fleet`] | what `ropewalk fleet` shows and changes |
 //! | [`first_start`] | keys and a config, where there are none |
 //! | [`core`] | the config in the words of the protocol core |
 //! | [`worker`] | what each worker owns: one core of the processor, one part of the clients |
@@ -30,6 +31,7 @@ pub mod daemon;
 #[cfg(target_os = "linux")]
 pub mod firewall;
 pub mod first_start;
+pub mod fleet;
 #[cfg(target_os = "linux")]
 pub mod guard;
 pub mod handover;
@@ -49,7 +51,6 @@ pub mod pool;
 #[cfg(target_os = "linux")]
 pub mod port;
 pub mod registry;
-pub mod registry_writer;
 #[cfg(target_os = "linux")]
 pub mod resources;
 #[cfg(target_os = "linux")]

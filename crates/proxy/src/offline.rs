@@ -12,13 +12,13 @@ use ropewalk_daemon::mark::{self, Mark};
 use crate::config::Config;
 use crate::inviting;
 use crate::leases::Leases;
-use crate::registry::Registry;
+use crate::registry::peers_file::PeersFile;
 
 /// The book, while no proxy runs.
 #[derive(Debug)]
 pub struct Offline {
     config: Config,
-    registry: Registry,
+    registry: PeersFile,
     _none_runs: Mark,
 }
 
@@ -29,10 +29,17 @@ impl Offline {
     /// # Errors
     /// A proxy runs (whose control socket is another than was asked), or the book cannot be read.
     pub fn open(config: Config, file: &Path) -> anyhow::Result<Self> {
+        if let Some(registry) = &config.registry {
+            anyhow::bail!(
+                "the clients stand in the registry of the fleet `{}`, and no proxy runs here: ask a proxy that runs, or start \
+                 this one",
+                registry.fleet
+            );
+        }
         let none_runs = mark::hold(Role::Proxy)?;
         folder::become_writer(file)
             .with_context(|| format!("cannot act as the owner of {}", file.display()))?;
-        let registry = Registry::open(config.registry_file())?;
+        let registry = PeersFile::open(config.registry_file())?;
         Ok(Self { config, registry, _none_runs: none_runs })
     }
 
@@ -77,6 +84,7 @@ impl Offline {
             inner_v4: peer.address_v4,
             inner_v6: peer.address_v6,
             remotes: Vec::new(),
+            proxy: None,
         });
         PeersReport {
             running: false,

@@ -21,7 +21,7 @@ use ropewalk_settings::{PublicKey, Scheduling, nearest};
 
 use crate::config::{Config, PeerConfig};
 use crate::core;
-use crate::leases::{Lease, Leases};
+use crate::leases::{Lease, LeaseTable};
 
 /// All clients: those of the config in the order of the file, then those that joined.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub enum RouteChange {
 impl PeerBook {
     /// The clients, with their leases. Without `ipv6` they have only IPv4 addresses.
     #[must_use]
-    pub fn new(now: Instant, peers: &[PeerConfig], leases: &Leases, ipv6: bool) -> Self {
+    pub fn new(now: Instant, peers: &[PeerConfig], leases: &LeaseTable, ipv6: bool) -> Self {
         let places = (0..).zip(peers).map(|(place, peer)| (peer.public_key, place));
         let places = places.collect();
         let peers = peers.iter().map(|peer| Peer::new(now, peer, leases, ipv6)).collect();
@@ -78,7 +78,7 @@ impl PeerBook {
     }
 
     /// A client joined, or has another key: the same name then keeps its place.
-    pub fn admit(&mut self, now: Instant, config: &PeerConfig, leases: &Leases) -> &Peer {
+    pub fn admit(&mut self, now: Instant, config: &PeerConfig, leases: &LeaseTable) -> &Peer {
         let peer = Peer::new(now, config, leases, self.ipv6);
         let place = match self.peers.iter().position(|peer| peer.config.name == config.name) {
             Some(place) => {
@@ -94,6 +94,42 @@ impl PeerBook {
         &self.peers[place]
     }
 
+    /// These keys are nobody's any more, and these are clients, as the registry says. Those that were so already stay as they
+    /// are; returns the others.
+    pub fn change(
+        &mut self,
+        now: Instant,
+        gone: &BTreeSet<PublicKey>,
+        come: &[PeerConfig],
+        leases: &LeaseTable,
+    ) -> Vec<PublicKey> {
+        self.peers.retain(|peer| !gone.contains(&peer.config.public_key));
+        self.index();
+        let mut changed = Vec::new();
+        for config in come {
+            let fresh = Peer::new(now, config, leases, self.ipv6);
+            let known = self.places.get(&config.public_key).map(|place| &mut self.peers[*place]);
+            match known {
+                Some(peer) if peer.config.name == config.name && peer.lease == fresh.lease => {
+                    continue;
+                }
+                Some(peer) => (peer.config, peer.lease) = (fresh.config, fresh.lease),
+                None => {
+                    self.places.insert(config.public_key, self.peers.len());
+                    self.peers.push(fresh);
+                }
+            }
+            changed.push(config.public_key);
+        }
+        changed
+    }
+
+    /// The client with this key.
+    #[must_use]
+    pub fn get(&self, key: &PublicKey) -> Option<&Peer> {
+        self.peers.get(*self.places.get(key)?)
+    }
+
     /// A client is none any more.
     pub fn remove(&mut self, key: &PublicKey) {
         self.peers.retain(|peer| peer.config.public_key != *key);
@@ -106,7 +142,7 @@ impl PeerBook {
         &mut self,
         now: Instant,
         known: &[PeerConfig],
-        leases: &Leases,
+        leases: &LeaseTable,
     ) -> Vec<IpAddr> {
         let mut before = std::mem::take(&mut self.peers);
         let mut freed = Vec::new();
@@ -188,7 +224,7 @@ impl PeerBook {
     }
 
     /// From now on the clients have IPv6 addresses.
-    pub fn hand_out_ipv6(&mut self, leases: &Leases) {
+    pub fn hand_out_ipv6(&mut self, leases: &LeaseTable) {
         self.ipv6 = true;
         for peer in &mut self.peers {
             peer.lease = leases.get(&peer.config.public_key);
@@ -216,7 +252,7 @@ impl PeerBook {
 }
 
 impl Peer {
-    fn new(now: Instant, config: &PeerConfig, leases: &Leases, ipv6: bool) -> Self {
+    fn new(now: Instant, config: &PeerConfig, leases: &LeaseTable, ipv6: bool) -> Self {
         let mut lease = leases.get(&config.public_key);
         if let Some(lease) = &mut lease {
             lease.v6 = lease.v6.filter(|_| ipv6);
@@ -325,6 +361,7 @@ pub fn end_reason(reason: EndReason) -> &'static str {
         EndReason::Closed(CloseReason::Replaced) => "the client began another session",
         EndReason::Closed(CloseReason::Removed | CloseReason::Other(_)) => "the client closed it",
         EndReason::Replaced => "replaced by a newer session of the same key",
+        EndReason::Elsewhere => "replaced by a newer session with another proxy of the fleet",
         EndReason::Idle => "nothing was heard of the client for half an hour",
         EndReason::Withdrawn => "the peer was changed",
         EndReason::Removed => "the peer was removed",
@@ -414,7 +451,7 @@ mod tests {
         let addresses = |book: &PeerBook| book.peers[0].addresses().count();
         assert_eq!(addresses(&book), 1);
         let (mut later, _) = self::book("10.9.0.0/24", false);
-        later.hand_out_ipv6(&leases("10.9.0.0/24"));
+        later.hand_out_ipv6(leases("10.9.0.0/24").table());
         assert_eq!(addresses(&later), 2);
     }
 
@@ -424,15 +461,18 @@ mod tests {
         book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
         let mut renamed = configs().remove(0);
         renamed.name = "another name".to_owned();
-        let freed = book.take_over(Instant::from_millis(5), &[renamed], &leases("10.9.0.0/24"));
+        let freed =
+            book.take_over(Instant::from_millis(5), &[renamed], leases("10.9.0.0/24").table());
         assert_eq!(freed, [] as [IpAddr; 0]);
         let peer = book.only().unwrap();
         assert_eq!((peer.state, peer.config.name.as_str()), (TunnelState::Up, "another name"));
         assert_eq!(book.iter().count(), 1);
-        let back = book.take_over(Instant::from_millis(9), &configs(), &leases("10.9.0.0/24"));
+        let back =
+            book.take_over(Instant::from_millis(9), &configs(), leases("10.9.0.0/24").table());
         assert_eq!((back.len(), book.named("peer 2").unwrap().state), (0, TunnelState::Idle));
         assert_eq!(book.named("peer 1").unwrap().state, TunnelState::Up);
-        let moved = book.take_over(Instant::from_millis(9), &configs(), &leases("10.8.0.0/24"));
+        let moved =
+            book.take_over(Instant::from_millis(9), &configs(), leases("10.8.0.0/24").table());
         assert_eq!(moved.len(), 4, "two addresses of each: {moved:?}");
     }
 
@@ -447,14 +487,15 @@ mod tests {
     }
 
     fn book(pool: &str, ipv6: bool) -> (PeerBook, PublicKey) {
-        let book = PeerBook::new(Instant::ZERO, &configs(), &leases(pool), ipv6);
+        let book = PeerBook::new(Instant::ZERO, &configs(), leases(pool).table(), ipv6);
         (book, PublicKey::from_bytes([1; 32]))
     }
 
-    fn leases(pool: &str) -> Leases {
+    fn leases(pool: &str) -> crate::leases::Leases {
         let folder = tempfile::tempdir().unwrap();
         let pools = Pools::new(pool.parse().unwrap(), Some("fd00:9::/64".parse().unwrap()));
-        Leases::open(folder.path().join("leases.json"), pools, &configs(), false).unwrap()
+        crate::leases::Leases::open(folder.path().join("leases.json"), pools, &configs(), false)
+            .unwrap()
     }
 
     fn configs() -> Vec<PeerConfig> {

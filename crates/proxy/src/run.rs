@@ -38,7 +38,9 @@ use crate::leases::Leases;
 use crate::network::{Keeper, NetworkRequests};
 use crate::overlap;
 use crate::registry::Registry;
-use crate::registry_writer::RegistryWriter;
+use crate::registry::etcd::Etcd;
+use crate::registry::files::Files;
+use crate::registry::peers_file::PeersFile;
 use crate::resources::WorkerResources;
 use crate::worker::Worker;
 use crate::worker_group::{WorkerGroup, orders, room_for_others};
@@ -97,15 +99,11 @@ async fn serve(
 
     let sockets = Sockets::with_offload(clock, offload::udp(&config.tunnel.offload))?;
     let _only_one = mark::hold(Role::Proxy)?;
-    for written in [config.leases_file(), config.registry_file()] {
-        // What cannot be tidied up harms nobody.
-        let _ = file::sweep(&written);
-    }
-    // Reading them may rewrite their file: not while it is another proxy's.
-    let registry = Registry::open(config.registry_file())?;
-    let (peers, _) = registry.peers(&config.peers);
-    let leases = Leases::open(config.leases_file(), config.pools, &peers, drop_leases)?;
-    let writer = Writer::start().context("cannot start the thread that writes files")?;
+    // Reading files may rewrite them: not while they are another proxy's.
+    let files = match &config.registry {
+        None => Some(open_files(&config, drop_leases)?),
+        Some(_) => None,
+    };
     let network = LinuxNetwork::open().await?;
     let queues = resources.open_tun(&config)?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
@@ -117,13 +115,23 @@ async fn serve(
     if let Err(error) = started {
         return take_back(keeper.release(), Err(error)).await;
     }
-    let mut ready = format!("{} on {}", count_of(peers.len()), config.listen);
+    let mut ready = match (&files, &config.registry) {
+        (_, Some(registry)) => format!("the fleet `{}` on {}", registry.fleet, config.listen),
+        (Some((file, ..)), _) => {
+            let (peers, _) = file.peers(&config.peers);
+            format!("{} on {}", count_of(peers.len()), config.listen)
+        }
+        (None, None) => config.listen.to_string(),
+    };
     for port in &config.more_ports {
         ready.push_str(&format!(", {port}"));
     }
     let room = WAITING_COMMANDS + room_for_others(resources.workers());
     let (commands, queue) = mpsc::channel(room);
-    let registry_writer = RegistryWriter::new(registry, leases, writer, commands.clone());
+    let registry = match keep_registry(&config, files, &commands) {
+        Ok(registry) => registry,
+        Err(error) => return take_back(keeper.release(), Err(error)).await,
+    };
     let host = (Rc::clone(&requests), keeper.has_ipv6());
     let config = (config, file.to_owned(), reloader);
     let started_workers = start_workers(
@@ -131,7 +139,7 @@ async fn serve(
         (sockets, resources, queues),
         commands.clone(),
         config,
-        registry_writer,
+        registry,
         host,
     );
     let (mut driver, mut threads) = match started_workers.and_then(|(own, threads)| {
@@ -159,6 +167,35 @@ async fn serve(
     ended
 }
 
+/// The files of a proxy that shares no registry: who joined, their addresses, and who writes both.
+type OwnFiles = (PeersFile, Leases, Writer);
+
+fn open_files(config: &Config, drop_leases: bool) -> anyhow::Result<OwnFiles> {
+    for written in [config.leases_file(), config.registry_file()] {
+        // What cannot be tidied up harms nobody.
+        let _ = file::sweep(&written);
+    }
+    let registry = PeersFile::open(config.registry_file())?;
+    let (peers, _) = registry.peers(&config.peers);
+    let leases = Leases::open(config.leases_file(), config.pools, &peers, drop_leases)?;
+    let writer = Writer::start().context("cannot start the thread that writes files")?;
+    Ok((registry, leases, writer))
+}
+
+/// What keeps the clients: the files, or the registry that is shared.
+fn keep_registry(
+    config: &Config,
+    files: Option<OwnFiles>,
+    commands: &mpsc::Sender<Command>,
+) -> anyhow::Result<Box<dyn Registry>> {
+    if let Some((registry, leases, writer)) = files {
+        return Ok(Box::new(Files::new(registry, leases, writer, commands.clone())));
+    }
+    let shared = config.registry.as_ref().context("there is no registry")?;
+    let registry = Etcd::start(config, shared, commands.clone());
+    Ok(Box::new(registry.context("cannot start the thread of the registry")?))
+}
+
 type Own = (Daemon<Rc<NetworkRequests>>, LinuxTun, Sockets);
 
 /// Gives each worker its resources: the first one's is for the coordinator, in this thread; the others are started.
@@ -167,7 +204,7 @@ fn start_workers(
     (mut sockets, resources, queues): (Sockets, WorkerResources, Vec<TunQueue>),
     commands: mpsc::Sender<Command>,
     config: (Config, PathBuf, mpsc::Sender<server::Command>),
-    registry_writer: RegistryWriter,
+    registry: Box<dyn Registry>,
     host: (Rc<NetworkRequests>, bool),
 ) -> anyhow::Result<(Own, WorkerThreads)> {
     let now = clock.sample();
@@ -214,7 +251,7 @@ fn start_workers(
     }
     let group = WorkerGroup::new(orders, commands);
     let at_ports = ids.into_iter().zip(ports).collect();
-    let daemon = Daemon::new(now.now, config, registry_writer, (worker, group), host, at_ports);
+    let daemon = Daemon::new(now.now, config, registry, (worker, group), host, at_ports);
     Ok(((daemon, queue.drive()?, sockets), threads))
 }
 

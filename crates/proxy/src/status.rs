@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
     ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
-    PeerStatus, PoolStatus, ProxyStatus, Role, STATUS_VERSION, SpendingStatus, StatusReport,
-    TunnelStatus, TurnedAwayStatus,
+    PeerStatus, PoolStatus, ProxyStatus, RegistryStatus, Role, STATUS_VERSION, SpendingStatus,
+    StatusReport, TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -20,8 +20,9 @@ use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 use ropewalk_settings::{Direction, LinkTerms, Scheduling, pattern};
 
 use crate::config::Config;
-use crate::leases::Leases;
+use crate::leases::LeaseTable;
 use crate::peers::{Peer, PeerBook};
+use crate::registry::Registry;
 
 /// What is known of the host, besides the core.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +51,9 @@ pub struct Facts<'a> {
     /// The clients.
     pub peers: &'a PeerBook,
     /// Their addresses.
-    pub leases: &'a Leases,
+    pub leases: &'a LeaseTable,
+    /// The registry that several proxies share.
+    pub registry: Option<RegistryStatus>,
     /// The core.
     pub stats: &'a EndpointStats,
     /// The host.
@@ -95,6 +98,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             handshakes: handshakes(facts.stats),
             conntrack: facts.host.conntrack,
             turned_away: facts.host.turned_away,
+            registry: facts.registry.clone(),
         }),
     }
 }
@@ -152,6 +156,7 @@ pub fn peers(
     config: &Config,
     peers: &PeerBook,
     stats: &EndpointStats,
+    registry: &dyn Registry,
 ) -> Vec<PeerStatus> {
     let known: BTreeMap<_, _> = stats.peers.iter().map(|peer| (peer.key, peer)).collect();
     let shown = peers.iter().map(|peer| {
@@ -173,6 +178,7 @@ pub fn peers(
             inner_v4: peer.lease.map(|lease| lease.v4),
             inner_v6: peer.lease.and_then(|lease| lease.v6),
             remotes,
+            proxy: registry.proxy_of(&peer.config.public_key),
         }
     });
     shown.collect()

@@ -30,6 +30,10 @@ pub enum Order {
     SetPeers(Vec<(PublicKey, PeerConfig)>),
     /// This client is none any more.
     RemovePeer(PublicKey),
+    /// This client has a newer session with another proxy.
+    DisplacePeer(PublicKey),
+    /// Take no new sessions, or take them again.
+    SetDraining(bool),
     /// Send so to all your clients, or to this one.
     Schedule {
         /// The client.
@@ -110,6 +114,8 @@ impl Worker {
             Order::RemovePeer(key) => {
                 self.endpoint.remove_peer(now, key);
             }
+            Order::DisplacePeer(key) => self.endpoint.displace_peer(now, key),
+            Order::SetDraining(draining) => self.endpoint.set_draining(draining),
             Order::Schedule { to, how } => {
                 self.schedule(now, to, &how);
             }

@@ -202,6 +202,57 @@ fn mistakes_are_told_with_place_and_remedy() {
     }
 }
 
+const TLS: &str =
+    "tls_ca_file = \"ca.pem\"\ntls_certificate_file = \"a.pem\"\ntls_key_file = \"a.key\"\n";
+
+#[test]
+fn a_shared_registry_is_read_and_its_pool_belongs_to_the_fleet() {
+    let file = |key: &str, more: &str| {
+        let text = format!(
+            "private_key = \"{key}\"\n[registry]\nendpoints = [\"https://10.0.0.1:2379\"]\nid = \"fra-1\"\n{TLS}{more}"
+        );
+        parse(&text)
+    };
+    let config = file(PRIVATE, "fleet = \"home\"").unwrap();
+    let registry = config.registry.unwrap();
+    assert_eq!((registry.fleet.as_str(), registry.id.as_str()), ("home", "fra-1"));
+    assert_eq!((registry.prefix.as_str(), registry.region.as_str()), ("/ropewalk", ""));
+    assert_eq!(registry.capacity, 1024, "as many as max_peers");
+    assert_eq!(registry.tls.unwrap().key, Path::new("a.key"), "beside the config");
+    let other = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+    let same = file(other, "fleet = \"home\"").unwrap();
+    assert_eq!(same.pools, config.pools, "another proxy of the fleet");
+    assert_ne!(file(PRIVATE, "fleet = \"work\"").unwrap().pools, config.pools);
+    assert!(parse(SAMPLE).unwrap().registry.is_none());
+}
+
+#[test]
+fn a_mistake_in_the_registry_is_told_with_what_to_write() {
+    let peer = format!("[[peer]]\nname = \"a\"\npublic_key = \"{PEER}\"\n");
+    let https = "endpoints = [\"https://10.0.0.1:2379\"]\nfleet = \"home\"\nid = \"a\"\n";
+    let local = "endpoints = [\"http://127.0.0.1:2379\"]\nfleet = \"home\"\nid = \"a\"\n";
+    let cases = [
+        (https.to_owned(), "https needs tls_ca_file, tls_certificate_file and tls_key_file"),
+        (https.replace("https", "http"), "another machine without TLS"),
+        (https.replace("https://", ""), "is not a URL such as"),
+        (format!("{local}{TLS}"), "does not use the files of TLS"),
+        (local.replace("[\"http://127.0.0.1:2379\"]", "[]"), "0 endpoints"),
+        (local.replace("\"a\"", "\"Fra 1\""), "small letters, digits and hyphens"),
+        (local.replace("\"home\"", "\"\""), "1 to 64 printable characters"),
+        (format!("{local}prefix = \"ropewalk/\""), "a prefix begins with a slash"),
+        (format!("{local}capacity = 0"), "at least 1 client"),
+        (format!("{local}region = \"{}\"", "x".repeat(33)), "at most 32 printable bytes"),
+        (format!("{local}tls_ca_file = \"ca.pem\""), "belong together"),
+        (format!("{local}{peer}"), "no [[peer]] here"),
+        (format!("{local}colour = 1"), "unknown key `colour`"),
+    ];
+    for (mistake, expected) in cases {
+        let text = format!("private_key = \"{PRIVATE}\"\n[registry]\n{mistake}\n");
+        let error = parse(&text).map(drop).expect_err(&mistake);
+        assert!(error.contains(expected), "{mistake}\nexpected {expected}\n{error}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in any::<String>()) {

@@ -65,6 +65,37 @@ pub(crate) enum PeerWhat {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Fleet {
+    /// The config file of a proxy of the fleet [default: /etc/ropewalk/proxy/proxy.toml]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print it as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) what: Option<FleetWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetWhat {
+    /// Let a proxy take no new sessions, until `undrain`; also across its restarts
+    Drain {
+        /// The proxy, as `ropewalk fleet` names it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+
+    /// Let a proxy take new sessions again
+    Undrain {
+        /// The proxy
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Invite {
     /// How the client is called in `status` and in logs
     #[arg(value_name = "NAME")]

@@ -9,7 +9,7 @@ use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
-use ropewalk_proxy::registry::{Registry, RegistryError};
+use ropewalk_proxy::registry::peers_file::{PeersFile, RegistryError};
 use ropewalk_settings::{Direction, TunnelSettings};
 
 use crate::args::{CheckConfig, RoleArgument};
@@ -37,6 +37,10 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
 fn fits_host(config: &ropewalk_proxy::Config) -> Result<(), Failure> {
     if let Some(overlap) = overlap::find(config)? {
         return Err(anyhow::Error::new(overlap).into());
+    }
+    if config.registry.is_some() {
+        // Its addresses stand in the registry.
+        return Ok(());
     }
     match Leases::check(&config.leases_file(), &config.pools, &config.peers) {
         // Another user's check says what it can.
@@ -124,9 +128,17 @@ fn client(config: &ropewalk_client::Config) -> String {
 
 /// Who may connect: those of the file, and those who joined by an invitation.
 fn peers(config: &ropewalk_proxy::Config) -> Result<String, Failure> {
+    if let Some(registry) = &config.registry {
+        return Ok(format!(
+            "in the registry of the fleet {} at {}, of at most {}: `ropewalk fleet` asks it",
+            registry.fleet,
+            registry.endpoints.join(", "),
+            config.max_peers
+        ));
+    }
     let (of_file, most) = (config.peers.len(), config.max_peers);
     let book = config.registry_file();
-    let registry = match Registry::open(book.clone()) {
+    let registry = match PeersFile::open(book.clone()) {
         Ok(registry) => registry,
         // Another user's check says what it can.
         Err(RegistryError::Read { .. }) => {

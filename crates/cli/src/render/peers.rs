@@ -85,6 +85,9 @@ fn one(page: &mut Page, peer: &PeerStatus) {
     if !inner.is_empty() {
         page.fact("inside", &inner.join(", "));
     }
+    if let Some(proxy) = &peer.proxy {
+        page.fact("proxy", proxy);
+    }
     if !peer.remotes.is_empty() {
         let remotes: Vec<_> = peer.remotes.iter().map(ToString::to_string).collect();
         page.fact("from", &remotes.join(", "));
@@ -128,6 +131,7 @@ mod tests {
                 "203.0.113.9:4711".parse().unwrap(),
                 "[2001:db8::9]:4711".parse().unwrap(),
             ],
+            proxy: None,
         }
     }
 

@@ -101,7 +101,7 @@ fn words(reason: EndReason) -> &'static str {
             "the proxy's owner took this client's key out: to come back, join with a new invitation"
         }
         EndReason::Closed(CloseReason::Other(_)) => "the proxy ended it",
-        EndReason::Replaced => "a newer one took its place",
+        EndReason::Replaced | EndReason::Elsewhere => "a newer one took its place",
         EndReason::Idle => "nothing came for too long",
         EndReason::Withdrawn | EndReason::Removed => "it was withdrawn",
         EndReason::Stopped => "this end stops",

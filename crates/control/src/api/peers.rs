@@ -97,6 +97,9 @@ pub struct PeerStatus {
     /// Where its links come from at present.
     #[serde(default)]
     pub remotes: Vec<SocketAddr>,
+    /// The proxy of the fleet with which it has its session, where several share a registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
 }
 
 /// Where a client is known from.

@@ -25,7 +25,9 @@ pub use link::{
 };
 pub use model::{ModelLimit, ModelStatus};
 pub use outage::{OutageCause, OutageStatus, OutagesStatus};
-pub use proxy::{ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, TurnedAwayStatus};
+pub use proxy::{
+    ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TurnedAwayStatus,
+};
 pub use sandbox::{SandboxState, SandboxStatus};
 
 /// The version of the document. It grows when a field changes its meaning or goes; new fields may

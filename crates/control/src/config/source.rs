@@ -119,6 +119,12 @@ impl Source {
         named.into_iter().map(|name| folder.join(name)).collect()
     }
 
+    /// A file that this one names: where it is, seen from the folder of this one.
+    #[must_use]
+    pub fn beside(&self, name: &Path) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(name)
+    }
+
     /// An error at this place of the text.
     pub fn error(&self, span: Range<usize>, message: &str) -> ConfigError {
         ConfigError::at(&self.file, &self.text, span, message)

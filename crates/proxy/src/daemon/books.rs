@@ -1,6 +1,6 @@
 //! What follows when a change of the books is on disk: clients come in and go out.
 
-use std::io;
+use std::collections::BTreeSet;
 
 use ropewalk_control::api::{RemovedPeer, Response};
 use ropewalk_proto::endpoint::Claim;
@@ -8,39 +8,37 @@ use ropewalk_proto::time::Instant;
 use ropewalk_settings::PublicKey;
 
 use super::{Daemon, Host};
-use crate::registry::Member;
-use crate::registry_writer::{Book, Done};
+use crate::config::PeerConfig;
+use crate::registry::{Member, News, Outcome};
 use crate::worker::Order;
 
 impl<H: Host> Daemon<H> {
-    /// A file is on disk, or cannot be written.
-    pub(super) fn handle_written(&mut self, now: Instant, book: Book, written: io::Result<()>) {
-        if book == Book::Leases {
-            return self.registry_writer.leases_written(written);
-        }
-        match self.registry_writer.written(written) {
-            Some(Done::Removed(asked, removed)) => {
-                self.take_out(now, &removed);
-                asked.answer(Ok(Response::Removed(removed)));
+    /// Something that the registry waited for is there.
+    pub(super) fn handle_registry(&mut self, now: Instant, news: News) {
+        for outcome in self.registry.hear(&self.config, news) {
+            match outcome {
+                Outcome::Removed(asked, removed) => {
+                    self.take_out(now, &removed);
+                    asked.answer(Ok(Response::Removed(removed)));
+                }
+                Outcome::Bound(member) => self.let_in(now, &member),
+                Outcome::Settled(client, claim) => self.settle(now, &client, claim),
+                Outcome::Changed { gone, come } => self.change_peers(now, gone, &come),
+                Outcome::Displaced(client) => self.displace(now, client),
+                Outcome::Draining(draining) => self.drain(draining),
             }
-            Some(Done::Bound(member)) => self.let_in(now, &member),
-            Some(Done::Failed(client)) => self.settle(now, &client, Claim::Unknown),
-            None => {}
-        }
-        while let Some((client, claim)) = self.registry_writer.take_up(&self.config) {
-            self.settle(now, &client, claim);
         }
     }
 
     /// Takes a client out that is in the registry no more: its session, then what is shown of it.
     fn take_out(&mut self, now: Instant, removed: &RemovedPeer) {
-        let (known, _) = self.registry_writer.registry().peers(&self.config.peers);
+        let (known, _) = self.registry.peers(&self.config.peers);
         // The config file, read again meanwhile, may name it.
         let gone = |key: &_| known.iter().all(|peer| peer.public_key != *key);
         if let Some(key) = removed.public_key.as_ref().filter(|key| gone(key)) {
             self.end_peer(now, *key);
             self.peers.remove(key);
-            self.registry_writer.forget(key);
+            self.registry.forget(key);
         }
         tracing::info!(peer = removed.name, "removed");
     }
@@ -49,16 +47,15 @@ impl<H: Host> Daemon<H> {
     fn let_in(&mut self, now: Instant, member: &Member) {
         let (name, client) = (&member.name, member.public_key);
         tracing::info!(peer = name, key = %client, "joined by its invitation, which is used up");
-        let (known, passed_over) = self.registry_writer.registry().peers(&self.config.peers);
+        let (known, passed_over) = self.registry.peers(&self.config.peers);
         if known.iter().all(|peer| peer.public_key != client || peer.name != *name) {
             // The config file, read again since the invitation, names another one so.
             passed_over.iter().for_each(|why| tracing::warn!("{why}"));
             return self.settle(now, &client, Claim::Unknown);
         }
-        self.registry_writer.admit(&known);
+        self.registry.admit(&known);
         let config = member.config();
-        let core =
-            self.peers.admit(now, &config, self.registry_writer.leases()).for_core(&self.config);
+        let core = self.peers.admit(now, &config, self.registry.leases()).for_core(&self.config);
         // The home of each hears of it before it is handed the message.
         if let Some(old) = member.formerly {
             tracing::info!(peer = name, key = %old, "its former key is refused from now on");
@@ -75,6 +72,41 @@ impl<H: Host> Daemon<H> {
         self.group.note_homes();
         let claim = Claim::Bound { config: Box::new(core), instead_of: None };
         self.settle(now, &client, claim);
+    }
+
+    /// Clients went and came at another proxy.
+    fn change_peers(&mut self, now: Instant, gone: Vec<PublicKey>, come: &[PeerConfig]) {
+        let gone: BTreeSet<_> =
+            gone.into_iter().filter(|key| self.peers.get(key).is_some()).collect();
+        for key in &gone {
+            // While it is still known, so that its routes go.
+            self.end_peer(now, *key);
+        }
+        let changed = self.peers.change(now, &gone, come, self.registry.leases());
+        let changed: BTreeSet<_> = changed.into_iter().collect();
+        self.tell_homes(now, |key| changed.contains(key));
+    }
+
+    /// A client has a newer session with another proxy: the one here ends.
+    fn displace(&mut self, now: Instant, client: PublicKey) {
+        match self.group.home(&client) {
+            0 => {
+                self.worker.endpoint.displace_peer(now, client);
+                self.take_events(now);
+            }
+            home => self.group.order(home, Order::DisplacePeer(client)),
+        }
+    }
+
+    /// No sessions begin here from now on, or they do again.
+    fn drain(&mut self, draining: bool) {
+        if draining {
+            tracing::info!("draining: no session begins here until `ropewalk fleet undrain`");
+        } else {
+            tracing::info!("draining no more: sessions begin here again");
+        }
+        self.worker.endpoint.set_draining(draining);
+        self.group.order_all(|| Order::SetDraining(draining));
     }
 
     fn settle(&mut self, now: Instant, client: &PublicKey, claim: Claim) {

@@ -8,7 +8,7 @@ use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, 
 use ropewalk_proto::time::Instant;
 
 use super::{Daemon, Host};
-use crate::config::{Config, PeerConfig};
+use crate::config::{Config, PeerConfig, RegistryConfig};
 
 impl<H: Host> Daemon<H> {
     /// Makes the running proxy what this config says, as far as that can be.
@@ -34,7 +34,7 @@ impl<H: Host> Daemon<H> {
 
     /// Makes the clients those of the file, with those that joined.
     fn take_over_peers(&mut self, now: Instant) {
-        let (known, passed_over) = self.registry_writer.registry().peers(&self.config.peers);
+        let (known, passed_over) = self.registry.peers(&self.config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let keys: BTreeSet<_> = known.iter().map(|peer| peer.public_key).collect();
         let here: Vec<_> = self.peers.iter().map(|peer| peer.config.public_key).collect();
@@ -42,8 +42,8 @@ impl<H: Host> Daemon<H> {
             // While it is still known, so that its routes go.
             self.end_peer(now, gone);
         }
-        self.registry_writer.admit(&known);
-        for address in self.peers.take_over(now, &known, self.registry_writer.leases()) {
+        self.registry.admit(&known);
+        for address in self.peers.take_over(now, &known, self.registry.leases()) {
             self.host.route(address, None);
         }
         self.set_peers(now);
@@ -74,6 +74,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         max_peers,
         workers,
         tunnel,
+        registry,
         state_dir,
         sandbox,
         control,
@@ -102,6 +103,10 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("client_to_client", texts([client_to_client, &after.client_to_client]), false);
     report.compare("max_peers", texts([max_peers, &after.max_peers]), false);
     report.compare("workers", texts([workers, &after.workers]), false);
+    let shown = |config: &Option<RegistryConfig>| {
+        config.as_ref().map_or("files".to_owned(), |config| format!("{config:?}"))
+    };
+    report.compare("registry", [shown(registry), shown(&after.registry)], false);
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
     compare_peers(&mut report, peers, &after.peers);

@@ -26,8 +26,8 @@ use ropewalk_proxy::core;
 use ropewalk_proxy::daemon::{Command, Daemon, Host};
 use ropewalk_proxy::handover::{Handover, Mailbox};
 use ropewalk_proxy::leases::Leases;
-use ropewalk_proxy::registry::Registry;
-use ropewalk_proxy::registry_writer::RegistryWriter;
+use ropewalk_proxy::registry::files::Files;
+use ropewalk_proxy::registry::peers_file::PeersFile;
 use ropewalk_proxy::status::HostFacts;
 use ropewalk_proxy::worker::{Order, Worker};
 use ropewalk_proxy::worker_group::{WorkerGroup, orders, room_for_others};
@@ -304,7 +304,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
         let others = (0..).zip(&mailboxes);
         Handover::new(others.map(|(at, mailbox)| (at != number).then(|| mailbox.clone())))
     };
-    let registry = Registry::open(config.registry_file())?;
+    let registry = PeersFile::open(config.registry_file())?;
     let (peers, _) = registry.peers(&config.peers);
     let leases = Leases::open(config.leases_file(), config.pools, &peers, false)?;
 
@@ -339,7 +339,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let daemon = Daemon::new(
         now.now,
         (config, file, reloader),
-        RegistryWriter::new(registry, leases, writer, commands),
+        Box::new(Files::new(registry, leases, writer, commands)),
         (worker, group),
         (TestHost(routes), true),
         ports,

@@ -11,7 +11,7 @@ use ropewalk_proto::event::Event;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_proxy::leases::Leases;
 use ropewalk_proxy::pool::Pools;
-use ropewalk_proxy::registry::Registry;
+use ropewalk_proxy::registry::peers_file::PeersFile;
 use ropewalk_settings::{InvitationToken, PrivateKey};
 
 use crate::bed::{Bed, WORKERS, packet};
@@ -40,8 +40,8 @@ fn remove(name: &str) -> Request {
 }
 
 /// The book as the next start reads it.
-fn on_disk(bed: &Bed) -> Registry {
-    Registry::open(bed.folder().join("state/peers.json")).unwrap()
+fn on_disk(bed: &Bed) -> PeersFile {
+    PeersFile::open(bed.folder().join("state/peers.json")).unwrap()
 }
 
 /// The addresses as the next start reads them.
@@ -174,7 +174,7 @@ fn what_is_being_written_when_the_proxy_is_told_to_stop_is_on_disk_when_it_has_e
     let invited = bed.begin(wish("laptop"));
     bed.stop(&mut crowd);
     assert_eq!(on_disk(&bed).invitations().len(), 1);
-    assert_eq!(leases(&bed).len(), 2);
+    assert_eq!(leases(&bed).table().len(), 2);
     assert!(invited.blocking_recv().is_err(), "nobody is told by a proxy that has ended");
     holder.join().unwrap();
 }
@@ -213,8 +213,8 @@ fn a_config_read_again_while_clients_come_in_and_go_out_stays_right() {
     bed.stop(&mut crowd);
     // The newest of what waited for the disk is what the next start reads.
     let leases = leases(&bed);
-    assert_eq!(leases.len(), 2);
+    assert_eq!(leases.table().len(), 2);
     for (key, address) in [of_file, comes].into_iter().zip(addresses) {
-        assert_eq!(leases.get(&key.public_key()).unwrap().v4.octets(), address);
+        assert_eq!(leases.table().get(&key.public_key()).unwrap().v4.octets(), address);
     }
 }

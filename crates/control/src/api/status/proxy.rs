@@ -24,6 +24,41 @@ pub struct ProxyStatus {
     /// What its firewall has turned away of what clients sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned_away: Option<TurnedAwayStatus>,
+    /// The registry that it shares with other proxies, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<RegistryStatus>,
+}
+
+/// A registry that several proxies share, as one of them sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegistryStatus {
+    /// The fleet's name.
+    pub fleet: String,
+    /// This proxy's id in it.
+    pub id: String,
+    /// The members of etcd.
+    pub endpoints: Vec<String>,
+    /// It was read once since the proxy's start.
+    pub begun: bool,
+    /// How long it has not answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away_s: Option<u64>,
+    /// Why, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away_why: Option<String>,
+    /// This proxy takes no new sessions.
+    pub draining: bool,
+    /// Clients of the fleet.
+    pub clients: u64,
+    /// Proxies that run.
+    pub proxies: u64,
+    /// Sessions with all of them.
+    pub sessions: u64,
+    /// The revision up to which this is so.
+    pub revision: i64,
+    /// Keys below the prefix that are not Ropewalk's or damaged, and why; the first few.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub foreign: std::collections::BTreeMap<String, String>,
 }
 
 /// Addresses of one pool.

@@ -1,9 +1,9 @@
-//! The books of a running proxy: who may come in ([`Registry`]), and whose addresses are whose ([`Leases`]).
+//! The registry of one proxy alone: two files, of who may come in ([`PeersFile`]), and of whose addresses are whose ([`Leases`]).
 //!
-//! A packet loop never waits for a disk, so a [`Writer`] replaces the files, and tells the loop by a command:
+//! A [`Writer`] replaces the files, and tells the loop by a command:
 //!
 //! ```text
-//!   a wish ──> draft ──> Writer ──> Command::Written ──> the draft holds ──> what follows, and the answer
+//!   a wish ──> draft ──> Writer ──> News::Written ──> the draft holds ──> what follows, and the answer
 //!                 (no answer yet, nothing has changed)
 //! ```
 //!
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
-use ropewalk_control::api::{ApiError, ErrorCode, RemovedPeer, Request, Response};
+use ropewalk_control::api::{ApiError, ErrorCode, OpenInvitation, Request, Response};
 use ropewalk_control::server;
 use ropewalk_daemon::writer::Writer;
 use ropewalk_proto::endpoint::Claim;
@@ -28,8 +28,9 @@ use tokio::task::spawn_local;
 use crate::config::{Config, PeerConfig};
 use crate::daemon::Command;
 use crate::inviting;
-use crate::leases::Leases;
-use crate::registry::{Draft, Member, Registry, TokenCheck};
+use crate::leases::{LeaseTable, Leases};
+use crate::registry::peers_file::{Draft, Member, PeersFile, TokenCheck};
+use crate::registry::{News, Outcome, Registry};
 
 /// Wishes that may wait; whoever comes then has to ask again.
 const MAX_WAITING: usize = 64;
@@ -68,21 +69,10 @@ enum Then {
     Bound(Member),
 }
 
-/// What follows from a change that holds.
+/// Who keeps the files.
 #[derive(Debug)]
-pub enum Done {
-    /// This client is out; then the asker is to be told.
-    Removed(server::Command, Box<RemovedPeer>),
-    /// This one is in, and waits for it.
-    Bound(Member),
-    /// The client with this key could not be let in, and waits for that.
-    Failed(PublicKey),
-}
-
-/// Who keeps the books.
-#[derive(Debug)]
-pub struct RegistryWriter {
-    registry: Registry,
+pub struct Files {
+    registry: PeersFile,
     change: Option<Change>,
     waiting: VecDeque<Wish>,
     leases: Leases,
@@ -95,12 +85,12 @@ pub struct RegistryWriter {
     commands: mpsc::Sender<Command>,
 }
 
-impl RegistryWriter {
+impl Files {
     /// The keeper of these books, whose files `writer` writes; `commands` is the queue of the loop, in whose
     /// [`LocalSet`](tokio::task::LocalSet) all calls are to be.
     #[must_use]
     pub fn new(
-        registry: Registry,
+        registry: PeersFile,
         leases: Leases,
         writer: Writer,
         commands: mpsc::Sender<Command>,
@@ -117,32 +107,6 @@ impl RegistryWriter {
         }
     }
 
-    /// The clients and invitations, as they are on disk.
-    #[must_use]
-    pub fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
-    /// The addresses.
-    #[must_use]
-    pub fn leases(&self) -> &Leases {
-        &self.leases
-    }
-
-    /// Gives addresses to whoever of `peers` has none: see [`Leases::admit`].
-    pub fn admit(&mut self, peers: &[PeerConfig]) {
-        if self.leases.admit(peers) {
-            self.write_leases();
-        }
-    }
-
-    /// A key is no peer's any more: see [`Leases::forget`].
-    pub fn forget(&mut self, key: &PublicKey) {
-        if self.leases.forget(key) {
-            self.write_leases();
-        }
-    }
-
     fn write_leases(&mut self) {
         self.leases_are_newer = self.leases_are_written;
         if !std::mem::replace(&mut self.leases_are_written, true) {
@@ -151,7 +115,7 @@ impl RegistryWriter {
     }
 
     /// The file of the leases is on disk, or cannot be written.
-    pub fn leases_written(&mut self, written: io::Result<()>) {
+    fn leases_written(&mut self, written: io::Result<()>) {
         if let Err(source) = written {
             let error = self.leases.not_written(source);
             tracing::error!("addresses may be others after a restart: {error}");
@@ -162,44 +126,14 @@ impl RegistryWriter {
         }
     }
 
-    /// Somebody at the control socket wants a client invited or removed. He is answered when that is so, or cannot be.
-    pub fn ask(&mut self, config: &Config, asked: server::Command) {
-        if self.change.is_none() {
-            self.begin(config, asked);
-        } else if self.waiting.len() < MAX_WAITING {
-            self.waiting.push_back(Wish::Asked(asked));
-        } else {
-            let message = "the proxy waits for its disk; try again";
-            asked.answer(Err(ApiError::new(ErrorCode::Busy, message)));
-        }
-    }
-
-    /// A client that nobody knows shows a token. If it is to be let in that is later: [`written`](Self::written) says so.
-    pub fn show(&mut self, config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
-        let waits = |wish: &Wish| matches!(wish, Wish::TokenCheck(other, _) if *other == client);
-        let is_bound = self.change.as_ref().is_some_and(|change| change.binds(&client));
-        if is_bound || self.waiting.iter().any(waits) {
-            return Claim::Later;
-        }
-        if self.change.is_none() {
-            return self.judge(config, client, token);
-        }
-        if self.waiting.len() >= MAX_WAITING {
-            tracing::warn!("a client with an invitation has to ask again: the disk is slow");
-            return Claim::Unknown;
-        }
-        self.waiting.push_back(Wish::TokenCheck(client, token.clone()));
-        Claim::Later
-    }
-
     /// The file of the registry is on disk, or cannot be written: the change holds, or never was. Returns what follows;
     /// after that, [`take_up`](Self::take_up).
-    pub fn written(&mut self, written: io::Result<()>) -> Option<Done> {
+    fn written(&mut self, written: io::Result<()>) -> Option<Outcome> {
         let Change { draft, then } = self.change.take()?;
         let settled = self.registry.settle(draft, written);
         match (then, settled) {
             (Then::Answered(asked, Response::Removed(removed)), Ok(())) => {
-                Some(Done::Removed(asked, removed))
+                Some(Outcome::Removed(asked, removed))
             }
             (Then::Answered(asked, response), Ok(())) => {
                 if let Response::Invited(invited) = &response {
@@ -213,17 +147,17 @@ impl RegistryWriter {
                 asked.answer(Err(inviting::refused(&error)));
                 None
             }
-            (Then::Bound(member), Ok(())) => Some(Done::Bound(member)),
+            (Then::Bound(member), Ok(())) => Some(Outcome::Bound(member)),
             (Then::Bound(member), Err(error)) => {
                 tracing::error!("a client with an invitation cannot be let in: {error}");
-                Some(Done::Failed(member.public_key))
+                Some(Outcome::Settled(member.public_key, Claim::Unknown))
             }
         }
     }
 
     /// Takes up what waits, until something is being written. Returns a client about which that decides at once; there may
     /// be more.
-    pub fn take_up(&mut self, config: &Config) -> Option<(PublicKey, Claim)> {
+    fn take_up(&mut self, config: &Config) -> Option<(PublicKey, Claim)> {
         while self.change.is_none() {
             match self.waiting.pop_front()? {
                 Wish::Asked(asked) => self.begin(config, asked),
@@ -302,12 +236,80 @@ impl RegistryWriter {
             let gone = |_| Err(io::Error::other("the thread that writes files has failed"));
             let written = written.await.unwrap_or_else(gone);
             // A loop that has ended wants to know nothing.
-            drop(commands.send(Command::Written(book, written)).await);
+            drop(commands.send(Command::Registry(News::Written(book, written))).await);
         });
     }
 }
 
-impl Drop for RegistryWriter {
+impl Registry for Files {
+    fn peers(&self, of_file: &[PeerConfig]) -> (Vec<PeerConfig>, Vec<String>) {
+        self.registry.peers(of_file)
+    }
+
+    fn invitations(&self) -> Vec<OpenInvitation> {
+        inviting::invitations(&self.registry)
+    }
+
+    fn leases(&self) -> &LeaseTable {
+        self.leases.table()
+    }
+
+    fn admit(&mut self, peers: &[PeerConfig]) {
+        if self.leases.admit(peers) {
+            self.write_leases();
+        }
+    }
+
+    fn forget(&mut self, key: &PublicKey) {
+        if self.leases.forget(key) {
+            self.write_leases();
+        }
+    }
+
+    fn ask(&mut self, config: &Config, asked: server::Command) {
+        if self.change.is_none() {
+            self.begin(config, asked);
+        } else if self.waiting.len() < MAX_WAITING {
+            self.waiting.push_back(Wish::Asked(asked));
+        } else {
+            let message = "the proxy waits for its disk; try again";
+            asked.answer(Err(ApiError::new(ErrorCode::Busy, message)));
+        }
+    }
+
+    fn show(&mut self, config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
+        let waits = |wish: &Wish| matches!(wish, Wish::TokenCheck(other, _) if *other == client);
+        let is_bound = self.change.as_ref().is_some_and(|change| change.binds(&client));
+        if is_bound || self.waiting.iter().any(waits) {
+            return Claim::Later;
+        }
+        if self.change.is_none() {
+            return self.judge(config, client, token);
+        }
+        if self.waiting.len() >= MAX_WAITING {
+            tracing::warn!("a client with an invitation has to ask again: the disk is slow");
+            return Claim::Unknown;
+        }
+        self.waiting.push_back(Wish::TokenCheck(client, token.clone()));
+        Claim::Later
+    }
+
+    fn hear(&mut self, config: &Config, news: News) -> Vec<Outcome> {
+        // It asks nobody else for anything.
+        let News::Written(book, written) = news else { return Vec::new() };
+        if book == Book::Leases {
+            self.leases_written(written);
+            return Vec::new();
+        }
+        let mut outcomes: Vec<_> = self.written(written).into_iter().collect();
+        while let Some((client, claim)) = self.take_up(config) {
+            outcomes.push(Outcome::Settled(client, claim));
+        }
+        outcomes
+    }
+}
+
+impl Drop for Files {
     /// What waits of the leases is given to the writer, which finishes what it was given.
     fn drop(&mut self) {
         if self.leases_are_newer {

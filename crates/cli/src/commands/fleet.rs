@@ -1,0 +1,49 @@
+//! `ropewalk fleet`: the proxies that share one registry.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use ropewalk_control::PROXY_CONFIG;
+use ropewalk_control::config::ConfigFile as _;
+use ropewalk_proxy::Config;
+use ropewalk_proxy::fleet::Fleet as Shared;
+use serde_json::json;
+
+use crate::args::{Fleet, FleetWhat};
+use crate::exit::{Failure, print};
+use crate::render;
+
+/// Does it, and says what was done.
+pub(crate) fn run(fleet: &Fleet) -> Result<(), Failure> {
+    let file = fleet.config.as_deref().unwrap_or(Path::new(PROXY_CONFIG));
+    let shared = Shared::open(&Config::load(file)?)?;
+    match &fleet.what {
+        None => {
+            let report = shared.report()?;
+            match fleet.json {
+                true => json(&serde_json::to_value(&report).context("cannot write it as JSON")?),
+                false => print(&render::fleet(&report, render::columns())),
+            }
+        }
+        Some(FleetWhat::Drain { id }) => drain(fleet, &shared, id, true),
+        Some(FleetWhat::Undrain { id }) => drain(fleet, &shared, id, false),
+    }
+}
+
+fn drain(fleet: &Fleet, shared: &Shared, id: &str, drain: bool) -> Result<(), Failure> {
+    let is_new = shared.drain(id, drain)?;
+    if fleet.json {
+        return json(&json!({ "id": id, "draining": drain, "changed": is_new }));
+    }
+    let said = match (drain, is_new) {
+        (true, true) => format!("{id} takes no new sessions from now on.\n"),
+        (true, false) => format!("{id} drains already.\n"),
+        (false, true) => format!("{id} takes new sessions again.\n"),
+        (false, false) => format!("{id} does not drain.\n"),
+    };
+    print(&said)
+}
+
+fn json(document: &serde_json::Value) -> Result<(), Failure> {
+    print(&format!("{document:#}\n"))
+}

@@ -1,0 +1,206 @@
+//! `ropewalk fleet`: straight at the registry that several proxies share, whether or not one of them runs here.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ropewalk_fleet::cache::Cache;
+use ropewalk_fleet::changes::Changes;
+use ropewalk_fleet::mirror::Mirror;
+use ropewalk_fleet::proxies;
+use ropewalk_fleet::store::Store;
+use ropewalk_settings::PublicKey;
+use serde::Serialize;
+use tokio::runtime::Runtime;
+
+use crate::config::{Config, RegistryConfig};
+
+use crate::registry::etcd::{access, terms};
+
+pub use ropewalk_fleet::ProxyState;
+
+/// How long one member of etcd has to say how it is.
+const HEALTH: Duration = Duration::from_secs(2);
+
+/// The fleet of a config.
+#[derive(Debug)]
+pub struct Fleet {
+    runtime: Runtime,
+    changes: Changes,
+    registry: RegistryConfig,
+}
+
+/// How it is with a fleet.
+#[derive(Clone, Debug, Serialize)]
+pub struct FleetReport {
+    /// The fleet's name.
+    pub fleet: String,
+    /// What its keys begin with.
+    pub prefix: String,
+    /// The revision at which this was so.
+    pub revision: i64,
+    /// Its proxies that run.
+    pub proxies: Vec<ProxyReport>,
+    /// Proxies that are to drain and do not run.
+    pub drained: Vec<String>,
+    /// Clients.
+    pub clients: usize,
+    /// Open invitations, expired ones included.
+    pub invitations: usize,
+    /// The members of etcd.
+    pub members: Vec<MemberReport>,
+    /// Keys below the prefix that are not Ropewalk's or damaged, and why; the first few.
+    pub foreign: std::collections::BTreeMap<String, String>,
+}
+
+/// One proxy.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProxyReport {
+    /// Its id.
+    pub id: String,
+    /// Where it stands.
+    pub region: String,
+    /// Whether it takes new sessions.
+    pub state: ProxyState,
+    /// How much of its capacity is used, in percent.
+    pub load: u8,
+    /// Clients that have their session with it.
+    pub sessions: usize,
+    /// Clients that it is made for.
+    pub capacity: u32,
+    /// The version of its program.
+    pub program: String,
+    /// When it began, in seconds since 1970.
+    pub since: u64,
+    /// Its key.
+    pub public_key: PublicKey,
+    /// Where clients find it.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// One member of etcd.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberReport {
+    /// Its URL.
+    pub endpoint: String,
+    /// The version of its program, if it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Bytes of its database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<i64>,
+    /// Whether it leads.
+    pub leader: bool,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+impl Fleet {
+    /// The fleet to which a config belongs.
+    ///
+    /// # Errors
+    /// It belongs to none.
+    pub fn open(config: &Config) -> anyhow::Result<Self> {
+        let registry = config.registry.clone().context(
+            "this proxy is in no fleet: its config has no [registry] (docs/FLEET.md says how to begin one)",
+        )?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let changes = Changes {
+            store: Store::new(access(&registry)),
+            mirror: Mirror::default(),
+            terms: terms(config, &registry),
+            proxy: registry.id.clone(),
+        };
+        Ok(Self { runtime, changes, registry })
+    }
+
+    /// How it is.
+    ///
+    /// # Errors
+    /// The registry does not answer.
+    pub fn report(&self) -> anyhow::Result<FleetReport> {
+        self.runtime.block_on(async {
+            let store = &self.changes.store;
+            let listed = store.list(store.layout().prefix()).await?;
+            let mut cache = Cache::default();
+            drop(cache.replace(store.layout(), &listed));
+            let mut members = Vec::new();
+            for at in 0..store.members().len() {
+                members.push(member(store, at).await);
+            }
+            Ok(self.report_of(&cache, members))
+        })
+    }
+
+    fn report_of(&self, cache: &Cache, members: Vec<MemberReport>) -> FleetReport {
+        let sessions_of =
+            |id: &str| cache.sessions.values().filter(|session| *session.proxy == *id).count();
+        let shown = proxies(cache);
+        let proxies = shown.iter().filter_map(|proxy| {
+            let value = cache.proxies.get(&proxy.id)?;
+            Some(ProxyReport {
+                id: proxy.id.clone(),
+                region: proxy.region.clone(),
+                state: proxy.state,
+                load: proxy.load,
+                sessions: sessions_of(&proxy.id),
+                capacity: value.capacity,
+                program: value.program.clone(),
+                since: value.since,
+                public_key: proxy.public_key,
+                addresses: proxy.addresses.clone(),
+            })
+        });
+        let open = cache.invitations.values();
+        let drained = cache.drains.keys().filter(|id| !cache.proxies.contains_key(*id));
+        FleetReport {
+            fleet: self.registry.fleet.clone(),
+            prefix: self.registry.prefix.clone(),
+            revision: cache.revision,
+            proxies: proxies.collect(),
+            drained: drained.cloned().collect(),
+            clients: cache.clients.len(),
+            invitations: open.filter(|open| open.used_by.is_none() && !open.withdrawn).count(),
+            members,
+            foreign: cache.foreign.clone(),
+        }
+    }
+
+    /// A proxy is to take no new sessions, or to take them again. Returns whether that is new.
+    ///
+    /// # Errors
+    /// No such proxy runs, or the registry does not answer.
+    pub fn drain(&self, id: &str, drain: bool) -> anyhow::Result<bool> {
+        Ok(self.runtime.block_on(self.changes.drain(id, drain))?)
+    }
+}
+
+async fn member(store: &Store, at: usize) -> MemberReport {
+    let endpoint = store.members()[at].clone();
+    let asked = async {
+        let mut client = store.connect(at).await?;
+        let asked = tokio::time::timeout(HEALTH, client.status()).await;
+        let status = asked.map_err(|_| store.away("no answer within 2 s"))?;
+        status.map_err(|error| store.told(&error))
+    };
+    match asked.await {
+        Ok(status) => {
+            let leader =
+                status.header().is_some_and(|header| header.member_id() == status.leader());
+            MemberReport {
+                endpoint,
+                version: Some(status.version().to_owned()),
+                bytes: Some(status.db_size()),
+                leader,
+                problems: status.errors().to_vec(),
+            }
+        }
+        Err(error) => MemberReport {
+            endpoint,
+            version: None,
+            bytes: None,
+            leader: false,
+            problems: vec![error.to_string()],
+        },
+    }
+}

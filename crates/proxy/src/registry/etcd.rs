@@ -1,0 +1,400 @@
+//! The registry that several proxies share: what [`ropewalk_fleet`] keeps in etcd, for the daemon.
+//!
+//! The copy in memory answers what a handshake asks. A claim, and a wish at the control socket, goes to the registry's thread,
+//! and its answer comes back to the loop as [`News`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ropewalk_control::api::{
+    ApiError, ErrorCode, OpenInvitation, RegistryStatus, RemovedPeer, Request, Response,
+};
+use ropewalk_control::server;
+use ropewalk_fleet::cache::{Change, Client};
+use ropewalk_fleet::changes::{ChangeError, Claimed};
+use ropewalk_fleet::layout::{FleetValue, ProxyState, Unknown, VERSION};
+use ropewalk_fleet::presence::Own;
+use ropewalk_fleet::service::{Invite, News as FleetNews, Options, Service};
+use ropewalk_fleet::store::{Access, StoreError, TlsFiles};
+use ropewalk_proto::endpoint::Claim;
+use ropewalk_proto::wire::hello::answer::Refusal;
+use ropewalk_settings::{HostPort, InvitationToken, PublicKey};
+use tokio::sync::mpsc;
+use tokio::task::spawn_local;
+
+use crate::config::{Config, PeerConfig, RegistryConfig};
+use crate::daemon::Command;
+use crate::inviting;
+use crate::leases::{Lease, LeaseTable};
+use crate::registry::{Member, News, Outcome, Registry};
+
+/// Claims that may be under way; whoever comes then has to ask again.
+const MAX_CLAIMS: usize = 64;
+
+/// News of the registry's thread that may wait for the loop, each of at most some hundred clients.
+const NEWS: usize = 16;
+
+/// The registry in etcd.
+#[derive(Debug)]
+pub struct Etcd {
+    service: Service,
+    config: RegistryConfig,
+    table: LeaseTable,
+    /// The sessions here, and when each began, in microseconds since 1970.
+    sessions: BTreeMap<PublicKey, u64>,
+    /// Who waits for an answer to a claim.
+    claims: BTreeSet<PublicKey>,
+    draining: bool,
+    /// The loop's queue.
+    commands: mpsc::Sender<Command>,
+}
+
+impl Etcd {
+    /// Begins to follow the registry of `config`; `commands` is the queue of the loop, in whose
+    /// [`LocalSet`](tokio::task::LocalSet) all calls are to be.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(
+        config: &Config,
+        registry: &RegistryConfig,
+        commands: mpsc::Sender<Command>,
+    ) -> std::io::Result<Self> {
+        let (news, mut heard) = mpsc::channel(NEWS);
+        let options = Options {
+            access: access(registry),
+            terms: terms(config, registry),
+            own: own(config, registry),
+            max_clients: config.max_peers,
+        };
+        let service = Service::start(options, news)?;
+        let to_loop = commands.clone();
+        spawn_local(async move {
+            while let Some(news) = heard.recv().await {
+                if to_loop.send(Command::Registry(News::Fleet(news))).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            service,
+            config: registry.clone(),
+            table: LeaseTable::default(),
+            sessions: BTreeMap::new(),
+            claims: BTreeSet::new(),
+            draining: false,
+            commands,
+        })
+    }
+
+    /// What comes of an answer is for the loop.
+    fn later<T: 'static>(
+        &self,
+        answer: impl Future<Output = T> + 'static,
+        news: impl FnOnce(T) -> News + 'static,
+    ) {
+        let commands = self.commands.clone();
+        spawn_local(async move {
+            let news = news(answer.await);
+            // A loop that has ended wants to know nothing.
+            drop(commands.send(Command::Registry(news)).await);
+        });
+    }
+
+    fn invite(&self, config: &Config, asked: server::Command) {
+        let Request::Invite(wish) = &asked.request else { return };
+        let prepared = match inviting::prepare(config, wish) {
+            Ok(prepared) => prepared,
+            Err(error) => return asked.answer(Err(error)),
+        };
+        let wish = Invite {
+            name: wish.name.clone(),
+            again: wish.again,
+            token: prepared.invitation.token.clone(),
+            expires: prepared.invitation.expires,
+        };
+        let name = wish.name.clone();
+        let answer = self.service.invite(wish);
+        spawn_local(async move {
+            let answer = answer.await.map_err(|error| refused(&error));
+            asked.answer(answer.map(|(replaces, voided)| {
+                let invited = prepared.into_invited(&name, replaces, voided);
+                Response::Invited(Box::new(invited))
+            }));
+        });
+    }
+
+    fn remove(&self, name: String, asked: server::Command) {
+        let answer = self.service.remove(name.clone());
+        self.later(answer, move |removed| News::Removed(asked, name, removed));
+    }
+
+    /// What the answer to a claim means.
+    fn claimed(&mut self, client: PublicKey, claimed: Result<Claimed, ChangeError>) -> Outcome {
+        self.claims.remove(&client);
+        let claim = match claimed {
+            Ok(Claimed::Bound { name, formerly, address_v4, address_v6 }) => {
+                let since = inviting::now();
+                if let Some(formerly) = &formerly {
+                    self.table.remove(formerly);
+                }
+                self.table.set(client, Lease { v4: address_v4, v6: address_v6 });
+                return Outcome::Bound(Member { name, public_key: client, since, formerly });
+            }
+            Ok(Claimed::Unknown) => {
+                tracing::debug!(key = %client, "an invitation that was never given: silence");
+                Claim::Unknown
+            }
+            Ok(Claimed::Used(name)) => {
+                tracing::warn!(peer = name, key = %client, "refused: the invitation was used before, with another key");
+                Claim::Refused(Refusal::InvitationUsed)
+            }
+            Ok(Claimed::Over(name)) => {
+                tracing::warn!(peer = name, key = %client, "refused: the invitation has expired or was taken back");
+                Claim::Refused(Refusal::InvitationExpired)
+            }
+            Ok(Claimed::Full(name)) => {
+                tracing::warn!(
+                    peer = name,
+                    "refused: there are as many clients as `max_peers` allows"
+                );
+                Claim::Refused(Refusal::Full)
+            }
+            Ok(Claimed::NoAddress(name)) => {
+                tracing::warn!(peer = name, "refused: no inner address of the pool is free");
+                Claim::Refused(Refusal::NoAddress)
+            }
+            Err(error) => {
+                tracing::error!("a client with an invitation cannot be let in: {error}");
+                Claim::Unknown
+            }
+        };
+        Outcome::Settled(client, claim)
+    }
+
+    /// What changes of clients mean; of several changes of one the last counts.
+    fn changed(&mut self, changes: Vec<Change>) -> Outcome {
+        let mut last = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Came(key, client) => drop(last.insert(key, Some(client))),
+                Change::Gone(key) => drop(last.insert(key, None)),
+                Change::Session(_) | Change::Proxies => {}
+            }
+        }
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        for (key, client) in last {
+            match client {
+                Some(client) => {
+                    self.table.set(key, lease(&client));
+                    come.push(peer(key, &client));
+                }
+                None => {
+                    self.table.remove(&key);
+                    gone.push(key);
+                }
+            }
+        }
+        Outcome::Changed { gone, come }
+    }
+}
+
+impl Registry for Etcd {
+    fn peers(&self, of_file: &[PeerConfig]) -> (Vec<PeerConfig>, Vec<String>) {
+        let mirrored = self.service.mirror().lock();
+        let joined = mirrored.cache.clients.iter().map(|(key, client)| peer(*key, client));
+        (of_file.iter().cloned().chain(joined).collect(), Vec::new())
+    }
+
+    fn invitations(&self) -> Vec<OpenInvitation> {
+        let now = inviting::now();
+        let mirrored = self.service.mirror().lock();
+        let open = mirrored.cache.invitations.values();
+        let open = open.filter(|open| open.used_by.is_none() && !open.withdrawn);
+        let names: BTreeSet<_> =
+            mirrored.cache.clients.values().map(|client| &*client.name).collect();
+        let shown = open.map(|open| OpenInvitation {
+            name: open.name.clone(),
+            expires: open.expires,
+            expired: open.expires <= now,
+            replaces: names.contains(&*open.name),
+        });
+        shown.collect()
+    }
+
+    fn leases(&self) -> &LeaseTable {
+        &self.table
+    }
+
+    fn admit(&mut self, _peers: &[PeerConfig]) {}
+
+    fn forget(&mut self, key: &PublicKey) {
+        self.table.remove(key);
+    }
+
+    fn ask(&mut self, config: &Config, asked: server::Command) {
+        match &asked.request {
+            Request::Invite(_) => self.invite(config, asked),
+            Request::RemovePeer { name } => self.remove(name.clone(), asked),
+            // Nothing else is asked of the registry.
+            _ => asked.answer(Err(ApiError::new(
+                ErrorCode::BadRequest,
+                "this is not the registry's to answer",
+            ))),
+        }
+    }
+
+    fn show(&mut self, _config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
+        if self.service.mirror().lock().cache.clients.contains_key(&client) {
+            // It was let in while this message was on its way from its home, which knows it by now.
+            return Claim::Unknown;
+        }
+        if self.claims.contains(&client) {
+            return Claim::Later;
+        }
+        if self.claims.len() >= MAX_CLAIMS {
+            tracing::warn!("a client with an invitation has to ask again: the registry is slow");
+            return Claim::Unknown;
+        }
+        self.claims.insert(client);
+        let answer = self.service.claim(token.clone(), client);
+        self.later(answer, move |claimed| News::Claimed(client, claimed));
+        Claim::Later
+    }
+
+    fn hear(&mut self, _config: &Config, news: News) -> Vec<Outcome> {
+        match news {
+            // It has no files.
+            News::Written(..) => Vec::new(),
+            News::Claimed(client, claimed) => vec![self.claimed(client, claimed)],
+            News::Removed(asked, name, Ok(removed)) => {
+                let (public_key, invitations) = (removed.public_key, removed.invitations);
+                vec![Outcome::Removed(
+                    asked,
+                    Box::new(RemovedPeer { name, public_key, invitations }),
+                )]
+            }
+            News::Removed(asked, _, Err(error)) => {
+                asked.answer(Err(refused(&error)));
+                Vec::new()
+            }
+            News::Fleet(FleetNews::Changes(changes)) => vec![self.changed(changes)],
+            News::Fleet(FleetNews::Displaced(client, since)) => {
+                // It may have begun another one here meanwhile.
+                let is_present = self.sessions.get(&client) == Some(&since);
+                is_present.then_some(Outcome::Displaced(client)).into_iter().collect()
+            }
+            News::Fleet(FleetNews::State(state)) => {
+                self.draining = state == ProxyState::Draining;
+                vec![Outcome::Draining(self.draining)]
+            }
+        }
+    }
+
+    fn note_session(&mut self, client: PublicKey, is_up: bool) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        if is_up {
+            // The clocks of two proxies differ: what begins now is newer than what is known of.
+            let known =
+                self.service.mirror().lock().cache.sessions.get(&client).map(|it| it.since_us);
+            since = since.max(known.map_or(0, |known| known.saturating_add(1)));
+            self.sessions.insert(client, since);
+        } else {
+            self.sessions.remove(&client);
+        }
+        self.service.note_session(client, is_up.then_some(since));
+    }
+
+    fn proxy_of(&self, client: &PublicKey) -> Option<String> {
+        let mirrored = self.service.mirror().lock();
+        mirrored.cache.sessions.get(client).map(|session| session.proxy.to_string())
+    }
+
+    fn status(&self) -> Option<RegistryStatus> {
+        let mirrored = self.service.mirror().lock();
+        let away = mirrored.away.as_ref();
+        Some(RegistryStatus {
+            fleet: self.config.fleet.clone(),
+            id: self.config.id.clone(),
+            endpoints: self.config.endpoints.clone(),
+            begun: mirrored.begun,
+            away_s: away.map(|away| inviting::now().saturating_sub(away.since)),
+            away_why: away.map(|away| away.why.clone()),
+            draining: self.draining,
+            clients: mirrored.cache.clients.len() as u64,
+            proxies: mirrored.cache.proxies.len() as u64,
+            sessions: mirrored.cache.sessions.len() as u64,
+            revision: mirrored.cache.revision,
+            foreign: mirrored.cache.foreign.clone(),
+        })
+    }
+}
+
+/// Where the registry of a config is.
+#[must_use]
+pub fn access(registry: &RegistryConfig) -> Access {
+    let tls = registry.tls.as_ref().map(|files| TlsFiles {
+        ca: files.ca.clone(),
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+    });
+    Access { endpoints: registry.endpoints.clone(), prefix: registry.prefix.clone(), tls }
+}
+
+/// What the fleet of a config must have agreed on.
+#[must_use]
+pub fn terms(config: &Config, registry: &RegistryConfig) -> FleetValue {
+    FleetValue {
+        version: VERSION,
+        name: registry.fleet.clone(),
+        pool_v4: config.pools.v4(),
+        pool_v6: config.pools.v6(),
+        unknown: Unknown::new(),
+    }
+}
+
+fn own(config: &Config, registry: &RegistryConfig) -> Own {
+    let addresses = match inviting::public_addresses(config) {
+        Ok(addresses) => addresses.iter().filter_map(HostPort::address).collect(),
+        Err(error) => {
+            tracing::warn!("the fleet is not told where this proxy is: {error}");
+            Vec::new()
+        }
+    };
+    Own {
+        id: registry.id.clone(),
+        region: registry.region.clone(),
+        capacity: registry.capacity,
+        public_key: config.private_key.public_key(),
+        addresses,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+fn lease(client: &Client) -> Lease {
+    Lease { v4: client.address_v4, v6: client.address_v6 }
+}
+
+fn peer(key: PublicKey, client: &Client) -> PeerConfig {
+    PeerConfig {
+        name: client.name.to_string(),
+        public_key: key,
+        preshared_key: None,
+        address_v4: None,
+        address_v6: None,
+        formerly: None,
+    }
+}
+
+/// How the registry's error is told at the control socket.
+#[must_use]
+pub fn refused(error: &ChangeError) -> ApiError {
+    let code = match error {
+        ChangeError::Wish(_) => ErrorCode::BadRequest,
+        ChangeError::NoClient(_) => ErrorCode::NotFound,
+        ChangeError::Busy | ChangeError::Store(StoreError::Away { .. }) => ErrorCode::Busy,
+        ChangeError::Fleet(_) | ChangeError::Store(_) => ErrorCode::Failed,
+    };
+    ApiError::new(code, error.to_string())
+}
