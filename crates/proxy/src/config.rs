@@ -29,7 +29,7 @@ use toml::Spanned;
 use crate::allow::Allowed;
 use crate::pool::{Pools, reserved};
 
-pub use registry::{RegistryConfig, TlsFiles};
+pub use registry::RegistryConfig;
 
 /// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
 const DEFAULT_MAX_PEERS: usize = 1024;

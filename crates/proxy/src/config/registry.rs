@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use ropewalk_control::config::{ConfigError, Source};
+use ropewalk_fleet::store::TlsFiles;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -39,17 +40,6 @@ pub struct RegistryConfig {
     pub capacity: u32,
     /// The files of TLS.
     pub tls: Option<TlsFiles>,
-}
-
-/// The files of TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Whom to trust.
-    pub ca: PathBuf,
-    /// This proxy's certificate.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
 }
 
 /// `[registry]` as it stands in the file.

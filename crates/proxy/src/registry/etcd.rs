@@ -15,7 +15,7 @@ use ropewalk_fleet::changes::{ChangeError, Claimed};
 use ropewalk_fleet::layout::{FleetValue, ProxyState, Unknown, VERSION};
 use ropewalk_fleet::presence::Own;
 use ropewalk_fleet::service::{Invite, News as FleetNews, Options, Service};
-use ropewalk_fleet::store::{Access, StoreError, TlsFiles};
+use ropewalk_fleet::store::{Access, StoreError};
 use ropewalk_proto::endpoint::Claim;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_settings::{HostPort, InvitationToken, PublicKey};
@@ -334,12 +334,11 @@ impl Registry for Etcd {
 /// Where the registry of a config is.
 #[must_use]
 pub fn access(registry: &RegistryConfig) -> Access {
-    let tls = registry.tls.as_ref().map(|files| TlsFiles {
-        ca: files.ca.clone(),
-        certificate: files.certificate.clone(),
-        key: files.key.clone(),
-    });
-    Access { endpoints: registry.endpoints.clone(), prefix: registry.prefix.clone(), tls }
+    Access {
+        endpoints: registry.endpoints.clone(),
+        prefix: registry.prefix.clone(),
+        tls: registry.tls.clone(),
+    }
 }
 
 /// What the fleet of a config must have agreed on.
