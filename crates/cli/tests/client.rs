@@ -50,7 +50,12 @@ fn each_link_says_why_it_carries_nothing_and_so_does_the_tunnel() {
         (&tunnel["state"], &tunnel["peer"]),
         (&"connecting".into(), &"203.0.113.5:51900".into())
     );
-    assert!(tunnel["reason"].as_str().unwrap().contains("no answer"), "{tunnel:#}");
+    // The second is said after a few seconds, which a busy machine may take.
+    let said = ["the proxy is being asked", "no answer"];
+    assert!(
+        said.iter().any(|said| tunnel["reason"].as_str().unwrap().contains(said)),
+        "{tunnel:#}"
+    );
     for (name, state, reason) in [
         ("dsl", "joining", "no answer from the proxy"),
         ("wan1", "down", "no gateway"),

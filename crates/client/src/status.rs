@@ -149,9 +149,7 @@ fn reason(facts: &Facts<'_>) -> Option<String> {
         }
         ClientState::Connected { .. } | ClientState::Closed => None,
         ClientState::Joining { .. } => Some("the links are being opened".to_owned()),
-        ClientState::Stalled { trouble, .. } => {
-            Some(format!("no link answers; another session is sought: {trouble}"))
-        }
+        ClientState::Stalled { since, trouble } => Some(stalled(facts.seconds(*since), trouble)),
         ClientState::Asking { since, trouble } => Some(asking(facts.seconds(*since), trouble)),
         ClientState::Waiting { until, trouble } => {
             let seconds = until.since(facts.now).as_secs_f64().ceil();
@@ -171,6 +169,15 @@ fn asking(seconds: f64, trouble: &Trouble) -> String {
             "the proxy is being asked for a session".to_owned()
         }
         trouble => trouble.to_string(),
+    }
+}
+
+/// No link of the session has answered for so many seconds.
+fn stalled(seconds: f64, trouble: &Trouble) -> String {
+    const STALLED: &str = "no link answers; another session is sought";
+    match trouble {
+        Trouble::NoAnswer if seconds < PATIENCE => STALLED.to_owned(),
+        trouble => format!("{STALLED}: {trouble}"),
     }
 }
 
@@ -348,5 +355,8 @@ mod tests {
             let text = asking(seconds, &trouble);
             assert!(text.contains(said), "{seconds} s, {trouble:?}: {text}");
         }
+        assert!(!stalled(4.9, &Trouble::NoAnswer).contains("no answer"));
+        assert!(stalled(5.0, &Trouble::NoAnswer).contains("cannot be reached"));
+        assert!(stalled(0.0, &Trouble::Closed(CloseReason::Shutdown)).contains("stopped"));
     }
 }

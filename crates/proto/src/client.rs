@@ -143,8 +143,8 @@ pub struct Client {
     cookies: CookieJar,
     closed: bool,
     trouble: Option<Trouble>,
-    /// Since when there is no session.
-    without_since: Instant,
+    /// Since when a session is missing while there is a link to ask over.
+    asking_since: Instant,
     /// Sum over the sessions that are over.
     totals: Totals,
     counters: HandshakeCounters,
@@ -166,7 +166,7 @@ impl Client {
             cookies: CookieJar::default(),
             closed: false,
             trouble: None,
-            without_since: now,
+            asking_since: now,
             totals: Totals::default(),
             counters: HandshakeCounters::default(),
             events: VecDeque::new(),
@@ -185,6 +185,7 @@ impl Client {
         config: Option<LinkConfig>,
         sink: &mut impl PacketSink,
     ) -> Result<(), SetLinkError> {
+        let had_links = !self.links.is_empty();
         let before = match config {
             Some(config) => self.links.set(key, config)?,
             None => self.links.remove(key),
@@ -199,6 +200,9 @@ impl Client {
             session.tunnel.remove_link(now, id, sink);
             self.take_events(now, Some((id, key)));
             self.join_links(now);
+        }
+        if !had_links && self.session.is_none() {
+            self.asking_since = now;
         }
         match (&mut self.seek, &self.session) {
             _ if self.closed => {}
@@ -393,7 +397,7 @@ impl Client {
             (None, Seek::At(until)) if self.trouble.is_some() => {
                 ClientState::Waiting { until: *until, trouble: trouble() }
             }
-            (None, _) => ClientState::Asking { since: self.without_since, trouble: trouble() },
+            (None, _) => ClientState::Asking { since: self.asking_since, trouble: trouble() },
         }
     }
 
@@ -481,6 +485,8 @@ impl Client {
         }
         if let Some(session) = &mut self.session {
             session.tunnel.ask_all(now);
+        } else {
+            self.asking_since = now;
         }
         match (&mut self.seek, &self.session) {
             (Seek::Asking(asking), _) => asking.restart(now),

@@ -116,7 +116,7 @@ impl Client {
     pub(super) fn end_session(&mut self, now: Instant, reason: EndReason) {
         let Some(mut session) = self.session.take() else { return };
         self.left.leave(now, self.origin.proxy(), session.tunnel.hand_over());
-        self.without_since = now;
+        self.asking_since = now;
         for link in self.links.iter() {
             if let Some(id) = link.id {
                 self.totals.keep_link(link.key, &session.tunnel, id);

@@ -30,7 +30,7 @@ pub enum ClientState {
     },
     /// There is no session; the proxy is being asked.
     Asking {
-        /// Since when there is none.
+        /// Since when it is asked: when the session ended, the first link came, or the machine woke up.
         since: Instant,
         /// What is known of the reason.
         trouble: Trouble,

@@ -138,6 +138,30 @@ fn the_ladder_is_quick_at_first_and_then_patient_and_begins_anew_with_a_link() {
 }
 
 #[test]
+fn the_time_of_asking_begins_with_the_first_link_and_again_after_a_sleep() {
+    let mut world = World::with_client(31, &[10]);
+    world.clients[0].wires[0].up = false;
+    let asked_for = |world: &World| match world.clients[0].client.state() {
+        ClientState::Asking { since, .. } => world.now.since(since),
+        state => panic!("{state:?}"),
+    };
+    let set = |world: &mut World, config| {
+        let end = &mut world.clients[0];
+        end.client.set_link(world.now, key_of(0), config, &mut end.tun).unwrap();
+    };
+    world.run_for(ms(7000));
+    assert_eq!(asked_for(&world), ms(7000));
+    set(&mut world, None);
+    world.run_for(ms(60_000));
+    set(&mut world, Some(link(0)));
+    world.run_for(ms(1000));
+    assert_eq!(asked_for(&world), ms(1000), "without a link nobody was asked");
+    world.clients[0].client.on_resume(world.now);
+    world.run_for(ms(500));
+    assert_eq!(asked_for(&world), ms(500), "nobody was asked while the machine slept");
+}
+
+#[test]
 fn a_client_that_the_proxy_does_not_know_hears_nothing() {
     let mut world = World::new(6);
     let stranger = StaticSecret::generate(&mut world.rng);
