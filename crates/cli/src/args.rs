@@ -10,7 +10,7 @@ pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
-pub(crate) use look::{Flows, Logs, Status, Watch, Why};
+pub(crate) use look::{Flows, Logs, Proxies, Status, Use, Watch, Why};
 
 use std::path::PathBuf;
 
@@ -185,6 +185,28 @@ EXAMPLES
   sudo ropewalk links set wwan0 max_down=off
   sudo ropewalk links --json | jq '.[0].links[] | {name, state}'")]
     Links(Links),
+
+    /// Show the proxies that the client knows: how far away each is, its state, and why one is in use
+    #[command(after_long_help = "\
+A client knows the proxies of its config, and those of which a proxy of its fleet told. It uses the nearest, where load and
+draining count as distance; another one at once when that one is silent or drains, or when another was 30 % nearer for ten
+minutes. Flows stay on the proxy where they began, for up to ten minutes, where the one before still answers.
+
+EXAMPLES
+  sudo ropewalk proxies
+  sudo ropewalk proxies --json | jq '.proxies[] | {id, rtt_ms, in_use}'")]
+    Proxies(Proxies),
+
+    /// Use one proxy, or those of one region, or the nearest again
+    #[command(after_long_help = "\
+It holds until the client ends or reads its config again; `choose` in the config holds from then on. No packet is lost by it:
+flows stay on the proxy where they began, for up to ten minutes.
+
+EXAMPLES
+  sudo ropewalk use fra-1
+  sudo ropewalk use eu-central
+  sudo ropewalk use auto")]
+    Use(Use),
 
     /// Have a running daemon read its config again
     #[command(after_long_help = "\

@@ -54,6 +54,8 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Why(why) => commands::why::run(&why),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),
+        Command::Proxies(proxies) => commands::proxies::run(&proxies),
+        Command::Use(wanted) => commands::proxies::choose(&wanted),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),

@@ -9,6 +9,7 @@ mod flows;
 mod links;
 mod model;
 mod peers;
+mod proxies;
 mod why;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
 pub(crate) use links::links;
 pub(crate) use peers::{invited, moment, peers, removed};
+pub(crate) use proxies::proxies;
 pub(crate) use why::why;
 
 /// Columns of the narrowest terminal that is catered for, and of what is no terminal.

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
+use ropewalk_proto::fleet::Preference;
 use ropewalk_settings::{
     Bitrate, Cost, Direction, HostPort, Importance, InterfaceName, InvitationToken, Keepalive,
     LinkPolicy, Mtu, NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, Sandbox,
@@ -36,6 +37,15 @@ pub const MAX_LINKS: usize = 64;
 
 /// Most addresses of a proxy.
 const MAX_ADDRESSES: usize = 16;
+
+/// Most proxies beside the first.
+pub const MAX_OTHER_PROXIES: usize = 3;
+
+/// Bytes of the longest `choose`: a name or region of a fleet, or an address.
+pub const MAX_CHOICE: usize = 64;
+
+/// What `choose` says where all proxies may be used.
+pub const CHOOSE_AUTO: &str = "auto";
 
 /// Most prefixes in `routes` and `exclude` together: the kernel asks its rules one after the other for each packet that
 /// it routes, so there is room for 260, of which name servers take up to 12.
@@ -99,6 +109,51 @@ pub struct ProxyConfig {
     pub preshared_key: Option<PresharedKey>,
     /// What lets this client in, until the proxy knows its key.
     pub invitation: Option<PendingInvitation>,
+    /// Others of the same operator, which know this client too.
+    pub others: Vec<OtherProxy>,
+    /// Which of all that are known may be used.
+    pub choose: Preference,
+}
+
+impl ProxyConfig {
+    /// All names and addresses, those of the first proxy first, with how many are whose.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<(PublicKey, &[HostPort])> {
+        let others = self.others.iter().map(|other| (other.public_key, &other.addresses[..]));
+        std::iter::once((self.public_key, &self.addresses[..])).chain(others).collect()
+    }
+
+    /// The same in one list, as they are looked up.
+    #[must_use]
+    pub fn all_addresses(&self) -> Vec<HostPort> {
+        self.endpoints().into_iter().flat_map(|(_, addresses)| addresses.iter().cloned()).collect()
+    }
+}
+
+/// Another proxy of the same operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherProxy {
+    /// Names or addresses, at least one; all are tried.
+    pub addresses: Vec<HostPort>,
+    /// Its public key.
+    pub public_key: PublicKey,
+}
+
+/// What a text of `choose` means.
+///
+/// # Errors
+/// It is empty or too long.
+pub fn preference(text: &str) -> Result<Preference, String> {
+    match text {
+        CHOOSE_AUTO => Ok(Preference::Auto),
+        "" => Err(format!(
+            "an empty name: write \"{CHOOSE_AUTO}\", or a proxy's ID, region or address"
+        )),
+        text if text.len() > MAX_CHOICE => {
+            Err(format!("a proxy's ID, region or address has at most {MAX_CHOICE} bytes"))
+        }
+        text => Ok(Preference::Named(text.to_owned())),
+    }
 }
 
 /// An invitation that is not used up yet, as far as this end knows.
@@ -277,6 +332,16 @@ struct ProxyFile {
     public_key: Spanned<Parsed<PublicKey>>,
     preshared_key_file: Option<Spanned<PathBuf>>,
     invitation_file: Option<Spanned<PathBuf>>,
+    choose: Option<Spanned<String>>,
+    #[serde(default)]
+    other: Vec<Spanned<OtherProxyFile>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OtherProxyFile {
+    address: Spanned<OneOrMany<HostPort>>,
+    public_key: Spanned<Parsed<PublicKey>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -407,12 +472,14 @@ fn absolute_path(
 
 impl ProxyFile {
     fn resolve(&self, source: &Source) -> Result<ProxyConfig, ConfigError> {
-        let addresses = self.address.get_ref().0.clone();
-        if addresses.is_empty() || addresses.len() > MAX_ADDRESSES {
-            let message =
-                format!("{} addresses; 1 to {MAX_ADDRESSES} are possible", addresses.len());
-            return Err(source.error(self.address.span(), &message));
-        }
+        let addresses = addresses(source, &self.address)?;
+        let choose = match &self.choose {
+            None => Preference::Auto,
+            Some(text) => {
+                preference(text.get_ref()).map_err(|message| source.error(text.span(), &message))?
+            }
+        };
+        let others = self.others(source)?;
         let preshared_key =
             self.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
         let public_key = self.public_key.get_ref().0;
@@ -431,8 +498,41 @@ impl ProxyFile {
                 }),
             },
         };
-        Ok(ProxyConfig { addresses, public_key, preshared_key, invitation })
+        Ok(ProxyConfig { addresses, public_key, preshared_key, invitation, others, choose })
     }
+
+    fn others(&self, source: &Source) -> Result<Vec<OtherProxy>, ConfigError> {
+        if let Some(beyond) = self.other.get(MAX_OTHER_PROXIES) {
+            let message = format!("more than {MAX_OTHER_PROXIES} [[proxy.other]]");
+            return Err(source
+                .error(beyond.span(), &message)
+                .with_help("one that answers is enough: a proxy of a fleet tells of all others"));
+        }
+        let mut keys = vec![self.public_key.get_ref().0];
+        let mut others = Vec::new();
+        for other in self.other.iter().map(Spanned::get_ref) {
+            let public_key = other.public_key.get_ref().0;
+            if keys.contains(&public_key) {
+                let message = "two proxies have this public key: each has one of its own";
+                return Err(source.error(other.public_key.span(), message));
+            }
+            keys.push(public_key);
+            others.push(OtherProxy { addresses: addresses(source, &other.address)?, public_key });
+        }
+        Ok(others)
+    }
+}
+
+fn addresses(
+    source: &Source,
+    list: &Spanned<OneOrMany<HostPort>>,
+) -> Result<Vec<HostPort>, ConfigError> {
+    let addresses = list.get_ref().0.clone();
+    if addresses.is_empty() || addresses.len() > MAX_ADDRESSES {
+        let message = format!("{} addresses; 1 to {MAX_ADDRESSES} are possible", addresses.len());
+        return Err(source.error(list.span(), &message));
+    }
+    Ok(addresses)
 }
 
 impl TunFile {

@@ -17,6 +17,7 @@
 mod budget;
 mod control;
 mod events;
+mod fleet;
 mod reload;
 
 use std::borrow::Cow;
@@ -35,8 +36,9 @@ use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driven, Io};
 use ropewalk_link_io::tun::TunOffload;
 use ropewalk_link_io::udp::{ReceivedDatagram, SendError, SendErrorKind};
-use ropewalk_proto::client::{Client, ClientState};
+use ropewalk_proto::client::ClientState;
 use ropewalk_proto::event::SessionInfo;
+use ropewalk_proto::fleet::{FleetClient, FleetList};
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
@@ -93,7 +95,7 @@ pub(crate) struct Daemon {
     config: Config,
     /// Where it stands.
     file: PathBuf,
-    client: Client,
+    client: FleetClient,
     links: Links,
     /// Sockets of links that were taken out, and until when they stay open.
     lingering: Vec<(Instant, SocketId)>,
@@ -107,6 +109,8 @@ pub(crate) struct Daemon {
     look_up: mpsc::Sender<()>,
     /// Of these names and addresses.
     endpoints: watch::Sender<Vec<HostPort>>,
+    /// Keeps what the fleet told of itself.
+    proxies: watch::Sender<FleetList>,
     /// Reads the config again.
     reloader: mpsc::Sender<server::Command>,
     patience: Patience,
@@ -154,6 +158,8 @@ pub(crate) struct Setup {
     pub(crate) endpoints: watch::Sender<Vec<HostPort>>,
     /// Reads the config again.
     pub(crate) reloader: mpsc::Sender<server::Command>,
+    /// What the fleet told of itself before; gets what it tells.
+    pub(crate) proxies: watch::Sender<FleetList>,
     /// Asks whether a network wants a sign-in.
     pub(crate) portals: mpsc::Sender<Question>,
     /// What the links with an allowance carried before; gets what they carry.
@@ -166,10 +172,13 @@ impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
-        let Setup { endpoints, reloader, portals, counts, counts_trouble, .. } = setup;
+        let Setup { endpoints, reloader, portals, counts, counts_trouble, proxies, .. } = setup;
         let now = clock.now();
+        let mut client = FleetClient::new(now, core::client_config(&config, clock, tun), seed);
+        client.set_preference(now, config.proxy.choose.clone());
         Self {
-            client: Client::new(now, core::client_config(&config, clock, tun), seed),
+            client,
+            proxies,
             config,
             file,
             links: Links::default(),
@@ -225,9 +234,8 @@ impl Daemon {
             return;
         }
         tracing::info!(addresses = ?resolved.addresses, "the proxy's addresses are known");
-        self.resolved.addresses.clone_from(&resolved.addresses);
-        self.wanted.send_modify(|wanted| wanted.proxy = resolved.addresses);
-        self.relink(now, io);
+        self.resolved = Resolved { trouble: self.resolved.trouble.take(), ..resolved };
+        self.note_proxies(now, io);
     }
 
     /// Counts what the links carried of their allowances, and stops those that may carry no more.
@@ -281,7 +289,8 @@ impl Daemon {
             return;
         }
         let links = &self.config.links;
-        let mut decisions = decide(links, &self.news.seats, &self.resolved.addresses);
+        let remotes = self.remotes(now);
+        let mut decisions = decide(links, &self.news.seats, &remotes);
         let ledger = self.client.stats().ledger;
         let allowances = decisions
             .iter()
@@ -488,7 +497,7 @@ impl Driven for Daemon {
             self.relink(now, io);
         }
         while let Some(event) = self.client.poll_event() {
-            self.on_event(now, event);
+            self.on_event(now, event, io);
         }
         self.watch_state(now);
         self.others.count(now, &self.links, &mut self.client);

@@ -18,6 +18,7 @@
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
 //! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
 //! | [`unsolicited`] | what may come out of the tunnel, and to its addresses |
+//! | `proxies` | the proxies of the fleet, as they were told last: the file of it |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
 //! | `status` | the status document |
 //! | `core` | what the config means to the protocol core |
@@ -63,6 +64,8 @@ mod links;
 mod network;
 #[cfg(target_os = "linux")]
 mod others;
+#[cfg(target_os = "linux")]
+mod proxies;
 #[cfg(target_os = "linux")]
 mod resolve;
 #[cfg(target_os = "linux")]

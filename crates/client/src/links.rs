@@ -10,9 +10,11 @@ mod decide;
 
 use std::net::{IpAddr, SocketAddr};
 
+use arrayvec::ArrayVec;
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
-use ropewalk_proto::client::{Client, LinkKey};
+use ropewalk_proto::client::LinkKey;
 use ropewalk_proto::config::LinkConfig;
+use ropewalk_proto::fleet::{FleetClient, FleetLink};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
@@ -77,7 +79,7 @@ pub(crate) struct LinkResources<'a, S> {
     /// Opened and closed here.
     pub(crate) sockets: &'a mut Sockets,
     /// Gets the links.
-    pub(crate) client: &'a mut Client,
+    pub(crate) client: &'a mut FleetClient,
     /// Takes the packets that waited for a link that goes.
     pub(crate) sink: &'a mut S,
     /// Sockets of links that were taken out, and until when they stay open for what is under way.
@@ -259,7 +261,7 @@ impl Link {
             && open.policy != self.decision.policy
         {
             open.policy.clone_from(&self.decision.policy);
-            resources.client.set_policy(open.key, open.policy.clone());
+            resources.client.set_policy(open.key, &open.policy);
         }
         let is_as_wished = self.open.as_ref().is_some_and(|open| {
             open.is_like(wish, &self.decision) && open.sockets.len() == wish.sources.len()
@@ -294,8 +296,8 @@ impl Link {
             return;
         }
         let key = LinkKey(u32::from(slot));
-        let config = self.core_config(&wish, &sockets);
-        if let Err(error) = resources.client.set_link(now, key, Some(config), resources.sink) {
+        let link = self.core_link(&wish, &sockets);
+        if let Err(error) = resources.client.set_link(now, key, Some(link), resources.sink) {
             self.complain(error.to_string(), known_trouble.as_deref());
             sockets.iter().filter(|socket| !kept.contains(socket)).for_each(|(_, id)| {
                 resources.sockets.close(*id);
@@ -325,23 +327,19 @@ impl Link {
         sockets.open_client(&ClientSocket { interface, source, mark })
     }
 
-    fn core_config(&self, wish: &Wish, sockets: &[(IpAddr, SocketId)]) -> LinkConfig {
-        let socket_for = |remote: &SocketAddr| {
-            let same = |(source, _): &&(IpAddr, SocketId)| source.is_ipv4() == remote.is_ipv4();
-            sockets.iter().find(same).map(|(_, id)| *id)
-        };
-        let path = |remote: &SocketAddr| {
-            // The socket is bound to one address, so the path does not name it.
-            Some(Path { socket: socket_for(remote)?, local: None, remote: *remote })
-        };
-        LinkConfig {
+    fn core_link(&self, wish: &Wish, sockets: &[(IpAddr, SocketId)]) -> FleetLink {
+        let config = LinkConfig {
             name: shortened(&self.decision.name),
-            paths: wish.remotes.iter().filter_map(path).collect(),
+            // They follow from where the proxy in use is.
+            paths: ArrayVec::new(),
             keepalive: self.decision.keepalive,
             metered: self.decision.metered,
             mtu: Some(wish.mtu),
             policy: self.decision.policy.clone(),
-        }
+        };
+        let sockets = sockets.iter().map(|(source, id)| (source.is_ipv4(), *id));
+        // One for each family.
+        FleetLink { config, sockets: sockets.take(2).collect() }
     }
 
     /// Notes why the link cannot be used as wished; `known` is what was said the last time.

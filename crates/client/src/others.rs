@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use ropewalk_link_io::counters::InterfaceCounters;
-use ropewalk_proto::client::{Client, LinkKey};
+use ropewalk_proto::client::LinkKey;
+use ropewalk_proto::fleet::FleetClient;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::Traffic;
 
@@ -58,7 +59,7 @@ impl Others {
     }
 
     /// Counts if it is time, and tells the core.
-    pub(crate) fn count(&mut self, now: Instant, links: &Links, client: &mut Client) {
+    pub(crate) fn count(&mut self, now: Instant, links: &Links, client: &mut FleetClient) {
         if now.since(self.counted) < INTERVAL {
             return;
         }

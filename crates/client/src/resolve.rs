@@ -36,7 +36,7 @@ const LOOKUP_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
 /// Addresses kept, over all names: more than any proxy has.
-const MAX_ADDRESSES: usize = 32;
+pub(crate) const MAX_ADDRESSES: usize = 32;
 
 /// Name servers that a look-up can need; the system's resolver asks at most three.
 const MAX_SERVERS: usize = 8;
@@ -56,6 +56,8 @@ const REFUSED: &str = "; the kill switch lets questions out to the name servers 
 pub(crate) struct Resolved {
     /// All addresses of all endpoints that have some, in the order of the config.
     pub(crate) addresses: Vec<SocketAddr>,
+    /// The same for each endpoint.
+    pub(crate) each: Vec<Vec<SocketAddr>>,
     /// What failed, for people.
     pub(crate) trouble: Option<String>,
 }
@@ -152,7 +154,8 @@ impl Known {
             }
         }
         let trouble = (!troubles.is_empty()).then(|| troubles.join("; "));
-        Resolved { addresses: usable(self.0.iter().flatten().copied()), trouble }
+        let addresses = usable(self.0.iter().flatten().copied());
+        Resolved { addresses, each: self.0.clone(), trouble }
     }
 }
 

@@ -42,6 +42,7 @@ use crate::host::linux::{LinuxNetwork, all_of};
 use crate::lock;
 use crate::names::{self, Names};
 use crate::network::{End, Network, Wanted};
+use crate::proxies;
 use crate::resolve::Resolver;
 use crate::routes::Numbers;
 
@@ -166,7 +167,7 @@ async fn serve(
     let network = Network::open(&config, to_network, bypasses, commands.clone()).await?;
 
     let (look_up, wishes) = mpsc::channel(1);
-    let (endpoints, to_resolver) = watch::channel(config.proxy.addresses.clone());
+    let (endpoints, to_resolver) = watch::channel(config.proxy.all_addresses());
     let resolver = Resolver {
         endpoints: to_resolver,
         wishes,
@@ -184,9 +185,13 @@ async fn serve(
     let (counts, to_keeper) = watch::channel(known);
     let keeper =
         Keeper { path: config.counters_file.clone(), counts: to_keeper, daemon: commands.clone() };
+    let known = proxies::load(&config.state_dir, &config.proxy);
+    let (proxies, lists) = watch::channel(known);
+    let proxies_keeper = proxies::Keeper::new(&config.state_dir, &config.proxy, lists);
     let (portals, questions) = mpsc::channel(1);
     let scout = Scout { questions, daemon: commands.clone() };
     let setup = Setup {
+        proxies,
         portals,
         counts,
         counts_trouble,
@@ -211,6 +216,7 @@ async fn serve(
     let keeper = tokio::spawn(keeper.run(keeper_stopped));
     tokio::spawn(resolver.run());
     tokio::spawn(scout.run());
+    tokio::spawn(proxies_keeper.run());
     tokio::spawn(reload.run(commands.clone(), Command::Loaded));
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
     tokio::spawn(stop.forward(commands.clone(), Command::Stop));

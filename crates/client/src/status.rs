@@ -19,7 +19,7 @@ use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, Trouble}
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
-use ropewalk_settings::{Direction, LinkTerms};
+use ropewalk_settings::{Direction, LinkTerms, PublicKey};
 
 use crate::allowance::Allowances;
 use crate::config::Config;
@@ -35,6 +35,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) keys_since: Instant,
     /// What the file says.
     pub(crate) config: &'a Config,
+    /// The proxy in use, as the document names it, and its key.
+    pub(crate) peer: (String, PublicKey),
     /// The interfaces.
     pub(crate) links: &'a Links,
     /// What they may carry.
@@ -79,12 +81,6 @@ pub(crate) fn report(
     }
 }
 
-/// The other end, as the document names it.
-pub(crate) fn peer(config: &Config) -> String {
-    let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
-    addresses.join(", ")
-}
-
 /// Whether packets pass, in the document's words. Up means that they find their way into the tunnel too:
 /// whoever waits for it may send at once.
 pub(crate) fn tunnel_state(state: &ClientState, routed: bool) -> TunnelState {
@@ -110,8 +106,8 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         own.copied().find(|net| net.addr().is_ipv4() == is_v4)
     };
     TunnelStatus {
-        peer: peer(config),
-        peer_public_key: config.proxy.public_key,
+        peer: facts.peer.0.clone(),
+        peer_public_key: facts.peer.1,
         state: tunnel_state(&facts.state, facts.routed),
         reason: reason(facts),
         state_age_s: facts.seconds(facts.since),

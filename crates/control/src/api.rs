@@ -5,6 +5,7 @@ mod flows;
 mod limits;
 mod links;
 mod peers;
+mod proxies;
 mod reload;
 mod status;
 
@@ -18,6 +19,7 @@ pub use links::{LinkChange, LinkSettings};
 pub use peers::{
     InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
 };
+pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
@@ -57,6 +59,13 @@ pub enum Request {
     },
     /// `PUT /v1/links`: on a client, another setting of one link from now on.
     ChangeLink(LinkChange),
+    /// `GET /v1/proxies`: on a client, the proxies that it knows.
+    Proxies,
+    /// `PUT /v1/proxies?use=NAME`: on a client, which of them may be used from now on.
+    UseProxy {
+        /// The ID, region or address of some, or `auto`.
+        name: String,
+    },
     /// `POST /v1/reload`: the config is read again, and what can be is made so.
     Reload,
     /// `GET /v1/peers`: who may connect to this proxy, and who is invited.
@@ -87,6 +96,8 @@ pub enum Response {
     Flows(Box<FlowsReport>),
     /// To [`Request::ChangeLink`]: what holds for the link now.
     Link(Box<LinkSettings>),
+    /// To [`Request::Proxies`], and to [`Request::UseProxy`] what holds now.
+    Proxies(Box<ProxiesReport>),
     /// To [`Request::Reload`].
     Reloaded(Box<ReloadReport>),
     /// To [`Request::Peers`].

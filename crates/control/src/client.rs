@@ -136,6 +136,11 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
             (Method::PUT, "/v1/links".to_owned(), body)
         }
+        Request::Proxies => (Method::GET, "/v1/proxies".to_owned(), Vec::new()),
+        Request::UseProxy { name } => {
+            let path = query::written("/v1/proxies", &[("use", Some(name.clone()))]);
+            (Method::PUT, path, Vec::new())
+        }
         Request::Reload => (Method::POST, "/v1/reload".to_owned(), Vec::new()),
         Request::Peers => (Method::GET, "/v1/peers".to_owned(), Vec::new()),
         Request::Invite(wish) => {
@@ -166,6 +171,9 @@ const fn reader(request: &Request) -> Reader {
         }
         Request::Flows { .. } => |socket, body| Ok(Response::Flows(document(socket, body)?)),
         Request::ChangeLink(_) => |socket, body| Ok(Response::Link(document(socket, body)?)),
+        Request::Proxies | Request::UseProxy { .. } => {
+            |socket, body| Ok(Response::Proxies(document(socket, body)?))
+        }
         Request::Reload => |socket, body| Ok(Response::Reloaded(document(socket, body)?)),
         Request::Peers => |socket, body| Ok(Response::Peers(document(socket, body)?)),
         Request::Invite(_) => |socket, body| Ok(Response::Invited(document(socket, body)?)),

@@ -272,6 +272,12 @@ pub fn has_no_peers() -> ApiError {
     ApiError::new(ErrorCode::BadRequest, "this is a client: only a proxy has peers")
 }
 
+/// A proxy was asked for the proxies that it knows.
+#[must_use]
+pub fn has_no_proxies() -> ApiError {
+    ApiError::new(ErrorCode::BadRequest, "this is a proxy: only a client chooses among proxies")
+}
+
 /// A proxy was asked to change a link.
 #[must_use]
 pub fn no_links(link: &str) -> ApiError {

@@ -1,11 +1,12 @@
 //! The registry for a running proxy: a thread of its own, so that no packet waits for etcd, TLS or JSON.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ropewalk_settings::{InvitationToken, PublicKey};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -23,8 +24,11 @@ const QUEUE: usize = 1024;
 /// Changes that are under way at a time.
 const UNDER_WAY: usize = 64;
 
-/// How long a proxy that drains keeps a session of which another proxy has a newer one: its flows may end there.
-const PINNED: Duration = Duration::from_secs(10 * 60);
+/// How long a session is kept whose client moves to another proxy: flows that began in it may end in it.
+const KEPT: Duration = Duration::from_secs(10 * 60);
+
+/// How often clients are told how busy proxies are, where nothing else changed: each client gets a datagram or two.
+const LOADS: Duration = Duration::from_secs(60);
 
 /// Pause after etcd has refused or not answered.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -51,6 +55,8 @@ pub enum News {
     Displaced(PublicKey, u64),
     /// The proxy is to take new sessions, or none.
     State(ProxyState),
+    /// The proxies of the fleet, this one among them, are these from now on.
+    Proxies(Arc<[FleetProxy]>),
 }
 
 enum Order {
@@ -58,6 +64,7 @@ enum Order {
     Invite(Invite, oneshot::Sender<Result<(Option<PublicKey>, usize), ChangeError>>),
     Remove(String, oneshot::Sender<Result<Removed, ChangeError>>),
     Session(PublicKey, Option<u64>),
+    Keep(PublicKey),
 }
 
 /// A wish for an invitation.
@@ -78,7 +85,6 @@ pub struct Invite {
 pub struct Service {
     orders: Option<mpsc::Sender<Order>>,
     mirror: Mirror,
-    proxies: watch::Receiver<Arc<[FleetProxy]>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -89,27 +95,20 @@ impl Service {
     /// The system gives no thread.
     pub fn start(options: Options, news: mpsc::Sender<News>) -> std::io::Result<Self> {
         let (orders, taken) = mpsc::channel(QUEUE);
-        let (publish, proxies) = watch::channel(Arc::from([]));
         let mirror = Mirror::default();
         let of_thread = mirror.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("registry".into()).spawn(move || {
-            let serving = Serving::new(options, of_thread, news, publish);
+            let serving = Serving::new(options, of_thread, news);
             LocalSet::new().block_on(&runtime, serving.run(taken));
         })?;
-        Ok(Self { orders: Some(orders), mirror, proxies, thread: Some(thread) })
+        Ok(Self { orders: Some(orders), mirror, thread: Some(thread) })
     }
 
     /// The copy in memory.
     #[must_use]
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
-    }
-
-    /// The proxies of the fleet, this one included, as they change.
-    #[must_use]
-    pub fn proxies(&self) -> watch::Receiver<Arc<[FleetProxy]>> {
-        self.proxies.clone()
     }
 
     /// A client shows a token.
@@ -146,6 +145,14 @@ impl Service {
         }
     }
 
+    /// This client said that it moves to another proxy: its session here is displaced ten minutes later.
+    pub fn keep_session(&self, client: PublicKey) {
+        if let Some(orders) = &self.orders {
+            // Full: its flows end a little early.
+            drop(orders.try_send(Order::Keep(client)));
+        }
+    }
+
     fn ask<T: 'static>(
         &self,
         order: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Order,
@@ -177,24 +184,20 @@ struct Serving {
     presence: Presence,
     max_clients: usize,
     news: mpsc::Sender<News>,
-    publish: watch::Sender<Arc<[FleetProxy]>>,
+    /// The proxies that were told last, and when.
+    told: (Arc<[FleetProxy]>, Instant),
     state: ProxyState,
     /// The fleet is ours: before that its clients are not.
     agreed: bool,
     /// Why it is not, as was said last.
     refused: String,
-    /// Sessions that are kept until then although another proxy has a newer one.
-    pinned: Vec<(Instant, PublicKey)>,
+    /// Clients that move, and until when their sessions are kept although another proxy has a newer one.
+    kept: BTreeMap<PublicKey, Instant>,
     under_way: Arc<tokio::sync::Semaphore>,
 }
 
 impl Serving {
-    fn new(
-        options: Options,
-        mirror: Mirror,
-        news: mpsc::Sender<News>,
-        publish: watch::Sender<Arc<[FleetProxy]>>,
-    ) -> Self {
+    fn new(options: Options, mirror: Mirror, news: mpsc::Sender<News>) -> Self {
         let Options { access, terms, own, max_clients } = options;
         let store = Store::new(access);
         let proxy = own.id.clone();
@@ -204,11 +207,11 @@ impl Serving {
             presence,
             max_clients,
             news,
-            publish,
+            told: (Arc::from([]), Instant::now()),
             state: ProxyState::Serving,
             agreed: false,
             refused: String::new(),
-            pinned: Vec::new(),
+            kept: BTreeMap::new(),
             under_way: Arc::new(tokio::sync::Semaphore::new(UNDER_WAY)),
         }
     }
@@ -234,7 +237,7 @@ impl Serving {
                         tracing::debug!("{error}");
                         not_before = Instant::now() + PAUSE;
                     }
-                    if self.let_go().await.is_err() { break }
+                    if self.let_go().await.is_err() || self.tell_proxies().await.is_err() { break }
                 }
                 () = tokio::time::sleep_until(not_before), if behind => {
                     match self.presence.say().await {
@@ -289,7 +292,14 @@ impl Serving {
 
     fn take(&mut self, order: Order) {
         let order = match order {
-            Order::Session(client, since) => return self.presence.note(client, since),
+            Order::Session(client, since) => {
+                self.kept.remove(&client);
+                return self.presence.note(client, since);
+            }
+            Order::Keep(client) => {
+                self.kept.insert(client, Instant::now() + KEPT);
+                return;
+            }
             order => order,
         };
         let Ok(place) = Arc::clone(&self.under_way).try_acquire_owned() else { return };
@@ -305,7 +315,7 @@ impl Serving {
                     drop(reply.send(changes.invite(&name, again, (&token, expires), max).await));
                 }
                 Order::Remove(name, reply) => drop(reply.send(changes.remove(&name).await)),
-                Order::Session(..) => {}
+                Order::Session(..) | Order::Keep(_) => {}
             }
         });
     }
@@ -327,9 +337,7 @@ impl Serving {
     }
 
     async fn see_session(&mut self, client: PublicKey) -> Result<(), Unheard> {
-        if self.state == ProxyState::Draining {
-            self.pinned.retain(|(_, pinned)| *pinned != client);
-            self.pinned.push((Instant::now() + PINNED, client));
+        if self.kept.contains_key(&client) {
             return Ok(());
         }
         match self.presence.displaced(&client) {
@@ -339,8 +347,7 @@ impl Serving {
     }
 
     async fn see_proxies(&mut self) -> Result<(), Unheard> {
-        let list = proxies(&self.changes.mirror.lock().cache);
-        self.publish.send_replace(list);
+        self.tell_proxies().await?;
         let state = self.presence.state();
         if std::mem::replace(&mut self.state, state) != state {
             self.tell(News::State(state)).await?;
@@ -348,17 +355,28 @@ impl Serving {
         Ok(())
     }
 
-    /// Sessions that were kept long enough, or need not be kept any more, go.
+    /// Tells of the proxies what is new: at once who is there and serves, now and then how busy each is. A list without this proxy is
+    /// not whole: it joins, or was cut off.
+    async fn tell_proxies(&mut self) -> Result<(), Unheard> {
+        let list = proxies(&self.changes.mirror.lock().cache);
+        let (told, at) = &self.told;
+        let is_there = list.iter().any(|proxy| proxy.id == self.changes.proxy);
+        let is_due = differs(told, &list) || *told != list && at.elapsed() >= LOADS;
+        if !self.agreed || !is_there || !is_due {
+            return Ok(());
+        }
+        self.told = (Arc::clone(&list), Instant::now());
+        self.tell(News::Proxies(list)).await
+    }
+
+    /// Sessions that were kept long enough go.
     async fn let_go(&mut self) -> Result<(), Unheard> {
-        let (now, draining) = (Instant::now(), self.state == ProxyState::Draining);
-        let is_over = |(until, _): &(Instant, PublicKey)| !draining || *until <= now;
-        let (over, kept) = std::mem::take(&mut self.pinned).into_iter().partition(is_over);
-        self.pinned = kept;
-        let over: Vec<(Instant, PublicKey)> = over;
-        for (_, client) in over {
-            if let Some(since) = self.presence.displaced(&client) {
-                self.tell(News::Displaced(client, since)).await?;
-            }
+        let now = Instant::now();
+        let is_over = |(_, until): &(&PublicKey, &Instant)| **until <= now;
+        let over: Vec<_> = self.kept.iter().filter(is_over).map(|(client, _)| *client).collect();
+        for client in over {
+            self.kept.remove(&client);
+            self.see_session(client).await?;
         }
         Ok(())
     }
@@ -366,6 +384,12 @@ impl Serving {
     async fn tell(&self, news: News) -> Result<(), Unheard> {
         self.news.send(news).await.map_err(|_| Unheard)
     }
+}
+
+/// Whether two lists differ in more than how busy each proxy is.
+fn differs(before: &[FleetProxy], now: &[FleetProxy]) -> bool {
+    let without_load = |proxy: &FleetProxy| FleetProxy { load: 0, ..proxy.clone() };
+    !before.iter().map(without_load).eq(now.iter().map(without_load))
 }
 
 /// The proxy listens no more.

@@ -17,6 +17,7 @@
 mod asking;
 mod cookies;
 mod links;
+mod moving;
 mod session;
 mod snapshot;
 mod state;

@@ -60,6 +60,7 @@ use crate::crypto::secret::StaticSecret;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
 use crate::event::{EndReason, Event, SessionInfo};
+use crate::fleet::FleetList;
 use crate::left::Left;
 use crate::packet::{PacketView, transport};
 use crate::path::Path;
@@ -133,6 +134,8 @@ pub struct Endpoint {
     /// What is kept for senders of TCP, by all sessions.
     kept: KeptByAll,
     rng: StdRng,
+    /// The proxies that clients are told of.
+    fleet: Arc<FleetList>,
     closed: bool,
     draining: bool,
     drops: DropCounters,
@@ -159,6 +162,7 @@ impl Endpoint {
             kept: KeptByAll::default(),
             share: config.share,
             rng,
+            fleet: Arc::default(),
             closed: false,
             draining: false,
             drops: DropCounters::default(),
@@ -234,6 +238,17 @@ impl Endpoint {
             self.reschedule(now, index, scheduling);
         }
         true
+    }
+
+    /// All clients are told of these proxies, from now on; of none before the first call.
+    pub fn set_fleet(&mut self, list: &Arc<FleetList>) {
+        self.fleet = Arc::clone(list);
+        for index in self.sessions.indices() {
+            if let Some(mut found) = self.sessions.find(index) {
+                found.session.tunnel.set_fleet(Arc::clone(list));
+                found.touch();
+            }
+        }
     }
 
     fn reschedule(&mut self, now: Instant, index: SessionIndex, scheduling: &Scheduling) {
@@ -575,6 +590,7 @@ impl Endpoint {
         self.rng.fill_bytes(&mut seed);
         let mut tunnel = Tunnel::new(now, config, filter, established, seed);
         tunnel.count_among(&self.kept);
+        tunnel.set_fleet(Arc::clone(&self.fleet));
         self.sessions.insert(accept.index, Session::pending(now, client, info, tunnel));
         if let Some(oldest) = oldest {
             self.sessions.remove(oldest);

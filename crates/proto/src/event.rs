@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::crypto::Cipher;
+use crate::fleet::FleetList;
 use crate::path::Path;
 use crate::time::Duration;
 use crate::tunnel::Outage;
@@ -42,6 +43,10 @@ pub enum Event {
     SessionEnded(EndReason),
     /// The proxy refused a session (client only).
     Refused(Refusal),
+    /// The proxy told of its fleet (client only).
+    Fleet(FleetList),
+    /// The client moves to another proxy of the fleet, and keeps this session for the flows that began in it (proxy only).
+    Moving,
     /// The proxy says that it speaks other versions of the protocol (client only). Not authentic.
     OtherVersions(VersionList),
 }

@@ -63,6 +63,14 @@ impl Left {
         Some(local_acks)
     }
 
+    /// What waits with another waits here from now on.
+    pub(crate) fn take_in(&mut self, now: Instant, other: &mut Self) {
+        for (peer, (_, local_acks)) in std::mem::take(&mut other.waiting) {
+            self.leave(now, peer, local_acks);
+        }
+        self.given_up.append(&mut other.given_up);
+    }
+
     fn give_up(&mut self, local_acks: Option<LocalAcks>) {
         self.given_up.extend(local_acks.filter(|local_acks| local_acks.kept_bytes() > 0));
     }

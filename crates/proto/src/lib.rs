@@ -97,6 +97,7 @@ pub mod ecn;
 pub mod endpoint;
 pub mod error;
 pub mod event;
+pub mod fleet;
 mod left;
 pub mod link;
 pub mod packet;

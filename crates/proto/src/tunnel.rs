@@ -10,6 +10,7 @@
 //! | `Ingress` | packets that came: their order, and which of them pass |
 //! | `Outbox` | what is to be said that belongs to no one link |
 //! | `Outages` | links that carried nothing for a while, for people |
+//! | `Fleet` | the list of proxies, told or heard |
 //! | `Rekey`, `Ending` | fresh keys under way; the end |
 //!
 //! The tunnel holds them together: what a datagram does (`receive`, `frames`), what leaves (`transmit`, `control`),
@@ -23,6 +24,7 @@ mod control;
 mod doubt;
 mod egress;
 mod facts;
+mod fleet;
 mod frames;
 mod ingress;
 mod link;
@@ -76,6 +78,7 @@ use crate::time::Instant;
 use crate::units::{LinkId, SessionIndex};
 use close::Ending;
 use egress::Egress;
+use fleet::Fleet;
 use ingress::Ingress;
 use link::{Link, NewLink, Validation};
 use links::LinkSet;
@@ -135,6 +138,7 @@ pub struct Tunnel {
     outbox: Outbox,
     outages: Outages,
     ending: Ending,
+    fleet: Fleet,
     /// Whether the peer completes partial checksums.
     peer_completes: bool,
     /// Whether the peer restores the order within flows.
@@ -184,6 +188,7 @@ impl Tunnel {
             outbox: Outbox::default(),
             outages: Outages::default(),
             ending: Ending::default(),
+            fleet: Fleet::default(),
             peer_completes,
             peer_orders_flows,
             usage: Usage::new(now),

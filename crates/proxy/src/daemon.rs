@@ -185,6 +185,7 @@ impl<H: Host> Daemon<H> {
             // The newer session was told of before.
             Event::SessionEnded(EndReason::Replaced) => {}
             Event::SessionEnded(_) => self.registry.note_session(*key, false),
+            Event::Moving => self.registry.keep_session(*key),
             _ => {}
         }
         let mtu = match change {
@@ -247,6 +248,7 @@ impl<H: Host> Daemon<H> {
                 let flows = self.worker.endpoint.flows(now, &key, limit);
                 self.flows(peer.as_deref(), flows.as_ref())
             }
+            Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
         }
     }
@@ -485,7 +487,12 @@ fn log(peer: &str, event: &Event) {
         }
         Event::InnerMtu(mtu) => tracing::debug!(peer, mtu, "inner MTU"),
         Event::Rekeyed(epoch) => tracing::debug!(peer, epoch, "fresh keys"),
+        Event::Moving => tracing::info!(peer, "moves to another proxy; flows that began here stay"),
         // Only a client's, or told of as the end of a session.
-        Event::Closed(_) | Event::Refused(_) | Event::Displaced(_) | Event::OtherVersions(_) => {}
+        Event::Closed(_)
+        | Event::Refused(_)
+        | Event::Displaced(_)
+        | Event::OtherVersions(_)
+        | Event::Fleet(_) => {}
     }
 }

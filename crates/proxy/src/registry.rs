@@ -14,12 +14,14 @@ pub mod peers_file;
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use ropewalk_control::api::{OpenInvitation, RegistryStatus, RemovedPeer};
 use ropewalk_control::server;
 use ropewalk_fleet::changes::{ChangeError, Claimed, Removed};
 use ropewalk_fleet::service::News as FleetNews;
 use ropewalk_proto::endpoint::Claim;
+use ropewalk_proto::fleet::FleetList;
 use ropewalk_settings::{InvitationToken, PublicKey};
 
 use crate::config::{Config, PeerConfig};
@@ -55,6 +57,9 @@ pub trait Registry: fmt::Debug {
 
     /// A session with this client began here, or has ended.
     fn note_session(&mut self, _client: PublicKey, _is_up: bool) {}
+
+    /// This client moves to another proxy, and keeps its session here for the flows that began in it.
+    fn keep_session(&mut self, _client: PublicKey) {}
 
     /// The proxy of the fleet with which a client has its session.
     fn proxy_of(&self, _client: &PublicKey) -> Option<String> {
@@ -100,4 +105,6 @@ pub enum Outcome {
     Displaced(PublicKey),
     /// From now on no sessions begin here, or they do again.
     Draining(bool),
+    /// Clients are to know these proxies.
+    Fleet(Arc<FleetList>),
 }

@@ -13,6 +13,7 @@ use ropewalk_link_io::udp::{OffloadInUse, ReceivedDatagram, SendError, SendError
 use ropewalk_proto::endpoint::{
     Endpoint, EndpointConfig, EndpointStats, InvitationAuthority, NoInvitations, PeerConfig,
 };
+use ropewalk_proto::fleet::FleetList;
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
@@ -34,6 +35,8 @@ pub enum Order {
     DisplacePeer(PublicKey),
     /// Take no new sessions, or take them again.
     SetDraining(bool),
+    /// Tell your clients of these proxies.
+    SetFleet(Arc<FleetList>),
     /// Send so to all your clients, or to this one.
     Schedule {
         /// The client.
@@ -116,6 +119,7 @@ impl Worker {
             }
             Order::DisplacePeer(key) => self.endpoint.displace_peer(now, key),
             Order::SetDraining(draining) => self.endpoint.set_draining(draining),
+            Order::SetFleet(list) => self.endpoint.set_fleet(&list),
             Order::Schedule { to, how } => {
                 self.schedule(now, to, &how);
             }

@@ -122,3 +122,23 @@ pub(crate) struct Flows {
     #[arg(long, value_name = "NAME")]
     pub(crate) peer: Option<String>,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct Proxies {
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Use {
+    /// The ID, region or address of proxies, as `ropewalk proxies` shows them, or `auto`
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use ropewalk_control::api::{
-    FlowsReport, LinkChange, LinkSettings, ReloadReport, Request, Response, StatusReport,
+    FlowsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request, Response,
+    StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -52,6 +53,18 @@ pub(crate) fn flows(
 pub(crate) fn change_link(socket: &Path, change: LinkChange) -> Result<LinkSettings, Failure> {
     match call(Some(socket), &Request::ChangeLink(change))? {
         Response::Link(settings) => Ok(*settings),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// The proxies that the client at this socket knows; with `name`, after those of that name were chosen.
+pub(crate) fn proxies(socket: &Path, name: Option<&str>) -> Result<ProxiesReport, Failure> {
+    let request = match name {
+        None => Request::Proxies,
+        Some(name) => Request::UseProxy { name: name.to_owned() },
+    };
+    match call(Some(socket), &request)? {
+        Response::Proxies(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

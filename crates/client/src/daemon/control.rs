@@ -33,6 +33,8 @@ impl Daemon {
             Request::RemovePeer { name } => Err(scheduling_status::no_peers(&name)),
             Request::Invite(wish) => Err(scheduling_status::no_peers(&wish.name)),
             Request::Peers => Err(scheduling_status::has_no_peers()),
+            Request::Proxies => Ok(self.proxies_report(now)),
+            Request::UseProxy { name } => self.use_proxy(now, &name),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
             Request::Scheduling { peer: None } => Ok(self.scheduling()),
             Request::SetScheduling { peer: None, scheduling } => {
@@ -65,12 +67,12 @@ impl Daemon {
             }
         };
         let scheduler = self.config.tunnel.scheduling.scheduler;
-        scheduling_status::flows(status::peer(&self.config), scheduler, flows.as_ref(), known)
+        scheduling_status::flows(self.peer(now), scheduler, flows.as_ref(), known)
     }
 
     pub(super) fn set_scheduling(&mut self, now: Instant, scheduling: Scheduling) {
         tracing::info!(scheduler = %scheduling.scheduler, "told how to schedule");
-        self.client.set_scheduling(now, scheduling.clone());
+        self.client.set_scheduling(now, &scheduling);
         self.config.tunnel.scheduling = scheduling;
     }
 
@@ -82,6 +84,7 @@ impl Daemon {
         warnings.extend(self.news.overlaps());
         warnings.extend(self.budget.warnings().cloned());
         warnings.extend(self.displaced.clone());
+        warnings.extend(self.unknown_choice());
         let is_there = |pattern: &NamePattern| {
             self.news.seats.iter().any(|seat| pattern.matches(&seat.interface))
         };
@@ -101,6 +104,7 @@ impl Daemon {
             started: self.started,
             keys_since: self.keys_since,
             config: &self.config,
+            peer: (self.peer(now), self.client.present()),
             links: &self.links,
             allowances: self.budget.allowances(),
             state: self.client.state(),

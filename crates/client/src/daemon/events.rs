@@ -4,15 +4,25 @@ use std::path::Path;
 
 use ropewalk_control::folder;
 use ropewalk_daemon::status;
+use ropewalk_link_io::driver::Io;
 use ropewalk_proto::client::ClientEvent;
 use ropewalk_proto::event::{DownReason, EndReason, Event};
+use ropewalk_proto::fleet::FleetEvent;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::wire::frame::CloseReason;
 
 use super::Daemon;
 
 impl Daemon {
-    pub(super) fn on_event(&mut self, now: Instant, event: ClientEvent) {
+    pub(super) fn on_event(&mut self, now: Instant, event: FleetEvent, io: &mut Io<'_>) {
+        match event {
+            FleetEvent::Client(event) => self.on_session_event(now, event),
+            FleetEvent::List(list) => self.on_list(now, list, io),
+            FleetEvent::Moved { from, to, why } => self.on_moved(now, from, to, why),
+        }
+    }
+
+    fn on_session_event(&mut self, now: Instant, event: ClientEvent) {
         let link = event.link.and_then(|key| self.links.name_of(key)).unwrap_or_default();
         match event.event {
             Event::LinkUp(id) => {
@@ -69,8 +79,8 @@ impl Daemon {
                     "the proxy speaks other versions of the protocol: update the older end"
                 );
             }
-            // The client turns it into the session's end.
-            Event::Closed(_) => {}
+            // The client turns them into the session's end, and into an event of its own. Only a proxy hears the last.
+            Event::Closed(_) | Event::Fleet(_) | Event::Moving => {}
         }
     }
 

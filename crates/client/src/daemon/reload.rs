@@ -12,7 +12,8 @@ use ropewalk_proto::time::Instant;
 use ropewalk_settings::LinkPolicy;
 
 use super::Daemon;
-use crate::config::{Config, LinkConfig, LinksConfig, ProxyConfig, TunConfig};
+use super::fleet::choice_word;
+use crate::config::{Config, LinkConfig, LinksConfig, OtherProxy, ProxyConfig, TunConfig};
 use crate::links::{change, choice};
 
 impl Daemon {
@@ -56,8 +57,10 @@ impl Daemon {
         if self.config.proxy.addresses != config.proxy.addresses {
             self.config.proxy.addresses.clone_from(&config.proxy.addresses);
             // The look-up ends with the daemon only.
-            let _ = self.endpoints.send(config.proxy.addresses);
+            let _ = self.endpoints.send(self.config.proxy.all_addresses());
         }
+        self.config.proxy.choose = config.proxy.choose;
+        self.client.set_preference(now, self.config.proxy.choose.clone());
         self.set_links(now, config.links, io);
         report
     }
@@ -110,9 +113,15 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
 
-    let ProxyConfig { addresses, public_key, preshared_key, invitation } = proxy;
+    let ProxyConfig { addresses, public_key, preshared_key, invitation, others, choose } = proxy;
     report.compare("proxy.address", [list(addresses), list(&after.proxy.addresses)], true);
     report.compare("proxy.public_key", texts([public_key, &after.proxy.public_key]), false);
+    let words = |others: &[OtherProxy]| {
+        let keys = others.iter().map(|other| other.public_key.to_string());
+        keys.collect::<Vec<_>>().join(", ")
+    };
+    report.compare("proxy.other", [words(others), words(&after.proxy.others)], false);
+    report.compare("proxy.choose", [choose, &after.proxy.choose].map(choice_word), true);
     report.compare_secret("proxy.preshared_key_file", preshared_key, &after.proxy.preshared_key);
     report.compare_secret("proxy.invitation_file", invitation, &after.proxy.invitation);
 

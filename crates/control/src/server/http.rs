@@ -176,6 +176,7 @@ fn router(connection: Connection) -> Router {
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
         .route("/v1/links", put(change_link))
+        .route("/v1/proxies", get(proxies).put(use_proxy))
         .route("/v1/reload", post(reload))
         .route("/v1/peers", get(peers).post(invite).delete(remove_peer))
         .fallback(not_found)
@@ -265,6 +266,21 @@ async fn change_link(State(connection): State<Connection>, body: Bytes) -> HttpR
     answer(&connection, change.map(Request::ChangeLink)).await
 }
 
+/// `GET /v1/proxies`.
+async fn proxies(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Proxies)).await
+}
+
+/// `PUT /v1/proxies?use=NAME`.
+async fn use_proxy(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
+    let read = query::read(uri.query(), ["use"]);
+    let request = read.and_then(|[name]| match name {
+        Some(name) => Ok(Request::UseProxy { name }),
+        None => Err("say which: ?use=NAME".to_owned()),
+    });
+    answer(&connection, request).await
+}
+
 /// `POST /v1/reload`. The body is read, although it says nothing, so that a long one is refused.
 async fn reload(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
     answer(&connection, Ok(Request::Reload)).await
@@ -309,6 +325,7 @@ fn document(answer: Response) -> HttpResponse {
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
         Response::Flows(flows) => Json(*flows).into_response(),
         Response::Link(settings) => Json(*settings).into_response(),
+        Response::Proxies(report) => Json(*report).into_response(),
         Response::Reloaded(report) => Json(*report).into_response(),
         Response::Peers(report) => Json(*report).into_response(),
         Response::Invited(invited) => Json(*invited).into_response(),
@@ -324,7 +341,7 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
-        "this path is not used so: read with GET; /v1/scheduling and /v1/links are written with PUT, /v1/peers with POST \
+        "this path is not used so: read with GET; /v1/scheduling, /v1/links and /v1/proxies are written with PUT, /v1/peers with POST \
          and DELETE, /v1/reload with POST",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()

@@ -306,6 +306,7 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
             "400",
             "sum to 1",
         ),
+        ("PUT /v1/proxies HTTP/1.1\r\nhost: x\r\n\r\n", "400", "?use=NAME"),
         ("DELETE /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "?name=NAME"),
         ("POST /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "EOF"),
         ("DELETE /v1/scheduling HTTP/1.1\r\nhost: x\r\n\r\n", "405", "PUT"),
@@ -343,6 +344,7 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                         ..LinkSettings::default()
                     }))
                 }
+                Request::Proxies | Request::UseProxy { .. } => Response::Proxies(Box::default()),
                 Request::Reload => Response::Reloaded(Box::default()),
                 Request::Peers => Response::Peers(Box::default()),
                 Request::Invite(wish) => Response::Invited(Box::new(invited(&wish.name))),
@@ -375,6 +377,8 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             name: "wlan0".to_owned(),
             values: [("max_up".to_owned(), "5 Mbit/s".to_owned())].into(),
         }),
+        Request::Proxies,
+        Request::UseProxy { name: "Zürich, rack 3 & more".to_owned() },
         Request::Reload,
     ];
     let answers: Vec<_> =

@@ -31,7 +31,7 @@ use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{
-    CloseReason, Frame, Frames, Halt, PacketFrame, emit, emit_report,
+    CloseReason, FleetFrame, Frame, Frames, Halt, PacketFrame, emit, emit_report,
 };
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, SEALED_LEN, Sealed, TAG_LEN};
 use ropewalk_settings::{Keepalive, PresharedKey};
@@ -675,6 +675,12 @@ fn frames(input: &mut Input<'_>, attack: &Attack) -> Vec<u8> {
                     }
                     continue;
                 }
+                18 => {
+                    // A part of a fleet's list, with any bytes.
+                    let len = noise.len().min(60);
+                    Frame::Fleet(FleetFrame::new(word & 3, 2, (word >> 8) as u8 & 1, &noise[..len]))
+                }
+                19 => Frame::Moving,
                 _ => Frame::Packet(PacketFrame {
                     global: (attack.global as u32).wrapping_add(word & 0xfff),
                     previous_on_link: word as u8,

@@ -33,6 +33,19 @@ pub struct HandshakeCounters {
     pub sessions: u64,
 }
 
+impl HandshakeCounters {
+    /// What another client did, too.
+    pub(super) const fn add(&mut self, other: &Self) {
+        self.attempts += other.attempts;
+        self.sent += other.sent;
+        self.answers += other.answers;
+        self.retries += other.retries;
+        self.cookies += other.cookies;
+        self.refusals += other.refusals;
+        self.sessions += other.sessions;
+    }
+}
+
 /// One link.
 #[derive(Clone, Debug)]
 pub struct ClientLinkStats {
@@ -71,6 +84,24 @@ pub struct ClientStats {
     pub handshake: HandshakeCounters,
 }
 
+impl ClientStats {
+    /// What another client over the same links counted, too.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for link in &mut self.links {
+            if let Some(more) = other.links.iter().find(|more| more.key == link.key) {
+                link.sent = link.sent.plus(more.sent);
+                link.received = link.received.plus(more.received);
+            }
+        }
+        self.accepted = self.accepted.plus(other.accepted);
+        self.delivered = self.delivered.plus(other.delivered);
+        self.ledger.merge(&other.ledger);
+        self.outages.merge(&other.outages);
+        self.drops.merge(&other.drops);
+        self.handshake.add(&other.handshake);
+    }
+}
+
 /// Sums over what is gone.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
@@ -90,6 +121,20 @@ impl Totals {
         let (sent, received) = self.links.entry(key).or_default();
         *sent = (*sent).plus(more_sent);
         *received = (*received).plus(more_received);
+    }
+
+    /// What another client counted, too.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (key, (more_sent, more_received)) in &other.links {
+            let (sent, received) = self.links.entry(*key).or_default();
+            *sent = (*sent).plus(*more_sent);
+            *received = (*received).plus(*more_received);
+        }
+        self.accepted = self.accepted.plus(other.accepted);
+        self.delivered = self.delivered.plus(other.delivered);
+        self.ledger.merge(&other.ledger);
+        self.outages.merge(&other.outages);
+        self.drops.merge(&other.drops);
     }
 
     /// Bounds the table, at the cost of links that are not `configured`.

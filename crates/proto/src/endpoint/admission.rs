@@ -53,9 +53,9 @@ const IN_USE: Duration = Duration::from_secs(45);
 /// The part whose owner has the book of invitations.
 pub(super) const OWNERS_PART: u16 = 0;
 
-/// Lists of versions sent a second: they are for people to read, and anyone with the proxy's public key
-/// can ask for them.
-const VERSION_ANSWERS: (u32, u32) = (10, 20);
+/// Lists of versions sent a second. Anyone with the proxy's public key can ask for them, and the clients of a fleet ask
+/// every few minutes how far away each proxy is, all of them at once when one proxy dies.
+const VERSION_ANSWERS: (u32, u32) = (1_000, 1_000);
 
 /// Tries to draw a free index. With 2^20 of 2^24 in use, all fail once in 2^64.
 const DRAWS: usize = 16;

@@ -93,6 +93,14 @@ pub struct Settled {
     pub fate: Fate,
 }
 
+impl Settled {
+    /// Whether it arrived.
+    #[must_use]
+    pub const fn arrived(&self) -> bool {
+        matches!(self.fate, Fate::Confirmed | Fate::ConfirmedLate)
+    }
+}
+
 /// A report that no honest receiver sends; nothing of it was applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReportError {

@@ -21,7 +21,7 @@ use crate::wire::frame::{Frame, MAX_NAME, PolicyFrame, emit, emit_report};
 use crate::wire::header::{Kind, OVERHEAD, SEALED_LEN};
 
 /// Room for the frames of one datagram: a report with a bitmap or a rekey message, and everything small, fit in the base size.
-const CONTROL_ROOM: usize = 1100;
+pub(super) const CONTROL_ROOM: usize = 1100;
 
 /// A `Close` alone.
 const CLOSE_LEN: usize = OVERHEAD + 2;
@@ -32,6 +32,7 @@ impl Tunnel {
         (0..self.links.len())
             .all(|at| self.send_challenge(now, at, out) && self.send_frames(now, at, out))
             && self.send_report_copies(now, out)
+            && self.send_fleet(now, out)
     }
 
     /// Links say how far the numbers were when they last spoke, up to this one: so the peer learns what was lost. Where he
@@ -238,7 +239,7 @@ impl Words<'_> {
 }
 
 /// A datagram with frames on `path`.
-fn frames(path: Path, global: u64) -> Datagram {
+pub(super) fn frames(path: Path, global: u64) -> Datagram {
     Datagram {
         path,
         kind: Kind::Frames,

@@ -87,6 +87,11 @@ impl Tunnel {
                 self.on_policy(at, received.number, frame.policy());
             }
             Frame::Policy(_) => {}
+            // Only who gives sessions says who else does.
+            Frame::Fleet(frame) if self.side == Side::Client => self.on_fleet(&frame),
+            Frame::Fleet(_) => {}
+            Frame::Moving if self.side == Side::Proxy => self.outbox.tell(Event::Moving),
+            Frame::Moving => {}
             Frame::Others(kbps) => link.sensing.on_others(Bitrate::from_kbps(kbps)),
         }
     }
@@ -119,8 +124,11 @@ impl Tunnel {
     ) {
         let via = if self.links[at].id == frame.link { Via::Own } else { Via::Other };
         let Ok(about) = self.links.position(frame.link) else { return };
-        let egress = &mut self.egress;
-        let told = |settled: &Settled| egress.on_settled(now, frame.link, settled);
+        let (egress, fleet) = (&mut self.egress, &mut self.fleet);
+        let told = |settled: &Settled| {
+            egress.on_settled(now, frame.link, settled);
+            fleet.on_fate(frame.link, settled);
+        };
         match self.links[about].on_report(now, frame, via, received.sent_us, told) {
             Ok(true) => {
                 self.ingress.set_repair_time(self.links.repair_time());
@@ -164,8 +172,11 @@ impl Tunnel {
         let before = link.path();
         let Some(moved) = link.paths.validation.on_response(now, path, token) else { return };
         if moved {
-            let (id, egress) = (link.id, &mut self.egress);
-            link.moved(now, before, |settled| egress.on_settled(now, id, settled));
+            let (id, egress, fleet) = (link.id, &mut self.egress, &mut self.fleet);
+            link.moved(now, before, |settled| {
+                egress.on_settled(now, id, settled);
+                fleet.on_fate(id, settled);
+            });
             self.outbox.tell(Event::PathMoved(link.id, link.path()));
         }
         if link.life.state() == LinkState::Joining {

@@ -64,8 +64,11 @@ impl Tunnel {
         self.ingress.handle_timeout(now, &mut self.session.drops, sink);
         let rhythm = self.links.keepalive_rhythm(now);
         for at in 0..self.links.len() {
-            let (id, egress) = (self.links[at].id, &mut self.egress);
-            let told = |settled: &Settled| egress.on_settled(now, id, settled);
+            let (id, egress, fleet) = (self.links[at].id, &mut self.egress, &mut self.fleet);
+            let told = |settled: &Settled| {
+                egress.on_settled(now, id, settled);
+                fleet.on_fate(id, settled);
+            };
             if let Some(moved) = self.links[at].handle_timeout(now, self.usage, rhythm, told) {
                 self.outbox.tell(moved);
             }

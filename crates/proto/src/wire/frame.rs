@@ -2,11 +2,13 @@
 //! to its end. A type below 0x40 that is not known spoils the rest of the datagram; from 0x40 on a
 //! type is followed by a two-byte length and may be skipped, so that later versions can add hints.
 
+mod fleet;
 mod policy;
 mod report;
 
 use ropewalk_settings::InterfaceName;
 
+pub use fleet::{FLEET_HEAD, FleetFrame, emit_proxy};
 pub use policy::PolicyFrame;
 pub use report::{ReportFrame, bitmap_len, emit_report, report_room};
 
@@ -65,6 +67,10 @@ pub enum Frame<'a> {
     Others(u32),
     /// What the owner of this link says of it: the client tells the proxy.
     Policy(PolicyFrame<'a>),
+    /// Proxies of the fleet: the proxy tells the client.
+    Fleet(FleetFrame<'a>),
+    /// The client moves to another proxy of the fleet, and wants to keep this session for the flows that began in it.
+    Moving,
     /// The sender keeps this link back: no packet is under way on it, and none will be until a datagram without this frame.
     Resting,
     /// The answer after the silence.
@@ -163,6 +169,8 @@ mod kind {
     pub(super) const POLICY: u8 = 0x42;
     pub(super) const RESTING: u8 = 0x43;
     pub(super) const REPORT_BITMAP: u8 = 0x44;
+    pub(super) const FLEET: u8 = 0x45;
+    pub(super) const MOVING: u8 = 0x46;
 }
 
 /// The frames of a datagram, in order. Ends after the first error.
@@ -188,6 +196,12 @@ impl<'a> Frames<'a> {
                 kind::RESTING => return Ok(Frame::Resting),
                 kind::REPORT_BITMAP => {
                     return Ok(Frame::Report(ReportFrame::parse_bitmap(&mut value)?));
+                }
+                kind::MOVING => return Ok(Frame::Moving),
+                kind::FLEET => {
+                    if let Some(frame) = FleetFrame::parse(&mut value)? {
+                        return Ok(Frame::Fleet(frame));
+                    }
                 }
                 _ => {}
             }
@@ -323,6 +337,14 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u8(kind::POLICY)?;
             frame.emit(writer)
         }
+        Frame::Fleet(frame) => {
+            writer.u8(kind::FLEET)?;
+            frame.emit(writer)
+        }
+        Frame::Moving => {
+            writer.u8(kind::MOVING)?;
+            writer.u16(0)
+        }
         Frame::Resting => {
             writer.u8(kind::RESTING)?;
             writer.u16(0)
@@ -392,6 +414,8 @@ mod tests {
             Frame::Echo { token: 1 },
             Frame::MtuHint(1300),
             Frame::Others(u32::MAX),
+            Frame::Fleet(FleetFrame::new(1, 0, 0, &[])),
+            Frame::Moving,
             Frame::Resting,
         ]
     }

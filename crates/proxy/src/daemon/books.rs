@@ -1,9 +1,11 @@
 //! What follows when a change of the books is on disk: clients come in and go out.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ropewalk_control::api::{RemovedPeer, Response};
 use ropewalk_proto::endpoint::Claim;
+use ropewalk_proto::fleet::FleetList;
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::PublicKey;
 
@@ -26,6 +28,7 @@ impl<H: Host> Daemon<H> {
                 Outcome::Changed { gone, come } => self.change_peers(now, gone, &come),
                 Outcome::Displaced(client) => self.displace(now, client),
                 Outcome::Draining(draining) => self.drain(draining),
+                Outcome::Fleet(list) => self.tell_fleet(&list),
             }
         }
     }
@@ -107,6 +110,13 @@ impl<H: Host> Daemon<H> {
         }
         self.worker.endpoint.set_draining(draining);
         self.group.order_all(|| Order::SetDraining(draining));
+    }
+
+    /// Clients are to know these proxies.
+    fn tell_fleet(&mut self, list: &Arc<FleetList>) {
+        tracing::debug!(proxies = list.len(), "clients are told of the fleet");
+        self.worker.endpoint.set_fleet(list);
+        self.group.order_all(|| Order::SetFleet(Arc::clone(list)));
     }
 
     fn settle(&mut self, now: Instant, client: &PublicKey, claim: Claim) {

@@ -4,12 +4,14 @@
 //! and its answer comes back to the loop as [`News`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_control::api::{
     ApiError, ErrorCode, OpenInvitation, RegistryStatus, RemovedPeer, Request, Response,
 };
 use ropewalk_control::server;
+use ropewalk_fleet::FleetProxy;
 use ropewalk_fleet::cache::{Change, Client};
 use ropewalk_fleet::changes::{ChangeError, Claimed};
 use ropewalk_fleet::layout::{FleetValue, ProxyState, Unknown, VERSION};
@@ -17,6 +19,7 @@ use ropewalk_fleet::presence::Own;
 use ropewalk_fleet::service::{Invite, News as FleetNews, Options, Service};
 use ropewalk_fleet::store::{Access, StoreError};
 use ropewalk_proto::endpoint::Claim;
+use ropewalk_proto::fleet::{self as proto, FleetList};
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_settings::{HostPort, InvitationToken, PublicKey};
 use tokio::sync::mpsc;
@@ -288,6 +291,7 @@ impl Registry for Etcd {
                 self.draining = state == ProxyState::Draining;
                 vec![Outcome::Draining(self.draining)]
             }
+            News::Fleet(FleetNews::Proxies(proxies)) => vec![Outcome::Fleet(list(&proxies))],
         }
     }
 
@@ -304,6 +308,10 @@ impl Registry for Etcd {
             self.sessions.remove(&client);
         }
         self.service.note_session(client, is_up.then_some(since));
+    }
+
+    fn keep_session(&mut self, client: PublicKey) {
+        self.service.keep_session(client);
     }
 
     fn proxy_of(&self, client: &PublicKey) -> Option<String> {
@@ -384,6 +392,41 @@ fn peer(key: PublicKey, client: &Client) -> PeerConfig {
         address_v6: None,
         formerly: None,
     }
+}
+
+/// The proxies, as clients are told of them. One that no client could use is left out.
+fn list(proxies: &[FleetProxy]) -> Arc<FleetList> {
+    let mut told: Vec<proto::FleetProxy> = Vec::new();
+    for proxy in proxies {
+        let Some(one) = for_clients(proxy) else {
+            tracing::warn!(
+                proxy = proxy.id,
+                "clients are not told of this proxy: its name or region is none"
+            );
+            continue;
+        };
+        told.push(one);
+        if let Err(error) = FleetList::new(told.clone()) {
+            tracing::warn!("clients are not told of a proxy: {error}");
+            told.pop();
+        }
+    }
+    // Each was taken, so all are.
+    Arc::new(FleetList::new(told).unwrap_or_default())
+}
+
+fn for_clients(proxy: &FleetProxy) -> Option<proto::FleetProxy> {
+    Some(proto::FleetProxy {
+        id: proto::ProxyId::new(&proxy.id)?,
+        region: proto::Region::new(&proxy.region)?,
+        addresses: proxy.addresses.iter().copied().take(proto::MAX_PROXY_ADDRESSES).collect(),
+        public_key: proxy.public_key,
+        state: match proxy.state {
+            ProxyState::Serving => proto::ProxyState::Serving,
+            ProxyState::Draining => proto::ProxyState::Draining,
+        },
+        load: proxy.load,
+    })
 }
 
 /// How the registry's error is told at the control socket.

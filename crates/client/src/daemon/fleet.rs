@@ -1,0 +1,159 @@
+//! The proxies: which are known, which one is used, and why.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use ropewalk_control::api::{ApiError, ErrorCode, KnownProxy, ProxiesReport, Response};
+use ropewalk_link_io::driver::Io;
+use ropewalk_proto::fleet::choice::Why;
+use ropewalk_proto::fleet::{FleetList, NamedProxy, Preference, ProxyView};
+use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_settings::PublicKey;
+
+use super::Daemon;
+use crate::config::{CHOOSE_AUTO, preference};
+use crate::resolve::MAX_ADDRESSES;
+
+/// How a choice is written.
+pub(super) fn choice_word(choice: &Preference) -> String {
+    match choice {
+        Preference::Auto => CHOOSE_AUTO.to_owned(),
+        Preference::Named(name) => name.clone(),
+    }
+}
+
+impl Daemon {
+    /// The proxies of the config are where their names lead, the others where the fleet says.
+    pub(super) fn note_proxies(&mut self, now: Instant, io: &mut Io<'_>) {
+        let mut each = self.resolved.each.iter();
+        let mut named = Vec::new();
+        for (public_key, endpoints) in self.config.proxy.endpoints() {
+            let found: BTreeSet<SocketAddr> =
+                each.by_ref().take(endpoints.len()).flatten().copied().collect();
+            let in_order = self.resolved.addresses.iter().filter(|address| found.contains(address));
+            named.push(NamedProxy { public_key, addresses: in_order.copied().collect() });
+        }
+        self.client.set_named(now, named, &mut self.held);
+        let list = self.proxies.borrow().clone();
+        self.client.set_list(now, list, &mut self.held);
+        self.follow_proxies(now, io);
+    }
+
+    /// The fleet told of itself.
+    pub(super) fn on_list(&mut self, now: Instant, list: FleetList, io: &mut Io<'_>) {
+        tracing::debug!(proxies = list.len(), "the proxy told of its fleet");
+        self.client.set_list(now, list.clone(), &mut self.held);
+        self.proxies.send_replace(list);
+        self.follow_proxies(now, io);
+    }
+
+    /// The host's network and the links are to know where proxies are.
+    fn follow_proxies(&mut self, now: Instant, io: &mut Io<'_>) {
+        let remotes = self.remotes(now);
+        self.wanted.send_if_modified(|wanted| {
+            let differs = wanted.proxy != remotes;
+            wanted.proxy = remotes;
+            differs
+        });
+        self.relink(now, io);
+    }
+
+    /// Where proxies are, the one in use first; at most so many that the host's rules stay few.
+    pub(super) fn remotes(&self, now: Instant) -> Vec<SocketAddr> {
+        let mut proxies = self.client.proxies(now);
+        proxies.sort_by_key(|proxy| !proxy.present);
+        let mut remotes = Vec::new();
+        for address in proxies.into_iter().flat_map(|proxy| proxy.addresses) {
+            if !remotes.contains(&address) && remotes.len() < MAX_ADDRESSES {
+                remotes.push(address);
+            }
+        }
+        remotes
+    }
+
+    pub(super) fn on_moved(&mut self, now: Instant, from: PublicKey, to: PublicKey, why: Why) {
+        let (from, to) = (self.name_of(now, from), self.name_of(now, to));
+        tracing::info!("the proxy in use is {to}, and not {from} any more: {why}");
+    }
+
+    /// The proxy in use, for people.
+    pub(super) fn peer(&self, now: Instant) -> String {
+        self.name_of(now, self.client.present())
+    }
+
+    fn name_of(&self, now: Instant, key: PublicKey) -> String {
+        let config = &self.config.proxy;
+        let written = config.endpoints().into_iter().find(|(known, _)| *known == key);
+        let known = self.client.proxies(now).into_iter().find(|proxy| proxy.key == key);
+        let written = written.map(|(_, addresses)| words(addresses));
+        let place = written.or_else(|| known.as_ref().map(|known| words(&known.addresses)));
+        let place = place.unwrap_or_else(|| key.to_string());
+        match known.and_then(|known| known.id) {
+            Some(id) => format!("{id} ({place})"),
+            None => place,
+        }
+    }
+
+    /// Which proxies may be used from now on, until the client ends or reads its config again.
+    pub(super) fn use_proxy(&mut self, now: Instant, name: &str) -> Result<Response, ApiError> {
+        let wanted = preference(name).map_err(|why| ApiError::new(ErrorCode::BadRequest, why))?;
+        let before = self.client.preference().clone();
+        self.client.set_preference(now, wanted);
+        if !self.client.knows_preferred() {
+            self.client.set_preference(now, before);
+            let name = name.escape_debug();
+            let message = format!(
+                "no proxy is called {name}: `ropewalk proxies` shows the ID, region and address of each"
+            );
+            return Err(ApiError::new(ErrorCode::NotFound, message));
+        }
+        tracing::info!(name, "told which proxy to use");
+        Ok(self.proxies_report(now))
+    }
+
+    /// That the config asks for a proxy that nobody knows.
+    pub(super) fn unknown_choice(&self) -> Option<String> {
+        let name = choice_word(self.client.preference()).escape_debug().to_string();
+        (!self.client.knows_preferred()).then(|| {
+            format!(
+                "choose = \"{name}\", but no proxy is called so: all are used. `ropewalk proxies` shows the ID, region and \
+                 address of each"
+            )
+        })
+    }
+
+    pub(super) fn proxies_report(&self, now: Instant) -> Response {
+        let (why, since) = self.client.why();
+        let known = self.client.proxies(now);
+        Response::Proxies(Box::new(ProxiesReport {
+            choose: choice_word(self.client.preference()),
+            why: why.to_string(),
+            since_s: now.since(since).as_secs_f64(),
+            moves: self.client.moves(),
+            proxies: known.into_iter().map(shown).collect(),
+        }))
+    }
+}
+
+fn words(addresses: &[impl ToString]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn shown(proxy: ProxyView) -> KnownProxy {
+    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+    KnownProxy {
+        id: proxy.id,
+        region: Some(proxy.region).filter(|region| !region.is_empty()),
+        addresses: proxy.addresses,
+        public_key: proxy.key,
+        state: proxy.state.as_str().to_owned(),
+        load_percent: proxy.load,
+        rtt_ms: ms(proxy.rtt),
+        distance_ms: ms(proxy.distance),
+        answered_s: proxy.answered.map(|ago| ago.as_secs_f64()),
+        in_use: proxy.present,
+        staying_flows: proxy.staying,
+        wanted: proxy.wanted,
+        not_tried_for_s: proxy.shunned.map(|time| time.as_secs_f64()),
+    }
+}

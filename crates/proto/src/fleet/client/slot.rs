@@ -1,0 +1,107 @@
+//! One proxy's place: the client towards it.
+
+use std::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+use ropewalk_settings::PublicKey;
+
+use super::SILENT_AFTER;
+use super::links::FleetLink;
+use crate::client::{Client, ClientEvent, LinkKey};
+use crate::config::LinkConfig;
+use crate::fleet::pins::{Pins, Session};
+use crate::packet::{Packet, PacketView};
+use crate::path::Path;
+use crate::sink::PacketSink;
+use crate::time::{Duration, Instant};
+
+/// A link may have been down for a moment only: even a proxy that lost them all has so long to answer.
+const MIN_PATIENCE: Duration = Duration::from_millis(150);
+
+/// Events kept of a session that is being opened: more than it has.
+const MAX_EVENTS: usize = 64;
+
+/// The client towards one proxy.
+pub(super) struct Slot {
+    pub(super) key: PublicKey,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) client: Client,
+    /// What happened while it was not in use.
+    pub(super) events: Vec<ClientEvent>,
+}
+
+impl Slot {
+    pub(super) const fn new(key: PublicKey, addresses: Vec<SocketAddr>, client: Client) -> Self {
+        Self { key, addresses, client, events: Vec::new() }
+    }
+
+    /// Whether a link of its session carries packets.
+    pub(super) fn is_up(&self) -> bool {
+        self.client.is_up()
+    }
+
+    /// How long its proxy may be silent before another is used.
+    pub(super) fn patience(&self) -> Duration {
+        self.client.patience().map_or(SILENT_AFTER, |patience| patience.max(MIN_PATIENCE))
+    }
+
+    /// The link as it leads to this proxy; it is taken out where it does not.
+    pub(super) fn set_link(
+        &mut self,
+        now: Instant,
+        key: LinkKey,
+        link: Option<&FleetLink>,
+        sink: &mut impl PacketSink,
+    ) {
+        let config = link.map(|link| LinkConfig {
+            paths: paths(link, &self.addresses).collect(),
+            ..link.config.clone()
+        });
+        let config = config.filter(|config| !config.paths.is_empty());
+        // There are never more links than a client takes, and each has a path.
+        let _ = self.client.set_link(now, key, config, sink);
+    }
+
+    pub(super) fn keep_events(&mut self) {
+        while let Some(event) = self.client.poll_event() {
+            if self.events.len() < MAX_EVENTS {
+                self.events.push(event);
+            }
+        }
+    }
+}
+
+/// The paths of a link to these addresses, at most as many as a link has.
+pub(super) fn paths<'a>(
+    link: &'a FleetLink,
+    addresses: &'a [SocketAddr],
+) -> impl Iterator<Item = Path> + 'a {
+    let paths: ArrayVec<Path, { crate::config::MAX_PATHS }> = addresses
+        .iter()
+        .filter_map(|remote| {
+            let same = |(is_ipv4, _): &&(bool, _)| *is_ipv4 == remote.is_ipv4();
+            let (_, socket) = link.sockets.iter().find(same)?;
+            // The socket is bound to one address, so the path does not name it.
+            Some(Path { socket: *socket, local: None, remote: *remote })
+        })
+        .take(crate::config::MAX_PATHS)
+        .collect();
+    paths.into_iter()
+}
+
+/// Notes which flows come down a session.
+pub(super) struct Noting<'a, S> {
+    pub(super) sink: &'a mut S,
+    pub(super) pins: &'a mut Pins,
+    pub(super) session: Session,
+    pub(super) now: Instant,
+}
+
+impl<S: PacketSink> PacketSink for Noting<'_, S> {
+    fn deliver(&mut self, packet: Packet<'_>) {
+        if let Ok(view) = PacketView::parse(packet.bytes) {
+            self.pins.down(self.now, &view, self.session);
+        }
+        self.sink.deliver(packet);
+    }
+}
