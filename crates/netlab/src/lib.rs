@@ -14,6 +14,7 @@ pub mod dns;
 pub mod download;
 pub mod emulator;
 pub mod error;
+pub mod fleet;
 pub mod flood;
 pub mod generate;
 pub mod half_rate;

@@ -78,7 +78,11 @@ impl Ping {
         namespace.run(|| self.echoes_here())?
     }
 
-    fn echoes_here(&self) -> Result<Vec<Echo>, LabError> {
+    /// The same out of the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// As [`Ping::run`].
+    pub fn echoes_here(&self) -> Result<Vec<Echo>, LabError> {
         let failed = || LabError::io(format!("pinging {}", self.target));
         let mut socket = self.socket().map_err(failed())?;
         let target = SocketAddr::new(self.target, 0).into();

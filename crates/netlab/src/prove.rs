@@ -12,6 +12,7 @@ pub(crate) mod crash;
 mod cut;
 mod demo;
 pub mod finding;
+mod fleet;
 mod flips;
 mod flood;
 mod hostile_peer;
@@ -96,6 +97,11 @@ pub const PROOFS: &[Proof] = &[
     replay::RACE,
     purge::PURGE,
     sandbox::PROOF,
+    fleet::DEMO,
+    fleet::DEATH,
+    fleet::DRAIN,
+    fleet::REGISTRY,
+    fleet::PARTITION,
 ];
 
 /// How a proof is to be run.

@@ -13,6 +13,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::access::{Access, AccessEnd, End, acquaint, plain_access};
@@ -118,6 +120,8 @@ pub struct Topology {
     proxy: Namespace,
     server: Namespace,
     ipv6: Ipv6,
+    /// What the names of its namespaces have in common.
+    number: u32,
 }
 
 impl Topology {
@@ -203,7 +207,17 @@ impl Topology {
             }
             configured.push(router);
         }
-        Ok(Self { emulator, links, clients, routers: configured, internet, proxy, server, ipv6 })
+        Ok(Self {
+            emulator,
+            links,
+            clients,
+            routers: configured,
+            internet,
+            proxy,
+            server,
+            ipv6,
+            number,
+        })
     }
 
     /// Cuts an access link without telling anybody: what is under way, and what comes, is lost.
@@ -290,6 +304,35 @@ impl Topology {
         self.emulator.as_ref().zip(link.copied()).ok_or_else(|| {
             LabError::Unsupported(format!("client {client} has no emulated link to WAN {wan}"))
         })
+    }
+
+    /// Another host, with a namespace of its own, and with these uplinks to the Internet: `eth0` and so on, each a network of its own
+    /// with a default route; IPv4 alone.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn add_host(&self, role: &str, uplinks: Range<u16>) -> Result<Namespace, LabError> {
+        let host = Namespace::create(self.number, role)?;
+        host.sysctl(&settings(Ipv6::Off))?;
+        for (at, uplink) in (0..).zip(uplinks) {
+            let (near, far) = (format!("eth{at}"), format!("up{uplink}"));
+            let (address, gateway) = (Self::uplink_v4(uplink), uplink_gateway_v4(uplink));
+            veth((&host, &near), (&self.internet, &far))?;
+            self.internet.ip(&format!("addr add {gateway}/30 dev {far}\nlink set {far} up"))?;
+            host.ip(&format!(
+                "addr add {address}/30 dev {near}\nlink set {near} up\n\
+                 route add default via {gateway} dev {near} metric {}",
+                metric(at)
+            ))?;
+        }
+        Ok(host)
+    }
+
+    /// The address of an uplink of [`add_host`](Self::add_host).
+    #[must_use]
+    pub const fn uplink_v4(uplink: u16) -> Ipv4Addr {
+        let [high, low] = (uplink * 4 + 2).to_be_bytes();
+        Ipv4Addr::new(198, 19, high, low)
     }
 
     /// The emulator of the access links, for its report; `None` where all are plain.
@@ -403,6 +446,11 @@ fn forward(namespace: &Namespace, ipv6: Ipv6) -> Result<(), LabError> {
     Ok(())
 }
 
+const fn uplink_gateway_v4(uplink: u16) -> Ipv4Addr {
+    let [high, low] = (uplink * 4 + 1).to_be_bytes();
+    Ipv4Addr::new(198, 19, high, low)
+}
+
 /// Makes a veth pair whose ends never see the initial namespace.
 pub(crate) fn veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<(), LabError> {
     near.0.ip(&format!(
@@ -415,9 +463,9 @@ pub(crate) fn veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<
 
 /// The addresses of a host on the Internet and of its gateway.
 struct HostAddresses {
-    v4: std::net::Ipv4Addr,
+    v4: Ipv4Addr,
     v6: std::net::Ipv6Addr,
-    gateway_v4: std::net::Ipv4Addr,
+    gateway_v4: Ipv4Addr,
     gateway_v6: std::net::Ipv6Addr,
 }
 

@@ -1,0 +1,507 @@
+//! A fleet on the emulated Internet: an etcd of three members with TLS, proxies that share it, and clients that joined
+//! them, all of them processes of the real programs.
+//!
+//! ```text
+//!  client 0 .. n               internet                   proxy p-0 .. p-n, etcd-0 .. etcd-2
+//! ┌──────────────────────┐     ┌────────────┐             ┌─────────────────────┐
+//! │ eth0 198.19.x.y      ├─────┤ 198.19.x.z ├─────────────┤ eth0 198.19.x.y     │
+//! │ eth1 198.19.x.y      ├─────┤ 198.19.x.z │   server    └─────────────────────┘
+//! └──────────────────────┘     │            ├─── 192.0.2.2
+//!                              └────────────┘
+//! ```
+//!
+//! Every uplink is a network of its own with four addresses. They have no limits: what is measured here is who has a
+//! session where, and not how fast.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use toml::Table;
+
+use crate::address::SERVER_V4;
+use crate::deployment::PROXY_PORT;
+use crate::error::LabError;
+use crate::http::HttpServer;
+use crate::namespace::Namespace;
+use crate::privilege::require_tool;
+use crate::process::Process;
+use crate::scratch::Scratch;
+use crate::stage::CONGESTION;
+use crate::tool;
+use crate::topology::{Ipv6, Topology, TopologyConfig};
+
+/// Members of the etcd: one may be lost.
+pub const MEMBERS: usize = 3;
+
+/// How long a daemon or an election may take; generous for a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// How often something is looked at that is waited for.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What makes a fleet, and Debian's packages.
+const TOOLS: [(&str, &str); 2] = [("etcd", "etcd-server"), ("openssl", "openssl")];
+
+/// Makes an authority and one certificate that all hosts of the fleet use. `NAMES` is put in.
+const CERTIFICATES: &str = r#"
+new="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+openssl req -x509 $new -keyout ca.key -out ca.pem -subj /CN=ca -days 2
+echo 'subjectAltName=NAMES' > names
+openssl req $new -keyout host.key -out host.csr -subj /CN=host
+openssl x509 -req -in host.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out host.pem
+chmod 600 host.key
+"#;
+
+/// One host with one program.
+#[derive(Debug)]
+struct Host {
+    // Before its network.
+    process: Option<Process>,
+    name: String,
+    address: Ipv4Addr,
+    namespace: Namespace,
+}
+
+/// All of it. Dropped, all processes are killed and their files removed.
+#[derive(Debug)]
+pub struct Fleet {
+    members: Vec<Host>,
+    proxies: Vec<Host>,
+    clients: Vec<Host>,
+    server: HttpServer,
+    topology: Topology,
+    program: PathBuf,
+    // Last: removed when the processes have ended.
+    folder: Scratch,
+}
+
+impl Fleet {
+    /// Builds the hosts for so many proxies and clients; nothing runs yet. `program` is the `ropewalk` to run.
+    ///
+    /// # Errors
+    /// When a tool is missing, or a step fails.
+    pub fn build(program: &Path, proxies: usize, clients: usize) -> Result<Self, LabError> {
+        for tool in TOOLS {
+            require_tool(tool).map_err(LabError::Missing)?;
+        }
+        let folder = Scratch::create().map_err(LabError::io("making a temporary folder"))?;
+        let config = TopologyConfig { clients: 0, ipv6: Ipv6::Off, ..TopologyConfig::new(vec![]) };
+        let topology = Topology::build(&config)?;
+        let listener = topology.server().run(|| TcpListener::bind((SERVER_V4, 80)))?;
+        let listener = listener.map_err(LabError::io("the HTTP server's socket"))?;
+        let server = HttpServer::serve(listener, CONGESTION)?;
+        let mut uplinks = 0;
+        let mut hosts = |role: &str, count: usize, links: u16| -> Result<Vec<Host>, LabError> {
+            let host = |number| {
+                let name = format!("{role}{number}");
+                let first = uplinks;
+                uplinks += links;
+                let namespace = topology.add_host(&name, first..first + links)?;
+                let address = Topology::uplink_v4(first);
+                Ok(Host { process: None, name, address, namespace })
+            };
+            (0..count).map(host).collect()
+        };
+        let members = hosts("etcd-", MEMBERS, 1)?;
+        let proxies = hosts("p-", proxies, 1)?;
+        let clients = hosts("client", clients, 2)?;
+        let names: Vec<_> = members.iter().map(|host| format!("IP:{}", host.address)).collect();
+        let script = CERTIFICATES.replace("NAMES", &names.join(","));
+        let at = folder.path().display();
+        tool::run("sh", &["-ec", &format!("cd {at}\n{script}")])?;
+        Ok(Self {
+            members,
+            proxies,
+            clients,
+            server,
+            topology,
+            program: program.to_owned(),
+            folder,
+        })
+    }
+
+    /// Starts etcd and all proxies, and waits until they know each other.
+    ///
+    /// # Errors
+    /// When one ends early, or that does not happen in time.
+    pub fn start(&mut self) -> Result<(), LabError> {
+        for member in 0..MEMBERS {
+            self.start_member(member)?;
+        }
+        for member in &mut self.members {
+            if let Some(process) = &mut member.process {
+                process.wait_for_log("ready to serve client requests", SOON)?;
+            }
+        }
+        for proxy in 0..self.proxies.len() {
+            self.start_proxy(proxy)?;
+        }
+        let all = self.proxies.len();
+        self.wait("all proxies in the registry", |fleet| {
+            Ok(fleet.report(0)?["proxies"].as_array().is_some_and(|proxies| proxies.len() == all))
+        })
+    }
+
+    /// Starts a member of etcd (again) and returns at once.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_member(&mut self, at: usize) -> Result<(), LabError> {
+        let url = |host: &Host, port: u16| format!("https://{}:{port}", host.address);
+        let peer = |host: &Host| format!("http://{}:2380", host.address);
+        let cluster: Vec<_> =
+            self.members.iter().map(|host| format!("{}={}", host.name, peer(host))).collect();
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let host = &self.members[at];
+        let arguments = [
+            format!("--name={}", host.name),
+            format!("--data-dir={}", file(&format!("{}.data", host.name))),
+            format!("--listen-client-urls={}", url(host, 2379)),
+            format!("--advertise-client-urls={}", url(host, 2379)),
+            format!("--listen-peer-urls={}", peer(host)),
+            format!("--initial-advertise-peer-urls={}", peer(host)),
+            format!("--initial-cluster={}", cluster.join(",")),
+            "--client-cert-auth".to_owned(),
+            format!("--trusted-ca-file={}", file("ca.pem")),
+            format!("--cert-file={}", file("host.pem")),
+            format!("--key-file={}", file("host.key")),
+        ];
+        let folder = self.folder.path();
+        let process = Process::start(&host.namespace, folder, &host.name, "etcd", &arguments)?;
+        self.members[at].process = Some(process);
+        Ok(())
+    }
+
+    /// The process of a member of etcd.
+    pub fn member(&mut self, at: usize) -> Option<&mut Process> {
+        self.members[at].process.as_mut()
+    }
+
+    /// Which member leads, as proxy `at` sees it.
+    ///
+    /// # Errors
+    /// When none does for a while.
+    pub fn leader(&self, at: usize) -> Result<usize, LabError> {
+        let mut found = None;
+        self.wait("a leader of etcd", |fleet| {
+            let report = fleet.report(at)?;
+            let members = report["members"].as_array().into_iter().flatten();
+            let leads = members.filter(|member| member["leader"] == true);
+            let leader = leads.filter_map(|member| member["endpoint"].as_str()).next();
+            let is_it = |host: &Host| {
+                leader.is_some_and(|url| url.contains(&format!("/{}:", host.address)))
+            };
+            found = fleet.members.iter().position(is_it);
+            Ok(found.is_some())
+        })?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Starts a proxy (again) and waits until it answers.
+    ///
+    /// # Errors
+    /// When it ends early or does not answer in time; with the end of its log.
+    pub fn start_proxy(&mut self, at: usize) -> Result<(), LabError> {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let host = &self.proxies[at];
+        let name = host.name.clone();
+        let key = file(&format!("{name}.key"));
+        if !Path::new(&key).exists() {
+            tool::run(&self.program.display().to_string(), &["keygen", &key])?;
+        }
+        let endpoints =
+            self.members.iter().map(|member| format!("https://{}:2379", member.address));
+        let text = |text: String| toml::Value::from(text);
+        let registry = Table::from_iter([
+            ("endpoints".to_owned(), endpoints.collect::<Vec<_>>().into()),
+            ("fleet".to_owned(), text("lab".to_owned())),
+            ("id".to_owned(), text(name.clone())),
+            ("region".to_owned(), text(format!("region {at}"))),
+            ("tls_ca_file".to_owned(), text(file("ca.pem"))),
+            ("tls_certificate_file".to_owned(), text(file("host.pem"))),
+            ("tls_key_file".to_owned(), text(file("host.key"))),
+        ]);
+        let control =
+            Table::from_iter([("socket".to_owned(), text(file(&format!("{name}.sock"))))]);
+        let config = Table::from_iter([
+            ("private_key_file".to_owned(), text(key)),
+            ("listen".to_owned(), text(format!("{}:{PROXY_PORT}", host.address))),
+            ("state_dir".to_owned(), text(file(&format!("{name}.state")))),
+            ("registry".to_owned(), registry.into()),
+            ("control".to_owned(), control.into()),
+        ]);
+        let written = self.write(&name, &config)?;
+        let mut process = self.run_daemon(&self.proxies[at], "proxy", &written)?;
+        process.wait_until("an answer to `status`", SOON, || self.status(&name).is_ok())?;
+        self.proxies[at].process = Some(process);
+        Ok(())
+    }
+
+    /// Kills a proxy without a word.
+    pub fn kill_proxy(&mut self, at: usize) {
+        if let Some(process) = &mut self.proxies[at].process {
+            process.kill();
+        }
+    }
+
+    /// Cuts a proxy off from etcd, or joins it again; its clients still reach it.
+    ///
+    /// # Errors
+    /// When `nft` refuses.
+    pub fn cut_from_etcd(&self, at: usize, cut: bool) -> Result<(), LabError> {
+        let namespace = &self.proxies[at].namespace;
+        match cut {
+            true => namespace.nft(
+                "table inet cut { chain out { type filter hook output priority 0; tcp dport 2379 drop; }; }",
+            ),
+            false => namespace.nft("delete table inet cut"),
+        }
+    }
+
+    /// Has proxy `at` do or say something: `ropewalk WORDS --config FILE` on its host.
+    ///
+    /// # Errors
+    /// With what it said, when it refused.
+    pub fn ask(&self, at: usize, words: &[&str]) -> Result<String, LabError> {
+        let host = &self.proxies[at];
+        let file = self.folder.path().join(format!("{}.toml", host.name)).display().to_string();
+        let arguments: Vec<&str> = words.iter().copied().chain(["--config", &file]).collect();
+        host.namespace.tool(&self.program.display().to_string(), &arguments)
+    }
+
+    /// What `ropewalk fleet --json` says at proxy `at`.
+    ///
+    /// # Errors
+    /// When the registry does not answer.
+    pub fn report(&self, at: usize) -> Result<Value, LabError> {
+        read(self.ask(at, &["fleet", "--json"])?, "the output of `ropewalk fleet`")
+    }
+
+    /// How many sessions the registry has of proxy `of`, as the last proxy sees it.
+    ///
+    /// # Errors
+    /// When the registry does not answer.
+    pub fn sessions_of(&self, of: usize) -> Result<usize, LabError> {
+        let report = self.report(self.proxies.len() - 1)?;
+        let proxies = report["proxies"].as_array().into_iter().flatten();
+        let mut found = proxies.filter(|proxy| proxy["id"] == self.proxies[of].name.as_str());
+        let sessions = found.next().and_then(|proxy| proxy["sessions"].as_u64());
+        Ok(sessions.and_then(|sessions| usize::try_from(sessions).ok()).unwrap_or_default())
+    }
+
+    /// Lets a client join by an invitation of proxy `at`, and starts it.
+    ///
+    /// # Errors
+    /// When the invitation is refused, or the client does not start.
+    pub fn join(&mut self, client: usize, at: usize) -> Result<(), LabError> {
+        let name = self.clients[client].name.clone();
+        let told = self.ask(at, &["peer", "add", &name])?;
+        let invitation = told.lines().find(|line| line.starts_with("ropewalk:"));
+        let invitation = invitation.ok_or_else(|| LabError::Malformed {
+            what: "the output of `ropewalk peer add`",
+            text: told.clone(),
+        })?;
+        let home = self.folder.path().join(&name);
+        std::fs::create_dir(&home).map_err(LabError::io(format!("making {}", home.display())))?;
+        let file = home.join("client.toml").display().to_string();
+        let program = self.program.display().to_string();
+        let namespace = &self.clients[client].namespace;
+        let links = ["--link", "eth0", "--link", "eth1"];
+        let words = [&["join", "--config", &file][..], &links, &[invitation]].concat();
+        namespace.tool(&program, &words)?;
+        let text =
+            std::fs::read_to_string(&file).map_err(LabError::io("reading the client's config"))?;
+        let malformed = |_| LabError::Malformed { what: "the client's config", text: text.clone() };
+        let mut config: Table = toml::from_str(&text).map_err(malformed)?;
+        let socket = self.folder.path().join(format!("{name}.sock")).display().to_string();
+        let control = Table::from_iter([("socket".to_owned(), socket.into())]);
+        config.insert("control".to_owned(), control.into());
+        config.insert("state_dir".to_owned(), home.join("state").display().to_string().into());
+        std::fs::write(&file, config.to_string())
+            .map_err(LabError::io("writing the client's config"))?;
+        self.start_client(client)
+    }
+
+    /// Starts a client that has joined (again) and returns at once.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_client(&mut self, client: usize) -> Result<(), LabError> {
+        self.clients[client].process = None;
+        let host = &self.clients[client];
+        let file = self.folder.path().join(&host.name).join("client.toml");
+        let process = self.run_daemon(host, "client", &file)?;
+        self.clients[client].process = Some(process);
+        Ok(())
+    }
+
+    /// The process of a client.
+    pub fn client(&mut self, client: usize) -> Option<&mut Process> {
+        self.clients[client].process.as_mut()
+    }
+
+    /// The network of a client.
+    #[must_use]
+    pub fn network_of(&self, client: usize) -> &Namespace {
+        &self.clients[client].namespace
+    }
+
+    /// Waits until the tunnels of these clients are up.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub fn wait_up(&self, clients: impl IntoIterator<Item = usize>) -> Result<(), LabError> {
+        for client in clients {
+            self.wait(&format!("the tunnel of client {client}"), |fleet| {
+                Ok(fleet.client_status(client)?["tunnels"][0]["state"] == "up")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What `ropewalk status --json` says of a client.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn client_status(&self, client: usize) -> Result<Value, LabError> {
+        self.status(&self.clients[client].name)
+    }
+
+    /// The proxy that a client uses, as `p-0` and so on; empty where it does not say.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn proxy_of(&self, client: usize) -> Result<String, LabError> {
+        let socket = self.socket(&self.clients[client].name);
+        let program = self.program.display().to_string();
+        let text = tool::run(&program, &["proxies", "--json", "--socket", &socket])?;
+        let report = read(text, "the output of `ropewalk proxies`")?;
+        let proxies = report["proxies"].as_array().into_iter().flatten();
+        let present = proxies.filter(|proxy| proxy["in_use"] == true);
+        Ok(present.filter_map(|proxy| proxy["id"].as_str()).next().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until each client uses another proxy than this one. Returns how many do when time is over.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    pub fn moved_from(&self, proxy: &str, within: Duration) -> Result<usize, LabError> {
+        let started = Instant::now();
+        loop {
+            let mut moved = 0;
+            for client in 0..self.clients.len() {
+                let (present, status) = (self.proxy_of(client)?, self.client_status(client)?);
+                let is_up = status["tunnels"][0]["state"] == "up";
+                moved += usize::from(is_up && !present.is_empty() && present != proxy);
+            }
+            if moved == self.clients.len() || started.elapsed() >= within {
+                return Ok(moved);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Has a client use a proxy, or `auto`.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn use_proxy(&self, client: usize, name: &str) -> Result<(), LabError> {
+        let socket = self.socket(&self.clients[client].name);
+        let program = self.program.display().to_string();
+        tool::run(&program, &["use", name, "--socket", &socket]).map(|_| ())
+    }
+
+    /// The inner IPv4 address of each client, as it says itself.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    pub fn inner_addresses(&self) -> Result<Vec<String>, LabError> {
+        let address = |client| {
+            let status = self.client_status(client)?;
+            Ok(status["tunnels"][0]["inner_v4"].as_str().unwrap_or_default().to_owned())
+        };
+        (0..self.clients.len()).map(address).collect()
+    }
+
+    /// What a client has logged.
+    #[must_use]
+    pub fn log_of(&self, client: usize) -> String {
+        self.clients[client].process.as_ref().map(Process::log).unwrap_or_default()
+    }
+
+    /// A socket at a client, one at the server, and where that one is.
+    ///
+    /// # Errors
+    /// When one cannot be made.
+    pub fn stream_sockets(
+        &self,
+        client: usize,
+    ) -> Result<(UdpSocket, UdpSocket, SocketAddr), LabError> {
+        let bind = |namespace: &Namespace, to: SocketAddr| {
+            namespace.run(|| UdpSocket::bind(to))?.map_err(LabError::io("a socket for a stream"))
+        };
+        let near = bind(&self.clients[client].namespace, ([0; 4], 0).into())?;
+        let far = bind(self.topology.server(), (SERVER_V4, 0).into())?;
+        let at = far.local_addr().map_err(LabError::io("a socket for a stream"))?;
+        Ok((near, far, at))
+    }
+
+    /// The URL of a body on the server.
+    #[must_use]
+    pub fn url(&self, bytes: u64, seed: u64) -> String {
+        self.server.url(bytes, seed)
+    }
+
+    /// Waits until something is so.
+    ///
+    /// # Errors
+    /// When that does not happen in time, with the last error, if there was one.
+    pub fn wait(
+        &self,
+        what: &str,
+        mut is_so: impl FnMut(&Self) -> Result<bool, LabError>,
+    ) -> Result<(), LabError> {
+        let started = Instant::now();
+        loop {
+            let seen = is_so(self);
+            if matches!(seen, Ok(true)) {
+                return Ok(());
+            }
+            if started.elapsed() > SOON {
+                let detail = seen.err().map(|error| format!(": {error}")).unwrap_or_default();
+                let seconds = SOON.as_secs_f64();
+                return Err(LabError::TooLate { what: what.to_owned(), seconds, detail });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn socket(&self, name: &str) -> String {
+        self.folder.path().join(format!("{name}.sock")).display().to_string()
+    }
+
+    fn status(&self, name: &str) -> Result<Value, LabError> {
+        let program = self.program.display().to_string();
+        let text = tool::run(&program, &["status", "--json", "--socket", &self.socket(name)])?;
+        read(text, "the output of `ropewalk status`")
+    }
+
+    fn write(&self, name: &str, config: &Table) -> Result<PathBuf, LabError> {
+        let file = self.folder.path().join(format!("{name}.toml"));
+        let written = std::fs::write(&file, config.to_string());
+        written.map_err(LabError::io(format!("writing {}", file.display())))?;
+        Ok(file)
+    }
+
+    fn run_daemon(&self, host: &Host, role: &str, file: &Path) -> Result<Process, LabError> {
+        let arguments = [role.as_ref(), "--config".as_ref(), file.as_os_str()];
+        Process::start(&host.namespace, self.folder.path(), &host.name, &self.program, &arguments)
+    }
+}
+
+fn read(text: String, what: &'static str) -> Result<Value, LabError> {
+    serde_json::from_str(&text).map_err(|_| LabError::Malformed { what, text })
+}
