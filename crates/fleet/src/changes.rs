@@ -117,7 +117,7 @@ impl Changes {
     }
 
     /// The condition that the fleet is as we know it.
-    async fn fleet(&self) -> Result<Compare, ChangeError> {
+    pub(crate) async fn fleet(&self) -> Result<Compare, ChangeError> {
         let key = self.store.layout().fleet();
         let Some(kv) = self.store.get(&key).await? else {
             return Err(ChangeError::Fleet(format!(
@@ -286,7 +286,7 @@ impl Changes {
     }
 
     /// The puts of a client with its name and addresses.
-    fn owned(
+    pub(crate) fn owned(
         &self,
         client: PublicKey,
         value: &ClientValue,
@@ -496,7 +496,8 @@ fn no_client(name: &str) -> ChangeError {
     ))
 }
 
-fn inner((v4, v6): (Ipv4Addr, Option<Ipv6Addr>)) -> impl Iterator<Item = IpAddr> {
+/// The inner addresses of a client.
+pub(crate) fn inner((v4, v6): (Ipv4Addr, Option<Ipv6Addr>)) -> impl Iterator<Item = IpAddr> {
     std::iter::once(IpAddr::V4(v4)).chain(v6.map(IpAddr::V6))
 }
 

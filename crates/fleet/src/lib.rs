@@ -9,6 +9,7 @@
 //! | [`cache`] | the copy in memory |
 //! | [`mirror`] | keeps the copy true: list and watch |
 //! | [`presence`] | what a proxy says of itself, under a lease |
+//! | [`transfer`] | clients of files, brought in and taken out |
 //! | [`service`] | all of it on a thread, for a running proxy |
 
 pub mod cache;
@@ -18,6 +19,7 @@ pub mod mirror;
 pub mod presence;
 pub mod service;
 pub mod store;
+pub mod transfer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

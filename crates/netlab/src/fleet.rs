@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use ropewalk_settings::PublicKey;
+use serde_json::{Value, json};
 use toml::Table;
 
 use crate::address::SERVER_V4;
@@ -35,6 +36,9 @@ use crate::topology::{Ipv6, Topology, TopologyConfig};
 
 /// Members of the etcd: one may be lost.
 pub const MEMBERS: usize = 3;
+
+/// Clients of files get inner addresses from the one behind this on, of the usual pool: 10.77.0.255.
+const FIRST_INNER: u32 = 0x0a4d_00ff;
 
 /// How long a daemon or an election may take; generous for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -74,6 +78,8 @@ pub struct Fleet {
     server: HttpServer,
     topology: Topology,
     program: PathBuf,
+    /// Most clients that a proxy is told to have; its own default where `None`.
+    max_clients: Option<usize>,
     // Last: removed when the processes have ended.
     folder: Scratch,
 }
@@ -119,6 +125,7 @@ impl Fleet {
             server,
             topology,
             program: program.to_owned(),
+            max_clients: None,
             folder,
         })
     }
@@ -226,18 +233,79 @@ impl Fleet {
         ]);
         let control =
             Table::from_iter([("socket".to_owned(), text(file(&format!("{name}.sock"))))]);
-        let config = Table::from_iter([
+        let mut config = Table::from_iter([
             ("private_key_file".to_owned(), text(key)),
             ("listen".to_owned(), text(format!("{}:{PROXY_PORT}", host.address))),
             ("state_dir".to_owned(), text(file(&format!("{name}.state")))),
             ("registry".to_owned(), registry.into()),
             ("control".to_owned(), control.into()),
         ]);
+        if let Some(most) = self.max_clients.and_then(|most| i64::try_from(most).ok()) {
+            config.insert("max_peers".to_owned(), most.into());
+        }
         let written = self.write(&name, &config)?;
         let mut process = self.run_daemon(&self.proxies[at], "proxy", &written)?;
         process.wait_until("an answer to `status`", SOON, || self.status(&name).is_ok())?;
         self.proxies[at].process = Some(process);
         Ok(())
+    }
+
+    /// Proxies are told to have so many clients at most, from their next start on.
+    pub fn allow_clients(&mut self, most: usize) {
+        self.max_clients = Some(most);
+    }
+
+    /// Files of a proxy on which so many clients joined before it had a registry.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn file_clients(&self, at: usize, count: usize) -> Result<(), LabError> {
+        let key = |number: u32| {
+            let mut bytes = [1; 32];
+            bytes[..4].copy_from_slice(&number.to_be_bytes());
+            PublicKey::from_bytes(bytes)
+        };
+        let numbers = || 1..=u32::try_from(count).unwrap_or(u32::MAX);
+        let peers: Vec<Value> = numbers()
+            .map(|n| json!({ "name": format!("client-{n}"), "public_key": key(n), "since": 1 }))
+            .collect();
+        let leases: Vec<Value> = numbers()
+            .map(|n| json!({ "public_key": key(n), "address_v4": Ipv4Addr::from(FIRST_INNER + n) }))
+            .collect();
+        let folder = self.folder.path().join(format!("{}.state", self.proxies[at].name));
+        let files = [
+            ("peers.json", json!({ "version": 1, "peers": peers, "invitations": [], "over": [] })),
+            ("leases.json", json!({ "version": 1, "leases": leases })),
+        ];
+        for (name, content) in files {
+            let file = folder.join(name);
+            let written = std::fs::write(&file, content.to_string());
+            written.map_err(LabError::io(format!("writing {}", file.display())))?;
+        }
+        Ok(())
+    }
+
+    /// What `ropewalk status --json` says of a proxy.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn proxy_status(&self, at: usize) -> Result<Value, LabError> {
+        self.status(&self.proxies[at].name)
+    }
+
+    /// How many clients have a session at a proxy, as it says itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn connected_to(&self, at: usize) -> Result<usize, LabError> {
+        let status = self.proxy_status(at)?;
+        let tunnels = status["tunnels"].as_array().into_iter().flatten();
+        Ok(tunnels.filter(|tunnel| tunnel["state"] == "up" || tunnel["state"] == "stalled").count())
+    }
+
+    /// The process of a proxy.
+    pub fn proxy(&mut self, at: usize) -> Option<&mut Process> {
+        self.proxies[at].process.as_mut()
     }
 
     /// Kills a proxy without a word.

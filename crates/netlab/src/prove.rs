@@ -102,6 +102,7 @@ pub const PROOFS: &[Proof] = &[
     fleet::DRAIN,
     fleet::REGISTRY,
     fleet::PARTITION,
+    fleet::SCALE,
 ];
 
 /// How a proof is to be run.

@@ -9,15 +9,18 @@ use ropewalk_fleet::changes::Changes;
 use ropewalk_fleet::mirror::Mirror;
 use ropewalk_fleet::proxies;
 use ropewalk_fleet::store::Store;
+use ropewalk_fleet::transfer::FiledClient;
 use ropewalk_settings::PublicKey;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use crate::config::{Config, RegistryConfig};
-
+use crate::leases::{Lease, Leases};
 use crate::registry::etcd::{access, terms};
+use crate::registry::peers_file::{Draft, Member, PeersFile};
 
 pub use ropewalk_fleet::ProxyState;
+pub use ropewalk_fleet::transfer::Imported;
 
 /// How long one member of etcd has to say how it is.
 const HEALTH: Duration = Duration::from_secs(2);
@@ -164,6 +167,83 @@ impl Fleet {
             members,
             foreign: cache.foreign.clone(),
         }
+    }
+
+    /// Brings the clients of this proxy's own files into the registry. What is there stays as it is.
+    ///
+    /// # Errors
+    /// There are no files, one cannot be read, or the registry does not answer.
+    pub fn import(&self, config: &Config) -> anyhow::Result<Imported> {
+        let file = config.registry_file();
+        let members = PeersFile::open(file.clone())?;
+        let leases = Leases::as_written(config.leases_file(), config.pools.clone())?;
+        anyhow::ensure!(
+            !members.members().is_empty(),
+            "no client has joined by {}: there is nothing to import",
+            file.display()
+        );
+        let (mut clients, mut without) = (Vec::new(), Vec::new());
+        for member in members.members() {
+            let Some(lease) = leases.table().get(&member.public_key) else {
+                without.push(format!(
+                    "{}: it has no address in {}",
+                    member.name.escape_debug(),
+                    config.leases_file().display()
+                ));
+                continue;
+            };
+            clients.push(FiledClient {
+                name: member.name.clone(),
+                public_key: member.public_key,
+                address_v4: lease.v4,
+                address_v6: lease.v6.filter(|_| self.changes.terms.pool_v6.is_some()),
+                since: member.since,
+                formerly: member.formerly,
+            });
+        }
+        let mut imported = self.runtime.block_on(self.changes.import(&clients))?;
+        imported.refused.extend(without);
+        Ok(imported)
+    }
+
+    /// Writes the clients of the registry into this proxy's own files, for a proxy without `[registry]`. Returns how many. Files that
+    /// are there are kept beside, with the ending `.before`, if they may be replaced.
+    ///
+    /// # Errors
+    /// There are files already, they cannot be written, or the registry does not answer.
+    pub fn export(&self, config: &Config, replace: bool) -> anyhow::Result<usize> {
+        let files = [config.registry_file(), config.leases_file()];
+        for file in &files {
+            let is_there =
+                file.try_exists().with_context(|| format!("cannot look at {}", file.display()))?;
+            anyhow::ensure!(
+                replace || !is_there,
+                "{} is there already: say --replace to write another one (it stays as {0}.before)",
+                file.display()
+            );
+            if is_there {
+                let before = format!("{}.before", file.display());
+                std::fs::rename(file, &before)
+                    .with_context(|| format!("cannot rename {} to {before}", file.display()))?;
+            }
+        }
+        let clients = self.runtime.block_on(self.changes.export())?;
+        let [registry_file, leases_file] = files;
+        let member = |client: &FiledClient| Member {
+            name: client.name.clone(),
+            public_key: client.public_key,
+            since: client.since,
+            formerly: client.formerly,
+        };
+        let mut members = PeersFile::open(registry_file)?;
+        members.write(Draft::of_members(clients.iter().map(member).collect()))?;
+        let mut leases = Leases::as_written(leases_file, config.pools.clone())?;
+        for client in &clients {
+            let lease = Lease { v4: client.address_v4, v6: client.address_v6 };
+            leases.set(client.public_key, lease);
+        }
+        leases.write()?;
+        Ok(clients.len())
     }
 
     /// A proxy is to take no new sessions, or to take them again. Returns whether that is new.

@@ -259,6 +259,11 @@ impl Leases {
         self.table.by_key.remove(key).is_some()
     }
 
+    /// These addresses are a client's: to be [written](Self::write).
+    pub fn set(&mut self, key: PublicKey, lease: Lease) {
+        self.table.set(key, lease);
+    }
+
     /// Writes the file, for who carries no packets. On return it is on disk.
     ///
     /// # Errors

@@ -93,6 +93,16 @@ pub(crate) enum FleetWhat {
         #[arg(value_name = "ID")]
         id: String,
     },
+
+    /// Bring the clients of this proxy's own files into the registry; what is there stays, so it can be done again
+    Import,
+
+    /// Write the clients of the registry into this proxy's own files, for a proxy without [registry]
+    Export {
+        /// Also where files are there already; they stay, with the ending `.before`
+        #[arg(long)]
+        replace: bool,
+    },
 }
 
 #[derive(Debug, Args)]

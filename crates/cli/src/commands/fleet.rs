@@ -6,17 +6,18 @@ use anyhow::Context as _;
 use ropewalk_control::PROXY_CONFIG;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_proxy::Config;
-use ropewalk_proxy::fleet::Fleet as Shared;
+use ropewalk_proxy::fleet::{Fleet as Shared, Imported};
 use serde_json::json;
 
 use crate::args::{Fleet, FleetWhat};
 use crate::exit::{Failure, print};
-use crate::render;
+use crate::render::{self, clean};
 
 /// Does it, and says what was done.
 pub(crate) fn run(fleet: &Fleet) -> Result<(), Failure> {
     let file = fleet.config.as_deref().unwrap_or(Path::new(PROXY_CONFIG));
-    let shared = Shared::open(&Config::load(file)?)?;
+    let config = Config::load(file)?;
+    let shared = Shared::open(&config)?;
     match &fleet.what {
         None => {
             let report = shared.report()?;
@@ -27,6 +28,19 @@ pub(crate) fn run(fleet: &Fleet) -> Result<(), Failure> {
         }
         Some(FleetWhat::Drain { id }) => drain(fleet, &shared, id, true),
         Some(FleetWhat::Undrain { id }) => drain(fleet, &shared, id, false),
+        Some(FleetWhat::Import) => import(fleet, &shared, &config),
+        Some(FleetWhat::Export { replace }) => {
+            let clients = shared.export(&config, *replace)?;
+            let [peers, leases] = [config.registry_file(), config.leases_file()];
+            if fleet.json {
+                return json(&json!({ "clients": clients, "files": [peers, leases] }));
+            }
+            print(&format!(
+                "Wrote {clients} clients to {} and {}.\nInvitations stay in the registry: give new ones.\n",
+                peers.display(),
+                leases.display()
+            ))
+        }
     }
 }
 
@@ -42,6 +56,24 @@ fn drain(fleet: &Fleet, shared: &Shared, id: &str, drain: bool) -> Result<(), Fa
         (false, false) => format!("{id} does not drain.\n"),
     };
     print(&said)
+}
+
+fn import(fleet: &Fleet, shared: &Shared, config: &Config) -> Result<(), Failure> {
+    let Imported { added, known, refused } = shared.import(config)?;
+    if fleet.json {
+        json(&json!({ "added": added, "known": known, "refused": refused }))?;
+    } else {
+        let mut said =
+            format!("Brought {added} clients into the registry; {known} were there already.\n");
+        for why in &refused {
+            said.push_str(&format!("not brought in: {}\n", clean(why)));
+        }
+        print(&said)?;
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(anyhow::anyhow!("{} clients were not brought in", refused.len())))
 }
 
 fn json(document: &serde_json::Value) -> Result<(), Failure> {

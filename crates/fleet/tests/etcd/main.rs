@@ -14,6 +14,7 @@ use ropewalk_fleet::changes::{ChangeError, Claimed};
 use ropewalk_fleet::layout::{ProxyState, hash};
 use ropewalk_fleet::service::News;
 use ropewalk_fleet::store::StoreError;
+use ropewalk_fleet::transfer::FiledClient;
 
 /// How often two proxies are shown one invitation.
 const RACES: u16 = 1000;
@@ -375,5 +376,49 @@ fn a_certificate_that_etcd_or_this_host_does_not_trust_is_told_with_where_to_loo
         bed.proxy_by_tls("one", "ca.pem", "client").agree().await.unwrap();
         let missing = bed.proxy_by_tls("one", "ca.pem", "nobody").agree().await.unwrap_err();
         assert!(missing.to_string().contains("cannot read"), "{missing}");
+    });
+}
+
+#[test]
+fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        let filed = |number: u8| FiledClient {
+            name: format!("client-{number}"),
+            public_key: client(number.into()),
+            address_v4: [10, 77, 1, number].into(),
+            address_v6: None,
+            since: 7,
+            formerly: None,
+        };
+        let all: Vec<_> = (1..=100).map(filed).collect();
+        let imported = one.import(&all).await.unwrap();
+        assert_eq!((imported.added, imported.known, imported.refused.len()), (100, 0, 0));
+        let mut exported = one.export().await.unwrap();
+        exported.sort_by_key(|client| client.address_v4);
+        assert_eq!(exported, all);
+        // Again, with others that cannot be.
+        let stranger = FiledClient { public_key: client(201), ..filed(1) };
+        let neighbour = FiledClient { name: "other".to_owned(), ..stranger.clone() };
+        let outside = FiledClient {
+            name: "far".to_owned(),
+            public_key: client(202),
+            address_v4: [192, 0, 2, 1].into(),
+            ..filed(1)
+        };
+        let renamed = FiledClient { name: "renamed".to_owned(), ..filed(2) };
+        let more = [filed(1), filed(101), stranger, neighbour, outside, renamed];
+        let imported = one.import(&more).await.unwrap();
+        assert_eq!((imported.added, imported.known), (1, 1));
+        for (why, part) in imported.refused.iter().zip([
+            "client-1: another client of the fleet has this name",
+            "other: its address 10.77.1.1 is that of `client-1`",
+            "far: its address 192.0.2.1 is outside the pool",
+            "renamed: its key is in already, as `client-2`",
+        ]) {
+            assert!(why.contains(part), "{why}");
+        }
+        assert_eq!(one.export().await.unwrap().len(), 101);
     });
 }

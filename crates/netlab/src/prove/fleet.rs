@@ -5,6 +5,7 @@ mod demo;
 mod drain;
 mod partition;
 mod registry;
+mod scale;
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -24,6 +25,7 @@ pub(super) use demo::PROOF as DEMO;
 pub(super) use drain::PROOF as DRAIN;
 pub(super) use partition::PROOF as PARTITION;
 pub(super) use registry::PROOF as REGISTRY;
+pub(super) use scale::PROOF as SCALE;
 
 /// Clients of the proofs with many, at full length and in short.
 const MANY: (usize, usize) = (50, 4);

@@ -101,7 +101,7 @@ pub enum FleetEvent {
 }
 
 /// A proxy that is known, from whomever.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Known {
     key: PublicKey,
     id: Option<ProxyId>,
@@ -145,6 +145,8 @@ pub struct FleetClient {
     quick_rounds: u32,
     /// When all was last looked at.
     looked: Instant,
+    /// What the last list changed counts from then on.
+    heed_list: Instant,
     /// When the client last came into another network.
     roamed: Option<Instant>,
     shunned: BTreeMap<PublicKey, Instant>,
@@ -180,6 +182,7 @@ impl FleetClient {
             next_round: now,
             quick_rounds: 0,
             looked: now,
+            heed_list: now,
             roamed: None,
             shunned: BTreeMap::new(),
             moves: 0,
@@ -280,7 +283,11 @@ impl FleetClient {
         let doubt = self.doubt.map(|since| since + self.present.patience());
         let better = earliest(self.watch.poll_timeout(self.hysteresis(self.looked)), self.choosing);
         // One that is waited for in vain is looked at again with the next round.
-        let due = [doubt, better].into_iter().flatten().filter(|at| *at > self.looked).min();
+        let due = [doubt, better, Some(self.heed_list)]
+            .into_iter()
+            .flatten()
+            .filter(|at| *at > self.looked)
+            .min();
         earliest(Some(self.next_round), earliest(beside, due))
     }
 

@@ -123,6 +123,28 @@ fn a_draining_proxy_is_left_without_the_loss_of_a_packet_and_flows_stay_where_th
 }
 
 #[test]
+fn the_clients_of_a_proxy_that_drains_move_within_seconds_and_not_all_at_once() {
+    let moved = |seed| {
+        let mut world = World::new(seed, &[10, 30]);
+        world.connect();
+        world.tell_fleet(&[0, 1]);
+        world.run_for(ms(8000));
+        world.proxies[0].state = ProxyState::Draining;
+        world.tell_fleet(&[0, 1]);
+        let start = world.now;
+        while world.present() == 0 {
+            world.run_for(ms(50));
+            assert!(world.now.since(start) < ms(6000));
+        }
+        world.now.since(start)
+    };
+    let mut times: Vec<_> = (90..102).map(moved).collect();
+    times.sort_unstable();
+    assert!(times[0] >= ms(500), "{times:?}");
+    assert!(times[11] - times[0] >= ms(2000), "{times:?}");
+}
+
+#[test]
 fn a_proxy_that_is_asked_for_is_used_and_the_others_again_when_all_are() {
     let mut world = World::new(40, &[10, 30, 50]);
     world.connect();

@@ -377,6 +377,11 @@ impl PeersFile {
 }
 
 impl Draft {
+    /// A book of these clients, without invitations.
+    pub fn of_members(peers: Vec<Member>) -> Self {
+        Self::of(Content { peers, ..Content::default() })
+    }
+
     fn of(content: Content) -> Self {
         Self(Arc::new(Content { version: FILE_VERSION, ..content }))
     }

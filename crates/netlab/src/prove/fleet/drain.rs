@@ -100,7 +100,7 @@ fn emptied(fleet: &Fleet) -> Result<Finding, LabError> {
     let mut left = usize::MAX;
     while left > 0 && started.elapsed() < EMPTY_WITHIN {
         thread::sleep(Duration::from_millis(500));
-        left = fleet.sessions_of(0)?;
+        left = fleet.connected_to(0)?;
     }
     let time = if left == 0 { started.elapsed().as_secs_f64() } else { f64::INFINITY };
     Ok(Finding::at_most("p-0 without a session after", time, EMPTY_WITHIN.as_secs_f64(), "s"))

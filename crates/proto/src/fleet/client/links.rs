@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
+use rand::Rng;
 use ropewalk_settings::Usage;
 
 use super::{FleetClient, Known, NamedProxy, Preference, START_PATIENCE};
@@ -13,8 +14,8 @@ use crate::path::{Path, SocketId};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 
-/// A new list is looked at a moment later: what changes comes in bursts.
-const LIST_PAUSE: Duration = Duration::from_secs(1);
+/// A new list is heeded within this time: what changes comes in bursts, and the clients of a proxy that drains shall not all move at once.
+const HEEDED_WITHIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 /// A link to whichever proxy.
 #[derive(Clone, Debug)]
@@ -90,6 +91,7 @@ impl FleetClient {
     pub fn set_preference(&mut self, now: Instant, preference: Preference) {
         self.preference = preference;
         self.shunned.clear();
+        self.heed_list = now;
         (self.next_round, self.quick_rounds) = (now, 0);
     }
 
@@ -130,11 +132,15 @@ impl FleetClient {
             state: told.state,
             load: told.load,
         });
-        self.known = named.chain(others).collect();
+        let before = std::mem::replace(&mut self.known, named.chain(others).collect());
         let known = &self.known;
         self.questions.retain(|key| known.iter().any(|one| one.key == *key));
         self.shunned.retain(|key, _| known.iter().any(|one| one.key == *key));
-        self.next_round = self.next_round.min(now + LIST_PAUSE);
+        if !before.iter().map(Known::without_load).eq(known.iter().map(Known::without_load)) {
+            let (soonest, latest) = HEEDED_WITHIN;
+            self.heed_list = now + self.rng.random_range(soonest..latest);
+            self.next_round = self.next_round.min(self.heed_list);
+        }
         self.follow_addresses(now, sink);
     }
 
@@ -187,6 +193,13 @@ impl FleetClient {
         let any_free = self.links.values().any(FleetLink::is_free);
         let links = self.links.values().filter(|link| all_links || !any_free || link.is_free());
         links.flat_map(|link| super::slot::paths(link, &addresses)).collect()
+    }
+}
+
+impl Known {
+    /// What of it is a reason to look for another one.
+    fn without_load(&self) -> Self {
+        Self { load: 0, ..self.clone() }
     }
 }
 

@@ -174,7 +174,7 @@ impl FleetClient {
             return self.leave_silent(now, since, sink);
         }
         // One move at a time.
-        if self.beside.is_some() {
+        if self.beside.is_some() || now < self.heed_list {
             return;
         }
         let candidates = self.candidates(now, FRESH);
