@@ -339,12 +339,13 @@ fn an_error_in_a_config_shows_the_line_and_the_nearest_name() {
     let line = text.lines().position(|line| line.starts_with("profile")).unwrap() + 1;
     std::fs::write(&file, text.replace("\nprofile =", "\nprofle =")).unwrap();
     let path = file.to_str().unwrap();
+    let gutter = " ".repeat(line.to_string().len() + 1);
     for args in [vec!["check-config", path], vec!["client", "--config", path]] {
         let output = run(&args);
         assert_eq!(code(&output), 2, "{}", stderr(&output));
         let expected = format!(
-            "error: {path}:{line}:1: unknown key `profle`\n   |\n{line} | profle = \
-             \"default\"\n   | ^^^^^^\n   = did you mean `profile`?\n"
+            "error: {path}:{line}:1: unknown key `profle`\n{gutter}|\n{line} | profle = \
+             \"default\"\n{gutter}| ^^^^^^\n{gutter}= did you mean `profile`?\n"
         );
         assert_eq!(stderr(&output), expected);
     }

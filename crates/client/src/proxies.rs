@@ -73,12 +73,12 @@ fn read(path: &Path, config: &ProxyConfig) -> io::Result<FleetList> {
     if file.told_by != told_by(config) {
         return Ok(FleetList::default());
     }
-    let proxies = file.proxies.into_iter().map(proxy).collect::<Option<Vec<_>>>();
+    let proxies = file.proxies.iter().map(proxy).collect::<Option<Vec<_>>>();
     let proxies = proxies.ok_or_else(|| io::Error::other("a proxy in it makes no sense"))?;
     FleetList::new(proxies).map_err(io::Error::other)
 }
 
-fn proxy(written: Written) -> Option<FleetProxy> {
+fn proxy(written: &Written) -> Option<FleetProxy> {
     Some(FleetProxy {
         id: ProxyId::new(&written.id)?,
         region: Region::new(&written.region)?,

@@ -9,6 +9,8 @@ mod proxies;
 mod reload;
 mod status;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use ropewalk_settings::Scheduling;
@@ -77,6 +79,18 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+}
+
+impl Request {
+    /// How long a daemon may take to answer. Its loop turns every few milliseconds; a registry that several proxies share is asked at
+    /// three members, one after the other, each of which has two seconds.
+    #[must_use]
+    pub const fn answer_time(&self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Invite(_) | Self::RemovePeer { .. } => 8,
+            _ => 2,
+        })
+    }
 }
 
 /// Most flows of one answer: a page of some hundred kilobytes, made in about a millisecond.

@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 use crate::api::{ApiError, Request, Response, STATUS_VERSION, StatusReport};
 use crate::query;
 
-/// How long one request may take in all; the daemon itself gives up after two seconds.
-const CALL_TIME: Duration = Duration::from_secs(5);
+/// How much longer one request may take in all than until the daemon itself gives up.
+const CALL_TIME: Duration = Duration::from_secs(3);
 
 /// Bytes of the longest answer: the status of 65,000 peers is about as much.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
@@ -56,10 +56,12 @@ pub enum ClientError {
         found: u64,
     },
     /// It took too long.
-    #[error("the daemon at {} did not answer within {} s", socket.display(), CALL_TIME.as_secs())]
+    #[error("the daemon at {} did not answer within {} s", socket.display(), time.as_secs())]
     Timeout {
         /// The socket.
         socket: PathBuf,
+        /// How long.
+        time: Duration,
     },
     /// What answers is no daemon of ours, or the connection broke.
     #[error("the answer from {} is not understood: {what}", socket.display())]
@@ -88,9 +90,10 @@ pub fn call_blocking(socket: &Path, request: &Request) -> Result<Response, Clien
 /// # Errors
 /// See [`ClientError`].
 pub async fn call(socket: &Path, request: &Request) -> Result<Response, ClientError> {
-    match tokio::time::timeout(CALL_TIME, exchange(socket, request)).await {
+    let time = request.answer_time() + CALL_TIME;
+    match tokio::time::timeout(time, exchange(socket, request)).await {
         Ok(answer) => answer,
-        Err(_) => Err(ClientError::Timeout { socket: socket.to_path_buf() }),
+        Err(_) => Err(ClientError::Timeout { socket: socket.to_path_buf(), time }),
     }
 }
 

@@ -37,9 +37,6 @@ pub use socket::BindError;
 /// Requests that may wait for the daemon's loop; more are answered as busy.
 const WAITING_COMMANDS: usize = 24;
 
-/// How long a daemon may take to answer: its loop turns every few milliseconds.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
-
 /// How a control server is to be run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -97,7 +94,7 @@ pub struct Server {
 struct Connection {
     commands: mpsc::Sender<Command>,
     access: Arc<Access>,
-    answer_time: Duration,
+    answer_time: fn(&Request) -> Duration,
 }
 
 impl Server {
@@ -108,12 +105,12 @@ impl Server {
     /// The socket is another daemon's, or cannot be made, the address of the page is taken, or no thread can be
     /// started.
     pub fn start(options: Options) -> Result<(Self, mpsc::Receiver<Command>), BindError> {
-        Self::start_with(options, ANSWER_TIME)
+        Self::start_with(options, Request::answer_time)
     }
 
     fn start_with(
         options: Options,
-        answer_time: Duration,
+        answer_time: fn(&Request) -> Duration,
     ) -> Result<(Self, mpsc::Receiver<Command>), BindError> {
         let Options { socket, access, web } = options;
         let bound = socket::Bound::new(&socket, access.group_id())?;
@@ -158,6 +155,7 @@ impl Connection {
     /// Puts a request to the daemon and waits for the answer.
     async fn ask(&self, request: Request) -> Result<Response, ApiError> {
         let busy = |message: &str| Err(ApiError::new(crate::api::ErrorCode::Busy, message));
+        let time = (self.answer_time)(&request);
         let (command, answer) = Command::new(request);
         match self.commands.try_send(command) {
             Ok(()) => {}
@@ -166,7 +164,7 @@ impl Connection {
             }
             Err(mpsc::error::TrySendError::Closed(_)) => return busy("the daemon is stopping"),
         }
-        match tokio::time::timeout(self.answer_time, answer).await {
+        match tokio::time::timeout(time, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => busy("the daemon is stopping"),
             Err(_) => busy("the daemon did not answer in time; try again"),

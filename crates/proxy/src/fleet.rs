@@ -176,7 +176,7 @@ impl Fleet {
     pub fn import(&self, config: &Config) -> anyhow::Result<Imported> {
         let file = config.registry_file();
         let members = PeersFile::open(file.clone())?;
-        let leases = Leases::as_written(config.leases_file(), config.pools.clone())?;
+        let leases = Leases::as_written(config.leases_file(), config.pools)?;
         anyhow::ensure!(
             !members.members().is_empty(),
             "no client has joined by {}: there is nothing to import",
@@ -237,7 +237,7 @@ impl Fleet {
         };
         let mut members = PeersFile::open(registry_file)?;
         members.write(Draft::of_members(clients.iter().map(member).collect()))?;
-        let mut leases = Leases::as_written(leases_file, config.pools.clone())?;
+        let mut leases = Leases::as_written(leases_file, config.pools)?;
         for client in &clients {
             let lease = Lease { v4: client.address_v4, v6: client.address_v6 };
             leases.set(client.public_key, lease);

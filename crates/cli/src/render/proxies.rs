@@ -94,8 +94,8 @@ mod tests {
         };
         let text = proxies(&report, 120);
         for part in [
-            "* fra-1",
-            "20.3",
+            "*  fra-1",
+            "20.2",
             "203.0.113.7:51900",
             "3 flows",
             "not asked for",

@@ -70,7 +70,8 @@ fn a_user_who_is_not_let_in_is_told_so() {
     let access = Access { users: [4_000_000, 4_000_001], group: Some(4_000_002) };
     let bound = socket::Bound::new(&socket, getegid().as_raw()).unwrap();
     let (commands, mut receiver) = mpsc::channel(1);
-    let connection = Connection { commands, access: Arc::new(access), answer_time: ANSWER_TIME };
+    let answer_time = Request::answer_time;
+    let connection = Connection { commands, access: Arc::new(access), answer_time };
     let (stop, stopped) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server =
@@ -147,7 +148,7 @@ fn a_daemon_that_does_not_answer_is_called_busy() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("client.sock");
     let (_server, mut commands) =
-        Server::start_with(options(&socket), Duration::from_millis(50)).unwrap();
+        Server::start_with(options(&socket), |_| Duration::from_millis(50)).unwrap();
     let busy = call_blocking(&socket, &Request::Status).unwrap_err();
     assert!(busy.to_string().contains("did not answer in time"), "{busy}");
 

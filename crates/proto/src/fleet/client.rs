@@ -388,8 +388,11 @@ impl FleetClient {
     }
 
     fn note(&mut self, event: ClientEvent) {
-        if let Event::Fleet(list) = event.event {
-            return self.events.push_back(FleetEvent::List(list));
+        match event.event {
+            Event::Fleet(list) => return self.events.push_back(FleetEvent::List(list)),
+            // A client of a fleet is known at all of its proxies.
+            Event::SessionEstablished(_) => self.config.invitation = None,
+            _ => {}
         }
         self.events.push_back(FleetEvent::Client(event));
     }

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_changes_nothing() {
         let (a, b) = (proxy("a", 1), proxy("b", 2));
-        let table: [((u32, u8, u8), &[FleetProxy]); 4] = [
+        let table: [(_, &[FleetProxy]); 4] = [
             ((1, 65, 0), &[]),
             ((1, 1, 0), &[a.clone(), b.clone()]),
             ((1, 1, 1), std::slice::from_ref(&a)),

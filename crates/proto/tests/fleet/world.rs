@@ -103,6 +103,9 @@ pub(crate) struct Proxy {
     pub(crate) hellos: usize,
 }
 
+/// To which proxy (`None`: to the client), on which path, and what.
+type Flight = (Option<usize>, Path, Vec<u8>);
+
 pub(crate) struct World {
     pub(crate) now: Instant,
     rng: StdRng,
@@ -114,7 +117,7 @@ pub(crate) struct World {
     pub(crate) network: bool,
     /// Of a thousand datagrams.
     pub(crate) loss: u32,
-    flights: BTreeMap<(Instant, u64), (Option<usize>, Path, Vec<u8>)>,
+    flights: BTreeMap<(Instant, u64), Flight>,
     sequence: u64,
     /// When the last answer came back through the tunnel, and the longest pause between two.
     answered: Instant,
