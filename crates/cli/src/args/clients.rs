@@ -97,7 +97,7 @@ pub(crate) enum FleetWhat {
     /// Bring the clients of this proxy's own files into the registry; what is there stays, so it can be done again
     Import,
 
-    /// Write the clients of the registry into this proxy's own files, for a proxy without [registry]
+    /// Write the clients of the registry into this proxy's own files, for a proxy that is in no fleet any more
     Export {
         /// Also where files are there already; they stay, with the ending `.before`
         #[arg(long)]
