@@ -16,6 +16,10 @@ use crate::layout::Layout;
 /// How long one member has to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// How often a member that closes a connection is asked again at once. One that does not trust our certificate says so only after the
+/// handshake (RFC 8446 §4.4.2.4), and that word is sometimes lost with the connection.
+const UNEXPLAINED: u32 = 8;
+
 /// After so long without a word a connection is asked whether it lives, and has as long to say so.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
@@ -105,6 +109,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the connection was closed without a reason.
+    fn is_closed(&self) -> bool {
+        matches!(self, Self::Away { what, .. } if what.contains("connection closed"))
+    }
+
     /// Whether another member may know better.
     fn is_of_member(&self) -> bool {
         matches!(self, Self::Away { .. } | Self::Tls { .. })
@@ -216,7 +225,10 @@ impl Store {
         F: Future<Output = Result<T, Error>>,
     {
         let mut last = None;
-        for _ in 0..self.access.endpoints.len().max(2) {
+        let mut tries = self.access.endpoints.len().max(2);
+        let mut unexplained = 0;
+        while tries > 0 {
+            tries -= 1;
             let client = self.client().await?;
             let answer = tokio::time::timeout(ANSWER, question(client)).await;
             let error = match answer {
@@ -227,7 +239,16 @@ impl Store {
             if !error.is_of_member() {
                 return Err(error);
             }
-            last = Some(error);
+            if self.access.tls.is_some() && error.is_closed() && unexplained < UNEXPLAINED {
+                unexplained += 1;
+                tries += 1;
+                self.present.lock().await.client = None;
+                continue;
+            }
+            // That there is no trust says more than that nobody answers.
+            if !matches!(last, Some(StoreError::Tls { .. })) {
+                last = Some(error);
+            }
             self.turn_away().await;
         }
         Err(last.unwrap_or_else(|| self.away("no endpoints")))
