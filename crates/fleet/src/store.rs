@@ -111,7 +111,9 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the connection was closed without a reason.
     fn is_closed(&self) -> bool {
-        matches!(self, Self::Away { what, .. } if what.contains("connection closed"))
+        const CLOSED: [&str; 3] = ["connection closed", "broken pipe", "connection reset"];
+        let lower = |what: &str| what.to_lowercase();
+        matches!(self, Self::Away { what, .. } if CLOSED.iter().any(|word| lower(what).contains(word)))
     }
 
     /// Whether another member may know better.
