@@ -212,6 +212,8 @@ impl Fleet {
     /// # Errors
     /// There are files already, they cannot be written, or the registry does not answer.
     pub fn export(&self, config: &Config, replace: bool) -> anyhow::Result<usize> {
+        // First, so that nothing is moved away for a registry that does not answer.
+        let clients = self.runtime.block_on(self.changes.export())?;
         let files = [config.registry_file(), config.leases_file()];
         for file in &files {
             let is_there =
@@ -227,7 +229,6 @@ impl Fleet {
                     .with_context(|| format!("cannot rename {} to {before}", file.display()))?;
             }
         }
-        let clients = self.runtime.block_on(self.changes.export())?;
         let [registry_file, leases_file] = files;
         let member = |client: &FiledClient| Member {
             name: client.name.clone(),

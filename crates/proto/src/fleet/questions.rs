@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use arrayvec::ArrayVec;
 use rand::RngCore;
 use rand::rngs::StdRng;
 use ropewalk_settings::PublicKey;
@@ -21,13 +20,11 @@ use crate::wire::hello::HelloKind;
 /// Most proxies asked in one round: a long list is asked in turns, the ones that answered longest ago first.
 pub(super) const MAX_ASKED: usize = 16;
 
-/// Answers that count: an older one would hide for several rounds that the distance grew.
-const KEPT: usize = 1;
-
 /// What is known of a proxy's distance.
 #[derive(Clone, Debug, Default)]
 struct Distance {
-    trips: ArrayVec<Duration, KEPT>,
+    /// As the newest answer says: an older one would hide that the distance grew.
+    trip: Option<Duration>,
     answered: Option<Instant>,
     asked: Option<Instant>,
 }
@@ -103,10 +100,7 @@ impl Questions {
         // Copies came over the other links.
         if !std::mem::replace(&mut question.answered, true) {
             let known = self.distances.entry(question.proxy).or_default();
-            if known.trips.is_full() {
-                known.trips.remove(0);
-            }
-            known.trips.push(now.since(question.asked));
+            known.trip = Some(now.since(question.asked));
             known.answered = Some(now);
         }
         true
@@ -116,7 +110,7 @@ impl Questions {
     pub(super) fn trip(&self, proxy: &PublicKey, since: Instant) -> Option<Duration> {
         let known = self.distances.get(proxy)?;
         known.answered.filter(|answered| *answered >= since)?;
-        known.trips.iter().min().copied()
+        known.trip
     }
 
     /// When it last answered.
