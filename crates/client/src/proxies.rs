@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ropewalk_control::folder;
 use ropewalk_daemon::file;
@@ -24,6 +25,9 @@ const VERSION: u32 = 1;
 
 /// The longest list is a third of this.
 const MAX_BYTES: u64 = 1 << 17;
+
+/// From one writing of the file to the next: a proxy that tells of another fleet all the time wears no disk out.
+const WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The bits of a mode by which others than its owner may write or read.
 const OF_OTHERS: u32 = 0o077;
@@ -136,6 +140,7 @@ impl Keeper {
                 let path = self.path.display();
                 tracing::warn!("cannot keep the proxies of the fleet in {path}: {error}");
             }
+            tokio::time::sleep(WRITE_PAUSE).await;
         }
     }
 }

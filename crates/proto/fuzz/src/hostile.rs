@@ -69,7 +69,7 @@ const FLOOD: u64 = 15_000;
 
 /// Kinds of operations, and kinds of frames.
 const OPERATIONS: u8 = 16;
-pub const FRAME_KINDS: u8 = 20;
+pub const FRAME_KINDS: u8 = 22;
 /// The operation that sends frames; the others that send something by themselves; and of these the one that has the victim
 /// send.
 pub const FRAMES: u8 = 0;

@@ -12,9 +12,12 @@ use crate::fleet::{FleetList, Gathering, Progress, Telling};
 use crate::link::carried::Carried;
 use crate::link::sent::Settled;
 use crate::sink::TransmitSink;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 use crate::wire::frame::{FleetFrame, Frame, emit};
+
+/// An honest client says that it moves once for each move, and again what was lost.
+const MOVING_PAUSE: Duration = Duration::from_secs(10);
 
 /// What is said of the fleet.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ pub(super) struct Fleet {
     gathering: Gathering,
     /// That the client moves, on its way to the proxy.
     moving: Option<Progress>,
+    /// When the proxy last heard that.
+    heard_moving: Option<Instant>,
 }
 
 impl Fleet {
@@ -95,6 +100,15 @@ impl Tunnel {
             }
         }
         true
+    }
+
+    /// The client moves. Its owner is told once in a while, however often that is said.
+    pub(super) fn on_moving(&mut self, now: Instant) {
+        if self.fleet.heard_moving.is_some_and(|heard| now < heard + MOVING_PAUSE) {
+            return;
+        }
+        self.fleet.heard_moving = Some(now);
+        self.outbox.tell(Event::Moving);
     }
 
     /// The proxy told of the fleet.

@@ -90,7 +90,7 @@ impl Tunnel {
             // Only who gives sessions says who else does.
             Frame::Fleet(frame) if self.side == Side::Client => self.on_fleet(&frame),
             Frame::Fleet(_) => {}
-            Frame::Moving if self.side == Side::Proxy => self.outbox.tell(Event::Moving),
+            Frame::Moving if self.side == Side::Proxy => self.on_moving(now),
             Frame::Moving => {}
             Frame::Others(kbps) => link.sensing.on_others(Bitrate::from_kbps(kbps)),
         }

@@ -217,6 +217,20 @@ fn a_proxy_whose_key_wears_out_gets_a_fresh_one_each_time() {
 }
 
 #[test]
+fn a_client_that_says_all_the_time_that_it_moves_is_heard_once_in_ten_seconds() {
+    let mut pair = Pair::new(1);
+    let mut heard = 0;
+    for _ in 0..25 {
+        pair.client.tell_moving();
+        pair.run_for(Duration::from_secs(1));
+        while let Some(event) = pair.proxy.poll_event() {
+            heard += usize::from(event == Event::Moving);
+        }
+    }
+    assert_eq!(heard, 3);
+}
+
+#[test]
 fn an_end_whose_key_is_worn_out_waits_in_silence() {
     for side in [Side::Client, Side::Proxy] {
         let mut pair = Pair::new(2);
