@@ -21,22 +21,22 @@ use ropewalk_proto::time::{Instant, earliest};
 use ropewalk_settings::Keepalive;
 
 /// Decide when connections begin; no rate, delay or loss here depends on chance.
-const SEEDS: [u64; 3] = [1, 2, 3];
+const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 /// What the links carry, Mbit/s.
 const MBIT: f64 = 20.0;
 
 /// What each of two tunnels has of a link at least, percent of both. Half would be right; with a round trip of 100 ms and a queue of 30
-/// one has 33. Senders are acknowledged where they enter, so the models alone share.
-const LEAST_SHARE: f64 = 36.0;
+/// one has 34. Senders are acknowledged where they enter, so the models alone share.
+const LEAST_SHARE: f64 = 33.0;
 /// How many times what a plain connection has one and two links of one tunnel may have over one bottleneck: in the median and at most. With
-/// a round trip of 10 ms and a queue of 30 these are 3.2 and 3.0; else 0.9 and 1.7.
-const MOST_TIMES: (f64, f64) = (3.4, 3.8);
+/// a round trip of 10 ms and a queue of 30 two have 2.5 and 2.9; else these are 0.8 to 1.6 and 2.4.
+const MOST_TIMES: (f64, f64) = (2.8, 3.2);
 
 /// What we have of a link where a plain connection comes later, percent of both, and the queue after it left, in the median, ms.
 const BESIDE_A_LATER_ONE: (f64, f64, f64) = (35.0, 66.0, 25.0);
-/// What we have where it was there first: whoever never saw the queue empty does not know how long it is, and how much is half. 19 to 83 %
-/// are measured, and up to 304 ms with a queue of 500.
-const BESIDE_AN_EARLIER_ONE: (f64, f64, f64) = (12.0, 90.0, 350.0);
+/// What we have where it was there first: whoever never saw the queue empty does not know how long it is, and guesses how much is half. 31 to
+/// 83 % are measured, and up to 171 ms with a queue of 500.
+const BESIDE_AN_EARLIER_ONE: (f64, f64, f64) = (27.0, 88.0, 250.0);
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -325,7 +325,8 @@ fn two_links_over_one_bottleneck_leave_something_to_a_plain_connection() {
                     "RTT {rtt_ms} ms, queue {queue_ms} ms, {links} links: {times:.2?} times the plain one with seeds \
                      {SEEDS:?}"
                 );
-                let [_, median, most] = times;
+                let [.., below, above, _, most] = times;
+                let median = f64::midpoint(below, above);
                 assert!(
                     median <= most_median && most <= most_ever,
                     "{times:.2?} times the plain one"

@@ -436,7 +436,7 @@ impl Controller for Model {
         }
         self.set_gain(t);
         self.set_pace(t);
-        self.set_window(confirmed);
+        self.set_window(t, confirmed);
         self.set_output();
     }
 

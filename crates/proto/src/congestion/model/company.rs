@@ -11,8 +11,9 @@
 //! | in doubt, then more each round | grows by all of it, or we have what we had alone | the path became longer: what was seen since is its delay |
 //! | in doubt, then more each round | grows by a part of it | somebody else is there |
 //!
-//! Beside somebody else the window is CUBIC's ([`Rival`]), held to half of what the path carries where that is known: from the time in which
-//! nobody else was there, or else from what was withdrawn.
+//! Beside somebody else the window is CUBIC's ([`Rival`]), held to about half of what the path carries where that is known: from the time in
+//! which nobody else was there, or else from what was withdrawn. As long as neither is known, half of what is in flight is withdrawn when it
+//! is asked who is there: less shows little beside a queue that somebody else makes longer and shorter.
 
 use arrayvec::ArrayVec;
 
@@ -28,6 +29,8 @@ const STEADY: f64 = 0.9;
 const KNOWN: f64 = 60.0;
 /// Shares of that. Below the first more is sent than CUBIC would, above the second no more than now, above the third less.
 const SHARES: (f64, f64, f64) = (0.45, 0.5, 0.55);
+/// The first of these where only what was withdrawn shows what the path carries: it can be wrong by a third.
+const LEAST_SHARE: f64 = 0.38;
 /// By this share of what is confirmed the window then shrinks, or grows beyond CUBIC's: a tenth a round trip.
 const CORRECTION: f64 = 0.1;
 /// A share of what was seen alone with which nobody else can be there.
@@ -35,7 +38,11 @@ const ALL: f64 = 0.95;
 /// A share of it with which somebody is there still.
 const LACK: f64 = 0.85;
 /// What is withdrawn shows what the path carries if the queue becomes shorter by this share: less may be somebody else's doing.
-const TELLING: f64 = 0.4;
+const TELLING: f64 = 0.15;
+/// This share of what is in flight remains when it is asked who is there, while it is not known what the path carries.
+const WITHDRAWN: f64 = 0.5;
+/// Of what the first withdrawal shows: while the other still answers our arrival the queue becomes shorter by less than is withdrawn.
+const FIRST: f64 = 0.85;
 /// So many times what is delivered of ours the path carries at least, if somebody else is there.
 const MORE: f64 = 1.1;
 /// The queue became shorter by less than this share of what it would if it were ours: nothing changed.
@@ -70,8 +77,10 @@ struct Withdrawal {
 pub(super) struct Company {
     /// Bytes a second while nobody else was there, and when that was last so.
     alone: (f64, f64),
-    /// What withdrawing showed, and when.
+    /// What withdrawing showed, and when: the lesser of the last two times.
     withdrawn: (f64, f64),
+    /// What the last withdrawal showed, bytes a second; infinite: nothing that counts.
+    shown: f64,
     /// Since when the queue is as short as it is asked to be.
     obeys_since: f64,
     /// When less was sent on purpose last.
@@ -95,6 +104,7 @@ impl Default for Company {
         Self {
             alone: (0.0, f64::NEG_INFINITY),
             withdrawn: (0.0, f64::NEG_INFINITY),
+            shown: f64::INFINITY,
             obeys_since: 0.0,
             before: Withdrawal::default(),
             suspected: f64::NEG_INFINITY,
@@ -121,6 +131,22 @@ impl Company {
     /// What the path carries for all, if it is known.
     fn path_rate(&self, t: f64) -> Option<f64> {
         known(self.alone, t).or_else(|| known(self.withdrawn, t))
+    }
+
+    /// What may be in flight, in bytes, while it is asked who is there.
+    pub(super) fn withdrawn_window(&self, t: f64) -> f64 {
+        self.path_rate(t).map_or(WITHDRAWN * self.before.in_flight, |_| f64::INFINITY)
+    }
+
+    /// A withdrawal showed that the path carries so much.
+    fn show(&mut self, t: f64, rate: f64) {
+        self.withdrawn = (rate.min(self.shown), t);
+        self.shown = rate;
+    }
+
+    /// What withdrawals showed was wrong.
+    fn forget_shown(&mut self) {
+        (self.withdrawn.0, self.shown) = (0.0, f64::INFINITY);
     }
 
     /// Whether so much is all that was delivered while nobody else was there.
@@ -156,9 +182,17 @@ impl Model {
         let Withdrawal { in_flight, queue, delivered } = self.company.before;
         let (less, shorter) = (in_flight - self.in_flight, queue - self.delays.queue());
         let shows = shorter > CHANGE + 2.0 * self.noise() && shorter >= TELLING * queue;
-        // Beside somebody else the path carries more than what is delivered of ours: else it became slower.
-        if shows && less > 4.0 * self.place && less / shorter > MORE * delivered {
-            self.company.withdrawn = (less / shorter, t);
+        if !shows || less <= 4.0 * self.place {
+            return;
+        }
+        let rate = less / shorter;
+        if rate <= MORE * delivered {
+            // Beside somebody else the path carries more than what is delivered of ours: it became slower, or the other one sent less, too.
+            self.company.forget_shown();
+        } else if self.rival.is_none() {
+            self.company.show(t, FIRST * rate);
+        } else {
+            self.company.show(t, rate);
         }
     }
 
@@ -260,8 +294,8 @@ impl Model {
         let (queue, limit, target) = (self.delays.queue(), self.limit(), self.target());
         let path_rate = self.company.path_rate(t).filter(|_| self.company.doubtful == 0);
         let share = path_rate.map(|rate| self.rates.of_trip / rate);
-        let alone = known(self.company.alone, t).is_some();
         let (below, half, above) = SHARES;
+        let below = known(self.company.alone, t).map_or(LEAST_SHARE, |_| below);
         let Some(rival) = &mut self.rival else { return };
         match share {
             Some(share) if share > above && queue > limit => {
@@ -270,7 +304,7 @@ impl Model {
             Some(share) if share > half && queue > target => rival.hold(t),
             _ => {
                 rival.on_confirmed(t, self.srtt, places, largest);
-                if alone && share.is_some_and(|share| share < below) {
+                if share.is_some_and(|share| share < below) {
                     rival.push(CORRECTION * places, largest);
                 }
             }

@@ -131,13 +131,13 @@ impl Model {
         if is_unknown { INITIAL_FLIGHT * FULL / self.srtt } else { 0.0 }
     }
 
-    /// The window is for safety; the pace does the work. So much was confirmed.
-    pub(super) fn set_window(&mut self, confirmed: f64) {
+    /// The window is for safety; the pace does the work. So much was confirmed, at `t`.
+    pub(super) fn set_window(&mut self, t: f64, confirmed: f64) {
         let floor = self.delays.floor().unwrap_or(self.srtt);
         let slack = SLACK * self.place;
         self.window = match (self.phase, &self.rival) {
             (Phase::Cruise, Some(rival)) => rival.window * self.place,
-            (_, Some(_)) => 0.9 * self.rate * floor,
+            (_, Some(_)) => (0.9 * self.rate * floor).min(self.company.withdrawn_window(t)),
             (Phase::Startup, None) => {
                 let target =
                     STARTUP_GAIN * self.rate * (floor.min(self.srtt) + self.lateness) + slack;
