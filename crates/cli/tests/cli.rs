@@ -56,6 +56,7 @@ fn invitation(proxy: u8, expires: u64) -> String {
         public_key: PublicKey::from_bytes([proxy; 32]),
         token: InvitationToken::from_bytes([proxy; 16]),
         expires,
+        others: Vec::new(),
     };
     invitation.to_line().to_string()
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ropewalk_control::invitation::Invitation;
-use ropewalk_settings::NamePattern;
+use ropewalk_control::invitation::{Invitation, InvitingProxy};
+use ropewalk_settings::{HostPort, NamePattern};
 
 /// What is said where every interface with a default route is a link.
 const AUTO: &str = r##"# Which interfaces are links: "auto" takes each one with a default route, now and later.
@@ -26,8 +26,8 @@ pub fn config_text(
     let select = if interfaces.is_empty() { AUTO } else { LISTED };
     let listed: String =
         interfaces.iter().map(|name| format!("\n[[link]]\ninterface = \"{name}\"\n")).collect();
-    let addresses = invitation.addresses.iter().map(|address| format!("\"{address}\""));
-    let addresses = addresses.collect::<Vec<_>>().join(", ");
+    let addresses = address_list(&invitation.addresses);
+    let others: String = invitation.others.iter().map(other_section).collect();
     let mut text = String::new();
     // Writing into a string does not fail.
     let _ = write!(
@@ -48,7 +48,7 @@ address = [{addresses}]
 public_key = "{public_key}"
 # What lets this machine in. The file is removed with the first connection; this line then says nothing.
 invitation_file = {invitation_file:?}
-
+{others}
 [tun]
 # What goes through the tunnel: everything. Your LAN stays reachable beside it.
 routes = ["0.0.0.0/0", "::/0"]
@@ -68,9 +68,24 @@ exclude = []
     text
 }
 
+/// The inside of a TOML array.
+fn address_list(addresses: &[HostPort]) -> String {
+    addresses.iter().map(|address| format!("\"{address}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// The section of another proxy.
+fn other_section(other: &InvitingProxy) -> String {
+    format!(
+        "\n# Another proxy of the same operator, for when the first one does not answer.\n[[proxy.other]]\n\
+         address = [{}]\npublic_key = \"{}\"\n",
+        address_list(&other.addresses),
+        other.public_key
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use ropewalk_settings::{HostPort, InvitationToken, PrivateKey, Text as _};
+    use ropewalk_settings::{InvitationToken, PrivateKey, Text as _};
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
@@ -86,6 +101,7 @@ mod tests {
             public_key: PrivateKey::generate().unwrap().public_key(),
             token: InvitationToken::from_bytes([7; 16]),
             expires: 1,
+            others: Vec::new(),
         }
     }
 
@@ -115,6 +131,25 @@ mod tests {
         assert_eq!(config.tun.routes.len(), 2);
         // Later, when it is used up.
         assert_eq!(parse(&invitation, None, &[]).unwrap().proxy.invitation, None);
+    }
+
+    #[test]
+    fn other_proxies_of_the_invitation_are_others_of_the_config() {
+        let mut invitation = invitation();
+        let other = |addresses: &[&str]| InvitingProxy {
+            addresses: addresses.iter().map(|text| HostPort::from_text(text).unwrap()).collect(),
+            public_key: PrivateKey::generate().unwrap().public_key(),
+        };
+        invitation.others =
+            vec![other(&["198.51.100.1:51900", "[2001:db8::1]:51900"]), other(&["a.example:443"])];
+        let config = parse(&invitation, Some(&invitation), &[]).unwrap();
+        let others = config.proxy.others.into_iter().map(|other| InvitingProxy {
+            addresses: other.addresses,
+            public_key: other.public_key,
+        });
+        assert_eq!(others.collect::<Vec<_>>(), invitation.others);
+        assert_eq!(config.proxy.public_key, invitation.public_key);
+        assert_eq!(config.tun.routes.len(), 2);
     }
 
     #[test]

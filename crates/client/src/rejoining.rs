@@ -1,7 +1,7 @@
 //! The config of a client that joins once more: what it said of links, page, name servers and all else stays, with its
 //! comments; only the proxy and this machine's key are others.
 
-use ropewalk_control::invitation::Invitation;
+use ropewalk_control::invitation::{Invitation, InvitingProxy};
 use ropewalk_settings::NamePattern;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TableLike, value};
 
@@ -25,10 +25,29 @@ pub fn config_text(
     set(proxy, "invitation_file", value(invitation_file));
     // A secret with the other proxy; who joins by an invitation has none.
     proxy.remove("preshared_key_file");
+    // Others of the old operator, and one of them by its name.
+    proxy.remove("other");
+    proxy.remove("choose");
+    set_others(proxy, &invitation.others);
     if !interfaces.is_empty() {
         only(&mut config, interfaces);
     }
     Some(config.to_string())
+}
+
+/// The other proxies that the invitation names: as tables of a list within a line where the section is one.
+fn set_others(proxy: &mut dyn TableLike, others: &[InvitingProxy]) {
+    let sections = others.iter().map(|other| {
+        let addresses = other.addresses.iter().map(ToString::to_string);
+        let mut section = Table::new();
+        section.insert("address", value(addresses.collect::<Array>()));
+        section.insert("public_key", value(other.public_key.to_string()));
+        section
+    });
+    let sections: ArrayOfTables = sections.collect();
+    if !sections.is_empty() {
+        proxy.insert("other", Item::ArrayOfTables(sections));
+    }
 }
 
 /// Puts a value in the place of another, whose comments stay.
@@ -69,6 +88,7 @@ mod tests {
     use std::path::Path;
 
     use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
+    use ropewalk_proto::fleet::Preference;
     use ropewalk_settings::{HostPort, InvitationToken, PrivateKey, Text as _};
 
     use super::*;
@@ -104,6 +124,7 @@ web = \"127.0.0.1:9586\"
             public_key: PrivateKey::generate().unwrap().public_key(),
             token: InvitationToken::from_bytes([7; 16]),
             expires: 1,
+            others: Vec::new(),
         }
     }
 
@@ -127,6 +148,47 @@ web = \"127.0.0.1:9586\"
         assert_eq!((config.links.select, config.links.listed.len()), (Select::Auto, 2));
         assert_eq!(config.dns.to_string(), "9.9.9.9");
         assert!(config.control.web.is_some());
+    }
+
+    #[test]
+    fn the_others_of_the_old_proxy_give_way_to_those_of_the_new_one() {
+        let key = || PrivateKey::generate().unwrap().public_key();
+        let old_others = format!(
+            "{}\n[[proxy.other]]\naddress = \"192.0.2.9\"\npublic_key = \"{}\"\n",
+            OLD.replace(
+                "[[link]]\ninterface = \"wwan0\"",
+                "choose = \"lyon\"\n\n[[link]]\ninterface = \"wwan0\""
+            ),
+            key()
+        );
+        let inline =
+            format!("proxy = {{ address = \"vps.example.org\", public_key = \"{}\" }}\n", key());
+        let mut invitation = invitation();
+        for count in [0, 2] {
+            invitation.others = (0..count)
+                .map(|number| InvitingProxy {
+                    addresses: vec![
+                        HostPort::from_text(&format!("198.51.100.{number}:51900")).unwrap(),
+                    ],
+                    public_key: key(),
+                })
+                .collect();
+            for old in [OLD, &old_others, &inline] {
+                let text =
+                    config_text(old, &invitation, ("new.key", "new.invitation"), &[]).unwrap();
+                let proxy = parse(&text).proxy;
+                let others: Vec<_> = proxy
+                    .others
+                    .into_iter()
+                    .map(|other| InvitingProxy {
+                        addresses: other.addresses,
+                        public_key: other.public_key,
+                    })
+                    .collect();
+                assert_eq!(others, invitation.others, "{text}");
+                assert_eq!(proxy.choose, Preference::Auto, "{text}");
+            }
+        }
     }
 
     #[test]

@@ -9,13 +9,17 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 1 | version, 1 |
+//! | 1 | version: 2 if other proxies are named, else 1 |
 //! | 5 | when it expires: seconds since 1970 |
 //! | 32 | the proxy's public key |
 //! | 16 | the token: who shows it first is let in |
 //! | 1 | how many addresses follow, 1 to 8 |
 //! | each | kind 4: IPv4 (4), port (2); kind 6: IPv6 (16), port (2); kind 1: length (1), name, port (2) |
+//! | 1 | version 2: how many other proxies of the fleet follow, 1 to 3 |
+//! | each | public key (32), how many addresses follow (1), 1 or 2 of them, each as above |
 //! | 4 | checksum over all before |
+//!
+//! The other proxies are for whoever joins while the first is away. One that is in use tells its clients of all others.
 //!
 //! The checksum finds damage; it proves nothing. Nobody can read the token out of a QR code or line that was shown
 //! without being able to use it: an invitation is a secret until it was used.
@@ -38,6 +42,12 @@ pub const PREFIX: &str = "ropewalk:";
 /// Most addresses of a proxy in one invitation.
 pub const MAX_ADDRESSES: usize = 8;
 
+/// Most other proxies in one invitation: they are for the moment in which the first one is away, and the line is to stay short.
+pub const MAX_OTHERS: usize = 3;
+
+/// Most addresses of each: one that is IPv4 and one that is IPv6.
+pub const MAX_OTHER_ADDRESSES: usize = 2;
+
 /// How long an invitation holds where nothing else is said.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -48,7 +58,10 @@ pub const LIFETIMES: (Duration, Duration) =
 /// Characters of the longest line that is read: eight names of 253 bytes are shorter.
 pub const MAX_LINE: usize = 8192;
 
+/// Names one proxy.
 const VERSION: u8 = 1;
+/// Names others, too. Programs that know only the first version ask for an update.
+const VERSION_WITH_OTHERS: u8 = 2;
 const CHECKSUM_BYTES: usize = 4;
 const KIND_NAME: u8 = 1;
 const KIND_V4: u8 = 4;
@@ -65,6 +78,17 @@ pub struct Invitation {
     pub token: InvitationToken,
     /// When it counts no more, in seconds since 1970.
     pub expires: u64,
+    /// Other proxies of the fleet, which let the client in as well; at most [`MAX_OTHERS`].
+    pub others: Vec<InvitingProxy>,
+}
+
+/// Another proxy that an invitation names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvitingProxy {
+    /// Where it is; at least one, at most [`MAX_OTHER_ADDRESSES`].
+    pub addresses: Vec<HostPort>,
+    /// Its public key.
+    pub public_key: PublicKey,
 }
 
 /// Why a line is no invitation. The line is never repeated: it is a secret.
@@ -109,7 +133,7 @@ pub enum InvitationError {
     CutOff,
     /// Another version.
     #[error(
-        "the invitation has version {found}, and this program knows version {VERSION}: update `ropewalk` on this \
+        "the invitation has version {found}, and this program knows versions up to {VERSION_WITH_OTHERS}: update `ropewalk` on this \
          machine"
     )]
     Version {
@@ -171,31 +195,18 @@ impl Invitation {
     fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         // As long as it can become: a vector that grows leaves copies behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_LINE));
-        bytes.push(VERSION);
+        let others = &self.others[..self.others.len().min(MAX_OTHERS)];
+        bytes.push(if others.is_empty() { VERSION } else { VERSION_WITH_OTHERS });
         bytes.extend_from_slice(&self.expires.to_be_bytes()[3..]);
         bytes.extend_from_slice(self.public_key.as_bytes());
         bytes.extend_from_slice(self.token.as_bytes());
-        let addresses = &self.addresses[..self.addresses.len().min(MAX_ADDRESSES)];
-        bytes.push(u8::try_from(addresses.len()).unwrap_or(u8::MAX));
-        for address in addresses {
-            match address.address().map(|address| address.ip()) {
-                Some(IpAddr::V4(ip)) => {
-                    bytes.push(KIND_V4);
-                    bytes.extend_from_slice(&ip.octets());
-                }
-                Some(IpAddr::V6(ip)) => {
-                    bytes.push(KIND_V6);
-                    bytes.extend_from_slice(&ip.octets());
-                }
-                None => {
-                    let name = address.host.as_bytes();
-                    let name = &name[..name.len().min(usize::from(u8::MAX))];
-                    bytes.push(KIND_NAME);
-                    bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
-                    bytes.extend_from_slice(name);
-                }
-            }
-            bytes.extend_from_slice(&address.port.to_be_bytes());
+        write_addresses(&mut bytes, &self.addresses, MAX_ADDRESSES);
+        if !others.is_empty() {
+            bytes.push(u8::try_from(others.len()).unwrap_or(u8::MAX));
+        }
+        for other in others {
+            bytes.extend_from_slice(other.public_key.as_bytes());
+            write_addresses(&mut bytes, &other.addresses, MAX_OTHER_ADDRESSES);
         }
         let sum = checksum(&bytes);
         bytes.extend_from_slice(&sum);
@@ -205,17 +216,17 @@ impl Invitation {
     fn from_bytes(bytes: &[u8]) -> Result<Self, InvitationError> {
         match bytes.first() {
             None => return Err(InvitationError::CutOff),
-            Some(&VERSION) => {}
+            Some(&(VERSION | VERSION_WITH_OTHERS)) => {}
             Some(&found) => return Err(InvitationError::Version { found }),
         }
         let (body, sum) =
             bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(InvitationError::CutOff)?;
         if checksum(body) != *sum {
             // The fields say themselves how long the whole is.
-            let short = matches!(read(&bytes[1..]), Err(Unread::Ends));
+            let short = matches!(read(bytes), Err(Unread::Ends));
             return Err(if short { InvitationError::CutOff } else { InvitationError::Checksum });
         }
-        match read(&body[1..]) {
+        match read(body) {
             Ok((invitation, [])) => Ok(invitation),
             Ok(_) => Err(InvitationError::Content("something follows its end".to_owned())),
             Err(Unread::Ends) => Err(InvitationError::Content("it ends too soon".to_owned())),
@@ -280,18 +291,86 @@ enum Unread {
     Nonsense(String),
 }
 
-/// Reads what follows the version; what is left is the caller's to judge.
+/// Reads all up to the checksum; what is left is the caller's to judge.
 fn read(bytes: &[u8]) -> Result<(Invitation, &[u8]), Unread> {
-    let (expires, rest) = bytes.split_first_chunk::<5>().ok_or(Unread::Ends)?;
-    let (key, rest) = rest.split_first_chunk::<KEY_LEN>().ok_or(Unread::Ends)?;
+    let (&version, rest) = bytes.split_first().ok_or(Unread::Ends)?;
+    let (expires, rest) = rest.split_first_chunk::<5>().ok_or(Unread::Ends)?;
+    let (public_key, rest) = read_key(rest)?;
     let (token, rest) = rest.split_first_chunk::<INVITATION_TOKEN_LEN>().ok_or(Unread::Ends)?;
-    let (&count, mut rest) = rest.split_first().ok_or(Unread::Ends)?;
+    let (addresses, rest) = read_addresses(rest, MAX_ADDRESSES)?;
+    let (others, rest) = match version {
+        VERSION_WITH_OTHERS => read_others(rest, public_key)?,
+        _ => (Vec::new(), rest),
+    };
     let [a, b, c, d, e] = *expires;
-    if *key == [0; KEY_LEN] {
-        return Err(Unread::Nonsense("the proxy's key is all zeros".to_owned()));
+    let invitation = Invitation {
+        addresses,
+        public_key,
+        token: InvitationToken::from_bytes(*token),
+        expires: u64::from_be_bytes([0, 0, 0, a, b, c, d, e]),
+        others,
+    };
+    Ok((invitation, rest))
+}
+
+/// Reads the other proxies, none of which has the key of the first or of another.
+fn read_others(bytes: &[u8], first: PublicKey) -> Result<(Vec<InvitingProxy>, &[u8]), Unread> {
+    let (&count, mut rest) = bytes.split_first().ok_or(Unread::Ends)?;
+    if !(1..=MAX_OTHERS).contains(&usize::from(count)) {
+        return Err(Unread::Nonsense(format!("it names {count} other proxies")));
     }
-    if !(1..=MAX_ADDRESSES).contains(&usize::from(count)) {
-        return Err(Unread::Nonsense(format!("it has {count} addresses")));
+    let mut others: Vec<InvitingProxy> = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        let (public_key, after) = read_key(rest)?;
+        let (addresses, after) = read_addresses(after, MAX_OTHER_ADDRESSES)?;
+        let is_known = others.iter().any(|other| other.public_key == public_key);
+        if public_key == first || is_known {
+            return Err(Unread::Nonsense("two proxies have the same key".to_owned()));
+        }
+        others.push(InvitingProxy { addresses, public_key });
+        rest = after;
+    }
+    Ok((others, rest))
+}
+
+fn read_key(bytes: &[u8]) -> Result<(PublicKey, &[u8]), Unread> {
+    let (key, rest) = bytes.split_first_chunk::<KEY_LEN>().ok_or(Unread::Ends)?;
+    if *key == [0; KEY_LEN] {
+        return Err(Unread::Nonsense("a proxy's key is all zeros".to_owned()));
+    }
+    Ok((PublicKey::from_bytes(*key), rest))
+}
+
+/// Writes how many there are, and the first `most` of them.
+fn write_addresses(bytes: &mut Vec<u8>, addresses: &[HostPort], most: usize) {
+    let addresses = &addresses[..addresses.len().min(most)];
+    bytes.push(u8::try_from(addresses.len()).unwrap_or(u8::MAX));
+    for address in addresses {
+        match address.address().map(|address| address.ip()) {
+            Some(IpAddr::V4(ip)) => {
+                bytes.push(KIND_V4);
+                bytes.extend_from_slice(&ip.octets());
+            }
+            Some(IpAddr::V6(ip)) => {
+                bytes.push(KIND_V6);
+                bytes.extend_from_slice(&ip.octets());
+            }
+            None => {
+                let name = address.host.as_bytes();
+                let name = &name[..name.len().min(usize::from(u8::MAX))];
+                bytes.push(KIND_NAME);
+                bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+                bytes.extend_from_slice(name);
+            }
+        }
+        bytes.extend_from_slice(&address.port.to_be_bytes());
+    }
+}
+
+fn read_addresses(bytes: &[u8], most: usize) -> Result<(Vec<HostPort>, &[u8]), Unread> {
+    let (&count, mut rest) = bytes.split_first().ok_or(Unread::Ends)?;
+    if !(1..=most).contains(&usize::from(count)) {
+        return Err(Unread::Nonsense(format!("a proxy has {count} addresses")));
     }
     let mut addresses = Vec::with_capacity(usize::from(count));
     for _ in 0..count {
@@ -299,13 +378,7 @@ fn read(bytes: &[u8]) -> Result<(Invitation, &[u8]), Unread> {
         addresses.push(address);
         rest = after;
     }
-    let invitation = Invitation {
-        addresses,
-        public_key: PublicKey::from_bytes(*key),
-        token: InvitationToken::from_bytes(*token),
-        expires: u64::from_be_bytes([0, 0, 0, a, b, c, d, e]),
-    };
-    Ok((invitation, rest))
+    Ok((addresses, rest))
 }
 
 fn read_address(bytes: &[u8]) -> Result<(HostPort, &[u8]), Unread> {
@@ -369,7 +442,16 @@ mod tests {
             public_key: PublicKey::from_bytes([0xa5; KEY_LEN]),
             token: InvitationToken::from_bytes([0x3c; INVITATION_TOKEN_LEN]),
             expires: 1_900_000_000,
+            others: Vec::new(),
         }
+    }
+
+    fn with_others(count: u8) -> Invitation {
+        let other = |number| InvitingProxy {
+            addresses: vec![HostPort::from_text(&format!("198.51.100.{number}:51900")).unwrap()],
+            public_key: PublicKey::from_bytes([number; KEY_LEN]),
+        };
+        Invitation { others: (1..=count).map(other).collect(), ..invitation() }
     }
 
     /// The line of these bytes, with a right checksum.
@@ -398,6 +480,45 @@ mod tests {
         let mut usual = invitation();
         usual.addresses.truncate(2);
         assert!(usual.to_line().len() <= 154, "{}", usual.to_line().len());
+    }
+
+    #[test]
+    fn other_proxies_of_the_fleet_are_read_back_and_one_alone_is_written_as_ever() {
+        for count in 0..=3 {
+            let line = with_others(count).to_line();
+            assert_eq!(line.parse::<Invitation>(), Ok(with_others(count)));
+            let bytes = BASE32_NOPAD.decode(line[PREFIX.len()..].to_ascii_uppercase().as_bytes());
+            assert_eq!(bytes.unwrap()[0], if count == 0 { 1 } else { 2 });
+        }
+        let mut one_too_many = with_others(3);
+        one_too_many.others.push(one_too_many.others[0].clone());
+        assert_eq!(one_too_many.to_line().parse::<Invitation>(), Ok(with_others(3)));
+    }
+
+    #[test]
+    fn other_proxies_that_make_no_sense_are_refused_with_a_sentence() {
+        // Where the others begin: after the first proxy's three addresses.
+        const OTHERS: usize = 1 + 5 + 32 + 16 + 1 + 7 + 19 + 19;
+        let whole = with_others(2).to_bytes();
+        let others = whole.len() - CHECKSUM_BYTES - 2 * 40 - 1;
+        assert_eq!((others, whole[others]), (OTHERS, 2));
+        type Change = fn(&mut [u8]);
+        let table: [(Change, &str); 8] = [
+            (|others| others[0] = 0, "it names 0 other proxies"),
+            (|others| others[0] = 4, "it names 4 other proxies"),
+            (|others| others[0] = 3, "it ends too soon"),
+            (|others| others[0] = 1, "something follows its end"),
+            (|others| others[1..33].fill(0), "a proxy's key is all zeros"),
+            (|others| others[1..33].fill(0xa5), "two proxies have the same key"),
+            (|others| others[1..33].fill(2), "two proxies have the same key"),
+            (|others| others[33] = 3, "a proxy has 3 addresses"),
+        ];
+        for (change, expected) in table {
+            let mut bytes = whole[..whole.len() - CHECKSUM_BYTES].to_vec();
+            change(&mut bytes[others..]);
+            let error = line_of(bytes).parse::<Invitation>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
     }
 
     #[test]
@@ -434,7 +555,7 @@ mod tests {
         };
         let newer = {
             let mut bytes = invitation().to_bytes().to_vec();
-            bytes[0] = 2;
+            bytes[0] = 3;
             format!("{PREFIX}{}", BASE32_NOPAD.encode(&bytes))
         };
         let body = |change: fn(&mut Vec<u8>)| {
@@ -460,11 +581,11 @@ mod tests {
             (format!("{}é{}", &line[..20], &line[21..]), "`é` at place 21"),
             (swapped, "checksum is wrong"),
             (format!("{line}aaaaaaaa"), "checksum is wrong"),
-            (newer, "has version 2"),
+            (newer, "has version 3"),
             ("a".repeat(MAX_LINE + 1), "8193 characters"),
             (body(|bytes| bytes[6..38].fill(0)), "all zeros"),
-            (body(|bytes| bytes[COUNT] = 0), "it has 0 addresses"),
-            (body(|bytes| bytes[COUNT] = 9), "it has 9 addresses"),
+            (body(|bytes| bytes[COUNT] = 0), "a proxy has 0 addresses"),
+            (body(|bytes| bytes[COUNT] = 9), "a proxy has 9 addresses"),
             (body(|bytes| bytes[COUNT] = 4), "it ends too soon"),
             (body(|bytes| bytes[COUNT] = 2), "something follows its end"),
             (body(|bytes| bytes[COUNT + 1] = 5), "an address of kind 5"),
@@ -502,10 +623,12 @@ mod tests {
 
         #[test]
         fn any_bytes_with_a_right_checksum_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut first = vec![VERSION];
-            first.extend(body);
-            if let Ok(read) = line_of(first).parse::<Invitation>() {
-                prop_assert_eq!(read.to_line().parse::<Invitation>(), Ok(read.clone()));
+            for version in [VERSION, VERSION_WITH_OTHERS] {
+                let mut first = vec![version];
+                first.extend(&body);
+                if let Ok(read) = line_of(first).parse::<Invitation>() {
+                    prop_assert_eq!(read.to_line().parse::<Invitation>(), Ok(read.clone()));
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ropewalk_control::api::{
     ApiError, ErrorCode, InviteWish, Invited, OpenInvitation, RemovedPeer,
 };
-use ropewalk_control::invitation::{Invitation, LIFETIMES, MAX_ADDRESSES};
+use ropewalk_control::invitation::{Invitation, InvitingProxy, LIFETIMES, MAX_ADDRESSES};
 use ropewalk_settings::{HostPort, InvitationToken, PublicKey, Text as _};
 
 use crate::config::{Config, check_peer_name};
@@ -53,10 +53,19 @@ pub fn prepare(config: &Config, wish: &InviteWish) -> Result<Prepared, ApiError>
     })?;
     let expires = now().saturating_add(wish.lifetime_s);
     let public_key = config.private_key.public_key();
-    Ok(Prepared { invitation: Invitation { addresses, public_key, token, expires }, notes })
+    let others = Vec::new();
+    let invitation = Invitation { addresses, public_key, token, expires, others };
+    Ok(Prepared { invitation, notes })
 }
 
 impl Prepared {
+    /// The same, with other proxies that let the client in as well.
+    #[must_use]
+    pub fn with_others(mut self, others: Vec<InvitingProxy>) -> Self {
+        self.invitation.others = others;
+        self
+    }
+
     /// The answer to who wanted it for `name`: what it replaces, and how many older ones are void by it.
     #[must_use]
     pub fn into_invited(

@@ -10,6 +10,7 @@
 
 pub mod etcd;
 pub mod files;
+pub mod inviting_proxies;
 pub mod peers_file;
 
 use std::fmt;

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ropewalk_control::api::{
     ApiError, ErrorCode, OpenInvitation, RegistryStatus, RemovedPeer, Request, Response,
 };
+use ropewalk_control::invitation::InvitingProxy;
 use ropewalk_control::server;
 use ropewalk_fleet::FleetProxy;
 use ropewalk_fleet::cache::{Change, Client};
@@ -29,7 +30,7 @@ use crate::config::{Config, PeerConfig, RegistryConfig};
 use crate::daemon::Command;
 use crate::inviting;
 use crate::leases::{Lease, LeaseTable};
-use crate::registry::{Member, News, Outcome, Registry};
+use crate::registry::{Member, News, Outcome, Registry, inviting_proxies};
 
 /// Claims that may be under way; whoever comes then has to ask again.
 const MAX_CLAIMS: usize = 64;
@@ -107,7 +108,7 @@ impl Etcd {
     fn invite(&self, config: &Config, asked: server::Command) {
         let Request::Invite(wish) = &asked.request else { return };
         let prepared = match inviting::prepare(config, wish) {
-            Ok(prepared) => prepared,
+            Ok(prepared) => prepared.with_others(self.inviting_proxies()),
             Err(error) => return asked.answer(Err(error)),
         };
         let wish = Invite {
@@ -125,6 +126,12 @@ impl Etcd {
                 Response::Invited(Box::new(invited))
             }));
         });
+    }
+
+    /// The other proxies that an invitation of this one names.
+    fn inviting_proxies(&self) -> Vec<InvitingProxy> {
+        let proxies = ropewalk_fleet::proxies(&self.service.mirror().lock().cache);
+        inviting_proxies::choose((&self.config.id, &self.config.region), &proxies)
     }
 
     fn remove(&self, name: String, asked: server::Command) {
