@@ -19,8 +19,8 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, OutagesStatus, PacketTraffic,
-    ProxyStatus, RegistryStatus, Role, SensedStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus, TurnedAwayStatus,
+    ProxiesReport, ProxyStatus, RegistryStatus, Role, SensedStatus, ShareStatus, SpendingStatus,
+    StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
 use ropewalk_settings::figures::{megabits, rate, size};
@@ -73,6 +73,9 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);
     }
+    if let Some(known) = &report.proxies {
+        page.fact("proxies", &proxies_line(known));
+    }
     let one = full || daemon.role == Role::Client || report.tunnels.len() == 1;
     if one {
         for each in &report.tunnels {
@@ -89,6 +92,17 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
     }
     page.drops("Dropped before any tunnel", &report.drops);
     page.text
+}
+
+/// How many a client knows, and why it uses the one it does.
+fn proxies_line(known: &ProxiesReport) -> String {
+    let in_use = known.proxies.iter().find(|proxy| proxy.in_use);
+    let (since, why, count) = (age(known.since_s), clean(&known.why), known.proxies.len());
+    let used = match in_use.and_then(|proxy| proxy.id.as_deref()) {
+        Some(id) => format!("{} in use for {since}", clean(id)),
+        None => format!("for {since} this one"),
+    };
+    format!("{count} known, {used}: {why} (`ropewalk proxies` shows them)")
 }
 
 fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {

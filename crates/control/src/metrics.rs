@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use crate::api::{
-    LinkState, LinkStatus, ModelLimit, PoolStatus, ProxyStatus, Role, StatusReport, TunnelState,
-    TunnelStatus,
+    KnownProxy, LinkState, LinkStatus, ModelLimit, PoolStatus, ProxiesReport, ProxyStatus, Role,
+    StatusReport, TunnelState, TunnelStatus,
 };
 
 /// The media type of [`text`].
@@ -29,6 +29,12 @@ pub const MAX_LINKS: usize = 64;
 
 /// Most links of all tunnels together: eight for each tunnel, and an answer of at most about 30 MB.
 pub const MAX_ALL_LINKS: usize = 8 * MAX_TUNNELS;
+
+/// Most proxies that are told of: those of a fleet, and those of the config.
+const MAX_PROXIES: usize = 128;
+
+/// The state of a proxy that takes new sessions.
+const SERVING: &str = "serving";
 
 /// The document in Prometheus' text format.
 #[must_use]
@@ -71,6 +77,9 @@ pub fn text(report: &StatusReport) -> String {
     page.family("link_model_limit", Kind::Gauge, help, limits);
     if let Some(status) = &report.proxy {
         proxy(&mut page, status);
+    }
+    if let Some(known) = &report.proxies {
+        proxies(&mut page, known);
     }
     page.0
 }
@@ -291,6 +300,39 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
         let bounded = counter(turned_away.bounded);
         page.family("bounded_connections_total", Kind::Counter, help, bounded);
     }
+}
+
+/// The proxies that a client knows, by their ids, else by where they are reached; of several that are called alike the first.
+fn proxies(page: &mut Page, report: &ProxiesReport) {
+    let mut known: Vec<(Labels<'_>, &KnownProxy)> = Vec::new();
+    let mut met = BTreeSet::new();
+    for proxy in report.proxies.iter().take(MAX_PROXIES) {
+        let address = || proxy.addresses.first().map(ToString::to_string);
+        let name = proxy.id.clone().or_else(address);
+        let name = name.unwrap_or_else(|| proxy.public_key.to_string());
+        if met.insert(name.clone()) {
+            let region = proxy.region.clone().unwrap_or_default();
+            known.push((Labels::default().with("proxy", name).with("region", region), proxy));
+        }
+    }
+    let mut gauge = |name, help, value: fn(&KnownProxy) -> Option<Value>| {
+        let values =
+            known.iter().filter_map(|(labels, proxy)| Some((labels.clone(), value(proxy)?)));
+        page.family(name, Kind::Gauge, help, values);
+    };
+    let help = "Whether the proxy is the one in use.";
+    gauge("proxy_in_use", help, |proxy| Some(Value::flag(proxy.in_use)));
+    let help = "Whether the proxy takes new sessions.";
+    gauge("proxy_serving", help, |proxy| Some(Value::flag(proxy.state == SERVING)));
+    let help = "Round trip to the proxy; none where it did not answer lately.";
+    gauge("proxy_rtt_seconds", help, |proxy| Value::millis(proxy.rtt_ms));
+    let help = "How much of what it can carry the proxy carries.";
+    gauge("proxy_load_ratio", help, |proxy| {
+        Some(Value::Real(f64::from(proxy.load_percent) / 100.0))
+    });
+    let moves = [(Labels::default(), Value::Whole(report.moves))];
+    let help = "How often another proxy was chosen.";
+    page.family("proxy_moves_total", Kind::Counter, help, moves);
 }
 
 /// One name, of each tunnel or of each link.

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus_parse::{Scrape, Value};
 use ropewalk_control::api::{
-    LinkStatus, RedundancyStatus, RepairStatus, StatusReport, TunnelStatus,
+    KnownProxy, LinkStatus, ProxiesReport, RedundancyStatus, RepairStatus, StatusReport,
+    TunnelStatus,
 };
 use ropewalk_control::metrics::{self, MAX_ALL_LINKS, MAX_LINKS, MAX_TUNNELS};
+use ropewalk_settings::{KEY_LEN, PublicKey};
 
 const CLIENT: &str = include_str!("status/client.json");
 const PROXY: &str = include_str!("status/proxy.json");
@@ -59,9 +61,63 @@ fn a_proxy_tells_of_each_peer_by_its_name_whatever_that_is() {
     assert_eq!(completed, Value::Counter(4.0));
 }
 
+fn known_proxy(number: u8, id: Option<&str>) -> KnownProxy {
+    KnownProxy {
+        id: id.map(str::to_owned),
+        region: id.map(|_| "eu".to_owned()),
+        addresses: vec![([203, 0, 113, number], 51_900).into()],
+        public_key: PublicKey::from_bytes([number; KEY_LEN]),
+        state: "serving".to_owned(),
+        load_percent: 12,
+        rtt_ms: Some(20.0),
+        distance_ms: Some(20.0),
+        answered_s: Some(1.0),
+        in_use: number == 1,
+        staying_flows: None,
+        wanted: true,
+        not_tried_for_s: None,
+    }
+}
+
+fn with_proxies(proxies: Vec<KnownProxy>) -> StatusReport {
+    let known = ProxiesReport { moves: 3, proxies, ..ProxiesReport::default() };
+    StatusReport { proxies: Some(Box::new(known)), ..report(CLIENT) }
+}
+
+#[test]
+fn a_client_tells_of_each_proxy_that_it_knows_and_of_none_where_there_is_only_one() {
+    let silent =
+        KnownProxy { rtt_ms: None, state: "draining".to_owned(), ..known_proxy(2, Some("ams-1")) };
+    // One whose name is told by another, too, and one without a name.
+    let known = vec![
+        known_proxy(1, Some("fra-1")),
+        silent,
+        known_proxy(3, None),
+        known_proxy(4, Some("fra-1")),
+    ];
+    let scrape = scrape(&metrics::text(&with_proxies(known)));
+    let of = |name: &str, proxy: &str, region: &str| {
+        value(&scrape, name, &[("proxy", proxy), ("region", region)])
+    };
+    assert_eq!(of("ropewalk_proxy_in_use", "fra-1", "eu"), Value::Gauge(1.0));
+    assert_eq!(of("ropewalk_proxy_in_use", "203.0.113.3:51900", ""), Value::Gauge(0.0));
+    assert_eq!(of("ropewalk_proxy_serving", "ams-1", "eu"), Value::Gauge(0.0));
+    assert_eq!(of("ropewalk_proxy_rtt_seconds", "fra-1", "eu"), Value::Gauge(0.02));
+    assert_eq!(of("ropewalk_proxy_load_ratio", "ams-1", "eu"), Value::Gauge(0.12));
+    assert_eq!(value(&scrape, "ropewalk_proxy_moves_total", &[]), Value::Counter(3.0));
+    let count = |name: &str| scrape.samples.iter().filter(|sample| sample.metric == name).count();
+    assert_eq!((count("ropewalk_proxy_in_use"), count("ropewalk_proxy_rtt_seconds")), (3, 2));
+    assert!(!metrics::text(&report(CLIENT)).contains("ropewalk_proxy_"));
+}
+
 #[test]
 fn every_name_follows_the_rules_and_no_line_is_there_twice() {
-    for text in [CLIENT, PROXY].map(|text| metrics::text(&report(text))) {
+    let reports = [
+        report(CLIENT),
+        report(PROXY),
+        with_proxies(vec![known_proxy(1, None), known_proxy(2, None)]),
+    ];
+    for text in reports.map(|report| metrics::text(&report)) {
         let mut seen = BTreeSet::new();
         for sample in scrape(&text).samples {
             let counts = matches!(sample.value, Value::Counter(_));

@@ -100,6 +100,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             turned_away: facts.host.turned_away,
             registry: facts.registry.clone(),
         }),
+        proxies: None,
     }
 }
 

@@ -1,7 +1,7 @@
 use ropewalk_control::api::{
     ConntrackStatus, DaemonStatus, DatagramTraffic, FlowPart, FlowStatus, FlowWait, FlowsReport,
-    HandshakeCounters, LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState, OutageCause,
-    OutageStatus, OutagesStatus, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
+    HandshakeCounters, KnownProxy, LinkSpending, LinkState, ModelLimit, ModelStatus, OffloadState,
+    OutageCause, OutageStatus, OutagesStatus, PathStatus, PolicyStatus, PoolStatus, QueueStatus,
     RecentFlowStatus, RedundancyStatus, RepairStatus, ResequencerStatus, STATUS_VERSION,
     SessionStatus, TurnedAwayStatus,
 };
@@ -46,6 +46,40 @@ Dropped before any tunnel: 7 not authentic
         assert!(table.contains(text), "{text} is missing in\n{table}");
     }
     assert_eq!(shown.replace(table, "TABLE"), expected);
+}
+
+#[test]
+fn a_client_that_knows_several_proxies_says_which_it_uses_and_why() {
+    let known_proxy = |number: u8, id: Option<&str>| KnownProxy {
+        id: id.map(str::to_owned),
+        region: None,
+        addresses: vec![([203, 0, 113, number], 51_900).into()],
+        public_key: PublicKey::from_bytes([number; 32]),
+        state: "serving".to_owned(),
+        load_percent: 12,
+        rtt_ms: None,
+        distance_ms: None,
+        answered_s: None,
+        in_use: number == 1,
+        staying_flows: None,
+        wanted: true,
+        not_tried_for_s: None,
+    };
+    for (id, expected) in [
+        (Some("fra-1"), "  proxies    2 known, fra-1 in use for 1m 5s: it was the nearest"),
+        (None, "  proxies    2 known, for 1m 5s this one: it was the nearest"),
+    ] {
+        let known = ProxiesReport {
+            why: "it was the nearest at the start".to_owned(),
+            since_s: 65.0,
+            proxies: vec![known_proxy(1, id), known_proxy(2, None)],
+            ..ProxiesReport::default()
+        };
+        let report = StatusReport { proxies: Some(Box::new(known)), ..client() };
+        let shown = status(&report, false, NARROW);
+        assert!(shown.contains(expected), "{shown}");
+        assert!(shown.contains("ropewalk proxies"), "{shown}");
+    }
 }
 
 #[test]
@@ -477,6 +511,7 @@ fn client() -> StatusReport {
         tunnels: vec![one_tunnel("vps.example.org:51900")],
         drops: [("not authentic".to_owned(), 7)].into(),
         proxy: None,
+        proxies: None,
     }
 }
 

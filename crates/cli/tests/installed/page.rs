@@ -98,6 +98,28 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
         let serious = complaints.iter().filter(|told| !told.to_string().contains("favicon"));
         assert_eq!(serious.count(), 0, "{complaints:?}");
 
+        // A client of a fleet shows its proxies, and names from the network are text.
+        let fleet = browser.ask(
+            "showFleet({proxies: {why: 'it was the nearest at the start', since_s: 65, proxies: [\
+             {id: 'fra-1', region: 'Frankfurt', addresses: ['203.0.113.7:51900'], rtt_ms: 20.2, load_percent: 12, \
+              state: 'serving', in_use: true}, \
+             {id: '<b>x</b>', addresses: ['203.0.113.8:51900'], rtt_ms: null, load_percent: 0, state: 'draining', in_use: false}]}}), \
+             document.getElementById('fleet').innerText",
+        );
+        let fleet = fleet.as_str().unwrap();
+        for part in [
+            "Proxies",
+            "fra-1",
+            "in use",
+            "Frankfurt",
+            "RTT 20 ms",
+            "<b>x</b>",
+            "draining",
+            "1 min 5 s",
+        ] {
+            assert!(fleet.contains(part), "{part} in {fleet}");
+        }
+
         // A link that fails is shown with its reason while the page stays.
         topology.client().ip("link set wan1 down").unwrap();
         let down = "[...document.querySelectorAll('.link')].some((link) => \

@@ -33,7 +33,7 @@ impl Daemon {
             Request::RemovePeer { name } => Err(scheduling_status::no_peers(&name)),
             Request::Invite(wish) => Err(scheduling_status::no_peers(&wish.name)),
             Request::Peers => Err(scheduling_status::has_no_peers()),
-            Request::Proxies => Ok(self.proxies_report(now)),
+            Request::Proxies => Ok(Response::Proxies(self.proxies_report(now))),
             Request::UseProxy { name } => self.use_proxy(now, &name),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
             Request::Scheduling { peer: None } => Ok(self.scheduling()),
@@ -126,6 +126,7 @@ impl Daemon {
             ),
             send_errors: &self.send_errors,
         };
-        status::report(facts, |socket| io.sockets.local_addr(socket))
+        let proxies = Some(self.proxies_report(now)).filter(|report| report.proxies.len() > 1);
+        StatusReport { proxies, ..status::report(facts, |socket| io.sockets.local_addr(socket)) }
     }
 }

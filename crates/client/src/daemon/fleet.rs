@@ -108,7 +108,7 @@ impl Daemon {
             return Err(ApiError::new(ErrorCode::NotFound, message));
         }
         tracing::info!(name, "told which proxy to use");
-        Ok(self.proxies_report(now))
+        Ok(Response::Proxies(self.proxies_report(now)))
     }
 
     /// That the config asks for a proxy that nobody knows.
@@ -122,16 +122,17 @@ impl Daemon {
         })
     }
 
-    pub(super) fn proxies_report(&self, now: Instant) -> Response {
+    /// All that are known, and why one of them is in use.
+    pub(super) fn proxies_report(&self, now: Instant) -> Box<ProxiesReport> {
         let (why, since) = self.client.why();
         let known = self.client.proxies(now);
-        Response::Proxies(Box::new(ProxiesReport {
+        Box::new(ProxiesReport {
             choose: choice_word(self.client.preference()),
             why: why.to_string(),
             since_s: now.since(since).as_secs_f64(),
             moves: self.client.moves(),
             proxies: known.into_iter().map(shown).collect(),
-        }))
+        })
     }
 }
 

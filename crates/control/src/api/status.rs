@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use ropewalk_settings::PublicKey;
 
+use super::proxies::ProxiesReport;
+
 pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
 };
@@ -41,7 +43,8 @@ pub struct StatusReport {
     pub version: u32,
     /// The daemon itself.
     pub daemon: DaemonStatus,
-    /// The client's one tunnel; on a proxy one for each configured client, in the order of the file.
+    /// The client's one tunnel; on a proxy one for each configured client, in the order of the file, and in a fleet one for each client
+    /// that had a session here since the start.
     pub tunnels: Vec<TunnelStatus>,
     /// Dropped before they could be ascribed to a tunnel, by reason.
     #[serde(default)]
@@ -49,6 +52,9 @@ pub struct StatusReport {
     /// What only a proxy has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyStatus>,
+    /// On a client that knows more than one: its proxies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxies: Option<Box<ProxiesReport>>,
 }
 
 /// The daemon that answers.

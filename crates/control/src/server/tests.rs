@@ -476,5 +476,6 @@ fn status() -> StatusReport {
         tunnels: Vec::new(),
         drops: [("not authentic".to_owned(), 3)].into(),
         proxy: None,
+        proxies: None,
     }
 }
