@@ -11,6 +11,7 @@ use crate::layout::{
     ClientValue, DrainValue, FleetValue, InvitationValue, Layout, Place, ProxyValue, SessionValue,
     read,
 };
+use crate::store::{Store, StoreError};
 
 /// Most clients that are kept.
 pub const MAX_CLIENTS: usize = 1 << 20;
@@ -85,13 +86,20 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Takes over a list. Returns what differs from what was known.
-    pub fn replace(&mut self, layout: &Layout, listed: &crate::store::Listed) -> Vec<Change> {
-        let mut fresh =
-            Self { revision: listed.revision, cluster: listed.cluster, ..Self::default() };
-        for kv in &listed.kvs {
-            fresh.put(layout, kv);
-        }
+    /// All that the registry has, at one moment.
+    ///
+    /// # Errors
+    /// It does not answer, or a value is too long.
+    pub async fn read(store: &Store) -> Result<Self, StoreError> {
+        let mut cache = Self::default();
+        let read = store.read_all(|kv| drop(cache.put(store.layout(), kv)));
+        let head = read.await?;
+        (cache.revision, cache.cluster) = (head.revision, head.cluster);
+        Ok(cache)
+    }
+
+    /// Takes over one that was read afresh. Returns what differs from what was known.
+    pub fn replace(&mut self, fresh: Self) -> Vec<Change> {
         let before = std::mem::replace(self, fresh);
         let mut changes = Vec::new();
         for key in before.clients.keys().filter(|key| !self.clients.contains_key(key)) {

@@ -364,7 +364,7 @@ impl Changes {
     async fn void(&self, name: &str) -> Result<(Vec<TxnOp>, usize), ChangeError> {
         let folder = format!("{}invitations/", self.store.layout().prefix());
         let (mut ops, mut voided, mut open, mut forgotten) = (Vec::new(), 0, 0, 0);
-        for kv in self.store.list(&folder).await?.kvs {
+        for kv in self.store.list(&folder).await? {
             let Ok(mut value) = read::<InvitationValue>(kv.value()) else { continue };
             if value.expires.saturating_add(REMEMBERED_S) <= now() {
                 if forgotten < FORGOTTEN {

@@ -58,6 +58,9 @@ pub enum Place {
 }
 
 impl Layout {
+    /// The folders that only say whose something is, in the order of their keys.
+    pub const INDEXES: [&str; 2] = ["addresses/", "names/"];
+
     /// The keys below `prefix`, which ends in no slash.
     #[must_use]
     pub fn new(prefix: &str) -> Self {

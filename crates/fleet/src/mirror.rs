@@ -22,7 +22,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Changes that are told at once, so that no turn of a packet loop takes long.
-pub const BATCH: usize = 256;
+const BATCH: usize = 256;
+
+/// A list is told in no more parts than this, however long it is: after each the workers of a proxy are told anew who is whose.
+const PARTS: usize = 64;
 
 /// How it is with etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +89,11 @@ impl Mirror {
         changes: &mpsc::Sender<Vec<Change>>,
     ) -> Result<(), Ended> {
         if self.needs_list(store).await? {
-            let listed = store.list(store.layout().prefix()).await?;
+            let fresh = Cache::read(store).await?;
             let differs = {
                 let mut mirrored = self.lock();
                 mirrored.lists += 1;
-                mirrored.cache.replace(store.layout(), &listed)
+                mirrored.cache.replace(fresh)
             };
             tell(changes, differs).await?;
         }
@@ -105,8 +108,8 @@ impl Mirror {
             mirrored.begun.then_some((mirrored.cache.revision, mirrored.cache.cluster))
         };
         let Some((revision, cluster)) = known else { return Ok(true) };
-        let (now, of) = store.head().await?;
-        Ok(of != cluster || now < revision)
+        let head = store.head().await?;
+        Ok(head.cluster != cluster || head.revision < revision)
     }
 
     async fn watch(&self, store: &Store, changes: &mpsc::Sender<Vec<Change>>) -> Result<(), Ended> {
@@ -190,17 +193,43 @@ impl From<StoreError> for Ended {
     }
 }
 
-async fn tell(to: &mpsc::Sender<Vec<Change>>, mut changes: Vec<Change>) -> Result<(), Ended> {
-    while !changes.is_empty() {
-        let rest = changes.split_off(changes.len().min(BATCH));
-        to.send(changes).await.map_err(|_| Ended::Unheard)?;
-        changes = rest;
+async fn tell(to: &mpsc::Sender<Vec<Change>>, changes: Vec<Change>) -> Result<(), Ended> {
+    for part in parts(changes) {
+        to.send(part).await.map_err(|_| Ended::Unheard)?;
     }
     Ok(())
+}
+
+/// Changes in parts that can be told at once.
+pub(crate) fn parts(changes: Vec<Change>) -> impl Iterator<Item = Vec<Change>> {
+    let most = BATCH.max(changes.len().div_ceil(PARTS));
+    let mut changes = changes.into_iter();
+    std::iter::from_fn(move || {
+        let part: Vec<_> = changes.by_ref().take(most).collect();
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 /// The present, in seconds since 1970.
 #[must_use]
 pub fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_come_in_small_parts_and_a_long_list_in_few() {
+        for (changes, most, parts_of_it) in
+            [(0, 0, 0), (1, 1, 1), (600, 256, 3), (64_000, 1000, 64)]
+        {
+            let told: Vec<_> =
+                parts(vec![Change::Proxies; changes]).map(|part| part.len()).collect();
+            assert_eq!(told.iter().sum::<usize>(), changes);
+            assert_eq!(told.len(), parts_of_it, "{changes}");
+            assert!(told.iter().all(|part| *part <= most), "{told:?}");
+        }
+    }
 }

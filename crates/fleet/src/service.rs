@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::cache::Change;
 use crate::changes::{ChangeError, Changes, Claimed, Removed};
 use crate::layout::{FleetValue, ProxyState};
-use crate::mirror::{BATCH, Mirror};
+use crate::mirror::{Mirror, parts};
 use crate::presence::{Own, Presence, RENEWAL};
 use crate::store::{Access, Store};
 use crate::{FleetProxy, proxies};
@@ -271,8 +271,8 @@ impl Serving {
                     let clients = mirrored.cache.clients.iter();
                     clients.map(|(key, client)| Change::Came(*key, client.clone())).collect()
                 };
-                for batch in known.chunks(BATCH) {
-                    self.tell(News::Changes(batch.to_vec())).await?;
+                for part in parts(known) {
+                    self.tell(News::Changes(part)).await?;
                 }
             }
             Err(error @ ChangeError::Fleet(_)) => {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, Error, GetOptions, Identity, KeyValue, TlsOptions, Txn,
+    Certificate, Client, ConnectOptions, Error, GetOptions, GetResponse, Identity, KeyValue,
+    TlsOptions, Txn,
 };
 use tokio::sync::Mutex;
 
@@ -122,12 +123,10 @@ impl StoreError {
     }
 }
 
-/// All keys below a prefix, at one moment.
-#[derive(Debug)]
-pub struct Listed {
-    /// The keys.
-    pub kvs: Vec<KeyValue>,
-    /// The revision at which they were so.
+/// The moment at which something was so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The revision.
     pub revision: i64,
     /// The cluster that said so.
     pub cluster: u64,
@@ -272,14 +271,20 @@ impl Store {
     ///
     /// # Errors
     /// As all questions.
-    pub async fn head(&self) -> Result<(i64, u64), StoreError> {
+    pub async fn head(&self) -> Result<Head, StoreError> {
         let key = self.layout.fleet();
         let answer = self.ask(|client| {
             let (mut kv, key) = (client.kv_client(), key.clone());
             async move { kv.get(key, Some(GetOptions::new().with_count_only())).await }
         });
         let answer = answer.await?;
-        let head = answer.header().map(|header| (header.revision(), header.cluster_id()));
+        self.head_of(&answer)
+    }
+
+    fn head_of(&self, answer: &GetResponse) -> Result<Head, StoreError> {
+        let head = answer
+            .header()
+            .map(|header| Head { revision: header.revision(), cluster: header.cluster_id() });
         head.ok_or_else(|| self.away("an answer without a header"))
     }
 
@@ -287,13 +292,43 @@ impl Store {
     ///
     /// # Errors
     /// As all questions; or a value is too long.
-    pub async fn list(&self, prefix: &str) -> Result<Listed, StoreError> {
-        let end = after(prefix);
-        let mut listed = Listed { kvs: Vec::new(), revision: 0, cluster: 0 };
-        let (mut from, mut page) = (prefix.as_bytes().to_vec(), PAGE);
+    pub async fn list(&self, prefix: &str) -> Result<Vec<KeyValue>, StoreError> {
+        let mut listed = Vec::new();
+        let range = (prefix.as_bytes().to_vec(), after(prefix));
+        self.pages(range, None, &mut |page| listed.extend(page)).await?;
+        Ok(listed)
+    }
+
+    /// Shows all keys below the prefix, at one moment, to `take`, but those of names and addresses: what they say stands with their
+    /// clients, too, and they would be two thirds of all. They come in pages, so that a large registry is never in memory as a whole.
+    ///
+    /// # Errors
+    /// As all questions; or a value is too long.
+    pub async fn read_all(&self, mut take: impl FnMut(&KeyValue)) -> Result<Head, StoreError> {
+        let prefix = self.layout.prefix();
+        let mut begin = prefix.as_bytes().to_vec();
+        let mut head = None;
+        let mut take = |page: Vec<KeyValue>| page.iter().for_each(&mut take);
+        for folder in Layout::INDEXES {
+            let folder = format!("{prefix}{folder}");
+            let range = (begin, folder.clone().into_bytes());
+            head = Some(self.pages(range, head, &mut take).await?);
+            begin = after(&folder);
+        }
+        self.pages((begin, after(prefix)), head, &mut take).await
+    }
+
+    /// Shows the keys from one on and before another, at one moment: at `head`, or now if none is said.
+    async fn pages(
+        &self,
+        (begin, end): (Vec<u8>, Vec<u8>),
+        mut head: Option<Head>,
+        take: &mut impl FnMut(Vec<KeyValue>),
+    ) -> Result<Head, StoreError> {
+        let (mut from, mut page) = (begin, PAGE);
         loop {
-            let (revision, begin) = (listed.revision, from.clone());
-            let end = end.clone();
+            let (begin, end) = (from.clone(), end.clone());
+            let revision = head.map_or(0, |head| head.revision);
             let answer = self.ask(move |client| {
                 let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES);
                 let options = GetOptions::new()
@@ -310,17 +345,16 @@ impl Store {
                 }
                 answer => answer?,
             };
-            if let Some(header) = answer.header().filter(|_| listed.revision == 0) {
-                (listed.revision, listed.cluster) = (header.revision(), header.cluster_id());
-            }
-            let more = answer.more();
-            listed.kvs.extend(answer.take_kvs());
-            match listed.kvs.last() {
-                Some(last) if more => {
-                    from = last.key().to_vec();
-                    from.push(0);
-                }
-                _ => return Ok(listed),
+            let known = match head {
+                Some(head) => head,
+                None => *head.insert(self.head_of(&answer)?),
+            };
+            let (more, keys) = (answer.more(), answer.take_kvs());
+            let next = keys.last().filter(|_| more).map(|last| [last.key(), &[0]].concat());
+            take(keys);
+            match next {
+                Some(next) => from = next,
+                None => return Ok(known),
             }
         }
     }

@@ -94,7 +94,7 @@ impl Changes {
     pub async fn export(&self) -> Result<Vec<FiledClient>, ChangeError> {
         let layout = self.store.layout();
         let listed = self.store.list(&format!("{}clients/", layout.prefix())).await?;
-        let clients = listed.kvs.iter().filter_map(|kv| {
+        let clients = listed.iter().filter_map(|kv| {
             let Some(Place::Client(public_key)) = layout.place(kv.key()) else { return None };
             let value: ClientValue = read(kv.value()).ok()?;
             Some(FiledClient {

@@ -14,6 +14,7 @@
 //! session where, and not how fast.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,6 +43,12 @@ const FIRST_INNER: u32 = 0x0a4d_00ff;
 
 /// How long a daemon or an election may take; generous for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
+
+/// Bytes that etcd's database may have: a million clients take half of it. Its own default is 2 GiB.
+const QUOTA: u64 = 8 << 30;
+
+/// Clients beyond which the usual pool of inner addresses is too small, and one in which they fit.
+const LARGE: (usize, &str) = (60_000, "10.64.0.0/10");
 
 /// How often something is looked at that is waited for.
 const POLL: Duration = Duration::from_millis(100);
@@ -175,6 +182,7 @@ impl Fleet {
             format!("--trusted-ca-file={}", file("ca.pem")),
             format!("--cert-file={}", file("host.pem")),
             format!("--key-file={}", file("host.key")),
+            format!("--quota-backend-bytes={QUOTA}"),
         ];
         let folder = self.folder.path();
         let process = Process::start(&host.namespace, folder, &host.name, "etcd", &arguments)?;
@@ -243,6 +251,10 @@ impl Fleet {
         if let Some(most) = self.max_clients.and_then(|most| i64::try_from(most).ok()) {
             config.insert("max_peers".to_owned(), most.into());
         }
+        let (many, pool) = LARGE;
+        if self.max_clients.is_some_and(|most| most > many) {
+            config.insert("pool_v4".to_owned(), pool.into());
+        }
         let written = self.write(&name, &config)?;
         let mut process = self.run_daemon(&self.proxies[at], "proxy", &written)?;
         process.wait_until("an answer to `status`", SOON, || self.status(&name).is_ok())?;
@@ -255,21 +267,21 @@ impl Fleet {
         self.max_clients = Some(most);
     }
 
-    /// Files of a proxy on which so many clients joined before it had a registry.
+    /// Files of a proxy on which these clients, by their numbers from 1 on, joined before it had a registry.
     ///
     /// # Errors
     /// When they cannot be written.
-    pub fn file_clients(&self, at: usize, count: usize) -> Result<(), LabError> {
+    pub fn file_clients(&self, at: usize, clients: RangeInclusive<u32>) -> Result<(), LabError> {
         let key = |number: u32| {
             let mut bytes = [1; 32];
             bytes[..4].copy_from_slice(&number.to_be_bytes());
             PublicKey::from_bytes(bytes)
         };
-        let numbers = || 1..=u32::try_from(count).unwrap_or(u32::MAX);
-        let peers: Vec<Value> = numbers()
+        let peers: Vec<Value> = clients
+            .clone()
             .map(|n| json!({ "name": format!("client-{n}"), "public_key": key(n), "since": 1 }))
             .collect();
-        let leases: Vec<Value> = numbers()
+        let leases: Vec<Value> = clients
             .map(|n| json!({ "public_key": key(n), "address_v4": Ipv4Addr::from(FIRST_INNER + n) }))
             .collect();
         let folder = self.folder.path().join(format!("{}.state", self.proxies[at].name));
@@ -360,18 +372,41 @@ impl Fleet {
         Ok(sessions.and_then(|sessions| usize::try_from(sessions).ok()).unwrap_or_default())
     }
 
-    /// Lets a client join by an invitation of proxy `at`, and starts it.
+    /// Lets a client join by an invitation of proxy `at`, and starts it. It knows no other proxy at first, so that it has its session there.
     ///
     /// # Errors
     /// When the invitation is refused, or the client does not start.
     pub fn join(&mut self, client: usize, at: usize) -> Result<(), LabError> {
-        let name = self.clients[client].name.clone();
-        let told = self.ask(at, &["peer", "add", &name])?;
+        let invitation = self.invite(client, at)?;
+        self.configure(client, &invitation, false)?;
+        self.start_client(client)
+    }
+
+    /// An invitation of proxy `at` for a client.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn invite(&self, client: usize, at: usize) -> Result<String, LabError> {
+        let told = self.ask(at, &["peer", "add", &self.clients[client].name])?;
         let invitation = told.lines().find(|line| line.starts_with("ropewalk:"));
-        let invitation = invitation.ok_or_else(|| LabError::Malformed {
+        invitation.map(str::to_owned).ok_or_else(|| LabError::Malformed {
             what: "the output of `ropewalk peer add`",
             text: told.clone(),
-        })?;
+        })
+    }
+
+    /// Lets a client join by an invitation, and starts it. It knows the other proxies that are named there.
+    ///
+    /// # Errors
+    /// When the client refuses it, or does not start.
+    pub fn join_by(&mut self, client: usize, invitation: &str) -> Result<(), LabError> {
+        self.configure(client, invitation, true)?;
+        self.start_client(client)
+    }
+
+    /// Writes the config of a client by an invitation, with or without the other proxies that are named there.
+    fn configure(&self, client: usize, invitation: &str, others: bool) -> Result<(), LabError> {
+        let name = self.clients[client].name.clone();
         let home = self.folder.path().join(&name);
         std::fs::create_dir(&home).map_err(LabError::io(format!("making {}", home.display())))?;
         let file = home.join("client.toml").display().to_string();
@@ -388,9 +423,12 @@ impl Fleet {
         let control = Table::from_iter([("socket".to_owned(), socket.into())]);
         config.insert("control".to_owned(), control.into());
         config.insert("state_dir".to_owned(), home.join("state").display().to_string().into());
+        if !others && let Some(proxy) = config.get_mut("proxy").and_then(toml::Value::as_table_mut)
+        {
+            proxy.remove("other");
+        }
         std::fs::write(&file, config.to_string())
-            .map_err(LabError::io("writing the client's config"))?;
-        self.start_client(client)
+            .map_err(LabError::io("writing the client's config"))
     }
 
     /// Starts a client that has joined (again) and returns at once.
@@ -452,7 +490,12 @@ impl Fleet {
         Ok(present.filter_map(|proxy| proxy["id"].as_str()).next().unwrap_or_default().to_owned())
     }
 
-    /// Waits until each client uses another proxy than this one. Returns how many do when time is over.
+    /// The clients that were started.
+    fn started(&self) -> impl Iterator<Item = usize> {
+        (0..self.clients.len()).filter(|client| self.clients[*client].process.is_some())
+    }
+
+    /// Waits until each client that was started uses another proxy than this one. Returns how many do when time is over.
     ///
     /// # Errors
     /// When one does not answer.
@@ -460,12 +503,12 @@ impl Fleet {
         let started = Instant::now();
         loop {
             let mut moved = 0;
-            for client in 0..self.clients.len() {
+            for client in self.started() {
                 let (present, status) = (self.proxy_of(client)?, self.client_status(client)?);
                 let is_up = status["tunnels"][0]["state"] == "up";
                 moved += usize::from(is_up && !present.is_empty() && present != proxy);
             }
-            if moved == self.clients.len() || started.elapsed() >= within {
+            if moved == self.started().count() || started.elapsed() >= within {
                 return Ok(moved);
             }
             thread::sleep(POLL);
@@ -482,7 +525,7 @@ impl Fleet {
         tool::run(&program, &["use", name, "--socket", &socket]).map(|_| ())
     }
 
-    /// The inner IPv4 address of each client, as it says itself.
+    /// The inner IPv4 address of each client that was started, as it says itself.
     ///
     /// # Errors
     /// When one does not answer.
@@ -491,7 +534,7 @@ impl Fleet {
             let status = self.client_status(client)?;
             Ok(status["tunnels"][0]["inner_v4"].as_str().unwrap_or_default().to_owned())
         };
-        (0..self.clients.len()).map(address).collect()
+        self.started().map(address).collect()
     }
 
     /// What a client has logged.
@@ -530,6 +573,19 @@ impl Fleet {
     pub fn wait(
         &self,
         what: &str,
+        is_so: impl FnMut(&Self) -> Result<bool, LabError>,
+    ) -> Result<(), LabError> {
+        self.wait_for(what, SOON, is_so)
+    }
+
+    /// The same, for so long.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn wait_for(
+        &self,
+        what: &str,
+        time: Duration,
         mut is_so: impl FnMut(&Self) -> Result<bool, LabError>,
     ) -> Result<(), LabError> {
         let started = Instant::now();
@@ -538,9 +594,9 @@ impl Fleet {
             if matches!(seen, Ok(true)) {
                 return Ok(());
             }
-            if started.elapsed() > SOON {
+            if started.elapsed() > time {
                 let detail = seen.err().map(|error| format!(": {error}")).unwrap_or_default();
-                let seconds = SOON.as_secs_f64();
+                let seconds = time.as_secs_f64();
                 return Err(LabError::TooLate { what: what.to_owned(), seconds, detail });
             }
             thread::sleep(POLL);

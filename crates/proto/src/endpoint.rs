@@ -232,7 +232,7 @@ impl Endpoint {
         scheduling: &Scheduling,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(&key) else { return false };
-        peer.scheduling = Some(scheduling.clone());
+        peer.scheduling = Some(Box::new(scheduling.clone()));
         let sessions: Vec<_> = peer.pending.iter().copied().chain(peer.session).collect();
         for index in sessions {
             self.reschedule(now, index, scheduling);
@@ -584,7 +584,7 @@ impl Endpoint {
         let filter = peer.config.filter.clone();
         let mut config = self.tunnel.clone();
         if let Some(scheduling) = &peer.scheduling {
-            config.scheduling = scheduling.clone();
+            config.scheduling.clone_from(scheduling);
         }
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
@@ -645,7 +645,7 @@ impl Endpoint {
         let key = session.peer;
         self.left.leave(now, key, session.tunnel.hand_over());
         if let Some(peer) = self.peers.get_mut(&key) {
-            peer.totals.keep(&session.tunnel);
+            peer.totals.get_or_insert_default().keep(&session.tunnel);
         }
         self.sessions.touch(index);
         self.tell(key, Event::SessionEnded(reason));
@@ -658,7 +658,7 @@ impl Endpoint {
         if session.phase == Phase::Confirmed {
             self.left.leave(now, session.peer, session.tunnel.hand_over());
             if let Some(peer) = self.peers.get_mut(&session.peer) {
-                peer.totals.keep(&session.tunnel);
+                peer.totals.get_or_insert_default().keep(&session.tunnel);
             }
             self.tell(session.peer, Event::SessionEnded(reason));
         }

@@ -35,7 +35,10 @@ pub use registry::RegistryConfig;
 const DEFAULT_MAX_PEERS: usize = 1024;
 
 /// Most peers of one proxy: the IPv4 pool of /16 has about as many addresses.
-const MAX_PEERS: usize = 65_000;
+pub const MAX_PEERS: usize = 65_000;
+
+/// Most clients of a fleet: each proxy keeps all of them in memory.
+const MAX_FLEET_PEERS: usize = 1_000_000;
 
 /// Characters of the longest name of a peer.
 const MAX_PEER_NAME: usize = 64;
@@ -452,11 +455,12 @@ impl File {
 
     fn max_peers(&self, source: &Source) -> Result<usize, ConfigError> {
         let Some(max_peers) = &self.max_peers else { return Ok(DEFAULT_MAX_PEERS) };
+        let bound = if self.registry.is_some() { MAX_FLEET_PEERS } else { MAX_PEERS };
         match usize::try_from(*max_peers.get_ref()) {
-            Ok(most) if (1..=MAX_PEERS).contains(&most) => Ok(most),
+            Ok(most) if (1..=bound).contains(&most) => Ok(most),
             _ => Err(source.error(
                 max_peers.span(),
-                &format!("{} is outside 1 to {MAX_PEERS} peers", max_peers.get_ref()),
+                &format!("{} is outside 1 to {bound} peers", max_peers.get_ref()),
             )),
         }
     }

@@ -132,14 +132,17 @@ impl<H: Host> Daemon<H> {
 
     /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
     fn set_peers(&mut self, now: Instant) {
-        self.tell_homes(now, |_| true);
+        let keys: Vec<_> = self.peers.iter().map(|peer| peer.config.public_key).collect();
+        self.tell_homes(now, &keys);
     }
 
     /// The same for some of them.
-    fn tell_homes(&mut self, now: Instant, is_one: impl Fn(&PublicKey) -> bool) {
+    fn tell_homes(&mut self, now: Instant, keys: &[PublicKey]) {
         let mut by_home: BTreeMap<u16, Vec<(PublicKey, CorePeer)>> = BTreeMap::new();
-        for (key, peer) in self.peers.for_core(&self.config).filter(|(key, _)| is_one(key)) {
-            by_home.entry(self.group.home(&key)).or_default().push((key, peer));
+        for peer in keys.iter().filter_map(|key| self.peers.get(key)) {
+            let key = peer.config.public_key;
+            let of_home = by_home.entry(self.group.home(&key)).or_default();
+            of_home.push((key, peer.for_core(&self.config)));
         }
         for (home, peers) in by_home {
             match home {
@@ -280,7 +283,7 @@ impl<H: Host> Daemon<H> {
                 let scheduler = scheduling.scheduler;
                 let peer = self.peers.named(name)?;
                 let key = peer.config.public_key;
-                peer.scheduling = Some(scheduling.clone());
+                peer.scheduling = Some(Box::new(scheduling.clone()));
                 match self.group.home(&key) {
                     0 => self.worker.schedule(now, Some(key), &scheduling),
                     home => {

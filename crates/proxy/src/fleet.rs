@@ -14,7 +14,7 @@ use ropewalk_settings::PublicKey;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use crate::config::{Config, RegistryConfig};
+use crate::config::{Config, MAX_PEERS, RegistryConfig};
 use crate::leases::{Lease, Leases};
 use crate::registry::etcd::{access, terms};
 use crate::registry::peers_file::{Draft, Member, PeersFile};
@@ -124,9 +124,7 @@ impl Fleet {
     pub fn report(&self) -> anyhow::Result<FleetReport> {
         self.runtime.block_on(async {
             let store = &self.changes.store;
-            let listed = store.list(store.layout().prefix()).await?;
-            let mut cache = Cache::default();
-            drop(cache.replace(store.layout(), &listed));
+            let cache = Cache::read(store).await?;
             let mut members = Vec::new();
             for at in 0..store.members().len() {
                 members.push(member(store, at).await);
@@ -214,6 +212,11 @@ impl Fleet {
     pub fn export(&self, config: &Config, replace: bool) -> anyhow::Result<usize> {
         // First, so that nothing is moved away for a registry that does not answer.
         let clients = self.runtime.block_on(self.changes.export())?;
+        anyhow::ensure!(
+            clients.len() <= MAX_PEERS,
+            "the fleet has {} clients, and a proxy with files has at most {MAX_PEERS}",
+            clients.len()
+        );
         let files = [config.registry_file(), config.leases_file()];
         for file in &files {
             let is_there =

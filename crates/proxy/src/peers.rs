@@ -52,7 +52,7 @@ pub struct Peer {
     /// When it was last heard of before the present session; none since the proxy's start.
     pub seen: Option<Instant>,
     /// How the proxy sends to it, if otherwise than to all.
-    pub scheduling: Option<Scheduling>,
+    pub scheduling: Option<Box<Scheduling>>,
     up: BTreeSet<LinkId>,
 }
 
@@ -82,7 +82,8 @@ impl PeerBook {
         let peer = Peer::new(now, config, leases, self.ipv6);
         let place = match self.peers.iter().position(|peer| peer.config.name == config.name) {
             Some(place) => {
-                self.peers[place] = peer;
+                let before = std::mem::replace(&mut self.peers[place], peer);
+                self.places.remove(&before.config.public_key);
                 place
             }
             None => {
@@ -90,7 +91,7 @@ impl PeerBook {
                 self.peers.len() - 1
             }
         };
-        self.index();
+        self.places.insert(config.public_key, place);
         &self.peers[place]
     }
 
@@ -103,8 +104,10 @@ impl PeerBook {
         come: &[PeerConfig],
         leases: &LeaseTable,
     ) -> Vec<PublicKey> {
-        self.peers.retain(|peer| !gone.contains(&peer.config.public_key));
-        self.index();
+        if !gone.is_empty() {
+            self.peers.retain(|peer| !gone.contains(&peer.config.public_key));
+            self.index();
+        }
         let mut changed = Vec::new();
         for config in come {
             let fresh = Peer::new(now, config, leases, self.ipv6);
@@ -216,11 +219,6 @@ impl PeerBook {
     /// From now on all are sent to alike.
     pub fn schedule_alike(&mut self) {
         self.peers.iter_mut().for_each(|peer| peer.scheduling = None);
-    }
-
-    /// What the endpoint is told of them.
-    pub fn for_core(&self, config: &Config) -> impl Iterator<Item = (PublicKey, CorePeer)> {
-        self.peers.iter().map(|peer| (peer.config.public_key, peer.for_core(config)))
     }
 
     /// From now on the clients have IPv6 addresses.
@@ -444,6 +442,35 @@ mod tests {
         book.peers.pop();
         book.peers[0].state = TunnelState::Idle;
         assert_eq!(book.only().unwrap().config.name, "peer 1");
+    }
+
+    #[test]
+    fn a_client_is_found_by_its_key_after_others_came_and_went_and_got_new_keys() {
+        let (mut book, first) = book("10.9.0.0/24", true);
+        let key = |number: u8| PublicKey::from_bytes([number; 32]);
+        let client = |number: u8, name: &str| PeerConfig {
+            name: name.to_owned(),
+            public_key: key(number),
+            preshared_key: None,
+            address_v4: None,
+            address_v6: None,
+            formerly: None,
+        };
+        let (now, leases) = (Instant::ZERO, LeaseTable::default());
+        let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.config.name.clone());
+        let come = [client(50, "c50"), client(51, "c51")];
+        assert_eq!(book.change(now, &BTreeSet::new(), &come, &leases), [key(50), key(51)]);
+        assert!(book.change(now, &BTreeSet::new(), &come, &leases).is_empty(), "nothing is new");
+        // A new key under the same name takes its place.
+        book.admit(now, &client(60, "c50"), &leases);
+        assert_eq!((name(&book, key(50)), name(&book, key(60))), (None, Some("c50".to_owned())));
+        book.admit(now, &client(61, "c61"), &leases);
+        book.change(now, &BTreeSet::from([first]), &[], &leases);
+        assert_eq!(name(&book, first), None);
+        for (number, expected) in [(51, "c51"), (60, "c50"), (61, "c61")] {
+            assert_eq!(name(&book, key(number)).as_deref(), Some(expected));
+        }
+        assert_eq!(book.iter().count(), 4, "peer 2 and three more");
     }
 
     #[test]

@@ -41,8 +41,14 @@ pub trait Registry: fmt::Debug {
     /// The addresses.
     fn leases(&self) -> &LeaseTable;
 
-    /// The clients are these from now on: whoever has no addresses is given some.
-    fn admit(&mut self, peers: &[PeerConfig]);
+    /// How the client with this key is called, if there is one.
+    fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
+        let (known, _) = self.peers(of_file);
+        known.into_iter().find(|peer| peer.public_key == *key).map(|peer| peer.name)
+    }
+
+    /// The clients of the config file are these from now on, or a client joined: whoever has no addresses is given some.
+    fn admit(&mut self, of_file: &[PeerConfig]);
 
     /// A key is no client's any more: its addresses are free.
     fn forget(&mut self, key: &PublicKey);

@@ -76,10 +76,11 @@ impl Facts<'_> {
 #[must_use]
 pub fn report(facts: &Facts<'_>) -> StatusReport {
     let known: BTreeMap<_, _> = facts.stats.peers.iter().map(|peer| (peer.key, peer)).collect();
-    let tunnels = facts.peers.iter().map(|peer| {
-        let key = peer.config.public_key;
-        tunnel(facts, peer, known.get(&key).copied())
-    });
+    // Most clients of a fleet were never here.
+    let is_shown = |stats: Option<&PeerStats>| facts.registry.is_none() || stats.is_some();
+    let peers = facts.peers.iter().map(|peer| (peer, known.get(&peer.config.public_key).copied()));
+    let shown = peers.filter(|(_, stats)| is_shown(*stats));
+    let tunnels = shown.map(|(peer, stats)| tunnel(facts, peer, stats));
     StatusReport {
         version: STATUS_VERSION,
         daemon: status::daemon(
@@ -121,7 +122,7 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
             let ages = (seconds(facts, peer.session_since), seconds(facts, peer.keys_since));
             status::session(session.info.cipher.as_str(), ages, tunnel)
         }),
-        policy: status::policy(&facts.config.tunnel, peer.scheduling.as_ref()),
+        policy: status::policy(&facts.config.tunnel, peer.scheduling.as_deref()),
         up,
         down,
         queue: tunnel.map(status::queue).unwrap_or_default(),
@@ -188,7 +189,7 @@ pub fn peers(
 /// How the proxy sends to a client.
 #[must_use]
 pub fn scheduling<'a>(config: &'a Config, peer: &'a Peer) -> &'a Scheduling {
-    peer.scheduling.as_ref().unwrap_or(&config.tunnel.scheduling)
+    peer.scheduling.as_deref().unwrap_or(&config.tunnel.scheduling)
 }
 
 fn links(facts: &Facts<'_>, peer: &Peer, session: &SessionStats) -> Vec<LinkStatus> {

@@ -150,6 +150,7 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("client_connections = 0".into(), "2:22: 0 is outside 1 to 262144 connections", ""),
         ("client_connection_rate = 200000".into(), "2:26: 200000 is outside 1 to 100000", ""),
         ("max_peers = 0".into(), "2:13: 0 is outside 1 to 65000 peers", ""),
+        ("max_peers = 65001".into(), "2:13: 65001 is outside 1 to 65000 peers", ""),
         ("max_peers = \"many\"".into(), "2:13: invalid type: string \"many\", expected", ""),
         ("state_dir = \"state\"".into(), "2:13: `state` is not an absolute path", ""),
         ("client_to_client = 1".into(), "2:20: invalid type: integer `1`, expected a boolean", ""),
@@ -224,6 +225,12 @@ fn a_shared_registry_is_read_and_its_pool_belongs_to_the_fleet() {
     assert_eq!(same.pools, config.pools, "another proxy of the fleet");
     assert_ne!(file(PRIVATE, "fleet = \"work\"").unwrap().pools, config.pools);
     assert!(parse(SAMPLE).unwrap().registry.is_none());
+    let of_most = |most: u32| {
+        let local = "endpoints = [\"http://127.0.0.1:2379\"]\nfleet = \"home\"\nid = \"a\"\n";
+        parse(&format!("private_key = \"{PRIVATE}\"\nmax_peers = {most}\n[registry]\n{local}"))
+    };
+    assert_eq!(of_most(1_000_000).unwrap().max_peers, 1_000_000);
+    assert!(of_most(1_000_001).unwrap_err().contains("outside 1 to 1000000"));
 }
 
 #[test]

@@ -95,16 +95,17 @@ fn sh(script: &str) {
     assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Two authorities; a certificate of the server, one of a client, and one of a client of the other authority.
+/// Two authorities; a certificate of the server, one of a client, one of a client of the other authority, and one that holds for the second in
+/// which it is made.
 const CERTIFICATES: &str = r#"
 new="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 for ca in ca other-ca; do openssl req -x509 $new -keyout $ca.key -out $ca.pem -subj /CN=$ca -days 2; done
 echo 'subjectAltName=IP:127.0.0.1,IP:127.0.0.2' > names
 sign() {
     openssl req $new -keyout $1.key -out $1.csr -subj /CN=$1
-    openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2.key -CAcreateserial -days 2 -extfile names -out $1.pem
+    openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2.key -CAcreateserial -days ${3:-2} -extfile names -out $1.pem
 }
-sign server ca; sign client ca; sign other-client other-ca
+sign late-client ca 0; sign server ca; sign client ca; sign other-client other-ca
 "#;
 
 impl Etcd {
@@ -223,11 +224,7 @@ impl Etcd {
 
     /// All that the registry has now.
     pub(crate) async fn all(&self, proxy: &Changes) -> Cache {
-        let layout = proxy.store.layout();
-        let listed = proxy.store.list(layout.prefix()).await.unwrap();
-        let mut cache = Cache::default();
-        drop(cache.replace(layout, &listed));
-        cache
+        Cache::read(&proxy.store).await.unwrap()
     }
 }
 

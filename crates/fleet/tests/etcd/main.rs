@@ -181,7 +181,7 @@ fn a_compaction_beneath_the_watch_is_caught_up_by_another_list() {
         bed.wait_until("it is known to be away", || service.mirror().lock().away.is_some()).await;
         one.remove("client 1").await.unwrap();
         one.claim(&token(3), client(3), 9).await.unwrap();
-        let (revision, _) = one.store.head().await.unwrap();
+        let revision = one.store.head().await.unwrap().revision;
         let mut etcd = one.store.client().await.unwrap();
         let physical = CompactionOptions::new().with_physical();
         etcd.compact(revision, Some(physical)).await.unwrap();
@@ -361,9 +361,11 @@ fn a_full_etcd_is_told_with_the_way_out() {
 fn a_certificate_that_etcd_or_this_host_does_not_trust_is_told_with_where_to_look() {
     let Some(bed) = Bed::with_tls() else { return };
     bed.run(async |bed| {
-        for (case, ca, certificate) in
-            [("ours", "other-ca.pem", "client"), ("etcd's", "ca.pem", "other-client")]
-        {
+        for (case, ca, certificate) in [
+            ("ours", "other-ca.pem", "client"),
+            ("etcd's", "ca.pem", "other-client"),
+            ("one that has expired", "ca.pem", "late-client"),
+        ] {
             let wrong = bed.proxy_by_tls("one", ca, certificate);
             let error = wrong.agree().await.unwrap_err();
             println!("{case}: {error}");

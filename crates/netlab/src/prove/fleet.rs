@@ -32,8 +32,18 @@ const MANY: (usize, usize) = (50, 4);
 
 /// A fleet that runs, and whose clients all joined the first proxy and use it.
 fn running(trial: &Trial<'_>, proxies: usize, clients: usize) -> Result<Fleet, LabError> {
+    running_with(trial, proxies, clients, 0)
+}
+
+/// The same, with so many clients more that have not joined yet.
+fn running_with(
+    trial: &Trial<'_>,
+    proxies: usize,
+    clients: usize,
+    later: usize,
+) -> Result<Fleet, LabError> {
     (trial.say)(&format!("starting an etcd of 3 members, {proxies} proxies and {clients} clients"));
-    let mut fleet = Fleet::build(trial.program, proxies, clients)?;
+    let mut fleet = Fleet::build(trial.program, proxies, clients + later)?;
     fleet.start()?;
     for client in 0..clients {
         fleet.join(client, 0)?;

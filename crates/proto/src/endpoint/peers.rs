@@ -68,9 +68,9 @@ pub(super) struct Peer {
     /// Sessions so far.
     pub(super) sessions: u64,
     /// How this end sends to it, if otherwise than to all.
-    pub(super) scheduling: Option<Scheduling>,
-    /// Sum over the sessions that are over.
-    pub(super) totals: Totals,
+    pub(super) scheduling: Option<Box<Scheduling>>,
+    /// Sum over the sessions that are over; none is yet. Most of many clients are idle: they are kept small.
+    pub(super) totals: Option<Box<Totals>>,
     /// When a first message of it was last spared the limit on decryptions.
     spared_at: Option<Instant>,
 }
@@ -98,6 +98,11 @@ impl Peer {
     /// How many sessions it has.
     pub(super) fn count(&self) -> usize {
         self.pending.len() + usize::from(self.session.is_some())
+    }
+
+    /// Whether it never had a session, nor has one that waits to be used.
+    pub(super) fn is_unused(&self) -> bool {
+        self.sessions == 0 && self.count() == 0
     }
 
     /// It has this session no more.
@@ -140,7 +145,7 @@ impl PeerTable {
             session: None,
             sessions: 0,
             scheduling: None,
-            totals: Totals::default(),
+            totals: None,
             spared_at: None,
         };
         self.peers.insert(key, peer);

@@ -67,7 +67,7 @@ pub struct PeerStats {
 /// The proxy.
 #[derive(Clone, Debug)]
 pub struct EndpointStats {
-    /// Every client in the table, by key.
+    /// Every client that has or had a session, by key. Of others there is nothing to tell, and they may be many.
     pub peers: Vec<PeerStats>,
     /// Sessions in use.
     pub sessions: usize,
@@ -136,8 +136,8 @@ impl Endpoint {
     /// Everything, as it is now.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
-        let mut peers: Vec<_> =
-            self.peers.iter().map(|(key, peer)| self.peer_stats(*key, peer)).collect();
+        let told_of = self.peers.iter().filter(|(_, peer)| !peer.is_unused());
+        let mut peers: Vec<_> = told_of.map(|(key, peer)| self.peer_stats(*key, peer)).collect();
         peers.sort_unstable_by_key(|peer| peer.key);
         let mut drops = self.drops.clone();
         peers.iter().for_each(|peer| drops.merge(&peer.drops));
@@ -153,18 +153,23 @@ impl Endpoint {
     }
 
     fn peer_stats(&self, key: PublicKey, peer: &Peer) -> PeerStats {
-        let totals = &peer.totals;
         let mut stats = PeerStats {
             key,
             name: peer.config.name.clone(),
             session: None,
             sessions: peer.sessions,
-            accepted: totals.accepted,
-            delivered: totals.delivered,
-            ledger: totals.ledger.clone(),
-            outages: totals.outages.clone(),
-            drops: totals.drops.clone(),
+            accepted: Traffic::default(),
+            delivered: Traffic::default(),
+            ledger: Ledger::default(),
+            outages: Outages::default(),
+            drops: DropCounters::default(),
         };
+        if let Some(totals) = &peer.totals {
+            (stats.accepted, stats.delivered) = (totals.accepted, totals.delivered);
+            stats.ledger.clone_from(&totals.ledger);
+            stats.outages.clone_from(&totals.outages);
+            stats.drops.clone_from(&totals.drops);
+        }
         if let Some(session) = peer.session.and_then(|index| self.sessions.get(index)) {
             let tunnel = session.tunnel.stats();
             stats.accepted = stats.accepted.plus(tunnel.accepted);

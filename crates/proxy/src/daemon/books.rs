@@ -35,13 +35,12 @@ impl<H: Host> Daemon<H> {
 
     /// Takes a client out that is in the registry no more: its session, then what is shown of it.
     fn take_out(&mut self, now: Instant, removed: &RemovedPeer) {
-        let (known, _) = self.registry.peers(&self.config.peers);
         // The config file, read again meanwhile, may name it.
-        let gone = |key: &_| known.iter().all(|peer| peer.public_key != *key);
-        if let Some(key) = removed.public_key.as_ref().filter(|key| gone(key)) {
-            self.end_peer(now, *key);
-            self.peers.remove(key);
-            self.registry.forget(key);
+        let gone = |key: &&_| self.registry.name_of(&self.config.peers, key).is_none();
+        if let Some(key) = removed.public_key.as_ref().filter(gone).copied() {
+            self.end_peer(now, key);
+            self.peers.remove(&key);
+            self.registry.forget(&key);
         }
         tracing::info!(peer = removed.name, "removed");
     }
@@ -50,13 +49,14 @@ impl<H: Host> Daemon<H> {
     fn let_in(&mut self, now: Instant, member: &Member) {
         let (name, client) = (&member.name, member.public_key);
         tracing::info!(peer = name, key = %client, "joined by its invitation, which is used up");
-        let (known, passed_over) = self.registry.peers(&self.config.peers);
-        if known.iter().all(|peer| peer.public_key != client || peer.name != *name) {
+        let known = self.registry.name_of(&self.config.peers, &client);
+        if known.as_ref() != Some(name) {
+            let (_, passed_over) = self.registry.peers(&self.config.peers);
             // The config file, read again since the invitation, names another one so.
             passed_over.iter().for_each(|why| tracing::warn!("{why}"));
             return self.settle(now, &client, Claim::Unknown);
         }
-        self.registry.admit(&known);
+        self.registry.admit(&self.config.peers);
         let config = member.config();
         let core = self.peers.admit(now, &config, self.registry.leases()).for_core(&self.config);
         // The home of each hears of it before it is handed the message.
@@ -86,8 +86,7 @@ impl<H: Host> Daemon<H> {
             self.end_peer(now, *key);
         }
         let changed = self.peers.change(now, &gone, come, self.registry.leases());
-        let changed: BTreeSet<_> = changed.into_iter().collect();
-        self.tell_homes(now, |key| changed.contains(key));
+        self.tell_homes(now, &changed);
     }
 
     /// A client has a newer session with another proxy: the one here ends.

@@ -42,7 +42,7 @@ impl<H: Host> Daemon<H> {
             // While it is still known, so that its routes go.
             self.end_peer(now, gone);
         }
-        self.registry.admit(&known);
+        self.registry.admit(&self.config.peers);
         for address in self.peers.take_over(now, &known, self.registry.leases()) {
             self.host.route(address, None);
         }

@@ -236,7 +236,15 @@ impl Registry for Etcd {
         &self.table
     }
 
-    fn admit(&mut self, _peers: &[PeerConfig]) {}
+    fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
+        if let Some(peer) = of_file.iter().find(|peer| peer.public_key == *key) {
+            return Some(peer.name.clone());
+        }
+        let mirrored = self.service.mirror().lock();
+        mirrored.cache.clients.get(key).map(|client| client.name.to_string())
+    }
+
+    fn admit(&mut self, _of_file: &[PeerConfig]) {}
 
     fn forget(&mut self, key: &PublicKey) {
         self.table.remove(key);
@@ -337,7 +345,8 @@ impl Registry for Etcd {
             away_s: away.map(|away| inviting::now().saturating_sub(away.since)),
             away_why: away.map(|away| away.why.clone()),
             draining: self.draining,
-            clients: mirrored.cache.clients.len() as u64,
+            // Those that this loop has heard of: they can connect.
+            clients: self.table.len() as u64,
             proxies: mirrored.cache.proxies.len() as u64,
             sessions: mirrored.cache.sessions.len() as u64,
             revision: mirrored.cache.revision,

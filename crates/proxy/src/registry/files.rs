@@ -254,8 +254,9 @@ impl Registry for Files {
         self.leases.table()
     }
 
-    fn admit(&mut self, peers: &[PeerConfig]) {
-        if self.leases.admit(peers) {
+    fn admit(&mut self, of_file: &[PeerConfig]) {
+        let (known, _) = self.peers(of_file);
+        if self.leases.admit(&known) {
             self.write_leases();
         }
     }
