@@ -74,6 +74,16 @@ const NOISE: (f64, f64) = (3.0, 0.06);
 /// The part of what overtaken datagrams are waited for that counts as deviation. Only the newest datagrams tell of delays, and those
 /// that overtake are the fast ones: how fast depends on how many there are to choose from, and so on the rate itself.
 const REORDERING: f64 = 1.0 / 8.0;
+/// A path of so long a round trip is far, seconds: it holds more than its queue does, is overfilled before anybody hears of that, and a round trip
+/// is long beside its jitter. On shorter ones a queue may be somebody else's, and an outage be taken for jitter. None is longer than the second:
+/// what was measured then was an outage.
+const FAR: (f64, f64) = (0.3, 1.0);
+/// A queue of this share of a round trip is little.
+const LITTLE: f64 = 0.04;
+/// What jitter adds to a rate that is measured over a round trip is little where that takes so many of its deviations.
+const AVERAGED: f64 = 20.0;
+/// The part of a higher rate that is believed at least where it may be jitter's.
+const DOUBTED: f64 = 0.25;
 /// A datagram's transmission that is allowed for at most, seconds.
 const MOST_TRANSMISSION: f64 = 0.05;
 
@@ -115,6 +125,8 @@ pub struct Model {
     next: u64,
     in_flight: f64,
     round: Round,
+    /// Places that were lost or confirmed so far.
+    settled: f64,
     delays: Delays,
     rates: Rates,
     trains: Trains,
@@ -131,6 +143,9 @@ pub struct Model {
     recent_rates: Least,
     late_rates: Least,
     lately: f64,
+    /// What was delivered while a queue was too long, the largest of two rounds; 0: none was.
+    full_rates: Least,
+    delivered_full: f64,
     /// The largest number that is confirmed. Until this one is, a congestion mark counts.
     confirmed: u64,
     marked_to: u64,
@@ -183,6 +198,7 @@ impl Model {
             next: first,
             in_flight: 0.0,
             round: Round::default(),
+            settled: 0.0,
             delays: Delays::default(),
             rates: Rates::default(),
             trains: Trains::default(),
@@ -196,6 +212,8 @@ impl Model {
             recent_rates: Least::default(),
             late_rates: Least::default(),
             lately: 0.0,
+            full_rates: Least::default(),
+            delivered_full: 0.0,
             confirmed: first,
             marked_to: first,
             stands_since: 0.0,
@@ -256,6 +274,19 @@ impl Model {
         LIMIT * share + 1.5 * self.noise() + 2.0 * self.transmission()
     }
 
+    /// Whether the path's own round trip is as long as a satellite's.
+    fn is_far(&self) -> bool {
+        self.delays.floor().is_some_and(|floor| floor > FAR.0)
+    }
+
+    /// A queue that is none: half of the target, or where delays vary little beside the round trip. The least of ten seconds, over which a
+    /// queue is measured, is as far below the mean as jitter makes it.
+    fn free_queue(&self) -> f64 {
+        let may_vary = self.delays.is_noisy() && self.is_far();
+        let little = if may_vary { LITTLE * self.srtt } else { 0.0 };
+        (self.target() / 2.0).max(little)
+    }
+
     fn enter(&mut self, t: f64, phase: Phase) {
         self.phase = phase;
         self.since = t;
@@ -302,6 +333,7 @@ impl Model {
             return;
         }
         self.round.present.lost += f64::from(told.datagrams);
+        self.settled += f64::from(told.datagrams);
         let usual = self.losses.usual() * self.round.present.settled();
         let exceeds = self.round.present.lost > usual + 2.0 * usual.sqrt() + 0.5;
         let answers = self.must_answer();
@@ -324,7 +356,12 @@ impl Model {
         } else if of_trip > self.rate {
             if !self.losses.on_trial() {
                 // What jitter adds to a measurement must not stay.
-                let share = if noisy { 0.25 * of_round } else { 1.0 };
+                let averaged = self.srtt / (AVERAGED * self.delays.noise()).max(1e-6);
+                let share = match noisy {
+                    true if self.is_far() => averaged.clamp(DOUBTED, 1.0) * of_round,
+                    true => DOUBTED * of_round,
+                    false => 1.0,
+                };
                 let share = if held_back { share } else { share / 2.0 };
                 // It at most doubles within a round.
                 self.rate += (share * (of_trip - self.rate)).min(of_round * self.rate);
@@ -407,6 +444,7 @@ impl Controller for Model {
         self.in_flight = f64::from(sample.in_flight) * self.place;
         self.lateness = sample.lateness.as_secs_f64();
         self.round.on_confirmed(places, sample.largest, sample.next);
+        self.settled += places;
         if self.round.begins {
             if matches!(self.phase, Phase::Startup | Phase::Cruise) {
                 self.losses.on_round(t, &self.round);
@@ -422,6 +460,9 @@ impl Controller for Model {
         }
         if let Some(arrival) = &sample.arrival {
             self.on_arrival(t, arrival);
+            let is_full = self.is_far() && self.queue() > self.limit();
+            let full = if is_full { self.rates.short } else { 0.0 };
+            self.delivered_full = self.full_rates.note_for_most(real(self.round.number), full, 2.0);
             self.update_rate(confirmed);
         }
         if self.phase == Phase::Cruise {

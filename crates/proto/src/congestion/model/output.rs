@@ -4,7 +4,7 @@ use ropewalk_settings::Bitrate;
 
 use super::number::count;
 use super::phases::YIELDED;
-use super::{FULL, INITIAL_WINDOW, LEAST_WINDOW, Model, Phase};
+use super::{FAR, FULL, INITIAL_WINDOW, LEAST_WINDOW, Model, Phase};
 use crate::congestion::MAX_WINDOW;
 
 /// Full datagrams that may leave within a round trip while nothing waits.
@@ -114,8 +114,13 @@ impl Model {
         let cap = self.losses.cap(t).unwrap_or(f64::INFINITY);
         let pace = match (self.phase, &self.rival) {
             (Phase::Startup, _) => {
-                let trains = self.trains.rate().filter(|_| !self.delays.is_noisy());
-                trains.map_or(f64::INFINITY, |rate| TRAIN_GAIN * rate)
+                let noisy = self.delays.is_noisy();
+                let far = self.delays.floor().filter(|floor| noisy && *floor > FAR.0);
+                match (self.trains.rate().filter(|_| !noisy), far) {
+                    (Some(rate), _) => TRAIN_GAIN * rate,
+                    (None, Some(floor)) => STARTUP_GROWTH * self.window / floor.min(FAR.1),
+                    (None, None) => f64::INFINITY,
+                }
             }
             (Phase::Cruise, Some(rival)) => 1.2 * rival.window * self.place / self.srtt.max(0.001),
             (_, Some(_)) => self.gain * self.rate,

@@ -1,10 +1,17 @@
 //! What ends each phase, and what begins then.
 
 use super::rate::Rates;
-use super::{Model, Phase, RIVAL_MEMORY, TARGET};
+use super::{FAR, Model, Phase, RIVAL_MEMORY, TARGET};
 
 /// A rate of this much less than trains show is no sign that the path is full.
 const TRAIN_DOUBT: f64 = 0.8;
+
+/// Places of a far path before which losses do not end its startup: the first ones on a link that reorders were overtaken, and come later. On a
+/// near one the rate is found again soon.
+const FIRST_PLACES: f64 = 48.0;
+
+/// Of what came out of a full queue this much is sent at least when it has lost something.
+const OVERFLOWN: f64 = 0.85;
 
 /// How often a refresh is due, seconds.
 const REFRESH: f64 = 4.0;
@@ -37,8 +44,9 @@ impl Model {
         let noisy = self.delays.is_noisy();
         let stands = self.standing() > limit;
         let is_full = self.full_rounds >= 3;
-        let loses =
-            self.must_answer() && (self.losses.exceeds(self.round.present) || self.losses.lasts());
+        let may_end = self.srtt <= FAR.0 || self.settled >= FIRST_PLACES;
+        let exceeds = may_end && self.losses.exceeds(self.round.present);
+        let loses = self.must_answer() && (exceeds || self.losses.lasts());
         let waits = self.queue() > limit
             && self.delays.is_known()
             && (!noisy || self.full_rounds >= 1 || stands);
@@ -112,7 +120,8 @@ impl Model {
 
     /// A round of cruising ended.
     pub(super) fn cruise_round(&mut self, t: f64) {
-        let (queue, target, limit) = (self.queue(), self.target(), self.limit());
+        let (queue, limit) = (self.queue(), self.limit());
+        let free = self.free_queue();
         let Rates { of_trip, short, held_back, .. } = self.rates;
         let before = self.round.before;
         let queued = queue >= limit;
@@ -121,6 +130,8 @@ impl Model {
         if suspect && self.rounds_in_phase() >= 1 && self.rival.is_none() {
             let now = of_trip.min(short.max(0.7 * of_trip));
             let now = if queued { now } else { 0.95 * short.min(now) };
+            // If a queue was too long lately it lost them, and what came out of it is what the path carries.
+            let now = now.max(OVERFLOWN * self.delivered_full);
             let least = 0.5 * self.rate;
             self.rate = self.rate.min(now.max(least));
             self.recent_rates.clear();
@@ -131,7 +142,7 @@ impl Model {
                 before,
                 if queued { 0.0 } else { short.max(least) },
             );
-        } else if held_back && queue < target / 2.0 && !self.losses.is_held(t) {
+        } else if held_back && queue < free && !self.losses.is_held(t) {
             let usual = self.losses.usual();
             let paced = self.pace_before.min(self.round_pace);
             let follows = of_trip * (1.0 + usual) >= 0.93 * paced;
@@ -147,7 +158,7 @@ impl Model {
             }
         } else {
             self.free_rounds = 0;
-            if queue >= target / 2.0 {
+            if queue >= free {
                 self.losses.regain_patience();
             }
         }
