@@ -14,7 +14,7 @@
 //! `PUT /v1/links` changes a link of a client, `POST /v1/reload` has a daemon read its config again.
 //!
 //! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
-//! there.
+//! there. `GET /v1/forwards` shows which of its ports lead to clients.
 //!
 //! This crate knows nothing of packets and depends on no other crate of the workspace.
 

@@ -7,8 +7,11 @@
 //! **How many series there can be**: labels are the names of peers (on a proxy only) and of links, and words of this
 //! file. At most [`MAX_TUNNELS`] tunnels, [`MAX_LINKS`] links of each and [`MAX_ALL_LINKS`] links in all are told of; how
 //! many are left out is told too.
+//! Forwarded ports have their client's name and their own numbers; a config has at most 256 of them.
 //! On a proxy a link is called as its client calls it, so a client can make a series of each name that it thinks of, but
 //! no more than these at a time.
+
+mod forwards;
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -296,10 +299,11 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
         let counter = |value| [(Labels::default(), Value::Whole(value))];
         let help = "Packets of clients to what is closed to them.";
         page.family("refused_packets_total", Kind::Counter, help, counter(turned_away.refused));
-        let help = "Connections of clients dropped because one client had, or began, too many.";
+        let help = "Connections dropped because one client had, began or was sent too many.";
         let bounded = counter(turned_away.bounded);
         page.family("bounded_connections_total", Kind::Counter, help, bounded);
     }
+    forwards::families(page, &status.forwards);
 }
 
 /// The proxies that a client knows, by their ids, else by where they are reached; of several that are called alike the first.

@@ -272,6 +272,13 @@ pub fn has_no_peers() -> ApiError {
     ApiError::new(ErrorCode::BadRequest, "this is a client: only a proxy has peers")
 }
 
+/// A client was asked for forwards.
+#[must_use]
+pub fn has_no_forwards() -> ApiError {
+    let message = "this is a client: only a proxy forwards ports; ask there";
+    ApiError::new(ErrorCode::BadRequest, message)
+}
+
 /// A proxy was asked for the proxies that it knows.
 #[must_use]
 pub fn has_no_proxies() -> ApiError {

@@ -33,6 +33,7 @@ impl Daemon {
             Request::RemovePeer { name } => Err(scheduling_status::no_peers(&name)),
             Request::Invite(wish) => Err(scheduling_status::no_peers(&wish.name)),
             Request::Peers => Err(scheduling_status::has_no_peers()),
+            Request::Forwards => Err(scheduling_status::has_no_forwards()),
             Request::Proxies => Ok(Response::Proxies(self.proxies_report(now))),
             Request::UseProxy { name } => self.use_proxy(now, &name),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),

@@ -175,6 +175,7 @@ fn router(connection: Connection) -> Router {
         .route("/metrics", get(numbers))
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
+        .route("/v1/forwards", get(forwards))
         .route("/v1/links", put(change_link))
         .route("/v1/proxies", get(proxies).put(use_proxy))
         .route("/v1/reload", post(reload))
@@ -260,6 +261,11 @@ async fn flows(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> 
     answer(&connection, read()).await
 }
 
+/// `GET /v1/forwards`.
+async fn forwards(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Forwards)).await
+}
+
 /// `PUT /v1/links`.
 async fn change_link(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
     let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
@@ -324,6 +330,7 @@ fn document(answer: Response) -> HttpResponse {
         Response::Status(report) => Json(*report).into_response(),
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
         Response::Flows(flows) => Json(*flows).into_response(),
+        Response::Forwards(report) => Json(*report).into_response(),
         Response::Link(settings) => Json(*settings).into_response(),
         Response::Proxies(report) => Json(*report).into_response(),
         Response::Reloaded(report) => Json(*report).into_response(),

@@ -338,6 +338,7 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 Request::Scheduling { .. } => Response::Scheduling(Box::default()),
                 Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
                 Request::Flows { .. } => Response::Flows(Box::default()),
+                Request::Forwards => Response::Forwards(Box::default()),
                 Request::ChangeLink(LinkChange { name, values }) => {
                     Response::Link(Box::new(LinkSettings {
                         name,
@@ -378,6 +379,7 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             name: "wlan0".to_owned(),
             values: [("max_up".to_owned(), "5 Mbit/s".to_owned())].into(),
         }),
+        Request::Forwards,
         Request::Proxies,
         Request::UseProxy { name: "Zürich, rack 3 & more".to_owned() },
         Request::Reload,

@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::forwards::ForwardStatus;
+
 /// What only a proxy has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProxyStatus {
@@ -24,6 +26,9 @@ pub struct ProxyStatus {
     /// What its firewall has turned away of what clients sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned_away: Option<TurnedAwayStatus>,
+    /// Its ports that lead to clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forwards: Vec<ForwardStatus>,
     /// The registry that it shares with other proxies, where it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<RegistryStatus>,
@@ -117,6 +122,6 @@ pub struct ConntrackStatus {
 pub struct TurnedAwayStatus {
     /// Packets to what is closed to clients.
     pub refused: u64,
-    /// Connections, beyond the number or the rate that one client may have; each attempt counts.
+    /// Connections, its own or forwarded to it, beyond the number or the rate that one client may have; each attempt counts.
     pub bounded: u64,
 }
