@@ -4,6 +4,7 @@
 //! ([`registry`](crate::registry)). The sample `configs/proxy.toml` shows every
 //! key with its default.
 
+mod forward;
 mod registry;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use toml::Spanned;
 use crate::allow::Allowed;
 use crate::pool::{Pools, reserved};
 
+pub use forward::{Forward, MAX_FORWARDS};
 pub use registry::RegistryConfig;
 
 /// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
@@ -92,6 +94,8 @@ pub struct Config {
     pub uplinks: Uplinks,
     /// Whether clients may reach each other through the proxy.
     pub client_to_client: bool,
+    /// Ports of this host that lead to clients, in the order of the file.
+    pub forwards: Vec<Forward>,
     /// The clients, in the order of the file.
     pub peers: Vec<PeerConfig>,
     /// Most clients.
@@ -221,6 +225,7 @@ impl ConfigFile for Config {
         "state_dir",
         "sandbox",
         "public_addresses",
+        "forward",
         "peer",
         "registry",
     ];
@@ -296,6 +301,8 @@ struct File {
     sandbox: Sandbox,
     public_addresses: Option<Spanned<OneOrMany<HostPort>>>,
     #[serde(default)]
+    forward: Vec<Spanned<forward::ForwardFile>>,
+    #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
     registry: Option<Spanned<registry::RegistryFile>>,
     #[serde(default)]
@@ -363,10 +370,13 @@ impl File {
             None => InterfaceName::new("ropewalk-proxy0").expect("a valid name"),
         };
         let listen = listen(source, self.listen.as_ref())?;
+        let more_ports = more_ports(source, self.more_ports.as_ref(), listen.port())?;
+        let control = self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?;
+        let own = forward::own_ports(listen, &more_ports, &control);
         Ok(Config {
             private_key,
             listen,
-            more_ports: more_ports(source, self.more_ports.as_ref(), listen.port())?,
+            more_ports,
             public_addresses: public_addresses(source, self.public_addresses)?,
             tun_name,
             pools,
@@ -387,6 +397,7 @@ impl File {
             )?,
             uplinks: uplinks(source, self.uplinks)?,
             client_to_client: self.client_to_client,
+            forwards: forward::resolve(source, &self.forward, &own)?,
             peers,
             max_peers,
             workers: workers(source, self.workers.as_ref())?,
@@ -394,7 +405,7 @@ impl File {
             registry,
             state_dir: state_dir(source, self.state_dir)?,
             sandbox: self.sandbox,
-            control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
+            control,
         })
     }
 

@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
+use ropewalk_control::api::{
+    ApiError, ForwardStatus, ForwardsReport, PeersReport, Request, Response,
+};
 use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::status::moved_in_words;
@@ -29,6 +31,8 @@ use ropewalk_settings::{PublicKey, Scheduling};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
+use crate::forward::Forwards;
+use crate::forward::book::ForwardBook;
 use crate::handover::Passed;
 use crate::invitation_check::InvitationCheck;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
@@ -47,6 +51,9 @@ pub trait Host {
     /// Packets to this inner address go into the TUN if they have at most so many bytes; `None`: it is
     /// unreachable.
     fn route(&self, inner: IpAddr, mtu: Option<u16>);
+
+    /// These ports lead to clients from now on, and no others.
+    fn forward(&self, forwards: Forwards);
 
     /// What is known of the host.
     fn facts(&self) -> HostFacts;
@@ -85,6 +92,7 @@ pub struct Daemon<H> {
     reloader: mpsc::Sender<server::Command>,
     registry: Box<dyn Registry>,
     peers: PeerBook,
+    forwards: ForwardBook,
     host: H,
     started: Instant,
     /// Those that clients send to, with their ports.
@@ -108,6 +116,7 @@ impl<H: Host> Daemon<H> {
         let (known, passed_over) = registry.peers(&config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let peers = PeerBook::new(now, &known, registry.leases(), ipv6);
+        let forwards = ForwardBook::new(&config.forwards);
         let mut daemon = Self {
             worker,
             group,
@@ -116,12 +125,14 @@ impl<H: Host> Daemon<H> {
             reloader,
             registry,
             peers,
+            forwards,
             host,
             started: now,
             sockets,
             stop_by: None,
         };
         daemon.set_peers(now);
+        daemon.follow_clients();
         for peer in daemon.peers.iter() {
             if let Some(why) = daemon.registry.leases().refusal(&peer.config.public_key) {
                 tracing::warn!(peer = peer.config.name, "refused: {why}");
@@ -151,6 +162,13 @@ impl<H: Host> Daemon<H> {
             }
         }
         self.group.note_homes();
+    }
+
+    /// The clients, or their addresses, may be others: so may the places that ports lead to.
+    fn follow_clients(&mut self) {
+        if self.forwards.follow(&self.peers) {
+            self.host.forward(self.forwards.forwards());
+        }
     }
 
     /// Ends the session of a client that is none any more, and does what follows while it is still in the book.
@@ -251,6 +269,10 @@ impl<H: Host> Daemon<H> {
                 let flows = self.worker.endpoint.flows(now, &key, limit);
                 self.flows(peer.as_deref(), flows.as_ref())
             }
+            Request::Forwards => {
+                let forwards = self.forward_status(&self.host.facts());
+                Ok(Response::Forwards(Box::new(ForwardsReport { forwards })))
+            }
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
         }
@@ -262,6 +284,11 @@ impl<H: Host> Daemon<H> {
             peers: status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry),
             invitations: self.registry.invitations(),
         }
+    }
+
+    fn forward_status(&self, host: &HostFacts) -> Vec<ForwardStatus> {
+        let proxy_of = |client: &PublicKey| self.registry.proxy_of(client);
+        self.forwards.report(&self.peers, &self.registry.invitations(), &proxy_of, host)
     }
 
     fn scheduling(&mut self, peer: Option<&str>) -> Result<Response, ApiError> {
@@ -346,6 +373,7 @@ impl<H: Host> Daemon<H> {
     }
 
     fn report(&self, now: Instant, report: &Report) -> Response {
+        let host = self.host.facts();
         Response::Status(Box::new(status::report(&Facts {
             now,
             started: self.started,
@@ -353,9 +381,10 @@ impl<H: Host> Daemon<H> {
             sockets: &self.sockets,
             peers: &self.peers,
             leases: self.registry.leases(),
+            forwards: self.forward_status(&host),
             registry: self.registry.status(),
             stats: &report.stats,
-            host: &self.host.facts(),
+            host: &host,
             driver_drops: &report.drops,
             offload: offload::status(
                 &self.config.tunnel.offload,
@@ -379,6 +408,7 @@ impl<H: Host> Driven for Daemon<H> {
             Command::HandOutIpv6 => {
                 self.peers.hand_out_ipv6(self.registry.leases());
                 self.set_peers(now);
+                self.follow_clients();
             }
             Command::Registry(news) => self.handle_registry(now, news),
             Command::Passed(passed) => {

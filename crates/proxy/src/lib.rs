@@ -18,6 +18,7 @@
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
 //! | [`host`], [`guard`] | what is changed of the host's network |
 //! | [`firewall`], [`nat`] | its firewall table; [`allow`], [`closed`]: what clients may reach, and what not |
+//! | [`forward`] | ports of the host that lead to clients |
 //! | [`network`] | the task that keeps it so |
 //! | [`run`](mod@run) | start and end |
 //!
@@ -32,6 +33,7 @@ pub mod daemon;
 pub mod firewall;
 pub mod first_start;
 pub mod fleet;
+pub mod forward;
 #[cfg(target_os = "linux")]
 pub mod guard;
 pub mod handover;

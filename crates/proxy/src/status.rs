@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
-    PeerStatus, PoolStatus, ProxyStatus, RegistryStatus, Role, STATUS_VERSION, SpendingStatus,
-    StatusReport, TunnelStatus, TurnedAwayStatus,
+    ConntrackStatus, ForwardStatus, ForwardTraffic, HandshakeCounters, LinkState, LinkStatus,
+    OffloadStatus, PacketTraffic, PeerStatus, PoolStatus, ProxyStatus, RegistryStatus, Role,
+    STATUS_VERSION, SpendingStatus, StatusReport, TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -20,6 +20,8 @@ use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 use ropewalk_settings::{Direction, LinkTerms, Scheduling, pattern};
 
 use crate::config::Config;
+use crate::forward::Key;
+use crate::forward::conflicts::Conflict;
 use crate::leases::LeaseTable;
 use crate::peers::{Peer, PeerBook};
 use crate::registry::Registry;
@@ -33,6 +35,12 @@ pub struct HostFacts {
     pub conntrack: Option<ConntrackStatus>,
     /// What the firewall has turned away, where it could be read.
     pub turned_away: Option<TurnedAwayStatus>,
+    /// What each forward that leads to a client has carried.
+    pub forwards: BTreeMap<Key, ForwardTraffic>,
+    /// What else on the host wants forwarded ports.
+    pub conflicts: Vec<Conflict>,
+    /// Why the host's network is not as it should be.
+    pub failure: Option<String>,
     /// What the operator should know and do.
     pub warnings: Vec<String>,
 }
@@ -52,6 +60,8 @@ pub struct Facts<'a> {
     pub peers: &'a PeerBook,
     /// Their addresses.
     pub leases: &'a LeaseTable,
+    /// Ports that lead to clients.
+    pub forwards: Vec<ForwardStatus>,
     /// The registry that several proxies share.
     pub registry: Option<RegistryStatus>,
     /// The core.
@@ -99,6 +109,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             handshakes: handshakes(facts.stats),
             conntrack: facts.host.conntrack,
             turned_away: facts.host.turned_away,
+            forwards: facts.forwards.clone(),
             registry: facts.registry.clone(),
         }),
         proxies: None,

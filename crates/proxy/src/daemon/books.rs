@@ -40,6 +40,8 @@ impl<H: Host> Daemon<H> {
         if let Some(key) = removed.public_key.as_ref().filter(gone).copied() {
             self.end_peer(now, key);
             self.peers.remove(&key);
+            // Before its addresses are another's.
+            self.follow_clients();
             self.registry.forget(&key);
         }
         tracing::info!(peer = removed.name, "removed");
@@ -59,6 +61,7 @@ impl<H: Host> Daemon<H> {
         self.registry.admit(&self.config.peers);
         let config = member.config();
         let core = self.peers.admit(now, &config, self.registry.leases()).for_core(&self.config);
+        self.follow_clients();
         // The home of each hears of it before it is handed the message.
         if let Some(old) = member.formerly {
             tracing::info!(peer = name, key = %old, "its former key is refused from now on");
@@ -87,6 +90,10 @@ impl<H: Host> Daemon<H> {
         }
         let changed = self.peers.change(now, &gone, come, self.registry.leases());
         self.tell_homes(now, &changed);
+        // In a fleet this is often: all clients are looked through only if one of these matters.
+        if self.forwards.concerns(&gone, come) {
+            self.follow_clients();
+        }
     }
 
     /// A client has a newer session with another proxy: the one here ends.

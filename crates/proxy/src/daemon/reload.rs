@@ -8,7 +8,7 @@ use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, 
 use ropewalk_proto::time::Instant;
 
 use super::{Daemon, Host};
-use crate::config::{Config, PeerConfig, RegistryConfig};
+use crate::config::{Config, Forward, PeerConfig, RegistryConfig};
 
 impl<H: Host> Daemon<H> {
     /// Makes the running proxy what this config says, as far as that can be.
@@ -29,6 +29,7 @@ impl<H: Host> Daemon<H> {
             self.config.peers = config.peers;
             self.take_over_peers(now);
         }
+        self.take_over_forwards(config.forwards);
         report
     }
 
@@ -47,6 +48,18 @@ impl<H: Host> Daemon<H> {
             self.host.route(address, None);
         }
         self.set_peers(now);
+    }
+
+    /// Makes the ports that lead to clients those of the file.
+    fn take_over_forwards(&mut self, forwards: Vec<Forward>) {
+        if self.config.forwards == forwards {
+            // Their clients may be others.
+            return self.follow_clients();
+        }
+        self.config.forwards = forwards;
+        self.forwards.take_over(&self.config.forwards);
+        self.forwards.follow(&self.peers);
+        self.host.forward(self.forwards.forwards());
     }
 }
 
@@ -70,6 +83,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         client_connection_rate,
         uplinks,
         client_to_client,
+        forwards,
         peers,
         max_peers,
         workers,
@@ -109,10 +123,27 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("registry", [shown(registry), shown(&after.registry)], false);
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
+    compare_forwards(&mut report, forwards, &after.forwards);
     compare_peers(&mut report, peers, &after.peers);
     compare_tunnel(&mut report, tunnel, &after.tunnel);
     compare_control(&mut report, control, &after.control);
     report
+}
+
+fn compare_forwards(report: &mut ReloadReport, before: &[Forward], after: &[Forward]) {
+    let at = |forwards: &[Forward], ports: &str| {
+        let found = forwards.iter().find(|forward| forward.ports_in_words() == ports);
+        found.map_or_else(|| "not forwarded".to_owned(), |forward| format!("to {forward}"))
+    };
+    let mut all: Vec<String> = before.iter().map(Forward::ports_in_words).collect();
+    for new in after.iter().map(Forward::ports_in_words) {
+        if !all.contains(&new) {
+            all.push(new);
+        }
+    }
+    for ports in all {
+        report.compare(&format!("forward.{ports}"), [at(before, &ports), at(after, &ports)], true);
+    }
 }
 
 fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[PeerConfig]) {
@@ -153,6 +184,9 @@ mod tests {
         Config::parse(&Source::from_text(Path::new("proxy.toml"), &text, KeyFiles::Disk)).unwrap()
     }
 
+    const HTTPS: &str =
+        "[[forward]]\nprotocol = \"tcp\"\nport = 8443\nto = \"lisa\"\nto_port = 443\n";
+
     const LISA: &str = "[[peer]]\nname = \"lisa\"\n\
         public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n";
 
@@ -179,6 +213,13 @@ mod tests {
             ),
             ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
             ("", "client_to_client = true", "client_to_client false -> true no"),
+            ("", HTTPS, "forward.TCP 8443 not forwarded -> to lisa port 443 yes"),
+            (HTTPS, "", "forward.TCP 8443 to lisa port 443 -> not forwarded yes"),
+            (
+                HTTPS,
+                "[[forward]]\nprotocol = \"tcp\"\nport = 8443\nto = \"lisa\"\nfrom = \"192.0.2.0/24\"",
+                "forward.TCP 8443 to lisa port 443 -> to lisa port 8443, from 192.0.2.0/24 yes",
+            ),
             ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler arrival -> safire"),
         ];
         for (before, after, expected) in table {

@@ -24,6 +24,7 @@ use ropewalk_proto::endpoint::{EndpointStats, Share};
 use ropewalk_proxy::Config;
 use ropewalk_proxy::core;
 use ropewalk_proxy::daemon::{Command, Daemon, Host};
+use ropewalk_proxy::forward::Forwards;
 use ropewalk_proxy::handover::{Handover, Mailbox};
 use ropewalk_proxy::leases::Leases;
 use ropewalk_proxy::registry::files::Files;
@@ -75,6 +76,8 @@ impl Host for TestHost {
             None => drop(routes.remove(&inner)),
         }
     }
+
+    fn forward(&self, _forwards: Forwards) {}
 
     fn facts(&self) -> HostFacts {
         HostFacts::default()
