@@ -10,7 +10,7 @@ pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
-pub(crate) use look::{Flows, Logs, Proxies, Status, Use, Watch, Why};
+pub(crate) use look::{Flows, Forward, Logs, Proxies, Status, Use, Watch, Why};
 
 use std::path::PathBuf;
 
@@ -132,6 +132,21 @@ EXAMPLES
   sudo ropewalk fleet drain fra-1                     it takes no new sessions
   sudo ropewalk fleet undrain fra-1")]
     Fleet(Fleet),
+
+    /// Show which ports of this proxy lead to clients, and what they have carried
+    #[command(after_long_help = "\
+Ports are forwarded by the [[forward]] sections of the proxy's config; `ropewalk reload` takes a change over, and nothing else is touched.
+
+STATES
+  active     it leads to a client that is connected
+  away       its client is not connected to this proxy: who comes is told that it is unreachable
+  waiting    no client of that name has joined yet
+  refused    it leads nowhere; the reason says why
+
+EXAMPLES
+  sudo ropewalk forward
+  sudo ropewalk forward --json | jq '.forwards[] | {port, to, state}'")]
+    Forward(Forward),
 
     /// Show the tunnel and each of its links
     #[command(after_long_help = "\

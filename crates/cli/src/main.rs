@@ -46,6 +46,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Join(join) => commands::join::run(&join),
         Command::Peer(peer) => commands::peer::run(&peer),
         Command::Fleet(fleet) => commands::fleet::run(&fleet),
+        Command::Forward(forward) => commands::forward::run(&forward),
         Command::Status(status) => commands::status::run(&status),
         Command::Links(links) => commands::links::run(&links),
         Command::Watch(watch) => commands::watch::run(&watch),

@@ -6,6 +6,7 @@
 pub(crate) mod doctor;
 mod fleet;
 mod flows;
+mod forwards;
 mod links;
 mod model;
 mod peers;
@@ -27,6 +28,7 @@ use ropewalk_settings::figures::{megabits, rate, size};
 
 pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
+pub(crate) use forwards::forwards;
 pub(crate) use links::links;
 pub(crate) use peers::{invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
@@ -136,6 +138,9 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
             shakes.with_cookie
         ),
     );
+    if !proxy.forwards.is_empty() {
+        page.fact("forwards", &forwards::line(&proxy.forwards));
+    }
     if let Some(registry) = &proxy.registry {
         page.fact("fleet", &registry_line(registry));
     }

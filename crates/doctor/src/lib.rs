@@ -22,6 +22,7 @@ mod files;
 pub mod finding;
 mod firewall;
 pub mod fix;
+mod forward;
 mod forwarding;
 mod gateways;
 mod kill_switch;

@@ -8,6 +8,7 @@ use ropewalk_control::api::Role;
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, MAIN_TABLE};
 use ropewalk_proxy::Config;
 use ropewalk_proxy::config::Uplinks;
+use ropewalk_proxy::forward::conflicts;
 use ropewalk_proxy::overlap;
 use ropewalk_proxy::port::holder;
 
@@ -15,7 +16,7 @@ use super::client::default_interface;
 use super::common::Patient;
 use super::finding::Finding;
 use super::firewall::{self, Flow, Hook, Needed, Nft, State};
-use super::{forwarding, paths, port, rp_filter};
+use super::{forward, forwarding, paths, port, rp_filter};
 use crate::privilege;
 
 /// All findings about the proxy of this config.
@@ -61,8 +62,13 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     findings.extend(forwarding::judge(&forwarding::look(Role::Proxy, runs, ipv6, &passed)));
     findings.extend(rp_filter::judge_proxy(&filters(&survey, tun)));
     if let Nft::Rules(rules) = &patient.nft {
-        findings.extend(firewall::judge_rules(rules, &needed(&ports, tun, &uplinks)));
+        let mut needed = needed(&ports, tun, &uplinks);
+        if !config.forwards.is_empty() {
+            needed.extend(needed_by_forwards(tun, &uplinks));
+        }
+        findings.extend(firewall::judge_rules(rules, &needed));
     }
+    findings.extend(forward::judge(&forwards(&patient, config)));
     for tunnel in patient.daemon.status().iter().flat_map(|report| &report.tunnels) {
         findings.extend(paths::judge_seen(&tunnel.peer, &tunnel.links));
     }
@@ -78,6 +84,16 @@ fn pool(config: &Config, file: &Path) -> Option<Finding> {
     };
     let check = format!("ropewalk check-config {}", file.display());
     Some(Finding::fail("pool.overlaps", "pool", overlap.to_string(), check).advise(advice))
+}
+
+fn forwards(patient: &Patient<Config>, config: &Config) -> forward::Facts {
+    let proxy = patient.daemon.status().and_then(|report| report.proxy.as_ref());
+    let in_words = config.forwards.iter().map(|one| format!("{} to {one}", one.ports_in_words()));
+    forward::Facts {
+        configured: in_words.collect(),
+        conflicts: conflicts::find(&conflicts::ports(&config.forwards), true),
+        seen: proxy.map(|proxy| proxy.forwards.clone()).unwrap_or_default(),
+    }
 }
 
 fn meaning(config: &Config) -> String {
@@ -170,4 +186,19 @@ fn needed(ports: &[u16], tun: &str, uplinks: &[String]) -> Vec<Needed> {
         }));
     }
     needed
+}
+
+/// The same where ports lead to clients: packets that begin something there.
+fn needed_by_forwards(tun: &str, uplinks: &[String]) -> Vec<Needed> {
+    let needed = |uplink: &String| Needed {
+        subject: "forward".to_owned(),
+        what: format!("new connections from {uplink} to forwarded ports"),
+        flow: Flow {
+            tun: Some(tun.to_owned()),
+            input: Some(uplink.clone()),
+            output: Some(tun.to_owned()),
+            ..Flow::new(Hook::Forward)
+        },
+    };
+    uplinks.iter().map(needed).collect()
 }

@@ -124,6 +124,16 @@ pub(crate) struct Flows {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Forward {
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Proxies {
     /// Print the document as JSON
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ropewalk_control::api::{
-    FlowsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request, Response,
+    FlowsReport, ForwardsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request, Response,
     StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
@@ -45,6 +45,14 @@ pub(crate) fn flows(
 ) -> Result<FlowsReport, Failure> {
     match call(socket, &Request::Flows { peer: peer.map(str::to_owned), limit })? {
         Response::Flows(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// The ports that the proxy at this socket leads to its clients.
+pub(crate) fn forwards(socket: &Path) -> Result<ForwardsReport, Failure> {
+    match call(Some(socket), &Request::Forwards)? {
+        Response::Forwards(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

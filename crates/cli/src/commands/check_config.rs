@@ -7,6 +7,7 @@ use ropewalk_client::config::{Dns, Select};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
 use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
+use ropewalk_proxy::forward::conflicts;
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
 use ropewalk_proxy::registry::peers_file::{PeersFile, RegistryError};
@@ -190,6 +191,7 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
         lines.add("no NAT", &no_nat.join(", "));
     }
     lines.reach(config);
+    lines.forwards(config);
     let switch = if config.client_to_client { "on" } else { "off" };
     lines.add("peers", &format!("{peers}; client-to-client: {switch}"));
     lines.tunnel(&config.tunnel);
@@ -247,6 +249,17 @@ impl Lines {
         }
         let (most, rate) = (config.client_connections, config.client_connection_rate);
         self.add("each client", &format!("at most {most} connections, {rate} new ones a second"));
+    }
+
+    /// Which ports of the host lead to clients, and what else on this host wants them.
+    fn forwards(&mut self, config: &ropewalk_proxy::Config) {
+        for forward in &config.forwards {
+            self.add("forward", &format!("{} to {forward}", forward.ports_in_words()));
+        }
+        for conflict in conflicts::find(&conflicts::ports(&config.forwards), true) {
+            let name = if conflict.is_listener() { "warning" } else { "note" };
+            self.add(name, &conflict.to_string());
+        }
     }
 
     /// What a client does to its machine beside routing.

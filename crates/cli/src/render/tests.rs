@@ -536,6 +536,7 @@ fn proxy() -> StatusReport {
             handshakes: HandshakeCounters { completed: 3, unauthentic: 1, ..Default::default() },
             conntrack: Some(ConntrackStatus { count: 100, limit: 262_144 }),
             turned_away: Some(TurnedAwayStatus { refused: 12, bounded: 3 }),
+            forwards: Vec::new(),
             registry: None,
         }),
         ..client()

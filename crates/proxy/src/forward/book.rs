@@ -335,7 +335,10 @@ mod tests {
         let shown = |known: &PeerBook, invited: &[OpenInvitation], proxy: Option<&str>| {
             let proxy_of = |_: &PublicKey| proxy.map(str::to_owned);
             let report = book.report(known, invited, &proxy_of, &HostFacts::default());
-            let words = |one: ForwardStatus| format!("{}: {}", one.state, one.reason.unwrap_or_default());
+            let words = |one: ForwardStatus| {
+                let reason = one.reason.unwrap_or_default();
+                format!("{}: {reason}", one.state)
+            };
             report.into_iter().map(words).collect::<Vec<_>>()
         };
         let at_first = shown(&known, &[open(true)], None);
@@ -359,7 +362,9 @@ mod tests {
         let book = ForwardBook::new(&config.forwards);
         let traffic = |connections| ForwardTraffic { connections, ..ForwardTraffic::default() };
         let host = HostFacts {
-            forwards: [((Transport::Tcp, 8443), traffic(2)), ((Transport::Udp, 8443), traffic(3))].into(),
+            forwards: [(Transport::Tcp, 2), (Transport::Udp, 3)]
+                .map(|(transport, count)| ((transport, 8443), traffic(count)))
+                .into(),
             conflicts: vec![Conflict::Listener {
                 transport: Transport::Tcp,
                 port: 22,

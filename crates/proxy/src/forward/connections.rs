@@ -157,7 +157,7 @@ mod tests {
         }
         let nothing = desired(&[], Ports::default());
         for (other, why) in [
-            (connection(6, "203.0.113.2:80", Some("10.77.0.5:80")), "a port of the user's own rule"),
+            (connection(6, "203.0.113.2:80", Some("10.77.0.5:80")), "by a rule of the user's"),
             (connection(6, "203.0.113.2:8443", Some("172.17.0.2:443")), "to a container"),
             (connection(6, "203.0.113.2:8443", None), "to this host"),
             (connection(1, "203.0.113.2:0", Some("10.77.0.5:0")), "ICMP"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_came_to_this_host_are_led_when_their_port_is_and_connections_are_left_alone() {
+    fn datagrams_that_came_to_this_host_are_led_and_its_connections_are_left_alone() {
         let host = ["203.0.113.2", "10.77.0.1"].map(|address| address.parse().unwrap());
         let desired = desired(
             &["udp 5000-5010 10.77.0.5 5000", "tcp 22 10.77.0.5 22"],

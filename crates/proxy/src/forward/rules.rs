@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_come_in_is_bounded_like_what_clients_begin_and_passes_before_clients_are_kept_apart() {
+    fn what_comes_in_is_bounded_and_passes_before_clients_are_kept_apart() {
         let text = firewall::chains(&desired(&["tcp 22 10.77.0.5,fd77::5 22"]), &[]);
         has(
             &text,

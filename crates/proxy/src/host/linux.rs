@@ -142,7 +142,7 @@ impl LinuxNetwork {
             Err(error) => Err(error),
         };
         match ended {
-            Ok(count) => tracing::info!(count, "ended connections of ports that lead elsewhere now"),
+            Ok(count) => tracing::info!(count, "ended connections of ports that lead elsewhere"),
             Err(error) => tracing::warn!(
                 "connections of ports that lead elsewhere now go on until they end by themselves: the kernel's table of \
                  connections cannot be changed: {error}"
