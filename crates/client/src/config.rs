@@ -5,6 +5,7 @@
 
 mod allowance;
 mod dns;
+mod inbound;
 mod saving;
 
 use std::collections::BTreeSet;
@@ -26,6 +27,7 @@ use toml::Spanned;
 
 pub use allowance::Allowance;
 pub use dns::Dns;
+pub use inbound::Inbound;
 pub use saving::save_link;
 
 /// Why a client's config has no `[tunnel.link.NAME]`.
@@ -83,6 +85,8 @@ pub struct Config {
     pub kill_switch: bool,
     /// Interfaces whose hosts use the tunnel too.
     pub share: Vec<InterfaceName>,
+    /// What may begin connections to this machine out of the tunnel.
+    pub inbound: Inbound,
     /// The folder for what must survive a power cut: what stood in a file that was replaced.
     pub state_dir: PathBuf,
     /// Whether the client gives up at its start what it does not need.
@@ -287,6 +291,7 @@ impl ConfigFile for Config {
         "dns",
         "kill_switch",
         "share",
+        "inbound",
         "state_dir",
         "sandbox",
         "link",
@@ -314,6 +319,7 @@ struct File {
     #[serde(default)]
     kill_switch: bool,
     share: Option<Spanned<OneOrMany<InterfaceName>>>,
+    inbound: Option<Spanned<OneOrMany<inbound::Word>>>,
     state_dir: Option<Spanned<PathBuf>>,
     #[serde(default)]
     sandbox: Sandbox,
@@ -430,6 +436,7 @@ impl File {
             dns: dns::resolve(source, self.dns.as_ref())?,
             kill_switch: self.kill_switch,
             share,
+            inbound: inbound::resolve(source, self.inbound.as_ref())?,
             state_dir: absolute_path(source, self.state_dir, STATE_DIR)?,
             sandbox: self.sandbox,
         })

@@ -11,6 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
+use crate::config::Inbound;
+
 #[cfg(target_os = "linux")]
 pub mod linux;
 
@@ -201,6 +203,8 @@ pub struct Desired {
     pub asked: Vec<IpAddr>,
     /// Interfaces whose hosts use the tunnel too.
     pub shared: Vec<String>,
+    /// What may begin connections to this machine out of the tunnel.
+    pub inbound: Inbound,
 }
 
 /// All of IPv4 and IPv6.

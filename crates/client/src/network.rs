@@ -22,7 +22,7 @@ use ropewalk_link_io::netlink::Events;
 use ropewalk_settings::{InterfaceName, NamePattern};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::config::Config;
+use crate::config::{Config, Inbound};
 use crate::daemon::Command;
 use crate::host::linux::{LinuxNetwork, all_of};
 use crate::host::{
@@ -60,6 +60,8 @@ pub(crate) struct Wanted {
     pub(crate) dns_inside: bool,
     /// Which interfaces are to be links, if otherwise than at the start.
     pub(crate) choice: Option<Choice>,
+    /// What may begin connections out of the tunnel, if otherwise than at the start.
+    pub(crate) inbound: Option<Inbound>,
 }
 
 /// What the daemon hears.
@@ -139,6 +141,7 @@ pub(crate) struct Network {
     choice: Choice,
     tun: String,
     shared: Vec<String>,
+    inbound: Inbound,
     routed: Vec<IpNet>,
     excluded: Vec<IpNet>,
     slots: Slots,
@@ -190,6 +193,7 @@ impl Network {
             choice: choice(&config.links),
             tun: config.tun.name.to_string(),
             shared: config.share.iter().map(ToString::to_string).collect(),
+            inbound: config.inbound.clone(),
             routed: config.tun.routes.clone(),
             excluded: config.tun.exclude.clone(),
             slots: Slots::default(),
@@ -329,9 +333,10 @@ impl Network {
     }
 
     async fn apply(&mut self) -> anyhow::Result<News> {
-        let Wanted { tun, proxy, dns, dns_inside, connected: _, choice } =
+        let Wanted { tun, proxy, dns, dns_inside, connected: _, choice, inbound } =
             self.wanted.borrow_and_update().clone();
         self.choice = choice.unwrap_or_else(|| self.choice.clone());
+        self.inbound = inbound.unwrap_or_else(|| self.inbound.clone());
         let (candidates, left_out) = self.host.candidates(&self.choice, &self.tun).await?;
         let is_missing = |candidate: &Candidate| candidate.state == Err(NoWay::Missing);
         let known = match candidates.iter().any(is_missing) {
@@ -356,6 +361,7 @@ impl Network {
             excluded: self.excluded.clone(),
             asked: self.bypassed.clone(),
             shared: self.shared.clone(),
+            inbound: self.inbound.clone(),
         };
         let outcome = self.host.apply(&desired).await?;
         let problems = outcome.problems.into_iter().map(|problem| match problem.link {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropewalk_client::config::{Allowance, Config, Dns, Select};
+use ropewalk_client::config::{Allowance, Config, Dns, Inbound, Select};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_settings::{
     Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, Usage, WhenClosed,
@@ -128,6 +128,39 @@ fn name_servers_are_the_proxys_none_or_a_few() {
     ] {
         let error = file(dns).unwrap_err();
         assert!(error.contains(expected), "{dns}: {error}");
+    }
+}
+
+#[test]
+fn what_comes_in_is_what_the_proxy_lets_through_nothing_or_some_ports() {
+    let file = |inbound: &str| {
+        parse(&format!(
+            "private_key = \"{PRIVATE}\"\ninbound = {inbound}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n"
+        ))
+    };
+    for (inbound, expected) in [
+        ("\"proxy\"", Inbound::Proxy),
+        ("\"none\"", Inbound::Nothing),
+        ("[]", Inbound::Nothing),
+    ] {
+        assert_eq!(file(inbound).unwrap().inbound, expected, "{inbound}");
+    }
+    let some = file("[\"443/tcp\", \"5000-5010/udp\", \"443/udp\"]").unwrap().inbound;
+    assert_eq!(some.to_string(), "443/tcp, 5000-5010/udp, 443/udp");
+    let many: Vec<_> = (1..=65).map(|port| format!("\"{port}/tcp\"")).collect();
+    let many = format!("[{}]", many.join(","));
+    for (inbound, expected) in [
+        ("\"all\"", "`all` is not \"proxy\", \"none\", or ports"),
+        ("\"443\"", "`443` is not"),
+        ("\"443/sctp\"", "`443/sctp` is not"),
+        ("\"0/tcp\"", "`0` is not a port"),
+        ("\"9-7/tcp\"", "write \"7-9\""),
+        ("[\"none\", \"443/tcp\"]", "stand alone"),
+        ("[\"440-450/tcp\", \"443/tcp\"]", "443 has a port that stands here twice"),
+        (&many, "65 ports; at most 64"),
+    ] {
+        let error = file(inbound).unwrap_err();
+        assert!(error.contains(expected), "{inbound}: {error}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
-use ropewalk_client::config::{Dns, Select};
+use ropewalk_client::config::{Dns, Inbound, Select};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
 use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
@@ -270,6 +270,12 @@ impl Lines {
             Dns::Servers(servers) => format!("looked up at {}", list(servers)),
         };
         self.add("names", &names);
+        let reached = match &config.inbound {
+            Inbound::Proxy => "by what the proxy lets through".to_owned(),
+            Inbound::Nothing => "by nothing that begins at the other end".to_owned(),
+            ports @ Inbound::Ports { .. } => format!("out of the tunnel at {ports} only"),
+        };
+        self.add("reached", &reached);
         if !config.share.is_empty() {
             self.add("shared", &format!("with the hosts behind {}", list(&config.share)));
         }

@@ -108,7 +108,7 @@ mod tests {
 TCP 8443 to laptop port 443: active
   inside     10.77.0.5, fd77::5
   only from  198.51.100.0/24
-  carried    12 connections, 300 packets (40.0 kB) to the client, 500 (700 kB) from it
+  carried    12 connections, 300 packets (40 kB) to the client, 500 (700 kB) from it
   note       nginx (process 7) listens at TCP 8443
 ";
         let text = forwards(&report, 100);

@@ -61,6 +61,11 @@ impl Daemon {
         }
         self.config.proxy.choose = config.proxy.choose;
         self.client.set_preference(now, self.config.proxy.choose.clone());
+        if self.config.inbound != config.inbound {
+            self.config.inbound = config.inbound;
+            let inbound = Some(self.config.inbound.clone());
+            self.wanted.send_modify(|wanted| wanted.inbound = inbound);
+        }
         self.set_links(now, config.links, io);
         report
     }
@@ -101,6 +106,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         dns,
         kill_switch,
         share,
+        inbound,
         state_dir,
         sandbox,
     } = before;
@@ -110,6 +116,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("dns", texts([dns, &after.dns]), false);
     report.compare("kill_switch", texts([kill_switch, &after.kill_switch]), false);
     report.compare("share", [list(share), list(&after.share)], false);
+    report.compare("inbound", texts([inbound, &after.inbound]), true);
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
 
@@ -226,6 +233,11 @@ mod tests {
                 ("links = \"auto\"", "[[link]]\ninterface = \"wlan0\""),
                 ("", ""),
                 "link.wlan0 a section -> no section yes",
+            ),
+            (
+                ("", ""),
+                ("inbound = [\"443/tcp\", \"5000-5010/udp\"]", ""),
+                "inbound proxy -> 443/tcp, 5000-5010/udp yes",
             ),
             (("", "[tun]\nname = \"a\""), ("", "[tun]\nname = \"b\""), "tun.name a -> b no"),
             (

@@ -23,6 +23,7 @@ use rustix::process::geteuid;
 use super::{
     Candidate, Choice, Desired, HostNetwork, LeftOut, LinkDesired, Outcome, Problem, TunDesired,
 };
+use crate::config::Inbound;
 use crate::interfaces;
 use crate::lock::{self, Lock};
 use crate::near::{Surroundings, near};
@@ -336,7 +337,8 @@ impl LinuxNetwork {
                 // cases holds that the mark is for.
                 let links = strict.iter().map(|name| Some((*name).to_owned()));
                 let links: Vec<_> = if strict.is_empty() { vec![None] } else { links.collect() };
-                let error = format!("{error}; {UNGUARDED}");
+                let open = if desired.inbound == Inbound::Proxy { "" } else { NOT_REFUSED };
+                let error = format!("{error}; {UNGUARDED}{open}");
                 outcome.problems.extend(links.into_iter().map(|link| unfiltered(link, &error)));
                 return Ok(());
             }
@@ -501,6 +503,9 @@ fn body(
 /// What the table keeps apart.
 const UNGUARDED: &str = "neighbours can send to the tunnel's own addresses, and the proxy to this machine's networks where \
                          it forwards";
+
+/// What else the table does, where `inbound` asks for it.
+const NOT_REFUSED: &str = ", and what `inbound` refuses is let in";
 
 /// What is wrong where the mark does not take part in reverse path filtering.
 fn unfiltered(link: Option<String>, error: &impl std::fmt::Display) -> Problem {
