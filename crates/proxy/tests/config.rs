@@ -203,6 +203,92 @@ fn mistakes_are_told_with_place_and_remedy() {
     }
 }
 
+/// A forward with these lines besides the protocol and the client.
+fn forward(lines: &str) -> String {
+    format!("[[forward]]\nprotocol = \"tcp\"\nto = \"laptop\"\n{lines}\n")
+}
+
+#[test]
+fn the_forward_of_the_sample_is_one() {
+    let mut of_forward = false;
+    let lines = SAMPLE.lines().map(|line| {
+        of_forward = (of_forward || line == "# [[forward]]") && !line.is_empty();
+        if of_forward { line.trim_start_matches("# ") } else { line }
+    });
+    let config = parse(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let [forward] = config.forwards.as_slice() else { panic!("{:?}", config.forwards) };
+    assert_eq!(forward.ports_in_words(), "TCP 8443");
+    let said = "laptop port 443, from 198.51.100.0/24, 2001:db8::7";
+    assert_eq!(forward.to_string(), said);
+}
+
+#[test]
+fn ports_lead_to_clients_that_need_not_be_known_yet() {
+    let text = format!(
+        "private_key = \"{PRIVATE}\"\n{}[[forward]]\nprotocol = \"both\"\nport = \"5000-5010\"\nto = \"Käthes Bus\"\n",
+        forward("port = 443")
+    );
+    let forwards = parse(&text).unwrap().forwards;
+    assert_eq!((forwards[0].to_port, forwards[0].ports_in_words().as_str()), (443, "TCP 443"));
+    assert_eq!(forwards[1].to_string(), "Käthes Bus");
+    assert_eq!(forwards[1].ports_in_words(), "TCP and UDP 5000-5010");
+    assert!(parse(SAMPLE).unwrap().forwards.is_empty());
+}
+
+#[test]
+fn a_forward_that_cannot_be_is_told_with_what_to_write() {
+    let udp = |port: &str| forward(&format!("port = {port}")).replace("tcp", "udp");
+    let many: String = (1..=257).map(|port| forward(&format!("port = {port}"))).collect();
+    let nets: Vec<_> = (0..65).map(|net| format!("\"10.{net}.0.0/16\"")).collect();
+    let cases = [
+        (forward(""), "missing key `port`", ""),
+        (forward("port = 0"), "`0` is not a port or a range of ports", "16384-32767"),
+        (forward("port = \"5010-5000\""), "ends before it begins", "5000-5010"),
+        (forward("port = 443").replace("tcp", "sctp"), "unknown value `sctp`", "`tcp`"),
+        (forward("port = 443").replace("laptop", ""), "1 to 64 printable characters", ""),
+        (forward("port = 443\nto_port = 70000"), "70000 is no port", "1 to 65535"),
+        (forward("port = \"1-2\"\nto_port = 5"), "several ports keep their numbers", "`to_port`"),
+        (forward("port = 443\nfrom = []"), "nobody may come in", "lets everybody in"),
+        (forward("port = 443\nfrom = \"lan\""), "`lan` is not an address or a prefix", "2001:db8"),
+        (forward("port = 443\nfrom = \"10.0.0.1/8\""), "bits set", "10.0.0.0/8"),
+        (
+            forward(&format!("port = 443\nfrom = [{}]", nets.join(","))),
+            "65 networks; at most 64",
+            "",
+        ),
+        (forward("ports = 443"), "unknown key `ports`", "`port`"),
+        // A port that is taken.
+        (
+            forward("port = 443") + &forward("port = \"400-500\""),
+            "TCP 443 leads to `laptop` already",
+            "one client",
+        ),
+        (
+            udp("53") + &forward("port = 53").replace("tcp", "both"),
+            "UDP 53 leads to `laptop` already",
+            "one client",
+        ),
+        (udp("51900"), "UDP 51900 is the proxy's own: clients connect there (`listen`)", "another"),
+        (udp("\"400-500\""), "UDP 443 is the proxy's own: clients connect there (`more_", "another"),
+        (
+            forward("port = 9586") + "[control]\nweb = \"127.0.0.1:9586\"\n",
+            "TCP 9586 is the proxy's own: its page is there",
+            "another",
+        ),
+        (many, "257 forwards; at most 256 are possible", "in a row"),
+    ];
+    for (mistake, expected, help) in cases {
+        let text = format!("private_key = \"{PRIVATE}\"\nmore_ports = [443]\n{mistake}");
+        let error = parse(&text).map(drop).expect_err(&mistake);
+        assert!(error.contains(expected), "{mistake}\nexpected {expected}\n{error}");
+        assert!(error.contains(help), "{mistake}\nexpected {help}\n{error}");
+    }
+    // The other protocol's port is another one.
+    let tunnel = forward("port = 51900") + &forward("port = 443") + &udp("442");
+    let text = format!("private_key = \"{PRIVATE}\"\nmore_ports = [443]\n{tunnel}");
+    assert_eq!(parse(&text).unwrap().forwards.len(), 3);
+}
+
 const TLS: &str =
     "tls_ca_file = \"ca.pem\"\ntls_certificate_file = \"a.pem\"\ntls_key_file = \"a.key\"\n";
 
