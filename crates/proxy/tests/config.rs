@@ -269,7 +269,7 @@ fn a_forward_that_cannot_be_is_told_with_what_to_write() {
             "one client",
         ),
         (udp("51900"), "UDP 51900 is the proxy's own: clients connect there (`listen`)", "another"),
-        (udp("\"400-500\""), "UDP 443 is the proxy's own: clients connect there (`more_", "another"),
+        (udp("\"400-500\""), "UDP 443 is the proxy's own: clients connect there (`more", "another"),
         (
             forward("port = 9586") + "[control]\nweb = \"127.0.0.1:9586\"\n",
             "TCP 9586 is the proxy's own: its page is there",

@@ -34,8 +34,7 @@ fn forwards(transport: Transport, number: u16, to_port: u16) -> Forwards {
 
 /// Connections that are led to clients.
 fn led(lab: &Lab) -> usize {
-    lab.proxy
-        .block_on(async || conntrack::find(|one| one.led_to.is_some()).await.unwrap().len())
+    lab.proxy.block_on(async || conntrack::find(|one| one.led_to.is_some()).await.unwrap().len())
 }
 
 #[test]
