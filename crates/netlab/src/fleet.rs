@@ -327,6 +327,17 @@ impl Fleet {
         }
     }
 
+    /// Ends a proxy, as for an upgrade: its clients are told.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn stop_proxy(&mut self, at: usize) -> Result<(), LabError> {
+        match &mut self.proxies[at].process {
+            Some(process) => process.stop(SOON).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// Cuts a proxy off from etcd, or joins it again; its clients still reach it.
     ///
     /// # Errors

@@ -251,6 +251,12 @@ impl Config {
     pub fn leases_file(&self) -> PathBuf {
         self.state_dir.join("leases.json")
     }
+
+    /// The file of the fleet's registry as it was last known.
+    #[must_use]
+    pub fn fleet_file(&self) -> PathBuf {
+        self.state_dir.join("fleet.json")
+    }
 }
 
 /// The IPv6 pool where the file says `auto`: a unique local /64 (RFC 4193) whose 40 random bits are a

@@ -3,13 +3,14 @@
 //! | kept by | what it is | file |
 //! | --- | --- | --- |
 //! | [`Files`](files::Files) | files of this proxy alone | [`files`], [`peers_file`] |
-//! | [`Etcd`](etcd::Etcd) | what several proxies share in etcd | [`etcd`], and the crate `ropewalk-fleet` |
+//! | [`Etcd`](etcd::Etcd) | what several proxies share in etcd | [`etcd`], [`fleet_file`], and the crate `ropewalk-fleet` |
 //!
 //! A packet loop never waits, for a disk or for a network: a call returns at once, and what takes its time comes back by the
 //! loop's queue as [`News`], of which [`Registry::hear`] says what follows.
 
 pub mod etcd;
 pub mod files;
+pub mod fleet_file;
 pub mod inviting_proxies;
 pub mod peers_file;
 

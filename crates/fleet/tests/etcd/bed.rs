@@ -1,12 +1,15 @@
 //! An etcd of a test's own, and proxies that use it.
 
 use std::fs::File;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_fleet::cache::Cache;
 use ropewalk_fleet::changes::Changes;
+use ropewalk_fleet::last_known::{Content, KeptFile};
 use ropewalk_fleet::layout::{FleetValue, Unknown, VERSION};
 use ropewalk_fleet::mirror::Mirror;
 use ropewalk_fleet::presence::Own;
@@ -14,7 +17,7 @@ use ropewalk_fleet::service::{News, Options, Service};
 use ropewalk_fleet::store::{Access, Store, TlsFiles};
 use ropewalk_settings::{InvitationToken, PublicKey};
 use tempfile::TempDir;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Longer than anything takes, even on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -36,6 +39,23 @@ pub(crate) struct Etcd {
     arguments: Vec<String>,
     scheme: &'static str,
     child: Option<Child>,
+}
+
+/// What a proxy keeps for its next start, written at once.
+#[derive(Debug)]
+struct Kept(PathBuf);
+
+impl KeptFile for Kept {
+    fn read(&self) -> io::Result<Vec<u8>> {
+        std::fs::read(&self.0)
+    }
+
+    fn replace(&self, content: Content) -> oneshot::Receiver<io::Result<()>> {
+        let (written, told) = oneshot::channel();
+        let result = content().and_then(|content| std::fs::write(&self.0, content));
+        written.send(result).expect("who asked is told");
+        told
+    }
 }
 
 impl Bed {
@@ -189,6 +209,7 @@ impl Etcd {
                 program: "0".into(),
             },
             max_clients: 1000,
+            kept_in: Arc::new(Kept(self.path().join(format!("{id}.json")))),
         };
         (Service::start(options, news).unwrap(), heard)
     }

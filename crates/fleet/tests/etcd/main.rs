@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use bed::{Bed, client, invite, proxy, token};
 use etcd_client::{CompactionOptions, PutOptions};
-use ropewalk_fleet::changes::{ChangeError, Claimed};
+use ropewalk_fleet::cache::Change;
+use ropewalk_fleet::changes::{ChangeError, Changes, Claimed};
 use ropewalk_fleet::layout::{ProxyState, hash};
 use ropewalk_fleet::service::News;
 use ropewalk_fleet::store::StoreError;
@@ -157,6 +158,73 @@ fn while_etcd_is_away_changes_are_refused_and_what_is_known_stays_until_it_is_ca
         let mirrored = service.mirror().lock();
         assert!(mirrored.away.is_none());
         assert_eq!(mirrored.lists, lists, "caught up by revision, without another list");
+    });
+}
+
+/// A service called `two` knew two clients, and has ended; it cannot reach etcd any more.
+async fn cut_off_with_two_clients(bed: &bed::Etcd) -> Changes {
+    let one = proxy(bed, "one");
+    one.agree().await.unwrap();
+    for number in 1..=2 {
+        invite(&one, &format!("client {number}"), number).await;
+        one.claim(&token(number), client(number), 9).await.unwrap();
+    }
+    let (service, mut news) = bed.serve("two");
+    bed.wait_for(&service, |cache| cache.clients.len() == 2).await;
+    bed.next(&mut news, changes).await;
+    drop(service);
+    bed.cut(true);
+    one
+}
+
+fn changes(news: News) -> Option<Vec<Change>> {
+    match news {
+        News::Changes(changes) => Some(changes),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_proxy_that_starts_while_etcd_is_away_serves_whom_it_knew_and_is_corrected_when_it_is_back() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = cut_off_with_two_clients(&bed).await;
+        one.remove("client 1").await.unwrap();
+        let begun = Instant::now();
+        let (service, mut news) = bed.serve("two");
+        let come = bed.next(&mut news, changes).await;
+        println!("served {:.1} s after the start", begun.elapsed().as_secs_f64());
+        assert!(come.iter().all(|change| matches!(change, Change::Came(..))), "{come:?}");
+        assert_eq!(come.len(), 2, "who was removed meanwhile, too");
+        {
+            let mirrored = service.mirror().lock();
+            assert!(mirrored.recalled.is_some() && mirrored.lists == 0);
+        }
+        let refused = service.claim(token(3), client(3)).await.unwrap_err().to_string();
+        assert!(refused.contains("does not answer"), "{refused}");
+
+        bed.cut(false);
+        assert_eq!(bed.next(&mut news, changes).await, [Change::Gone(client(1))]);
+        assert!(service.mirror().lock().recalled.is_none());
+        invite(&one, "client 3", 3).await;
+        let bound = service.claim(token(3), client(3)).await.unwrap();
+        assert!(matches!(bound, Claimed::Bound { .. }), "{bound:?}");
+    });
+}
+
+#[test]
+fn a_proxy_lets_nobody_in_any_more_when_the_fleet_that_it_knew_turns_out_to_be_another_one() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = cut_off_with_two_clients(&bed).await;
+        let (_service, mut news) = bed.serve("two");
+        assert_eq!(bed.next(&mut news, changes).await.len(), 2);
+        let mut etcd = one.store.client().await.unwrap();
+        let other = r#"{"version":1,"name":"other","pool_v4":"10.77.0.0/16"}"#;
+        etcd.put(one.store.layout().fleet(), other, None).await.unwrap();
+        bed.cut(false);
+        let is_told = |news| matches!(news, News::NotOurs).then_some(());
+        bed.next(&mut news, is_told).await;
     });
 }
 

@@ -30,6 +30,7 @@ use crate::config::{Config, PeerConfig, RegistryConfig};
 use crate::daemon::Command;
 use crate::inviting;
 use crate::leases::{Lease, LeaseTable};
+use crate::registry::fleet_file::FleetFile;
 use crate::registry::{Member, News, Outcome, Registry, inviting_proxies};
 
 /// Claims that may be under way; whoever comes then has to ask again.
@@ -70,6 +71,7 @@ impl Etcd {
             terms: terms(config, registry),
             own: own(config, registry),
             max_clients: config.max_peers,
+            kept_in: Arc::new(FleetFile::open(config.fleet_file())?),
         };
         let service = Service::start(options, news)?;
         let to_loop = commands.clone();
@@ -307,6 +309,10 @@ impl Registry for Etcd {
                 vec![Outcome::Draining(self.draining)]
             }
             News::Fleet(FleetNews::Proxies(proxies)) => vec![Outcome::Fleet(list(&proxies))],
+            News::Fleet(FleetNews::NotOurs) => {
+                let gone = self.table.keys().map(|key| Change::Gone(*key)).collect();
+                vec![self.changed(gone)]
+            }
         }
     }
 
@@ -341,9 +347,10 @@ impl Registry for Etcd {
             fleet: self.config.fleet.clone(),
             id: self.config.id.clone(),
             endpoints: self.config.endpoints.clone(),
-            begun: mirrored.begun,
+            begun: mirrored.lists > 0,
             away_s: away.map(|away| inviting::now().saturating_sub(away.since)),
             away_why: away.map(|away| away.why.clone()),
+            copy_age_s: mirrored.recalled.map(|as_of| inviting::now().saturating_sub(as_of)),
             draining: self.draining,
             // Those that this loop has heard of: they can connect.
             clients: self.table.len() as u64,
