@@ -88,8 +88,15 @@ impl FleetClient {
         self.doubt.is_none() && self.is_doubted()
     }
 
+    /// Whether the present proxy has turned the client away, and nothing follows from it yet.
+    pub(super) fn is_newly_turned_away(&self) -> bool {
+        self.choosing.is_none() && !self.turned_away && self.present.client.is_turned_away()
+    }
+
     /// Notes whether the present proxy may be silent.
     fn note_doubt(&mut self, now: Instant) {
+        let is_news = self.is_newly_turned_away();
+        self.turned_away = self.present.client.is_turned_away();
         match (self.is_doubted(), self.doubt) {
             (true, None) => {
                 // Who just begins has just asked.
@@ -105,6 +112,8 @@ impl FleetClient {
                     self.drop_beside(now);
                 }
             }
+            // Another one is to say at once that it is there.
+            (true, Some(_)) if is_news => (self.next_round, self.quick_rounds) = (now, 0),
             (true, Some(_)) | (false, None) => {}
         }
     }
