@@ -134,7 +134,9 @@ fn registry(registry: &RegistryStatus) -> Vec<Finding> {
     }
     for (key, why) in &registry.foreign {
         let found = format!("{key} is not read: {why}");
-        findings.push(Finding::warn("registry.foreign", subject, found, look));
+        findings.push(Finding::warn("registry.foreign", subject, found, look).advise(
+            "if another program put it there, delete it (`etcdctl del`), or have that program or this fleet use another prefix:",
+        ));
     }
     findings
 }

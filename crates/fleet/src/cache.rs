@@ -40,10 +40,10 @@ pub struct Client {
 pub struct Session {
     /// The proxy's id.
     pub proxy: Arc<str>,
-    /// Since when, in microseconds since 1970.
+    /// Since when, in microseconds since 1970 by the proxy's clock.
     pub since_us: u64,
-    /// The revision that said so.
-    pub revision: i64,
+    /// The revision at which it was first written.
+    pub first: i64,
 }
 
 /// What a change means for who looks on.
@@ -186,8 +186,8 @@ impl Cache {
                 full(self.sessions.len(), MAX_CLIENTS)?;
                 let value: SessionValue = read(kv.value())?;
                 let proxy = self.id(&value.proxy);
-                let (since_us, revision) = (value.since_us, kv.mod_revision());
-                self.sessions.insert(key, Session { proxy, since_us, revision });
+                let first = value.first.unwrap_or_else(|| kv.mod_revision());
+                self.sessions.insert(key, Session { proxy, since_us: value.since_us, first });
                 Some(Change::Session(key))
             }
         })

@@ -112,7 +112,14 @@ impl Changes {
         let key = self.store.layout().fleet();
         let begin =
             Txn::new().when([absent(&key)]).and_then([TxnOp::put(key, written(&self.terms), None)]);
-        self.store.change(&begin).await?;
+        if self.store.change(&begin).await? {
+            tracing::info!(
+                fleet = self.terms.name,
+                prefix = self.store.layout().prefix(),
+                "the fleet was begun: nobody had used this prefix. If it was begun before, `prefix` or `endpoints` of [registry] \
+                 are not those of its other proxies"
+            );
+        }
         self.fleet().await.map(drop)
     }
 

@@ -296,8 +296,11 @@ pub struct SessionValue {
     pub version: u32,
     /// The proxy's id.
     pub proxy: String,
-    /// Since when, in microseconds since 1970.
+    /// Since when, in microseconds since 1970 by the proxy's clock.
     pub since_us: u64,
+    /// The revision at which this session was first written, where that is an earlier one: its proxy was cut off meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<i64>,
     /// Fields of a newer program.
     #[serde(flatten)]
     pub unknown: Unknown,

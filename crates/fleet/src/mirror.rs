@@ -49,6 +49,8 @@ pub struct Mirrored {
     pub begun: bool,
     /// How often the whole was listed.
     pub lists: u64,
+    /// How often etcd was another one than before, or restored from a snapshot: revisions of before say nothing then.
+    pub restored: u64,
     /// It was never listed, and the copy is what was known at this time, in seconds since 1970, before the proxy's start.
     pub recalled: Option<u64>,
 }
@@ -96,7 +98,13 @@ impl Mirror {
                         pause = PAUSES.0;
                         tracing::warn!("{error}");
                     }
-                    if !matches!(error, StoreError::Forbidden(_) | StoreError::Refused(_)) {
+                    let is_said = matches!(
+                        error,
+                        StoreError::Forbidden(_)
+                            | StoreError::Refused(_)
+                            | StoreError::TooOld { .. }
+                    );
+                    if !is_said {
                         store.turn_away().await;
                     }
                     tokio::time::sleep(pause).await;
@@ -113,9 +121,13 @@ impl Mirror {
         changes: &mpsc::Sender<Vec<Change>>,
     ) -> Result<(), Ended> {
         if self.needs_list(store).await? {
+            store.check_version().await?;
             let fresh = Cache::read(store).await?;
             let differs = {
                 let mut mirrored = self.lock();
+                let (cluster, revision) = (mirrored.cache.cluster, mirrored.cache.revision);
+                let is_other = fresh.cluster != cluster || fresh.revision < revision;
+                mirrored.restored += u64::from(mirrored.lists > 0 && is_other);
                 mirrored.lists += 1;
                 mirrored.recalled = None;
                 mirrored.cache.replace(fresh)

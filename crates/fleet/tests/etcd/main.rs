@@ -8,7 +8,7 @@ mod bed;
 
 use std::time::{Duration, Instant};
 
-use bed::{Bed, client, invite, proxy, token};
+use bed::{Bed, client, invite, presence, proxy, token};
 use etcd_client::{CompactionOptions, PutOptions};
 use ropewalk_fleet::cache::Change;
 use ropewalk_fleet::changes::{ChangeError, Changes, Claimed};
@@ -300,6 +300,70 @@ fn the_newest_session_wins_and_the_older_proxy_is_told() {
         }
         drop(two);
         bed.wait_for(&one, |cache| cache.proxies.len() == 1).await;
+    });
+}
+
+#[test]
+fn the_session_that_etcd_saw_begin_later_wins_though_the_other_proxys_clock_is_an_hour_ahead() {
+    const AN_HOUR_AHEAD: u64 = 3_600_000_000;
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let near = proxy(&bed, "near");
+        let (one, mut at_one) = bed.serve("one");
+        bed.wait_for(&one, |cache| cache.proxies.contains_key("one")).await;
+        one.note_session(client(1), Some(AN_HOUR_AHEAD));
+        bed.wait_for(&one, |cache| cache.sessions.len() == 1).await;
+        // It is cut off for longer than its lease holds, and the client moves meanwhile.
+        bed.cut(true);
+        let begun = Instant::now();
+        while !bed.all(&near).await.sessions.is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(40), "its lease is over");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let mut two = presence(&bed, "two");
+        two.renew().await.unwrap();
+        two.note(client(1), Some(1_000));
+        assert!(two.say().await.unwrap().is_empty());
+        bed.cut(false);
+        let displaced = bed.next(&mut at_one, |news| match news {
+            News::Displaced(key, since) => Some((key, since)),
+            _ => None,
+        });
+        let mut displaced = std::pin::pin!(displaced);
+        let told = loop {
+            tokio::select! {
+                told = &mut displaced => break told,
+                () = tokio::time::sleep(Duration::from_secs(1)) => two.renew().await.unwrap(),
+            }
+        };
+        assert_eq!(told, (client(1), AN_HOUR_AHEAD));
+        assert_eq!(*bed.all(&near).await.sessions[&client(1)].proxy, *"two");
+        // Who comes back to it has a newer session there, although its own proxy's clock says otherwise.
+        one.note_session(client(1), Some(2_000));
+        bed.wait_for(&one, |cache| {
+            cache.sessions.get(&client(1)).is_some_and(|session| *session.proxy == *"one")
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_session_that_began_while_its_proxy_was_cut_off_is_judged_by_the_clocks() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let mut one = presence(&bed, "one");
+        let mut two = presence(&bed, "two");
+        two.renew().await.unwrap();
+        two.note(client(1), Some(2_000));
+        two.note(client(2), Some(2_000));
+        two.say().await.unwrap();
+        // These began before and after it, and etcd hears of both only now.
+        one.renew().await.unwrap();
+        one.note(client(1), Some(1_000));
+        one.note(client(2), Some(3_000));
+        assert_eq!(one.say().await.unwrap(), [(client(1), 1_000)]);
+        let sessions = bed.all(&proxy(&bed, "near")).await.sessions;
+        assert_eq!((&*sessions[&client(1)].proxy, &*sessions[&client(2)].proxy), ("two", "one"));
     });
 }
 

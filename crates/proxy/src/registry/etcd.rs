@@ -320,10 +320,9 @@ impl Registry for Etcd {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         if is_up {
-            // The clocks of two proxies differ: what begins now is newer than what is known of.
             let known =
                 self.service.mirror().lock().cache.sessions.get(&client).map(|it| it.since_us);
-            since = since.max(known.map_or(0, |known| known.saturating_add(1)));
+            since = begins(since, known);
             self.sessions.insert(client, since);
         } else {
             self.sessions.remove(&client);
@@ -360,6 +359,11 @@ impl Registry for Etcd {
             foreign: mirrored.cache.foreign.clone(),
         })
     }
+}
+
+/// When a session that begins at `clock` began: the clocks of two proxies differ, and it is newer than the one that is known of.
+fn begins(clock: u64, known: Option<u64>) -> u64 {
+    clock.max(known.map_or(0, |known| known.saturating_add(1)))
 }
 
 /// Where the registry of a config is.
@@ -462,4 +466,25 @@ pub fn refused(error: &ChangeError) -> ApiError {
         ChangeError::Fleet(_) | ChangeError::Store(_) => ErrorCode::Failed,
     };
     ApiError::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_begins_is_newer_than_the_known_one_whatever_the_clock_says() {
+        const HOUR: u64 = 3_600_000_000;
+        let now = 500 * HOUR;
+        for (clock, known, expected) in [
+            (now, None, now),
+            (now, Some(now - 1), now),
+            (now, Some(now), now + 1),
+            (now - HOUR, Some(now), now + 1),
+            (now, Some(now + HOUR), now + HOUR + 1),
+            (now, Some(u64::MAX), u64::MAX),
+        ] {
+            assert_eq!(begins(clock, known), expected, "{clock} after {known:?}");
+        }
+    }
 }
