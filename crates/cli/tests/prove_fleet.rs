@@ -27,6 +27,11 @@ fn clients_notice_nothing_of_what_befalls_etcd() {
 }
 
 #[test]
+fn what_an_operator_of_etcd_gets_wrong_is_told_and_tunnels_go_on() {
+    prove("what_an_operator_of_etcd_gets_wrong_is_told_and_tunnels_go_on", "fleet-trouble");
+}
+
+#[test]
 fn a_proxy_that_is_cut_off_from_etcd_keeps_no_client_that_moved() {
     prove("a_proxy_that_is_cut_off_from_etcd_keeps_no_client_that_moved", "fleet-partition");
 }

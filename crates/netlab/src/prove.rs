@@ -102,6 +102,7 @@ pub const PROOFS: &[Proof] = &[
     fleet::DRAIN,
     fleet::REGISTRY,
     fleet::PARTITION,
+    fleet::TROUBLE,
     fleet::SCALE,
 ];
 
