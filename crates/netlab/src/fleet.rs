@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Every uplink is a network of its own with four addresses. They have no limits: what is measured here is who has a
-//! session where, and not how fast.
+//! session where, and not how fast. Those of the proxies may be far away.
 
 mod clients;
 mod members;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,9 +29,11 @@ use toml::Table;
 
 use crate::address::SERVER_V4;
 use crate::deployment::PROXY_PORT;
+use crate::emulator::Emulator;
 use crate::error::LabError;
 use crate::http::HttpServer;
 use crate::namespace::Namespace;
+use crate::netem::Conditions;
 use crate::privilege::require_tool;
 use crate::process::Process;
 use crate::scratch::Scratch;
@@ -57,6 +59,9 @@ const LARGE: (usize, &str) = (60_000, "10.64.0.0/10");
 /// How often something is looked at that is waited for.
 const POLL: Duration = Duration::from_millis(100);
 
+/// Of the emulator, which draws nothing here: it delays, and loses nothing.
+const SEED: u64 = 1;
+
 /// What makes a fleet, and Debian's packages.
 const TOOLS: [(&str, &str); 2] = [("etcd", "etcd-server"), ("openssl", "openssl")];
 
@@ -76,13 +81,24 @@ struct Host {
     // Before its network.
     process: Option<Process>,
     name: String,
+    /// The uplinks as which its own were made.
+    uplinks: Range<u16>,
     address: Ipv4Addr,
     namespace: Namespace,
+}
+
+impl Host {
+    fn new(name: String, uplinks: Range<u16>, namespace: Namespace) -> Self {
+        let address = Topology::uplink_v4(uplinks.start);
+        Self { process: None, name, uplinks, address, namespace }
+    }
 }
 
 /// All of it. Dropped, all processes are killed and their files removed.
 #[derive(Debug)]
 pub struct Fleet {
+    // Before the networks that its devices are in.
+    emulator: Option<Emulator>,
     members: Vec<Host>,
     proxies: Vec<Host>,
     clients: Vec<Host>,
@@ -95,6 +111,8 @@ pub struct Fleet {
     prefixes: BTreeMap<usize, String>,
     /// What members of etcd are told besides.
     etcd_arguments: Vec<String>,
+    /// The next uplink that nobody has.
+    next_uplink: u16,
     // Last: removed when the processes have ended.
     folder: Scratch,
 }
@@ -105,6 +123,27 @@ impl Fleet {
     /// # Errors
     /// When a tool is missing, or a step fails.
     pub fn build(program: &Path, proxies: usize, clients: usize) -> Result<Self, LabError> {
+        Self::build_of(program, &vec![None; proxies], clients)
+    }
+
+    /// The same with one proxy for each of these round trips, which is so far away from all others.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn build_far(
+        program: &Path,
+        trips: &[Duration],
+        clients: usize,
+    ) -> Result<Self, LabError> {
+        let trips: Vec<_> = trips.iter().copied().map(Some).collect();
+        Self::build_of(program, &trips, clients)
+    }
+
+    fn build_of(
+        program: &Path,
+        proxies: &[Option<Duration>],
+        clients: usize,
+    ) -> Result<Self, LabError> {
         for tool in TOOLS {
             require_tool(tool).map_err(LabError::Missing)?;
         }
@@ -114,26 +153,42 @@ impl Fleet {
         let listener = topology.server().run(|| TcpListener::bind((SERVER_V4, 80)))?;
         let listener = listener.map_err(LabError::io("the HTTP server's socket"))?;
         let server = HttpServer::serve(listener, CONGESTION)?;
-        let mut uplinks = 0;
-        let mut hosts = |role: &str, count: usize, links: u16| -> Result<Vec<Host>, LabError> {
-            let host = |number| {
-                let name = format!("{role}{number}");
-                let first = uplinks;
-                uplinks += links;
-                let namespace = topology.add_host(&name, first..first + links)?;
-                let address = Topology::uplink_v4(first);
-                Ok(Host { process: None, name, address, namespace })
-            };
-            (0..count).map(host).collect()
+        let mut next_uplink = 0;
+        let mut take = |count: u16| {
+            let first = next_uplink;
+            next_uplink += count;
+            first..next_uplink
         };
-        let members = hosts("etcd-", MEMBERS, 1)?;
-        let proxies = hosts("p-", proxies, 1)?;
-        let clients = hosts("client", clients, 2)?;
+        let near = |name: String, uplinks: Range<u16>| -> Result<Host, LabError> {
+            let namespace = topology.add_host(&name, uplinks.clone())?;
+            Ok(Host::new(name, uplinks, namespace))
+        };
+        let members = (0..MEMBERS).map(|at| near(format!("etcd-{at}"), take(1)));
+        let members: Vec<_> = members.collect::<Result<_, _>>()?;
+        let mut links = Vec::new();
+        let proxies = proxies.iter().enumerate().map(|(at, trip)| {
+            let (name, uplinks) = (format!("p-{at}"), take(1));
+            let Some(trip) = trip else { return near(name, uplinks) };
+            let conditions = Conditions { delay: *trip / 2, ..Conditions::default() };
+            let (host, link) = topology.add_far_host(&name, uplinks.start, &conditions)?;
+            links.push(link);
+            Ok(Host::new(name, uplinks, host))
+        });
+        let proxies: Vec<_> = proxies.collect::<Result<_, LabError>>()?;
+        let clients = (0..clients).map(|at| near(format!("client{at}"), take(2)));
+        let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
+        let is_far = !links.is_empty();
+        let emulator = is_far.then(|| Emulator::spawn(links, SEED)).transpose()?;
+        for host in proxies.iter().filter(|_| is_far) {
+            let made = host.uplinks.start;
+            topology.address_uplink(&host.namespace, 0, (made, made))?;
+        }
         let names: Vec<_> = members.iter().map(|host| format!("IP:{}", host.address)).collect();
         let script = CERTIFICATES.replace("NAMES", &names.join(","));
         let at = folder.path().display();
         tool::run("sh", &["-ec", &format!("cd {at}\n{script}")])?;
         Ok(Self {
+            emulator,
             members,
             proxies,
             clients,
@@ -143,6 +198,7 @@ impl Fleet {
             max_clients: None,
             prefixes: BTreeMap::new(),
             etcd_arguments: Vec::new(),
+            next_uplink,
             folder,
         })
     }
@@ -301,6 +357,16 @@ impl Fleet {
             Some(process) => process.stop(SOON).map(|_| ()),
             None => Ok(()),
         }
+    }
+
+    /// The way to a proxy of [`build_far`](Self::build_far) has this round trip from now on.
+    ///
+    /// # Errors
+    /// When no way of this fleet is emulated.
+    pub fn set_trip(&self, at: usize, trip: Duration) -> Result<(), LabError> {
+        let none = || LabError::Unsupported("no way of this fleet is emulated".to_owned());
+        let emulator = self.emulator.as_ref().ok_or_else(none)?;
+        emulator.update_both(at, move |conditions| conditions.delay = trip / 2)
     }
 
     /// Has proxy `at` do or say something: `ropewalk WORDS --config FILE` on its host.

@@ -103,6 +103,7 @@ pub const PROOFS: &[Proof] = &[
     fleet::REGISTRY,
     fleet::PARTITION,
     fleet::TROUBLE,
+    fleet::TRAVEL,
     fleet::SCALE,
 ];
 

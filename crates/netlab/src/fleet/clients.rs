@@ -87,6 +87,28 @@ impl Fleet {
         Ok(())
     }
 
+    /// A client comes into other networks: its links keep their names, and have other addresses.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn move_client(&mut self, client: usize) -> Result<(), LabError> {
+        let host = &self.clients[client];
+        for (at, made) in (0..).zip(host.uplinks.clone()) {
+            let uplink = self.next_uplink;
+            self.next_uplink += 1;
+            self.topology.address_uplink(&host.namespace, at, (made, uplink))?;
+        }
+        Ok(())
+    }
+
+    /// Why a client uses the proxy that it uses, as it says itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn why_of(&self, client: usize) -> Result<String, LabError> {
+        Ok(self.known_to(client)?["why"].as_str().unwrap_or_default().to_owned())
+    }
+
     /// The process of a client.
     pub fn client(&mut self, client: usize) -> Option<&mut Process> {
         self.clients[client].process.as_mut()
@@ -124,13 +146,18 @@ impl Fleet {
     /// # Errors
     /// When it does not answer.
     pub fn proxy_of(&self, client: usize) -> Result<String, LabError> {
-        let socket = self.socket(&self.clients[client].name);
-        let program = self.program.display().to_string();
-        let text = tool::run(&program, &["proxies", "--json", "--socket", &socket])?;
-        let report = read(text, "the output of `ropewalk proxies`")?;
+        let report = self.known_to(client)?;
         let proxies = report["proxies"].as_array().into_iter().flatten();
         let present = proxies.filter(|proxy| proxy["in_use"] == true);
         Ok(present.filter_map(|proxy| proxy["id"].as_str()).next().unwrap_or_default().to_owned())
+    }
+
+    /// What `ropewalk proxies --json` says of a client.
+    fn known_to(&self, client: usize) -> Result<Value, LabError> {
+        let socket = self.socket(&self.clients[client].name);
+        let program = self.program.display().to_string();
+        let text = tool::run(&program, &["proxies", "--json", "--socket", &socket])?;
+        read(text, "the output of `ropewalk proxies`")
     }
 
     /// The clients that were started.

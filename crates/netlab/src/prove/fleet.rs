@@ -6,6 +6,7 @@ mod drain;
 mod partition;
 mod registry;
 mod scale;
+mod travel;
 mod trouble;
 
 use std::process::{Child, Stdio};
@@ -27,6 +28,7 @@ pub(super) use drain::PROOF as DRAIN;
 pub(super) use partition::PROOF as PARTITION;
 pub(super) use registry::PROOF as REGISTRY;
 pub(super) use scale::PROOF as SCALE;
+pub(super) use travel::PROOF as TRAVEL;
 pub(super) use trouble::PROOF as TROUBLE;
 
 /// Clients of the proofs with many, at full length and in short.

@@ -201,6 +201,25 @@ fn who_comes_into_another_network_uses_the_proxy_that_is_near_there_within_a_min
 }
 
 #[test]
+fn who_has_other_addresses_on_all_links_stays_with_a_proxy_that_is_far_by_then_until_flows_can_stay() {
+    for seed in 56..60 {
+        let mut world = World::new(seed, &[5, 75]);
+        world.connect();
+        world.tell_fleet(&[0, 1]);
+        let next = world.stream(&[1], 0, ms(5000));
+        (world.proxies[0].delay, world.proxies[1].delay) = (ms(75), ms(5));
+        world.change_all_networks();
+        let next = world.stream(&[1], next, ms(60_000));
+        assert_eq!((world.present(), moves(&world)), (1, vec![Why::Better]), "seed {seed}");
+        assert!(world.longest_gap < ms(2000), "{:?}", world.longest_gap);
+        let next = world.stream(&[1, 2], next, ms(5000));
+        world.run_for(ms(1000));
+        assert_eq!(world.seen(0, 1).last(), Some(&(next - 1)), "the first stays");
+        assert_eq!(world.seen(1, 2).len(), 250, "what begins goes to the near one");
+    }
+}
+
+#[test]
 fn proxies_become_known_by_the_list_alone_and_go_with_it() {
     let mut world = World::new(60, &[10, 20, 30]);
     let first = world.named(0);

@@ -7,8 +7,8 @@ use ropewalk_settings::PublicKey;
 
 use super::{
     ASK_AGAIN, ASK_OFTEN, ASK_ROAMING, ASK_SLOWLY, Beside, Candidate, Client, ClientConfig, FRESH,
-    FleetClient, FleetEvent, Known, OPENING_PATIENCE, Pins, QUICK_ROUNDS, ROAMING, SHUN, Slot,
-    Watch, Why, draw, nearest,
+    FleetClient, FleetEvent, Known, OPENING_PATIENCE, Pins, QUICK_ROUNDS, ROAMING, SHUN,
+    SILENT_AFTER, Slot, Watch, Why, draw, nearest,
 };
 use crate::fleet::ProxyState;
 use crate::fleet::choice::{HYSTERESIS, ROAMED};
@@ -129,6 +129,11 @@ impl FleetClient {
         self.roamed.is_some_and(|roamed| now < roamed + ROAMING)
     }
 
+    /// Whether that was under the present session: its round trips say nothing of how soon its proxy answers here.
+    fn came_elsewhere(&self, now: Instant) -> bool {
+        self.is_roaming(now) && self.roamed > self.present.client.session_since()
+    }
+
     /// How long a better proxy has to be better.
     pub(super) fn hysteresis(&self, now: Instant) -> Duration {
         if self.is_roaming(now) { ROAMED } else { HYSTERESIS }
@@ -202,7 +207,11 @@ impl FleetClient {
         let waited = now.since(since);
         let answers = self.questions.trip(&self.present.key, since).is_some();
         // One that answers strangers has a session for us as a rule.
-        let patience = if answers { OPENING_PATIENCE } else { self.present.patience() };
+        let patience = match answers {
+            true => OPENING_PATIENCE,
+            false if self.came_elsewhere(now) => self.present.patience().max(SILENT_AFTER),
+            false => self.present.patience(),
+        };
         if !refused && waited < patience {
             return;
         }
