@@ -29,7 +29,7 @@ use ropewalk_settings::figures::{megabits, rate, size};
 pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
 pub(crate) use links::links;
-pub(crate) use peers::{invited, moment, peers, removed};
+pub(crate) use peers::{enabled, invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
 pub(crate) use why::why;
 

@@ -19,7 +19,8 @@ pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentF
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{
-    InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
+    EnabledPeer, InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport,
+    RemovedPeer,
 };
 pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
@@ -79,6 +80,13 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// `PUT /v1/peers?name=NAME&enabled=true` or `=false`: a client is let in again, or gets no session from now on.
+    EnablePeer {
+        /// Its name.
+        name: String,
+        /// Whether it is let in.
+        enabled: bool,
+    },
 }
 
 impl Request {
@@ -87,7 +95,7 @@ impl Request {
     #[must_use]
     pub const fn answer_time(&self) -> Duration {
         Duration::from_secs(match self {
-            Self::Invite(_) | Self::RemovePeer { .. } => 8,
+            Self::Invite(_) | Self::RemovePeer { .. } | Self::EnablePeer { .. } => 8,
             _ => 2,
         })
     }
@@ -120,6 +128,8 @@ pub enum Response {
     Invited(Box<Invited>),
     /// To [`Request::RemovePeer`].
     Removed(Box<RemovedPeer>),
+    /// To [`Request::EnablePeer`].
+    Enabled(Box<EnabledPeer>),
 }
 
 /// Why a daemon does not answer a request as asked.

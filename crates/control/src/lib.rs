@@ -13,7 +13,7 @@
 //! links live are served on a TCP port of the loopback interface too where the config asks for that.
 //! `PUT /v1/links` changes a link of a client, `POST /v1/reload` has a daemon read its config again.
 //!
-//! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
+//! On a proxy `GET`, `POST`, `PUT` and `DELETE /v1/peers` list, invite, disable and remove clients; what an [`invitation`] is stands
 //! there.
 //!
 //! This crate knows nothing of packets and depends on no other crate of the workspace.

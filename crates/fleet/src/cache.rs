@@ -33,6 +33,8 @@ pub struct Client {
     pub address_v4: Ipv4Addr,
     /// The same for IPv6.
     pub address_v6: Option<Ipv6Addr>,
+    /// It gets no session.
+    pub disabled: bool,
 }
 
 /// Where a client has its session.
@@ -163,6 +165,7 @@ impl Cache {
                     name: value.name.into(),
                     address_v4: value.address_v4,
                     address_v6: value.address_v6,
+                    disabled: value.disabled,
                 };
                 self.insert(key, client.clone());
                 Some(Change::Came(key, client))

@@ -133,6 +133,8 @@ struct Line {
     address_v4: Ipv4Addr,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     address_v6: Option<Ipv6Addr>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    disabled: bool,
 }
 
 impl LastKnown {
@@ -146,6 +148,7 @@ impl LastKnown {
             name: client.name.to_string(),
             address_v4: client.address_v4,
             address_v6: client.address_v6,
+            disabled: client.disabled,
         };
         let document = Document {
             version: VERSION,
@@ -189,8 +192,8 @@ impl LastKnown {
             return Err(NotUsed::Old(age));
         }
         let client = |line: Line| {
-            let Line { public_key, name, address_v4, address_v6 } = line;
-            (public_key, Client { name: name.into(), address_v4, address_v6 })
+            let Line { public_key, name, address_v4, address_v6, disabled } = line;
+            (public_key, Client { name: name.into(), address_v4, address_v6, disabled })
         };
         Ok(Self {
             as_of: document.as_of,
@@ -271,7 +274,8 @@ mod tests {
         let client = |number: u8, address_v6| {
             let key = PublicKey::from_bytes([number; 32]);
             let name = format!("client \"{number}\"").into();
-            (key, Client { name, address_v4: [10, 77, 0, number].into(), address_v6 })
+            let (address_v4, disabled) = ([10, 77, 0, number].into(), number == 2);
+            (key, Client { name, address_v4, address_v6, disabled })
         };
         LastKnown {
             as_of: NOW,

@@ -192,6 +192,9 @@ pub struct ClientValue {
     pub address_v6: Option<Ipv6Addr>,
     /// When the key was bound, in seconds since 1970.
     pub since: u64,
+    /// It gets no session until it is enabled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disabled: bool,
     /// The key that it had before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formerly: Option<PublicKey>,

@@ -76,6 +76,7 @@ enum Order {
     Claim(InvitationToken, PublicKey, oneshot::Sender<Result<Claimed, ChangeError>>),
     Invite(Invite, oneshot::Sender<Result<(Option<PublicKey>, usize), ChangeError>>),
     Remove(String, oneshot::Sender<Result<Removed, ChangeError>>),
+    Enable(String, bool, oneshot::Sender<Result<(PublicKey, bool), ChangeError>>),
     Session(PublicKey, Option<u64>),
     Keep(PublicKey),
 }
@@ -147,6 +148,15 @@ impl Service {
         name: String,
     ) -> impl Future<Output = Result<Removed, ChangeError>> + 'static {
         self.ask(move |reply| Order::Remove(name, reply))
+    }
+
+    /// A client is to get no session any more, or is let in again.
+    pub fn enable(
+        &self,
+        name: String,
+        enabled: bool,
+    ) -> impl Future<Output = Result<(PublicKey, bool), ChangeError>> + 'static {
+        self.ask(move |reply| Order::Enable(name, enabled, reply))
     }
 
     /// A session began then (in microseconds since 1970), or has ended.
@@ -403,6 +413,9 @@ impl Serving {
                     drop(reply.send(changes.invite(&name, again, (&token, expires), max).await));
                 }
                 Order::Remove(name, reply) => drop(reply.send(changes.remove(&name).await)),
+                Order::Enable(name, enabled, reply) => {
+                    drop(reply.send(changes.enable(&name, enabled).await));
+                }
                 Order::Session(..) | Order::Keep(_) => {}
             }
         });

@@ -199,6 +199,8 @@ pub struct PeerConfig {
     pub address_v6: Option<Ipv6Addr>,
     /// The key that it had before, whose leased addresses are its own now.
     pub formerly: Option<PublicKey>,
+    /// It gets no session, and is told so.
+    pub disabled: bool,
 }
 
 impl ConfigFile for Config {
@@ -324,6 +326,8 @@ struct PeerFile {
     preshared_key_file: Option<Spanned<PathBuf>>,
     address_v4: Option<Spanned<Parsed<Ipv4Addr>>>,
     address_v6: Option<Spanned<Parsed<Ipv6Addr>>>,
+    #[serde(default)]
+    disabled: bool,
 }
 
 /// `pool_v6` as it stands in the file.
@@ -673,6 +677,7 @@ fn resolve_peers(
             address_v4,
             address_v6,
             formerly: None,
+            disabled: file.disabled,
         });
     }
     Ok(peers)

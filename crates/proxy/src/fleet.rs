@@ -196,6 +196,7 @@ impl Fleet {
                 address_v4: lease.v4,
                 address_v6: lease.v6.filter(|_| self.changes.terms.pool_v6.is_some()),
                 since: member.since,
+                disabled: member.disabled,
                 formerly: member.formerly,
             });
         }
@@ -238,6 +239,7 @@ impl Fleet {
             public_key: client.public_key,
             since: client.since,
             formerly: client.formerly,
+            disabled: client.disabled,
         };
         let mut members = PeersFile::open(registry_file)?;
         members.write(Draft::of_members(clients.iter().map(member).collect()))?;

@@ -668,6 +668,7 @@ mod tests {
             address_v4: None,
             address_v6: None,
             formerly: None,
+            disabled: false,
         }
     }
 

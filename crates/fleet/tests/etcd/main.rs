@@ -89,6 +89,7 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
             formerly,
             address_v4: [10, 77, 0, 2].into(),
             address_v6: None,
+            disabled: false,
         };
         let claim = |number, key| {
             let one = one.clone();
@@ -123,6 +124,34 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
         invite(&one, "laptop", 6).await;
         assert_eq!(claim(6, 5).await, bound(None));
         assert_eq!(bed.all(&one).await.clients[&client(5)].address_v4, address);
+    });
+}
+
+#[test]
+fn a_client_is_disabled_and_enabled_at_all_proxies_and_stays_so_with_another_key() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        invite(&one, "laptop", 1).await;
+        one.claim(&token(1), client(1), 9).await.unwrap();
+        let (service, mut news) = bed.serve("two");
+        bed.next(&mut news, changes).await;
+        assert_eq!(one.enable("laptop", true).await.unwrap(), (client(1), false));
+        assert_eq!(service.enable("laptop".into(), false).await.unwrap(), (client(1), true));
+        let is_disabled = |change: &Change| match change {
+            Change::Came(_, client) => Some(client.disabled),
+            _ => None,
+        };
+        let told = bed.next(&mut news, changes).await;
+        assert_eq!(told.iter().map(is_disabled).collect::<Vec<_>>(), [Some(true)]);
+        one.invite("laptop", true, (&token(2), u64::MAX), 9).await.unwrap();
+        let bound = one.claim(&token(2), client(2), 9).await.unwrap();
+        assert!(matches!(bound, Claimed::Bound { disabled: true, .. }), "{bound:?}");
+        assert_eq!(one.enable("laptop", true).await.unwrap(), (client(2), true));
+        assert!(!bed.all(&one).await.clients[&client(2)].disabled);
+        let nobody = one.enable("phone", false).await.unwrap_err().to_string();
+        assert!(nobody.contains("no client `phone` has joined"), "{nobody}");
     });
 }
 
@@ -524,6 +553,7 @@ fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named()
             address_v4: [10, 77, 1, number].into(),
             address_v6: None,
             since: 7,
+            disabled: number == 9,
             formerly: None,
         };
         let all: Vec<_> = (1..=100).map(filed).collect();

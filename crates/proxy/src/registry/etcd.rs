@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_control::api::{
-    ApiError, ErrorCode, OpenInvitation, RegistryStatus, RemovedPeer, Request, Response,
+    ApiError, EnabledPeer, ErrorCode, OpenInvitation, RegistryStatus, RemovedPeer, Request,
+    Response,
 };
 use ropewalk_control::invitation::InvitingProxy;
 use ropewalk_control::server;
@@ -141,17 +142,23 @@ impl Etcd {
         self.later(answer, move |removed| News::Removed(asked, name, removed));
     }
 
+    fn enable(&self, name: String, enabled: bool, asked: server::Command) {
+        let answer = self.service.enable(name.clone(), enabled);
+        self.later(answer, move |done| News::Enabled(asked, (name, enabled), done));
+    }
+
     /// What the answer to a claim means.
     fn claimed(&mut self, client: PublicKey, claimed: Result<Claimed, ChangeError>) -> Outcome {
         self.claims.remove(&client);
         let claim = match claimed {
-            Ok(Claimed::Bound { name, formerly, address_v4, address_v6 }) => {
+            Ok(Claimed::Bound { name, formerly, address_v4, address_v6, disabled }) => {
                 let since = inviting::now();
                 if let Some(formerly) = &formerly {
                     self.table.remove(formerly);
                 }
                 self.table.set(client, Lease { v4: address_v4, v6: address_v6 });
-                return Outcome::Bound(Member { name, public_key: client, since, formerly });
+                let public_key = client;
+                return Outcome::Bound(Member { name, public_key, since, formerly, disabled });
             }
             Ok(Claimed::Unknown) => {
                 tracing::debug!(key = %client, "an invitation that was never given: silence");
@@ -256,6 +263,7 @@ impl Registry for Etcd {
         match &asked.request {
             Request::Invite(_) => self.invite(config, asked),
             Request::RemovePeer { name } => self.remove(name.clone(), asked),
+            Request::EnablePeer { name, enabled } => self.enable(name.clone(), *enabled, asked),
             // Nothing else is asked of the registry.
             _ => asked.answer(Err(ApiError::new(
                 ErrorCode::BadRequest,
@@ -294,7 +302,11 @@ impl Registry for Etcd {
                     Box::new(RemovedPeer { name, public_key, invitations }),
                 )]
             }
-            News::Removed(asked, _, Err(error)) => {
+            News::Enabled(asked, (name, enabled), Ok((public_key, changed))) => {
+                let enabled = EnabledPeer { name, public_key, enabled, changed };
+                vec![Outcome::Enabled(asked, Box::new(enabled))]
+            }
+            News::Removed(asked, _, Err(error)) | News::Enabled(asked, _, Err(error)) => {
                 asked.answer(Err(refused(&error)));
                 Vec::new()
             }
@@ -418,6 +430,7 @@ fn peer(key: PublicKey, client: &Client) -> PeerConfig {
         address_v4: None,
         address_v6: None,
         formerly: None,
+        disabled: client.disabled,
     }
 }
 
