@@ -110,7 +110,7 @@ EXAMPLES
   sudo ropewalk join --config /etc/ropewalk/client/work.toml another proxy, beside the first")]
     Join(Join),
 
-    /// Invite, list and remove the clients of this proxy
+    /// Invite, list, disable and remove the clients of this proxy
     #[command(after_long_help = "\
 Each command acts on the running proxy at once. While none runs, it changes what the next start reads.
 
@@ -119,6 +119,7 @@ EXAMPLES
   sudo ropewalk peer add phone --expires 10m --address vps.example.org
   sudo ropewalk peer list
   sudo ropewalk peer rotate laptop                    a new key for laptop; the old one works until the new one came
+  sudo ropewalk peer disable laptop                   its session ends, it gets no other; `peer enable` lets it in again
   sudo ropewalk peer remove laptop                    its session ends, its key is refused")]
     Peer(Peer),
 

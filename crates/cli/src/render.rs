@@ -11,6 +11,7 @@ mod links;
 mod model;
 mod peers;
 mod proxies;
+mod registry;
 mod why;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, OutagesStatus, PacketTraffic,
-    ProxiesReport, ProxyStatus, RegistryStatus, Role, SensedStatus, ShareStatus, SpendingStatus,
-    StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
+    ProxiesReport, ProxyStatus, Role, SensedStatus, ShareStatus, SpendingStatus, StatusReport,
+    TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
 use ropewalk_settings::figures::{megabits, rate, size};
@@ -30,7 +31,7 @@ pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
 pub(crate) use forwards::forwards;
 pub(crate) use links::links;
-pub(crate) use peers::{invited, moment, peers, removed};
+pub(crate) use peers::{enabled, invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
 pub(crate) use why::why;
 
@@ -142,7 +143,7 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
         page.fact("forwards", &forwards::line(&proxy.forwards));
     }
     if let Some(registry) = &proxy.registry {
-        page.fact("fleet", &registry_line(registry));
+        page.fact("fleet", &registry::line(registry));
     }
     if let Some(conntrack) = &proxy.conntrack {
         page.fact("conntrack", &format!("{} of {} entries", conntrack.count, conntrack.limit));
@@ -154,23 +155,6 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
                 "{refused} packets of clients to what is closed to them, {bounded} connections over a client's limits"
             ),
         );
-    }
-}
-
-fn registry_line(registry: &RegistryStatus) -> String {
-    let draining = if registry.draining { ", drains" } else { "" };
-    let known = format!(
-        "{} as {}{draining}: {} clients, {} proxies, {} sessions",
-        registry.fleet, registry.id, registry.clients, registry.proxies, registry.sessions
-    );
-    match (registry.away_s, &registry.away_why) {
-        (Some(away), why) => {
-            let away = age(Duration::from_secs(away).as_secs_f64());
-            let why = why.as_deref().unwrap_or_default();
-            format!("{known}; its registry has been away for {away}: {why}")
-        }
-        (None, _) if !registry.begun => format!("{known}; its registry has not answered yet"),
-        (None, _) => known,
     }
 }
 

@@ -35,7 +35,7 @@ const LOOKUP_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// How long the proxy may be silent before it is looked for again, and the longest pause after that.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
-/// Addresses kept, over all names: more than any proxy has.
+/// Addresses kept, over all names of the config: more than its proxies have.
 pub(crate) const MAX_ADDRESSES: usize = 32;
 
 /// Name servers that a look-up can need; the system's resolver asks at most three.

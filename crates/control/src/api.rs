@@ -23,7 +23,8 @@ pub use forwards::{
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{
-    InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
+    EnabledPeer, InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport,
+    RemovedPeer,
 };
 pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
@@ -85,6 +86,13 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// `PUT /v1/peers?name=NAME&enabled=true` or `=false`: a client is let in again, or gets no session from now on.
+    EnablePeer {
+        /// Its name.
+        name: String,
+        /// Whether it is let in.
+        enabled: bool,
+    },
 }
 
 impl Request {
@@ -93,7 +101,7 @@ impl Request {
     #[must_use]
     pub const fn answer_time(&self) -> Duration {
         Duration::from_secs(match self {
-            Self::Invite(_) | Self::RemovePeer { .. } => 8,
+            Self::Invite(_) | Self::RemovePeer { .. } | Self::EnablePeer { .. } => 8,
             _ => 2,
         })
     }
@@ -128,6 +136,8 @@ pub enum Response {
     Invited(Box<Invited>),
     /// To [`Request::RemovePeer`].
     Removed(Box<RemovedPeer>),
+    /// To [`Request::EnablePeer`].
+    Enabled(Box<EnabledPeer>),
 }
 
 /// Why a daemon does not answer a request as asked.

@@ -155,6 +155,10 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let path = query::written("/v1/peers", &[("name", Some(name.clone()))]);
             (Method::DELETE, path, Vec::new())
         }
+        Request::EnablePeer { name, enabled } => {
+            let values = [("name", Some(name.clone())), ("enabled", Some(enabled.to_string()))];
+            (Method::PUT, query::written("/v1/peers", &values), Vec::new())
+        }
     };
     let request = hyper::Request::builder().method(method).uri(path).header(HOST, "ropewalk");
     request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
@@ -183,6 +187,7 @@ const fn reader(request: &Request) -> Reader {
         Request::Peers => |socket, body| Ok(Response::Peers(document(socket, body)?)),
         Request::Invite(_) => |socket, body| Ok(Response::Invited(document(socket, body)?)),
         Request::RemovePeer { .. } => |socket, body| Ok(Response::Removed(document(socket, body)?)),
+        Request::EnablePeer { .. } => |socket, body| Ok(Response::Enabled(document(socket, body)?)),
     }
 }
 

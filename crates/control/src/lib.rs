@@ -13,8 +13,8 @@
 //! links live are served on a TCP port of the loopback interface too where the config asks for that.
 //! `PUT /v1/links` changes a link of a client, `POST /v1/reload` has a daemon read its config again.
 //!
-//! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
-//! there. `GET /v1/forwards` shows which of its ports lead to clients.
+//! On a proxy `GET`, `POST`, `PUT` and `DELETE /v1/peers` list, invite, disable and remove clients; what an [`invitation`]
+//! is stands there. `GET /v1/forwards` shows which of its ports lead to clients.
 //!
 //! This crate knows nothing of packets and depends on no other crate of the workspace.
 

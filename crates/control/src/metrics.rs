@@ -279,6 +279,13 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
             help,
             gauge(registry.away_s.unwrap_or(0)),
         );
+        let help = "Age in seconds of the copy from which clients are served until the registry of the fleet was read.";
+        page.family(
+            "registry_copy_age_seconds",
+            Kind::Gauge,
+            help,
+            gauge(registry.copy_age_s.unwrap_or(0)),
+        );
         let help = "Clients of the fleet.";
         page.family("fleet_clients", Kind::Gauge, help, gauge(registry.clients));
         let help = "Proxies of the fleet that run.";

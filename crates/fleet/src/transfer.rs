@@ -25,6 +25,8 @@ pub struct FiledClient {
     pub address_v6: Option<Ipv6Addr>,
     /// When the key was bound, in seconds since 1970.
     pub since: u64,
+    /// It gets no session.
+    pub disabled: bool,
     /// The key that it had before.
     pub formerly: Option<PublicKey>,
 }
@@ -103,6 +105,7 @@ impl Changes {
                 address_v4: value.address_v4,
                 address_v6: value.address_v6,
                 since: value.since,
+                disabled: value.disabled,
                 formerly: value.formerly,
             })
         });
@@ -164,6 +167,7 @@ impl Changes {
                 address_v4: client.address_v4,
                 address_v6: client.address_v6,
                 since: client.since,
+                disabled: client.disabled,
                 formerly: client.formerly,
                 invitation: None,
                 unknown: Unknown::new(),

@@ -71,6 +71,7 @@ use crate::tunnel::{Credentials, Established, Flows, KeptByAll, PartialRead, Sid
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
+use crate::wire::hello::answer::Refusal;
 use crate::wire::hello::parameters::NameServers;
 use crate::wire::hello::{HelloKind, MAC_LEN};
 
@@ -137,7 +138,6 @@ pub struct Endpoint {
     /// The proxies that clients are told of.
     fleet: Arc<FleetList>,
     closed: bool,
-    draining: bool,
     drops: DropCounters,
     events: VecDeque<EndpointEvent>,
 }
@@ -164,7 +164,6 @@ impl Endpoint {
             rng,
             fleet: Arc::default(),
             closed: false,
-            draining: false,
             drops: DropCounters::default(),
             events: VecDeque::new(),
         }
@@ -203,9 +202,12 @@ impl Endpoint {
         self.end_peer(now, key, CloseReason::Replaced, EndReason::Elsewhere);
     }
 
-    /// From now on first messages are met with silence, or are answered again. Sessions go on.
+    /// From now on no session begins: a client that is known is told so, and the question whether a proxy is here is met with
+    /// silence. Or sessions begin again. Those that there are go on.
     pub fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
+        if !self.closed {
+            self.admission.shut(draining.then_some(Refusal::Draining));
+        }
     }
 
     /// Whether there is a client in the table.
@@ -432,10 +434,11 @@ impl Endpoint {
         handed: Handed,
         authority: &mut impl InvitationAuthority,
     ) {
-        if self.closed || self.draining {
+        let Handed { path, question, .. } = handed;
+        // Whoever is known is told. A copy may be one of a message that began a session, which is over.
+        if self.closed && !matches!(question, Question::First(_) | Question::LetIn(_)) {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
-        let Handed { path, question, .. } = handed;
         let digest = question.digest();
         let (admission, mut behind) = self.judges();
         let verdict = match (question, admission.recall(now, digest)) {
@@ -461,6 +464,7 @@ impl Endpoint {
     /// given.
     pub fn close(&mut self, now: Instant) {
         self.closed = true;
+        self.admission.shut(Some(Refusal::Stopping));
         for index in self.sessions.indices() {
             match self.sessions.get_mut(index) {
                 Some(session) if session.phase == Phase::Confirmed => session.tunnel.close(now),
@@ -497,9 +501,6 @@ impl Endpoint {
         datagram: &[u8],
         authority: &mut impl InvitationAuthority,
     ) {
-        if self.closed || self.draining {
-            return self.drops.count(DropReason::HandshakeUnexpected);
-        }
         let (admission, mut behind) = self.judges();
         let verdict = admission.handle_first(now, path.remote, datagram, &mut behind);
         if let Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) = &verdict {

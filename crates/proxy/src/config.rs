@@ -203,6 +203,8 @@ pub struct PeerConfig {
     pub address_v6: Option<Ipv6Addr>,
     /// The key that it had before, whose leased addresses are its own now.
     pub formerly: Option<PublicKey>,
+    /// It gets no session, and is told so.
+    pub disabled: bool,
 }
 
 impl ConfigFile for Config {
@@ -255,6 +257,12 @@ impl Config {
     #[must_use]
     pub fn leases_file(&self) -> PathBuf {
         self.state_dir.join("leases.json")
+    }
+
+    /// The file of the fleet's registry as it was last known.
+    #[must_use]
+    pub fn fleet_file(&self) -> PathBuf {
+        self.state_dir.join("fleet.json")
     }
 }
 
@@ -325,6 +333,8 @@ struct PeerFile {
     preshared_key_file: Option<Spanned<PathBuf>>,
     address_v4: Option<Spanned<Parsed<Ipv4Addr>>>,
     address_v6: Option<Spanned<Parsed<Ipv6Addr>>>,
+    #[serde(default)]
+    disabled: bool,
 }
 
 /// `pool_v6` as it stands in the file.
@@ -678,6 +688,7 @@ fn resolve_peers(
             address_v4,
             address_v6,
             formerly: None,
+            disabled: file.disabled,
         });
     }
     Ok(peers)

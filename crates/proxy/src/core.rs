@@ -60,7 +60,7 @@ pub fn peer(
             refused: if client_to_client { Vec::new() } else { prefixes(pools) },
             allowed: gateways(pools),
         },
-        enabled: true,
+        enabled: !peer.disabled,
     }
 }
 
@@ -106,6 +106,8 @@ mod tests {
         assert!(peer(&file.peers[0], Some(lease), &file.pools, true).filter.refused.is_empty());
         let without_v6 = peer(&file.peers[0], Some(Lease { v4, v6: None }), &file.pools, false);
         assert_eq!((without_v6.inner_v6, without_v6.filter.sources), (None, vec![IpAddr::V4(v4)]));
+        let disabled = PeerConfig { disabled: true, ..file.peers[0].clone() };
+        assert!(alone.enabled && !peer(&disabled, Some(lease), &file.pools, false).enabled);
         let refused = peer(&file.peers[0], None, &file.pools, false);
         assert_eq!((refused.inner_v4, refused.inner_v6), (None, None));
     }

@@ -221,7 +221,7 @@ impl<H: Host> Daemon<H> {
     fn handle_request(&mut self, now: Instant, command: server::Command, io: &Io<'_>) {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
-            Request::Invite(_) | Request::RemovePeer { .. } => {
+            Request::Invite(_) | Request::RemovePeer { .. } | Request::EnablePeer { .. } => {
                 return self.registry.ask(&self.config, command);
             }
             Request::Status | Request::Peers if self.group.is_empty() => {
@@ -258,7 +258,8 @@ impl<H: Host> Daemon<H> {
             | Request::Peers
             | Request::Reload
             | Request::Invite(_)
-            | Request::RemovePeer { .. } => Err(reloading::is_busy()),
+            | Request::RemovePeer { .. }
+            | Request::EnablePeer { .. } => Err(reloading::is_busy()),
             Request::Scheduling { peer } => self.scheduling(peer.as_deref()),
             Request::SetScheduling { peer, scheduling } => {
                 self.set_scheduling(now, peer.as_deref(), *scheduling)?;

@@ -73,6 +73,11 @@ impl LeaseTable {
         self.by_key.get(key).copied()
     }
 
+    /// Whoever has addresses.
+    pub fn keys(&self) -> impl Iterator<Item = &PublicKey> {
+        self.by_key.keys()
+    }
+
     /// Why a peer has no addresses.
     #[must_use]
     pub fn refusal(&self, key: &PublicKey) -> Option<&LeaseError> {
@@ -663,6 +668,7 @@ mod tests {
             address_v4: None,
             address_v6: None,
             formerly: None,
+            disabled: false,
         }
     }
 

@@ -56,6 +56,9 @@ pub struct Peer {
     up: BTreeSet<LinkId>,
 }
 
+/// Why a disabled client has no session.
+const DISABLED: &str = "disabled: `ropewalk peer enable NAME` lets it in again";
+
 /// What an event means for the host's routes to a client's inner addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteChange {
@@ -113,10 +116,19 @@ impl PeerBook {
             let fresh = Peer::new(now, config, leases, self.ipv6);
             let known = self.places.get(&config.public_key).map(|place| &mut self.peers[*place]);
             match known {
-                Some(peer) if peer.config.name == config.name && peer.lease == fresh.lease => {
+                Some(peer)
+                    if (&peer.config.name, peer.config.disabled)
+                        == (&config.name, config.disabled)
+                        && peer.lease == fresh.lease =>
+                {
                     continue;
                 }
-                Some(peer) => (peer.config, peer.lease) = (fresh.config, fresh.lease),
+                Some(peer) => {
+                    if peer.config.disabled != config.disabled {
+                        peer.reason = fresh.reason;
+                    }
+                    (peer.config, peer.lease) = (fresh.config, fresh.lease);
+                }
                 None => {
                     self.places.insert(config.public_key, self.peers.len());
                     self.peers.push(fresh);
@@ -125,6 +137,15 @@ impl PeerBook {
             changed.push(config.public_key);
         }
         changed
+    }
+
+    /// A client gets no session from now on, or is let in again. Returns whether that is new.
+    pub fn enable(&mut self, key: &PublicKey, enabled: bool) -> bool {
+        let known = self.places.get(key).and_then(|place| self.peers.get_mut(*place));
+        let Some(peer) = known.filter(|peer| peer.config.disabled == enabled) else { return false };
+        peer.config.disabled = !enabled;
+        peer.reason = (!enabled).then(|| DISABLED.to_owned());
+        true
     }
 
     /// The client with this key.
@@ -261,10 +282,11 @@ impl Peer {
             lease,
             state: TunnelState::Idle,
             since: now,
-            reason: Some(refusal.map_or_else(
-                || "not seen since the proxy's start".to_owned(),
-                |error| format!("refused: {error}"),
-            )),
+            reason: Some(match refusal {
+                Some(error) => format!("refused: {error}"),
+                None if config.disabled => DISABLED.to_owned(),
+                None => "not seen since the proxy's start".to_owned(),
+            }),
             keys_since: now,
             session_since: now,
             seen: None,
@@ -320,7 +342,8 @@ impl Peer {
                     EndReason::Idle => TunnelState::Idle,
                     _ => TunnelState::Closed,
                 };
-                self.turn(now, state, Some(end_reason(*reason).to_owned()));
+                let why = if self.config.disabled { DISABLED } else { end_reason(*reason) };
+                self.turn(now, state, Some(why.to_owned()));
                 return RouteChange::Remove;
             }
             Event::PathMoved(..) | Event::PacketsMoved(_) | Event::Moving => {}
@@ -455,6 +478,7 @@ mod tests {
             address_v4: None,
             address_v6: None,
             formerly: None,
+            disabled: false,
         };
         let (now, leases) = (Instant::ZERO, LeaseTable::default());
         let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.config.name.clone());
@@ -471,6 +495,27 @@ mod tests {
             assert_eq!(name(&book, key(number)).as_deref(), Some(expected));
         }
         assert_eq!(book.iter().count(), 4, "peer 2 and three more");
+    }
+
+    #[test]
+    fn a_client_that_is_disabled_says_so_with_and_without_a_session() {
+        let (mut book, key) = book("10.9.0.0/24", true);
+        let reason = |book: &PeerBook| book.get(&key).unwrap().reason.clone().unwrap_or_default();
+        assert!(book.enable(&key, false) && !book.enable(&key, false));
+        assert!(reason(&book).contains("peer enable"), "{}", reason(&book));
+        assert!(book.enable(&key, true) && !reason(&book).contains("peer enable"));
+        book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
+        // As another proxy of the fleet says it.
+        let disabled = PeerConfig { disabled: true, ..configs().remove(0) };
+        let leases = leases("10.9.0.0/24");
+        let changed =
+            book.change(Instant::ZERO, &BTreeSet::new(), &[disabled.clone()], leases.table());
+        assert_eq!(changed, [key]);
+        let ended = Event::SessionEnded(EndReason::Withdrawn);
+        book.note(Instant::ZERO, &key, &ended);
+        assert!(reason(&book).contains("peer enable"), "{}", reason(&book));
+        let again = book.change(Instant::ZERO, &BTreeSet::new(), &[disabled], leases.table());
+        assert!(again.is_empty(), "nothing is new");
     }
 
     #[test]
@@ -534,6 +579,7 @@ mod tests {
             address_v4: None,
             address_v6: None,
             formerly: None,
+            disabled: false,
         };
         vec![peer(1), peer(2)]
     }

@@ -184,6 +184,7 @@ pub fn peers(
             name: peer.config.name.clone(),
             public_key: peer.config.public_key,
             origin: config.origin(&peer.config),
+            disabled: peer.config.disabled,
             state: Some(peer.state),
             last_seen_s: seen.map(|seen| status::seconds(now, seen)),
             up_bytes: stats.map_or(0, |stats| stats.delivered.bytes),

@@ -99,7 +99,9 @@ fn named(path: &[&str], arg: &Arg) -> Option<Names> {
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == "LINK"));
     match path {
         _ if arg.get_long() == Some("peer") => Some(Names::Peers),
-        ["peer", "remove" | "rotate"] if arg.is_positional() => Some(Names::Peers),
+        ["peer", "remove" | "rotate" | "disable" | "enable"] if arg.is_positional() => {
+            Some(Names::Peers)
+        }
         _ if is_link => Some(Names::Links),
         _ => None,
     }
@@ -133,6 +135,8 @@ mod tests {
             ("status --peer v", peers, None),
             ("peer remove ", peers, None),
             ("peer rotate ", peers, None),
+            ("peer disable ", peers, None),
+            ("peer enable l", peers, None),
             ("peer add ", None, None),
             ("status ", None, None),
             ("nonsense ", None, None),

@@ -30,7 +30,9 @@ impl Daemon {
             Request::Scheduling { peer: Some(peer) }
             | Request::SetScheduling { peer: Some(peer), .. }
             | Request::Flows { peer: Some(peer), .. } => Err(scheduling_status::no_peers(&peer)),
-            Request::RemovePeer { name } => Err(scheduling_status::no_peers(&name)),
+            Request::RemovePeer { name } | Request::EnablePeer { name, .. } => {
+                Err(scheduling_status::no_peers(&name))
+            }
             Request::Invite(wish) => Err(scheduling_status::no_peers(&wish.name)),
             Request::Peers => Err(scheduling_status::has_no_peers()),
             Request::Forwards => Err(scheduling_status::has_no_forwards()),

@@ -179,7 +179,7 @@ fn router(connection: Connection) -> Router {
         .route("/v1/links", put(change_link))
         .route("/v1/proxies", get(proxies).put(use_proxy))
         .route("/v1/reload", post(reload))
-        .route("/v1/peers", get(peers).post(invite).delete(remove_peer))
+        .route("/v1/peers", get(peers).post(invite).put(enable_peer).delete(remove_peer))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(connection.clone(), authorize))
@@ -313,6 +313,18 @@ async fn remove_peer(State(connection): State<Connection>, uri: Uri, _body: Byte
     answer(&connection, request).await
 }
 
+/// `PUT /v1/peers?name=NAME&enabled=true`, or `=false`.
+async fn enable_peer(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
+    let read = query::read(uri.query(), ["name", "enabled"]);
+    let request = read.and_then(|[name, enabled]| {
+        match (name, enabled.as_deref().map(str::parse::<bool>)) {
+            (Some(name), Some(Ok(enabled))) => Ok(Request::EnablePeer { name, enabled }),
+            _ => Err("say which, and whether it is let in: ?name=NAME&enabled=true".to_owned()),
+        }
+    });
+    answer(&connection, request).await
+}
+
 /// What the daemon says to a request, or what is wrong with it.
 async fn answer(connection: &Connection, request: Result<Request, String>) -> HttpResponse {
     let answer = match request {
@@ -337,6 +349,7 @@ fn document(answer: Response) -> HttpResponse {
         Response::Peers(report) => Json(*report).into_response(),
         Response::Invited(invited) => Json(*invited).into_response(),
         Response::Removed(removed) => Json(*removed).into_response(),
+        Response::Enabled(enabled) => Json(*enabled).into_response(),
     }
 }
 
@@ -348,8 +361,8 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
-        "this path is not used so: read with GET; /v1/scheduling, /v1/links and /v1/proxies are written with PUT, /v1/peers with POST \
-         and DELETE, /v1/reload with POST",
+        "this path is not used so: read with GET; /v1/scheduling, /v1/links and /v1/proxies are written with PUT, /v1/peers with POST, \
+         PUT and DELETE, /v1/reload with POST",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }

@@ -15,8 +15,8 @@ use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{
-    DEFAULT_FLOWS, DaemonStatus, ErrorCode, InviteWish, Invited, LinkChange, LinkSettings,
-    MAX_FLOWS, RemovedPeer, Role, STATUS_VERSION, StatusReport,
+    DEFAULT_FLOWS, DaemonStatus, EnabledPeer, ErrorCode, InviteWish, Invited, LinkChange,
+    LinkSettings, MAX_FLOWS, RemovedPeer, Role, STATUS_VERSION, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
 use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling};
@@ -355,6 +355,9 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                     public_key: None,
                     invitations: 1,
                 })),
+                Request::EnablePeer { name, enabled } => {
+                    Response::Enabled(Box::new(enabled_peer(name, enabled)))
+                }
             }));
         }
         asked
@@ -375,6 +378,7 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             addresses: vec!["vps.example.org".to_owned()],
         }),
         Request::RemovePeer { name: "a b&c=d/?".to_owned() },
+        Request::EnablePeer { name: "a b&c=d/?".to_owned(), enabled: false },
         Request::ChangeLink(LinkChange {
             name: "wlan0".to_owned(),
             values: [("max_up".to_owned(), "5 Mbit/s".to_owned())].into(),
@@ -390,6 +394,8 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
     assert_eq!(answers[3], Response::Scheduling(scheduling));
     assert_eq!(answers[5], Response::Flows(Box::default()));
     assert_eq!(answers[7], Response::Invited(Box::new(invited("Käthes Bus"))));
+    let disabled = enabled_peer("a b&c=d/?".to_owned(), false);
+    assert_eq!(answers[9], Response::Enabled(Box::new(disabled)));
     let plain = raw(&socket, b"GET /v1/flows HTTP/1.1\r\nhost: x\r\n\r\n");
     assert!(plain.starts_with("HTTP/1.1 200"), "{plain}");
     drop(server);
@@ -448,6 +454,10 @@ fn raw(socket: &Path, request: &[u8]) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn enabled_peer(name: String, enabled: bool) -> EnabledPeer {
+    EnabledPeer { name, public_key: PublicKey::from_bytes([7; 32]), enabled, changed: true }
 }
 
 fn invited(name: &str) -> Invited {

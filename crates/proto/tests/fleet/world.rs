@@ -206,6 +206,19 @@ impl World {
         self.flush();
     }
 
+    /// All links are gone for a moment, and have other addresses from then on.
+    pub(crate) fn change_all_networks(&mut self) {
+        for at in 0..LINKS {
+            self.client.set_link(self.now, LinkKey(at.into()), None, &mut self.tun).unwrap();
+        }
+        self.run_for(ms(50));
+        for at in 0..LINKS {
+            let other = Some(link(LINKS + at));
+            self.client.set_link(self.now, LinkKey(at.into()), other, &mut self.tun).unwrap();
+        }
+        self.flush();
+    }
+
     pub(crate) fn connect(&mut self) {
         self.begin();
         let start = self.now;
@@ -369,7 +382,8 @@ impl World {
                 self.proxies[at].endpoint.poll_transmit(now, &mut batch);
                 full = batch.datagrams.len() == BATCH;
                 for (path, datagram) in batch.datagrams {
-                    let socket = (0..LINKS).map(SocketId).find(|one| nat(*one) == path.remote);
+                    let mut sockets = (0..2 * LINKS).map(SocketId);
+                    let socket = sockets.find(|one| nat(*one) == path.remote);
                     let Some(socket) = socket.filter(|_| self.passes()) else { continue };
                     let to = Path { socket, local: None, remote: address(at) };
                     self.fly(self.proxies[at].delay, None, to, datagram);

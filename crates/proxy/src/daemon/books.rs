@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ropewalk_control::api::{RemovedPeer, Response};
+use ropewalk_control::api::{EnabledPeer, RemovedPeer, Response};
 use ropewalk_proto::endpoint::Claim;
 use ropewalk_proto::fleet::FleetList;
 use ropewalk_proto::time::Instant;
@@ -22,6 +22,10 @@ impl<H: Host> Daemon<H> {
                 Outcome::Removed(asked, removed) => {
                     self.take_out(now, &removed);
                     asked.answer(Ok(Response::Removed(removed)));
+                }
+                Outcome::Enabled(asked, enabled) => {
+                    self.enable(now, &enabled);
+                    asked.answer(Ok(Response::Enabled(enabled)));
                 }
                 Outcome::Bound(member) => self.let_in(now, &member),
                 Outcome::Settled(client, claim) => self.settle(now, &client, claim),
@@ -45,6 +49,18 @@ impl<H: Host> Daemon<H> {
             self.registry.forget(&key);
         }
         tracing::info!(peer = removed.name, "removed");
+    }
+
+    /// A client gets no session from now on, and the one that it has ends; or it is let in again.
+    fn enable(&mut self, now: Instant, client: &EnabledPeer) {
+        let EnabledPeer { name, public_key, enabled, .. } = client;
+        if self.peers.enable(public_key, *enabled) {
+            self.tell_homes(now, &[*public_key]);
+        }
+        match enabled {
+            true => tracing::info!(peer = name, "enabled: it is let in again"),
+            false => tracing::info!(peer = name, "disabled: it gets no session until it is enabled"),
+        }
     }
 
     /// Lets a client in that joined by an invitation, and answers what it asked.

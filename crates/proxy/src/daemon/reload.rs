@@ -158,12 +158,20 @@ fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[Peer
             continue;
         };
         // `formerly` never stands in the file.
-        let PeerConfig { name, public_key, preshared_key, address_v4, address_v6, formerly: _ } =
-            known;
+        let PeerConfig {
+            name,
+            public_key,
+            preshared_key,
+            address_v4,
+            address_v6,
+            formerly: _,
+            disabled,
+        } = known;
         let mut compare = |key: &str, values| {
             report.compare(&format!("peer.{name}.{key}"), values, true);
         };
         compare("public_key", texts([public_key, &new.public_key]));
+        compare("disabled", texts([disabled, &new.disabled]));
         compare("address_v4", or([*address_v4, new.address_v4], "from the pool"));
         compare("address_v6", or([*address_v6, new.address_v6], "from the pool"));
         if preshared_key != &new.preshared_key {
@@ -210,6 +218,14 @@ mod tests {
                     "public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n"
                 ),
                 "peer.lisa.address_v4 from the pool -> 10.77.0.9 yes",
+            ),
+            (
+                LISA,
+                concat!(
+                    "[[peer]]\nname = \"lisa\"\ndisabled = true\n",
+                    "public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n"
+                ),
+                "peer.lisa.disabled false -> true yes",
             ),
             ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
             ("", "client_to_client = true", "client_to_client false -> true no"),

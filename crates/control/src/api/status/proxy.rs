@@ -51,6 +51,9 @@ pub struct RegistryStatus {
     /// Why, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away_why: Option<String>,
+    /// How old the copy on this proxy's disk is from which clients are served, as the registry was not read since the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_age_s: Option<u64>,
     /// This proxy takes no new sessions.
     pub draining: bool,
     /// Clients of the fleet.
