@@ -1,6 +1,7 @@
 //! What each subcommand does.
 
 pub(crate) mod ask;
+pub(crate) mod bugreport;
 pub(crate) mod check_config;
 pub(crate) mod complete;
 pub(crate) mod completions;

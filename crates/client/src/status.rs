@@ -384,10 +384,7 @@ mod tests {
         let at = Instant::from_millis(7);
         let table = [
             (Trouble::NoAnswer, TunnelTrouble::NoAnswer),
-            (
-                Trouble::OtherVersions([2, 3].into_iter().collect()),
-                TunnelTrouble::OtherVersions,
-            ),
+            (Trouble::OtherVersions([2, 3].into_iter().collect()), TunnelTrouble::OtherVersions),
             (Trouble::NotAuthentic, TunnelTrouble::NotAuthentic),
             (Trouble::Closed(CloseReason::Removed), TunnelTrouble::Closed),
         ];
