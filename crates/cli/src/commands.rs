@@ -14,6 +14,7 @@ pub(crate) mod keygen;
 pub(crate) mod links;
 pub(crate) mod logs;
 pub(crate) mod man;
+pub(crate) mod notify;
 pub(crate) mod peer;
 pub(crate) mod proxies;
 pub(crate) mod reference;

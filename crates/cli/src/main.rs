@@ -10,6 +10,7 @@ mod commands;
 mod examples;
 mod exit;
 mod logging;
+mod notify;
 mod privilege;
 mod qr;
 mod render;
@@ -59,6 +60,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Use(wanted) => commands::proxies::choose(&wanted),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Bugreport(wanted) => commands::bugreport::run(&wanted),
+        Command::Notify(notify) => commands::notify::run(&notify),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
         Command::Completions(completions) => commands::completions::run(completions.shell),

@@ -168,7 +168,7 @@ impl Looked {
     /// How many flows there are, of which kind, and what they wait for.
     pub(crate) fn flows(&self) -> String {
         if self.flows.is_empty() {
-            return "no tunnel is up\n".to_owned();
+            return "no tunnel is up, or it tells of no flows\n".to_owned();
         }
         self.flows.iter().map(sum).collect()
     }
