@@ -74,7 +74,7 @@ pub(crate) fn make<'a>(
     let mut hider = Hider::new(wanted.show_addresses);
     learn(&gathered, &mut hider);
     let made = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let user = if rustix::process::geteuid().is_root() { "root" } else { "a user without rights" };
+    let user = if rustix::process::geteuid().is_root() { "root" } else { "an ordinary user" };
     let by = format!("ropewalk {}, as {user}", env!("CARGO_PKG_VERSION"));
     let mut report = Report::new(made, by, left_out(&hider));
     let nameless = |one: Gathered<'a>| {
@@ -238,8 +238,8 @@ fn of_daemon(report: &mut Report, hider: &mut Hider, one: &Gathered<'_>) {
         parts.push((title(&shown), format!("ls {shown}"), folder::list(&folder)));
     }
     add(report, hider, parts);
-    let (from, lines) = log;
-    report.add(hider, (&title("log"), from), Nature::Log, lines.clone());
+    let (title, (from, lines)) = (title("log"), log);
+    report.add(hider, (title.as_str(), from.as_str()), Nature::Log, lines.clone());
 }
 
 /// What `ropewalk doctor` found, as it shows it.
@@ -295,7 +295,7 @@ fn of_documents(report: &mut Report, hider: &mut Hider, one: &Gathered<'_>) {
 
 fn add(report: &mut Report, hider: &mut Hider, parts: Vec<Found>) {
     for (title, from, found) in parts {
-        report.add(hider, (&title, &from), Nature::Output, found);
+        report.add(hider, (title.as_str(), from.as_str()), Nature::Output, found);
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
         let limit = Duration::from_millis(20);
         let slow = within(limit, || thread::sleep(Duration::from_secs(3)));
         assert_eq!(slow, Err("it did not end within 0 s".to_owned()));
-        let broken: Result<u8, String> = within(Duration::from_secs(9), || panic!("on purpose"));
+        let broken = within(Duration::from_secs(9), || -> u8 { panic!("on purpose") });
         assert!(broken.unwrap_err().contains("a fault of its own"));
     }
 

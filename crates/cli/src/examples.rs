@@ -116,10 +116,11 @@ fn every_unit_and_desktop_entry_starts_what_the_program_has() {
         };
         for command in text.lines().filter_map(starts) {
             let named = command.strip_prefix("/usr/bin/").unwrap();
-            let [words] = &ropewalk_commands(named)[..] else { panic!("{command}") };
-            let read = Arguments::try_parse_from(words);
-            assert!(read.is_ok(), "{}: {command}: {}", file.display(), read.unwrap_err());
-            seen += 1;
+            for words in ropewalk_commands(named) {
+                let read = Arguments::try_parse_from(&words);
+                assert!(read.is_ok(), "{}: {words:?}: {}", file.display(), read.unwrap_err());
+                seen += 1;
+            }
         }
     }
     assert!(seen > 5, "only {seen} were found");

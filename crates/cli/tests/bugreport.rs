@@ -90,7 +90,7 @@ fn a_report_has_each_part_and_is_a_file_for_its_owner() {
             ("Client: numbers", "ropewalk_build_info"),
         ];
         for (title, content) in parts {
-            assert!(text.contains(&format!("| [{title}](#")), "{title} is not in the table: {text}");
+            assert!(text.contains(&format!("| [{title}](#")), "{title} in the table: {text}");
             let heading = format!("\n## {title}\n\n");
             let (_, part) = text.split_once(&heading).unwrap_or_else(|| panic!("no part {title}"));
             let part = part.split("\n## ").next().unwrap();

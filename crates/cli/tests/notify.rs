@@ -308,28 +308,27 @@ impl Screen {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (begin, begun) = mpsc::channel();
         let address = bus.address();
-        let serve = async move {
-            // Numbers begin where no other one's do.
-            let shower = Shower { show, close, last: 1000 };
-            let connection = zbus::connection::Builder::address(address.as_str())
-                .unwrap()
-                .serve_at("/org/freedesktop/Notifications", shower)
-                .unwrap()
-                .name("org.freedesktop.Notifications")
-                .unwrap()
-                .build()
-                .await
-                .unwrap();
-            begin.send(()).unwrap();
-            drop(stopped.await);
-            // So that another one may have it at once. The bus may be gone.
-            drop(connection.release_name("org.freedesktop.Notifications").await);
-        };
-        let thread = thread::spawn(|| {
+        let serve = move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(serve);
-        });
+            runtime.block_on(async {
+                let shower = Shower { show, close, last: 1000 };
+                let connection = zbus::connection::Builder::address(address.as_str())
+                    .unwrap()
+                    .serve_at("/org/freedesktop/Notifications", shower)
+                    .unwrap()
+                    .name("org.freedesktop.Notifications")
+                    .unwrap()
+                    .build()
+                    .await
+                    .unwrap();
+                begin.send(()).unwrap();
+                drop(stopped.await);
+                // So that another one may have it at once. The bus may be gone.
+                drop(connection.release_name("org.freedesktop.Notifications").await);
+            });
+        };
+        let thread = thread::spawn(serve);
         begun.recv_timeout(PATIENCE).unwrap();
         Self { shown, closed, stop: Some(stop), thread: Some(thread) }
     }

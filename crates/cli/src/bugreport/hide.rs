@@ -251,6 +251,7 @@ impl Hider {
             out.push_str(&rest[word..between]);
             rest = &rest[between..];
         }
+        drop(words);
         self.clients = names;
         out
     }

@@ -111,8 +111,7 @@ impl Desk {
         ]);
         let actions: Vec<&str> = Vec::new();
         let (summary, body) = (note.summary.as_str(), body.as_str());
-        let notification =
-            (PROGRAM, replaces, note.icon, summary, body, actions, hints, AS_USUAL);
+        let notification = (PROGRAM, replaces, note.icon, summary, body, actions, hints, AS_USUAL);
         let reply = self.call(SCREEN, "Notify", &notification).await?;
         let body = reply.body();
         let id: u32 = body.deserialize().map_err(not_understood)?;

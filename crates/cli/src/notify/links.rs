@@ -255,7 +255,7 @@ impl Changes {
             }
         };
         if !restless.is_empty() {
-            body.push(format!("Lost {MANY} times in ten minutes. You hear of it when it is steady."));
+            body.push(format!("Lost {MANY} times in ten minutes. You hear of it when it rests."));
         }
         let working = links.working();
         if !(lost.is_empty() && restless.is_empty()) && !working.is_empty() {

@@ -157,7 +157,7 @@ fn a_link_that_comes_and_goes_is_told_so_once_until_it_is_steady() {
         "lte is back: ",
         once,
         "lte is back: ",
-        "lte comes and goes: Lost 3 times in ten minutes. You hear of it when it is steady. wlan carries on.",
+        "lte comes and goes: Lost 3 times in ten minutes. You hear of it when it rests. wlan carries on.",
     ];
     assert_eq!(told, expected);
     assert_eq!(screen.shows(700, Some(&well)), NOTHING, "it works, as it should");
@@ -239,7 +239,7 @@ fn conditions_are_told_at_once_and_taken_away_when_they_are_over() {
 
     let mut other = client("connecting", &["lte=joining: x", "wlan=joining: x"]);
     other["tunnels"][0]["trouble"] = "other-versions".into();
-    other["tunnels"][0]["reason"] = "the proxy speaks version 2 of the protocol, this client 1".into();
+    other["tunnels"][0]["reason"] = "the proxy speaks version 2, this client 1".into();
     let told = screen.shows(5, Some(&other));
     assert!(told.concat().starts_with("Ropewalk needs an update: the proxy speaks"), "{told:?}");
 }
