@@ -15,11 +15,18 @@ const KEY_LETTERS: usize = 43;
 /// Characters from which on what is drawn at random is a key, though some of it be missing.
 const LEAST_DRAWN: usize = 40;
 
+/// How far it is looked for the end of a key, so that no text is slow: a longer one is drawn at random all the more.
+const MOST_OF_A_KEY: usize = 256;
+
+/// The longest address as it is written has 45 characters, and some punctuation behind it.
+const MOST_OF_AN_ADDRESS: usize = 64;
+
 /// Letters and digits without a pause from which on they are no word: 16 bytes in hexadecimal.
 const LEAST_TOKEN: usize = 32;
 
-/// Groups of the shortest hardware address; of InfiniBand there are 20.
+/// Groups of a hardware address: of Ethernet, and of InfiniBand.
 const LEAST_MAC_GROUPS: usize = 6;
+const MOST_MAC_GROUPS: usize = 20;
 
 /// What begins a block of a key or certificate (RFC 7468).
 const PEM_BEGIN: &str = "-----BEGIN ";
@@ -81,7 +88,12 @@ pub(super) fn at(before: Option<char>, rest: &str) -> Option<(usize, Shape)> {
 
 /// The bytes at the beginning of a text that fulfil this.
 pub(super) fn run(rest: &str, is: impl Fn(u8) -> bool) -> usize {
-    rest.bytes().position(|byte| !is(byte)).unwrap_or(rest.len())
+    run_within(rest, usize::MAX, is)
+}
+
+/// The same, counted up to `most`.
+fn run_within(rest: &str, most: usize, is: impl Fn(u8) -> bool) -> usize {
+    rest.bytes().take(most).position(|byte| !is(byte)).unwrap_or(rest.len().min(most))
 }
 
 fn is_base64(byte: u8) -> bool {
@@ -102,7 +114,7 @@ fn pem(rest: &str) -> Option<(usize, Shape)> {
 
 /// 43 characters and a `=`; what is glued to their front goes with them. A damaged one too, where it is no path.
 fn key(rest: &str) -> Option<(usize, Shape)> {
-    let length = run(rest, is_base64);
+    let length = run_within(rest, MOST_OF_A_KEY, is_base64);
     if length < LEAST_DRAWN {
         return None;
     }
@@ -159,7 +171,7 @@ fn mac(rest: &str) -> Option<(usize, Shape)> {
         bytes.get(at..at + 2).is_some_and(|group| group.iter().all(u8::is_ascii_hexdigit))
     };
     let mut groups = 0;
-    while is_group(3 * groups) {
+    while groups < MOST_MAC_GROUPS && is_group(3 * groups) {
         groups += 1;
         if bytes.get(3 * groups - 1) != Some(&between) {
             break;
@@ -201,8 +213,9 @@ fn address(before: Option<char>, rest: &str) -> Option<(usize, Shape)> {
     if before == Some('.') {
         return None;
     }
-    let of_v6 = run(rest, |byte| byte.is_ascii_hexdigit() || byte == b':' || byte == b'.');
-    let of_v4 = run(rest, |byte| byte.is_ascii_digit() || byte == b'.');
+    let is_of_v6 = |byte: u8| byte.is_ascii_hexdigit() || byte == b':' || byte == b'.';
+    let of_v6 = run_within(rest, MOST_OF_AN_ADDRESS, is_of_v6);
+    let of_v4 = run_within(rest, MOST_OF_AN_ADDRESS, |byte| byte.is_ascii_digit() || byte == b'.');
     let (length, address) = match parsed::<Ipv6Addr>(&rest[..of_v6]) {
         Some((length, v6)) => (length, IpAddr::V6(v6)),
         None => {
@@ -214,15 +227,11 @@ fn address(before: Option<char>, rest: &str) -> Option<(usize, Shape)> {
     (!goes_on && tells(address)).then_some((length, Shape::Address(address)))
 }
 
-/// An address, without the punctuation behind it.
+/// An address, without the punctuation behind it: no more than an ellipsis.
 fn parsed<A: FromStr>(text: &str) -> Option<(usize, A)> {
-    let mut text = text;
-    loop {
-        if let Ok(address) = text.parse() {
-            return Some((text.len(), address));
-        }
-        text = text.strip_suffix(['.', ':'])?;
-    }
+    let shorter = |text: &&str| text.strip_suffix(['.', ':']);
+    let texts = std::iter::successors(Some(text), shorter).take(4);
+    texts.into_iter().find_map(|text| Some((text.len(), text.parse().ok()?)))
 }
 
 /// Whether an address says where on the Internet somebody is, or which machine it is. Those of private networks, of a
