@@ -10,7 +10,9 @@ pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
-pub(crate) use look::{Flows, Forward, Logs, Proxies, Status, Use, Watch, Why};
+pub(crate) use look::{
+    Bugreport, Flows, Forward, Logs, Notify, Proxies, Status, Use, Watch, Why,
+};
 
 use std::path::PathBuf;
 
@@ -36,7 +38,8 @@ EXIT CODES
   1  it failed
   2  wrong use, or an error in a config file
   3  no daemon answers
-  4  no permission, or a missing capability"
+  4  no permission, or a missing capability
+  5  no desktop to show notifications on"
 )]
 pub(crate) struct Arguments {
     /// What to log to standard error: error, warn, info, debug, trace, or a filter such as
@@ -304,6 +307,35 @@ EXAMPLES
   sudo ropewalk doctor --config /etc/ropewalk/client/work.toml
   sudo ropewalk doctor --json | jq '.examinations[].findings[] | select(.level == \"fail\") | .commands'")]
     Doctor(Doctor),
+
+    /// Write one file about a daemon and its machine, to be attached to an issue
+    #[command(after_long_help = "\
+In it are: versions, status, the findings of `ropewalk doctor` and `ropewalk why`, the log's last lines, the settings, the unit,
+links, routes, our firewall tables, and counts of flows. It is a text that begins with a table of all parts; what could not be had
+is in it with the reason, and costs nothing else. It takes some seconds, as `ropewalk doctor` does, and asks the proxy the same.
+Without sudo it has what this user may see. The exit code is 0 if it was written.
+
+Secrets are not in it: no keys, invitations, hardware addresses, names of a proxy's clients, comments of the config. Addresses of
+the Internet and names of hosts are hidden, too; equal ones have equal numbers. Read it through before you send it.
+
+EXAMPLES
+  sudo ropewalk bugreport                             writes ropewalk-bugreport-TIME.md into this folder
+  sudo ropewalk bugreport proxy --peer laptop         about one client of a proxy
+  sudo ropewalk bugreport --stdout | less
+  sudo ropewalk bugreport --json --output report.json")]
+    Bugreport(Bugreport),
+
+    /// Show notifications on this desktop: links lost and back, a sign-in that is wanted, an allowance used up
+    #[command(after_long_help = "\
+It runs in your own session, as you, and asks the client every 5 s. For that the client's config names a group ([control], group),
+and you are a member of it. What lasts only some seconds is not told; what comes and goes is told once.
+If the client does not run, it waits for it.
+
+EXAMPLES
+  ropewalk notify --try                               shows one, to see whether it works
+  systemctl --user enable --now ropewalk-notify       at every login
+  ropewalk notify")]
+    Notify(Notify),
 
     /// Make a key, or print the public key of one
     #[command(after_long_help = "\

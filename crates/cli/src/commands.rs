@@ -1,6 +1,7 @@
 //! What each subcommand does.
 
 pub(crate) mod ask;
+pub(crate) mod bugreport;
 pub(crate) mod check_config;
 pub(crate) mod complete;
 pub(crate) mod completions;
@@ -14,6 +15,7 @@ pub(crate) mod keygen;
 pub(crate) mod links;
 pub(crate) mod logs;
 pub(crate) mod man;
+pub(crate) mod notify;
 pub(crate) mod peer;
 pub(crate) mod proxies;
 pub(crate) mod reference;

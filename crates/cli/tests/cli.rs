@@ -27,7 +27,17 @@ fn help_teaches_and_wrong_use_is_told() {
     for text in ["EXAMPLES", "EXIT CODES", "sudo ropewalk client", "sudo ropewalk join"] {
         assert!(stdout(&help).contains(text), "{text} is missing in\n{}", stdout(&help));
     }
-    for command in ["client", "proxy", "join", "peer", "status", "keygen", "check-config"] {
+    for command in [
+        "client",
+        "proxy",
+        "join",
+        "peer",
+        "status",
+        "bugreport",
+        "notify",
+        "keygen",
+        "check-config",
+    ] {
         let help = run(&[command, "--help"]);
         assert_eq!(code(&help), 0);
         assert!(stdout(&help).contains("EXAMPLE"), "{command}: {}", stdout(&help));

@@ -15,13 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
+use ropewalk_control::api::AllowanceStatus;
 use ropewalk_proto::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Allowance;
-
-/// The share of an allowance at which a person is warned, in percent.
-const WARN_PERCENT: u64 = 80;
 
 /// Most links of which a count is kept: names that come and go would fill the file.
 const MAX_COUNTS: usize = 256;
@@ -183,7 +181,7 @@ impl Allowances {
                         "link {name} has used {percent} % of its allowance until {end}, and is still used"
                     ),
                 ),
-                WARN_PERCENT.. => (
+                AllowanceStatus::WARN_PERCENT.. => (
                     Line::Nearly,
                     format!("link {name} has used {percent} % of its allowance until {end}"),
                 ),

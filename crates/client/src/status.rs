@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use ropewalk_control::api::{
     AllowanceStatus, DaemonStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus, Role,
     STATUS_VERSION, SessionStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
+    TunnelTrouble,
 };
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -111,6 +112,7 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
         peer_public_key: facts.peer.1,
         state: tunnel_state(&facts.state, facts.routed),
         reason: reason(facts),
+        trouble: trouble(&facts.state),
         state_age_s: facts.seconds(facts.since),
         inner_v4: own(true).and_then(|net| match net {
             IpNet::V4(net) => Some(net.addr()),
@@ -157,6 +159,23 @@ fn reason(facts: &Facts<'_>) -> Option<String> {
             None => "no link is usable".to_owned(),
         }),
     }
+}
+
+/// Why there is no session, for programs.
+fn trouble(state: &ClientState) -> Option<TunnelTrouble> {
+    let (ClientState::Stalled { trouble, .. }
+    | ClientState::Asking { trouble, .. }
+    | ClientState::Waiting { trouble, .. }) = state
+    else {
+        return None;
+    };
+    Some(match trouble {
+        Trouble::NoAnswer => TunnelTrouble::NoAnswer,
+        Trouble::Refused(_) => TunnelTrouble::Refused,
+        Trouble::OtherVersions(_) => TunnelTrouble::OtherVersions,
+        Trouble::NotAuthentic => TunnelTrouble::NotAuthentic,
+        Trouble::Closed(_) => TunnelTrouble::Closed,
+    })
 }
 
 /// The proxy has been asked for a session for so many seconds.
@@ -226,11 +245,14 @@ fn status_of(
         stop: allowance.stop,
     });
     let all = facts.stats.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.links);
+    // A page belongs to the network that the link's socket is in, and is for those who are not through.
+    let is_held_back = state != LinkState::Up && link.key().is_some();
     let facts = LinkFacts {
         name: name.clone(),
         interface: Some(link.decision.interface.clone()),
         state,
         reason,
+        sign_in: link.portal.clone().filter(|_| is_held_back),
         state_age_s: facts.seconds(since),
         local: core.map(|core| core.path.socket).or_else(|| link.socket()).and_then(local),
         up: status::datagrams(up_bps, sent),
@@ -355,5 +377,27 @@ mod tests {
         assert!(!stalled(4.9, &Trouble::NoAnswer).contains("no answer"));
         assert!(stalled(5.0, &Trouble::NoAnswer).contains("cannot be reached"));
         assert!(stalled(0.0, &Trouble::Closed(CloseReason::Shutdown)).contains("stopped"));
+    }
+
+    #[test]
+    fn programs_are_told_in_a_word_why_there_is_no_session() {
+        let at = Instant::from_millis(7);
+        let table = [
+            (Trouble::NoAnswer, TunnelTrouble::NoAnswer),
+            (Trouble::OtherVersions([2, 3].into_iter().collect()), TunnelTrouble::OtherVersions),
+            (Trouble::NotAuthentic, TunnelTrouble::NotAuthentic),
+            (Trouble::Closed(CloseReason::Removed), TunnelTrouble::Closed),
+        ];
+        for (known, told) in table {
+            for state in [
+                ClientState::Stalled { since: at, trouble: known.clone() },
+                ClientState::Asking { since: at, trouble: known.clone() },
+                ClientState::Waiting { until: at, trouble: known.clone() },
+            ] {
+                assert_eq!(trouble(&state), Some(told), "{state:?}");
+            }
+        }
+        assert_eq!(trouble(&ClientState::Connected { since: at }), None);
+        assert_eq!(trouble(&ClientState::NoLinks), None);
     }
 }

@@ -198,6 +198,8 @@ pub struct LinkFacts {
     pub state: LinkState,
     /// Why it is in this state.
     pub reason: Option<String>,
+    /// Where its network wants a sign-in.
+    pub sign_in: Option<String>,
     /// Seconds in this state.
     pub state_age_s: f64,
     /// This end of its path.
@@ -243,6 +245,7 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         interface: facts.interface,
         state: facts.state,
         reason: facts.reason,
+        sign_in: facts.sign_in,
         state_age_s: facts.state_age_s,
         local: facts.local,
         remote: core.map(|core| core.path.remote),
@@ -362,6 +365,7 @@ mod tests {
             interface: Some("wwan0".to_owned()),
             state: LinkState::Down,
             reason: Some("no address".to_owned()),
+            sign_in: None,
             state_age_s: 2.0,
             local: None,
             up: datagrams(8.0, Traffic { datagrams: 3, bytes: 300 }),

@@ -51,7 +51,7 @@ pub use finding::{Finding, Level};
 pub use fix::Fix;
 
 /// All findings about one daemon.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Examination {
     /// Which daemon.
     pub role: Role,

@@ -1,5 +1,6 @@
 //! The commands that look at a running daemon, and change nothing.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -148,6 +149,58 @@ pub(crate) struct Use {
     /// The ID, region or address of proxies, as `ropewalk proxies` shows them, or `auto`
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bugreport {
+    /// Whose [default: of each daemon of which there is a config or a socket here]
+    #[arg(value_enum)]
+    pub(crate) role: Option<RoleArgument>,
+
+    /// The new file to write [default: ropewalk-bugreport-TIME.md in this folder]
+    #[arg(long, value_name = "FILE", conflicts_with = "stdout")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Print the report, and write no file
+    #[arg(long)]
+    pub(crate) stdout: bool,
+
+    /// Write one JSON document in place of a text
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Leave addresses of the Internet and names of hosts as they are
+    #[arg(long)]
+    pub(crate) show_addresses: bool,
+
+    /// How many lines of the log
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    pub(crate) lines: u16,
+
+    /// The config file, where it is not the usual one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// On a proxy: only about this client
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Notify {
+    /// Show one notification, to see whether it works, and end
+    #[arg(long = "try")]
+    pub(crate) only_try: bool,
+
+    /// How often to ask the client, from 100ms to 1min
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = every)]
+    pub(crate) every: Duration,
 
     #[command(flatten)]
     pub(crate) daemon: Target,

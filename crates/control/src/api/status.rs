@@ -171,6 +171,9 @@ pub struct TunnelStatus {
     /// Why it is in this state, where there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// On a client without a session: what came of asking for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<TunnelTrouble>,
     /// How long it has been in this state.
     pub state_age_s: f64,
     /// The client's IPv4 address inside the tunnel.
@@ -247,6 +250,22 @@ impl fmt::Display for TunnelState {
             Self::Closed => "closed",
         })
     }
+}
+
+/// Why a client has no session, for programs; [`TunnelStatus::reason`] says it for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TunnelTrouble {
+    /// Nothing that counts came back.
+    NoAnswer,
+    /// The proxy knows this client, and refuses it.
+    Refused,
+    /// The proxy speaks other versions of the protocol: one of the ends needs an update.
+    OtherVersions,
+    /// What the proxy answers does not decrypt.
+    NotAuthentic,
+    /// The proxy ended the session.
+    Closed,
 }
 
 /// Keys and state the two ends share.
