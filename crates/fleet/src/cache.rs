@@ -259,13 +259,6 @@ impl Cache {
         self.clients.insert(key, client);
     }
 
-    /// The client of this name.
-    #[must_use]
-    pub fn named(&self, name: &str) -> Option<(PublicKey, &Client)> {
-        let found = self.clients.iter().find(|(_, client)| &*client.name == name);
-        found.map(|(key, client)| (*key, client))
-    }
-
     /// The lowest free address, and the IPv6 address with the same offset where that is free; both count as taken from now on.
     pub fn reserve(
         &mut self,

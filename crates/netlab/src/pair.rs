@@ -121,11 +121,14 @@ pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
     };
     let mut proxy = Endpoint::new(Instant::ZERO, endpoint, rng.random());
     let peer = PeerConfig {
-        name: "client".to_owned(),
+        name: "client".into(),
         psk: PresharedKey::NONE,
         inner_v4: Ipv4Net::new(CLIENT.0, 16).ok(),
         inner_v6: None,
-        filter: InnerFilter { sources: vec![CLIENT.0.into()], ..InnerFilter::default() },
+        filter: InnerFilter {
+            sources: [CLIENT.0.into()].into_iter().collect(),
+            ..InnerFilter::default()
+        },
         enabled: true,
     };
     let added = proxy.set_peer(Instant::ZERO, client_key, peer);

@@ -123,11 +123,14 @@ impl World {
         let machine = |at: usize| {
             let secret = StaticSecret::generate(&mut rng);
             let peer = PeerConfig {
-                name: format!("client{at}"),
+                name: format!("client{at}").into(),
                 psk: PresharedKey::NONE,
                 inner_v4: ipnet::Ipv4Net::new(inner(at), 16).ok(),
                 inner_v6: None,
-                filter: InnerFilter { sources: vec![inner(at).into()], ..Default::default() },
+                filter: InnerFilter {
+                    sources: [inner(at).into()].into_iter().collect(),
+                    ..Default::default()
+                },
                 enabled: true,
             };
             proxy.set_peer(Instant::ZERO, secret.public(), peer).unwrap();

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use blake2::digest::Digest as _;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -191,18 +192,18 @@ impl fmt::Display for Workers {
 /// One `[[peer]]`: a client that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// How it is called in `status` and in logs.
-    pub name: String,
+    /// How it is called in `status` and in logs. Whoever keeps this client, too, shares the text.
+    pub name: Arc<str>,
     /// Its public key.
     pub public_key: PublicKey,
-    /// The secret shared besides the keys.
-    pub preshared_key: Option<PresharedKey>,
+    /// The secret shared besides the keys. Few have one: it is kept apart.
+    pub preshared_key: Option<Box<PresharedKey>>,
     /// Its inner address, where the file fixes it; else it is leased from the pool.
     pub address_v4: Option<Ipv4Addr>,
     /// The same for IPv6.
     pub address_v6: Option<Ipv6Addr>,
     /// The key that it had before, whose leased addresses are its own now.
-    pub formerly: Option<PublicKey>,
+    pub formerly: Option<Box<PublicKey>>,
     /// It gets no session, and is told so.
     pub disabled: bool,
 }
@@ -682,9 +683,9 @@ fn resolve_peers(
         let preshared_key =
             file.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
         peers.push(PeerConfig {
-            name,
+            name: name.into(),
             public_key: key,
-            preshared_key,
+            preshared_key: preshared_key.map(Box::new),
             address_v4,
             address_v6,
             formerly: None,

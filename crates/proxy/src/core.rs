@@ -1,6 +1,7 @@
 //! What the protocol core is told of the config: the same values in the core's own types.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_daemon::core;
@@ -36,14 +37,25 @@ pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) 
     }
 }
 
+/// What all peers may reach inside the tunnel: each is told of the same lists.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    refused: Arc<[IpNet]>,
+    allowed: Arc<[IpAddr]>,
+}
+
+impl Inside {
+    /// Of this proxy.
+    #[must_use]
+    pub fn new(pools: &Pools, client_to_client: bool) -> Self {
+        let refused = if client_to_client { Vec::new() } else { prefixes(pools) };
+        Self { refused: refused.into(), allowed: gateways(pools).into() }
+    }
+}
+
 /// What the endpoint is told of one peer. Without addresses (no lease) it refuses the peer.
 #[must_use]
-pub fn peer(
-    peer: &PeerConfig,
-    lease: Option<Lease>,
-    pools: &Pools,
-    client_to_client: bool,
-) -> CorePeer {
+pub fn peer(peer: &PeerConfig, lease: Option<Lease>, pools: &Pools, inside: &Inside) -> CorePeer {
     let inner_v4 = lease.and_then(|lease| Ipv4Net::new(lease.v4, pools.v4().prefix_len()).ok());
     let inner_v6 = lease
         .and_then(|lease| lease.v6.zip(pools.v6()))
@@ -51,14 +63,14 @@ pub fn peer(
     let sources =
         [inner_v4.map(|net| IpAddr::V4(net.addr())), inner_v6.map(|net| IpAddr::V6(net.addr()))];
     CorePeer {
-        name: peer.name.clone(),
-        psk: peer.preshared_key.clone().unwrap_or(PresharedKey::NONE),
+        name: Arc::clone(&peer.name),
+        psk: peer.preshared_key.as_deref().cloned().unwrap_or(PresharedKey::NONE),
         inner_v4,
         inner_v6,
         filter: InnerFilter {
             sources: sources.into_iter().flatten().collect(),
-            refused: if client_to_client { Vec::new() } else { prefixes(pools) },
-            allowed: gateways(pools),
+            refused: Arc::clone(&inside.refused),
+            allowed: Arc::clone(&inside.allowed),
         },
         enabled: !peer.disabled,
     }
@@ -97,18 +109,23 @@ mod tests {
         );
         let (v4, v6) = ("10.9.0.2".parse().unwrap(), "fd00:9::2".parse().unwrap());
         let lease = Lease { v4, v6: Some(v6) };
-        let alone = peer(&file.peers[0], Some(lease), &file.pools, false);
+        let inside = |together| Inside::new(&file.pools, together);
+        let alone = peer(&file.peers[0], Some(lease), &file.pools, &inside(false));
         assert_eq!(alone.inner_v4, Some("10.9.0.2/24".parse().unwrap()));
         assert_eq!(alone.inner_v6, Some("fd00:9::2/64".parse().unwrap()));
-        assert_eq!(alone.filter.sources, [IpAddr::V4(v4), IpAddr::V6(v6)]);
-        assert_eq!(alone.filter.refused, prefixes(&file.pools));
-        assert_eq!(alone.filter.allowed, gateways(&file.pools));
-        assert!(peer(&file.peers[0], Some(lease), &file.pools, true).filter.refused.is_empty());
-        let without_v6 = peer(&file.peers[0], Some(Lease { v4, v6: None }), &file.pools, false);
-        assert_eq!((without_v6.inner_v6, without_v6.filter.sources), (None, vec![IpAddr::V4(v4)]));
+        assert_eq!(alone.filter.sources[..], [IpAddr::V4(v4), IpAddr::V6(v6)]);
+        assert_eq!(alone.filter.refused[..], prefixes(&file.pools)[..]);
+        assert_eq!(alone.filter.allowed[..], gateways(&file.pools)[..]);
+        let together = peer(&file.peers[0], Some(lease), &file.pools, &inside(true));
+        assert!(together.filter.refused.is_empty());
+        let lease_v4 = Lease { v4, v6: None };
+        let without_v6 = peer(&file.peers[0], Some(lease_v4), &file.pools, &inside(false));
+        assert_eq!(without_v6.inner_v6, None);
+        assert_eq!(without_v6.filter.sources[..], [IpAddr::V4(v4)]);
         let disabled = PeerConfig { disabled: true, ..file.peers[0].clone() };
-        assert!(alone.enabled && !peer(&disabled, Some(lease), &file.pools, false).enabled);
-        let refused = peer(&file.peers[0], None, &file.pools, false);
+        let disabled = peer(&disabled, Some(lease), &file.pools, &inside(false));
+        assert!(alone.enabled && !disabled.enabled);
+        let refused = peer(&file.peers[0], None, &file.pools, &inside(false));
         assert_eq!((refused.inner_v4, refused.inner_v6), (None, None));
     }
 }

@@ -31,6 +31,7 @@ use ropewalk_settings::{PublicKey, Scheduling};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
+use crate::core::Inside;
 use crate::forward::Forwards;
 use crate::forward::book::ForwardBook;
 use crate::handover::Passed;
@@ -93,6 +94,8 @@ pub struct Daemon<H> {
     registry: Box<dyn Registry>,
     peers: PeerBook,
     forwards: ForwardBook,
+    /// What all of them may reach inside the tunnel.
+    inside: Inside,
     host: H,
     started: Instant,
     /// Those that clients send to, with their ports.
@@ -117,9 +120,11 @@ impl<H: Host> Daemon<H> {
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let peers = PeerBook::new(now, &known, registry.leases(), ipv6);
         let forwards = ForwardBook::new(&config.forwards);
+        let inside = Inside::new(&config.pools, config.client_to_client);
         let mut daemon = Self {
             worker,
             group,
+            inside,
             config,
             file,
             reloader,
@@ -135,7 +140,7 @@ impl<H: Host> Daemon<H> {
         daemon.follow_clients();
         for peer in daemon.peers.iter() {
             if let Some(why) = daemon.registry.leases().refusal(&peer.config.public_key) {
-                tracing::warn!(peer = peer.config.name, "refused: {why}");
+                tracing::warn!(peer = &*peer.config.name, "refused: {why}");
             }
         }
         daemon
@@ -153,7 +158,7 @@ impl<H: Host> Daemon<H> {
         for peer in keys.iter().filter_map(|key| self.peers.get(key)) {
             let key = peer.config.public_key;
             let of_home = by_home.entry(self.group.home(&key)).or_default();
-            of_home.push((key, peer.for_core(&self.config)));
+            of_home.push((key, peer.for_core(&self.config, &self.inside)));
         }
         for (home, peers) in by_home {
             match home {
@@ -350,7 +355,8 @@ impl<H: Host> Daemon<H> {
         };
         let scheduler = status::scheduling(&self.config, peer).scheduler;
         let known = |_, name: &str| (name.to_owned(), None);
-        let report = scheduling_status::flows(peer.config.name.clone(), scheduler, flows, known);
+        let name = peer.config.name.to_string();
+        let report = scheduling_status::flows(name, scheduler, flows, known);
         Ok(Response::Flows(Box::new(report)))
     }
 

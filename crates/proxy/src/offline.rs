@@ -88,7 +88,7 @@ impl Offline {
     pub fn report(&self) -> PeersReport {
         let (peers, _) = self.registry.peers(&self.config.peers);
         let shown = peers.iter().map(|peer| PeerStatus {
-            name: peer.name.clone(),
+            name: peer.name.to_string(),
             public_key: peer.public_key,
             origin: self.config.origin(peer),
             disabled: peer.disabled,

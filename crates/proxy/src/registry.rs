@@ -45,7 +45,7 @@ pub trait Registry: fmt::Debug {
     /// How the client with this key is called, if there is one.
     fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
         let (known, _) = self.peers(of_file);
-        known.into_iter().find(|peer| peer.public_key == *key).map(|peer| peer.name)
+        known.iter().find(|peer| peer.public_key == *key).map(|peer| peer.name.to_string())
     }
 
     /// The clients of the config file are these from now on, or a client joined: whoever has no addresses is given some.

@@ -121,10 +121,10 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
     let tunnel = session.map(|session| &session.tunnel);
     let (up, down) = stats.map(|stats| traffic(facts, stats)).unwrap_or_default();
     TunnelStatus {
-        peer: peer.config.name.clone(),
+        peer: peer.config.name.to_string(),
         peer_public_key: peer.config.public_key,
         state: peer.state,
-        reason: peer.reason.clone(),
+        reason: peer.reason.as_deref().map(str::to_owned),
         trouble: None,
         state_age_s: seconds(facts, peer.since),
         inner_v4: peer.lease.map(|lease| lease.v4),
@@ -182,7 +182,7 @@ pub fn peers(
         remotes.sort_unstable();
         remotes.dedup();
         PeerStatus {
-            name: peer.config.name.clone(),
+            name: peer.config.name.to_string(),
             public_key: peer.config.public_key,
             origin: config.origin(&peer.config),
             disabled: peer.config.disabled,

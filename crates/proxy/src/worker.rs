@@ -138,9 +138,9 @@ impl Worker {
     /// Takes these clients in, or changes them. One whose addresses changed is asked to connect again.
     pub fn set_peers(&mut self, now: Instant, peers: Vec<(PublicKey, PeerConfig)>) {
         for (key, peer) in peers {
-            let name = peer.name.clone();
+            let name = Arc::clone(&peer.name);
             if let Err(error) = self.endpoint.set_peer(now, key, peer) {
-                tracing::error!(peer = name, %error, "this peer cannot connect");
+                tracing::error!(peer = &*name, %error, "this peer cannot connect");
             }
         }
     }

@@ -73,7 +73,7 @@ fn the_peer_of_the_sample_needs_only_its_key() {
     assert!(error.contains("a key of only zeros is a placeholder"), "{error}");
     let zeros = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let config = parse(&text.replace(zeros, PEER)).unwrap();
-    assert_eq!(config.peers[0].name, "laptop");
+    assert_eq!(&*config.peers[0].name, "laptop");
     assert_eq!(config.peers[0].address_v4, Some("10.77.0.5".parse().unwrap()));
     assert!(config.peers[0].preshared_key.is_some());
 }

@@ -91,7 +91,7 @@ pub(super) fn resolve(
                     Word::Udp(ports) => udp.push(*ports),
                 }
             }
-            match [&tcp, &udp].into_iter().find_map(|ports| twice(ports)) {
+            match twice(&tcp).or_else(|| twice(&udp)) {
                 Some(ports) => wrong(&format!("{ports} has a port that stands here twice")),
                 None => Ok(Inbound::Ports { tcp, udp }),
             }

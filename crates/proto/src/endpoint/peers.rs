@@ -1,6 +1,7 @@
 //! The clients that may have a session, by public key, and whose each inner address is.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -17,8 +18,8 @@ use crate::units::SessionIndex;
 /// What the proxy's owner says of a client.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
-    /// For people.
-    pub name: String,
+    /// For people. Whoever keeps this client, too, shares the text.
+    pub name: Arc<str>,
     /// What it and the proxy share beside, or [`PresharedKey::NONE`].
     pub psk: PresharedKey,
     /// Its inner IPv4 address, and the prefix of the tunnel's network.
@@ -203,7 +204,7 @@ mod tests {
 
     fn config(v4: &str) -> PeerConfig {
         PeerConfig {
-            name: String::new(),
+            name: "".into(),
             psk: PresharedKey::NONE,
             inner_v4: Some(v4.parse().unwrap()),
             inner_v6: None,

@@ -433,11 +433,14 @@ fn link(at: u16) -> FleetLink {
 
 fn peer() -> PeerConfig {
     PeerConfig {
-        name: "laptop".to_owned(),
+        name: "laptop".into(),
         psk: PresharedKey::NONE,
         inner_v4: Some(ipnet::Ipv4Net::new(CLIENT, 16).unwrap()),
         inner_v6: None,
-        filter: InnerFilter { sources: vec![CLIENT.into()], refused: vec![], allowed: vec![] },
+        filter: InnerFilter {
+            sources: [CLIENT.into()].into_iter().collect(),
+            ..InnerFilter::default()
+        },
         enabled: true,
     }
 }

@@ -661,14 +661,14 @@ pub(crate) const NAME_SERVERS: [IpAddr; 2] =
 /// What the proxy says of a client.
 pub(crate) fn peer(client: usize) -> PeerConfig {
     PeerConfig {
-        name: format!("client{client}"),
+        name: format!("client{client}").into(),
         psk: PresharedKey::NONE,
         inner_v4: Some(ipnet::Ipv4Net::new(inner(client), 16).unwrap()),
         inner_v6: None,
         filter: InnerFilter {
-            sources: vec![inner(client).into()],
-            refused: vec!["10.77.0.0/16".parse().unwrap()],
-            allowed: vec![PROXY.into()],
+            sources: [inner(client).into()].into_iter().collect(),
+            refused: ["10.77.0.0/16".parse::<ipnet::IpNet>().unwrap()].into(),
+            allowed: [IpAddr::from(PROXY)].into(),
         },
         enabled: true,
     }

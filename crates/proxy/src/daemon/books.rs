@@ -76,7 +76,8 @@ impl<H: Host> Daemon<H> {
         }
         self.registry.admit(&self.config.peers);
         let config = member.config();
-        let core = self.peers.admit(now, &config, self.registry.leases()).for_core(&self.config);
+        let peer = self.peers.admit(now, &config, self.registry.leases());
+        let core = peer.for_core(&self.config, &self.inside);
         self.follow_clients();
         // The home of each hears of it before it is handed the message.
         if let Some(old) = member.formerly {

@@ -247,7 +247,7 @@ impl Registry for Etcd {
 
     fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
         if let Some(peer) = of_file.iter().find(|peer| peer.public_key == *key) {
-            return Some(peer.name.clone());
+            return Some(peer.name.to_string());
         }
         let mirrored = self.service.mirror().lock();
         mirrored.cache.clients.get(key).map(|client| client.name.to_string())
@@ -424,7 +424,7 @@ fn lease(client: &Client) -> Lease {
 
 fn peer(key: PublicKey, client: &Client) -> PeerConfig {
     PeerConfig {
-        name: client.name.to_string(),
+        name: Arc::clone(&client.name),
         public_key: key,
         preshared_key: None,
         address_v4: None,

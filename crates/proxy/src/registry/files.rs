@@ -263,6 +263,16 @@ impl Registry for Files {
         self.leases.table()
     }
 
+    fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
+        if let Some(peer) = of_file.iter().find(|peer| peer.public_key == *key) {
+            return Some(peer.name.to_string());
+        }
+        let member = self.registry.members().iter().find(|member| member.public_key == *key)?;
+        // Of two with one name that of the config file counts.
+        let is_passed_over = of_file.iter().any(|peer| *peer.name == *member.name);
+        (!is_passed_over).then(|| member.name.clone())
+    }
+
     fn admit(&mut self, of_file: &[PeerConfig]) {
         let (known, _) = self.peers(of_file);
         if self.leases.admit(&known) {

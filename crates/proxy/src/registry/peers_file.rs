@@ -215,7 +215,7 @@ impl PeersFile {
         let (mut peers, mut passed_over) = (of_file.to_vec(), Vec::new());
         for member in &self.content.peers {
             let same = |peer: &&PeerConfig| {
-                peer.name == member.name || peer.public_key == member.public_key
+                *peer.name == *member.name || peer.public_key == member.public_key
             };
             match of_file.iter().find(same) {
                 None => peers.push(member.config()),
@@ -243,7 +243,7 @@ impl PeersFile {
     ) -> Result<(Noted, Draft), RegistryError> {
         check_peer_name(name).map_err(RegistryError::Name)?;
         let shown = name.escape_debug();
-        if of_file.iter().any(|peer| peer.name == name) {
+        if of_file.iter().any(|peer| *peer.name == *name) {
             return Err(RegistryError::Name(format!(
                 "`{shown}` is a [[peer]] of the config file: change its key there, or take it out there first"
             )));
@@ -311,7 +311,7 @@ impl PeersFile {
     ) -> Result<(PublicKey, Option<Draft>), RegistryError> {
         let Some(place) = self.content.peers.iter().position(|member| member.name == name) else {
             let shown = name.escape_debug();
-            let is_of_file = of_file.iter().any(|peer| peer.name == name);
+            let is_of_file = of_file.iter().any(|peer| *peer.name == *name);
             return Err(match is_of_file {
                 true => RegistryError::Name(format!(
                     "`{shown}` is a [[peer]] of the config file: write `disabled = {}` there, and `ropewalk reload`",
@@ -399,7 +399,7 @@ impl PeersFile {
 
     fn no_peer(&self, name: &str, of_file: &[PeerConfig]) -> RegistryError {
         let shown = name.escape_debug();
-        if of_file.iter().any(|peer| peer.name == name) {
+        if of_file.iter().any(|peer| *peer.name == *name) {
             return RegistryError::Name(format!(
                 "`{shown}` is a [[peer]] of the config file: take it out there, and start the proxy again"
             ));
@@ -438,12 +438,12 @@ impl Member {
     #[must_use]
     pub fn config(&self) -> PeerConfig {
         PeerConfig {
-            name: self.name.clone(),
+            name: self.name.as_str().into(),
             public_key: self.public_key,
             preshared_key: None,
             address_v4: None,
             address_v6: None,
-            formerly: self.formerly,
+            formerly: self.formerly.map(Box::new),
             disabled: self.disabled,
         }
     }

@@ -133,7 +133,7 @@ fn a_rotation_keeps_the_old_key_until_the_new_one_is_bound() {
     assert_eq!(bed.show(2, 20), TokenCheck::Bound(member("laptop", 20, Some(10))));
     assert_eq!(bed.reopened().members(), [member("laptop", 20, Some(10))]);
     let (peers, _) = bed.registry.peers(&file());
-    assert_eq!(peers[1].formerly, Some(key(10)));
+    assert_eq!(peers[1].formerly.as_deref(), Some(&key(10)));
     assert_eq!(bed.remove("laptop"), (Some(key(20)), 0));
 }
 
