@@ -51,7 +51,7 @@ pub fn chains(desired: &Desired) -> String {
         iifname \"{tun}\" goto from_tunnel
 {to_inner}    }}
 {}",
-        self::inbound(tun, &desired.inbound)
+        inbound(tun, &desired.inbound)
     )
 }
 

@@ -138,11 +138,9 @@ fn what_comes_in_is_what_the_proxy_lets_through_nothing_or_some_ports() {
             "private_key = \"{PRIVATE}\"\ninbound = {inbound}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n"
         ))
     };
-    for (inbound, expected) in [
-        ("\"proxy\"", Inbound::Proxy),
-        ("\"none\"", Inbound::Nothing),
-        ("[]", Inbound::Nothing),
-    ] {
+    for (inbound, expected) in
+        [("\"proxy\"", Inbound::Proxy), ("\"none\"", Inbound::Nothing), ("[]", Inbound::Nothing)]
+    {
         assert_eq!(file(inbound).unwrap().inbound, expected, "{inbound}");
     }
     let some = file("[\"443/tcp\", \"5000-5010/udp\", \"443/udp\"]").unwrap().inbound;
@@ -157,7 +155,7 @@ fn what_comes_in_is_what_the_proxy_lets_through_nothing_or_some_ports() {
         ("\"9-7/tcp\"", "write \"7-9\""),
         ("[\"none\", \"443/tcp\"]", "stand alone"),
         ("[\"440-450/tcp\", \"443/tcp\"]", "443 has a port that stands here twice"),
-        (&many, "65 ports; at most 64"),
+        (many.as_str(), "65 ports; at most 64"),
     ] {
         let error = file(inbound).unwrap_err();
         assert!(error.contains(expected), "{inbound}: {error}");

@@ -17,9 +17,7 @@ use serde::{Deserialize, Serialize};
 use ropewalk_settings::Scheduling;
 
 pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
-pub use forwards::{
-    ForwardProtocol, ForwardState, ForwardStatus, ForwardTraffic, ForwardsReport,
-};
+pub use forwards::{ForwardProtocol, ForwardState, ForwardStatus, ForwardTraffic, ForwardsReport};
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{

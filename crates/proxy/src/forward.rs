@@ -188,8 +188,7 @@ mod tests {
     #[test]
     fn who_is_not_among_the_sources_is_not_led() {
         let nets = ["198.51.100.0/24", "2001:db8::/32"].map(|net| net.parse().unwrap());
-        let forward =
-            Forwarded { from: nets.into(), ..forwarded("tcp 22 10.77.0.5,fd77::5 22") };
+        let forward = Forwarded { from: nets.into(), ..forwarded("tcp 22 10.77.0.5,fd77::5 22") };
         let takes = |source: &str| forward.takes(source.parse().unwrap(), 22);
         assert!(takes("198.51.100.7") && takes("2001:db8::1"));
         assert!(!takes("203.0.113.7") && !takes("2001:db9::1"));

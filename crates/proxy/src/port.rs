@@ -117,9 +117,9 @@ impl Socket {
 /// All sockets of a protocol in our network namespace.
 fn sockets(transport: Transport) -> Vec<Socket> {
     let name = transport.as_str();
-    let tables = [name.to_owned(), format!("{name}6")].into_iter().filter_map(|table| {
-        std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).ok()
-    });
+    let tables = [name.to_owned(), format!("{name}6")]
+        .into_iter()
+        .filter_map(|table| std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).ok());
     tables.flat_map(|table| parse(&table)).collect()
 }
 
@@ -130,11 +130,11 @@ fn parse(table: &str) -> Vec<Socket> {
 
 fn socket(line: &str) -> Option<Socket> {
     let mut words = line.split_whitespace();
-    let (address, port) = words.nth(1)?.rsplit_once(':')?;
+    let (place, port) = words.nth(1)?.rsplit_once(':')?;
     let state = words.nth(1)?;
     let inode = words.nth(5)?;
     Some(Socket {
-        address: self::address(address)?,
+        address: address(place)?,
         port: u16::from_str_radix(port, 16).ok()?,
         state: u8::from_str_radix(state, 16).ok()?,
         inode: inode.to_owned(),

@@ -332,13 +332,8 @@ mod tests {
         let held = [99, 100, 200, 201].map(|port| ports.contains(port));
         assert_eq!(held, [false, true, true, false]);
         assert_eq!((ports.first(), ports.last(), ports.is_one()), (100, 200, false));
-        let table = [
-            (1, 99, false),
-            (1, 100, true),
-            (150, 150, true),
-            (200, 201, true),
-            (201, 300, false),
-        ];
+        let table =
+            [(1, 99, false), (1, 100, true), (150, 150, true), (200, 201, true), (201, 300, false)];
         for (first, last, expected) in table {
             let other = PortRange::new(first, last).unwrap();
             let found = (ports.overlaps(other), other.overlaps(ports));

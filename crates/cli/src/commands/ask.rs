@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ropewalk_control::api::{
-    FlowsReport, ForwardsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request, Response,
-    StatusReport,
+    FlowsReport, ForwardsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request,
+    Response, StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};

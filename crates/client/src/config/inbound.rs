@@ -101,8 +101,7 @@ pub(super) fn resolve(
 
 /// Ports of which another entry has some, too: a set of the firewall holds each once.
 fn twice(ports: &[PortRange]) -> Option<PortRange> {
-    let is_there = |(at, one): &(usize, &PortRange)| {
-        ports[..*at].iter().any(|other| other.overlaps(**one))
-    };
+    let is_there =
+        |(at, one): &(usize, &PortRange)| ports[..*at].iter().any(|other| other.overlaps(**one));
     ports.iter().enumerate().find(is_there).map(|(_, ports)| *ports)
 }

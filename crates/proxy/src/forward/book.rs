@@ -41,11 +41,8 @@ impl ForwardBook {
     /// Those of the config at the proxy's start.
     #[must_use]
     pub fn new(forwards: &[Forward]) -> Self {
-        let entry = |forward: &Forward| Entry {
-            forward: forward.clone(),
-            client: None,
-            is_awaited: true,
-        };
+        let entry =
+            |forward: &Forward| Entry { forward: forward.clone(), client: None, is_awaited: true };
         Self(forwards.iter().map(entry).collect())
     }
 

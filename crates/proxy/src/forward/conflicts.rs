@@ -197,11 +197,9 @@ mod tests {
         assert!(said[0].contains("TCP 40000-40010 is in the range 32768-60999"), "{said:?}");
         let end = "ip_local_reserved_ports=9000,50000-50010,40000-40010";
         assert!(said[0].ends_with(end), "{said:?}");
-        for (tcp, reserved) in [
-            ("8443", None),
-            ("40000-40010", Some("40000-40010")),
-            ("40000", Some("39000-41000\n")),
-        ] {
+        for (tcp, reserved) in
+            [("8443", None), ("40000-40010", Some("40000-40010")), ("40000", Some("39000-41000\n"))]
+        {
             assert!(told(tcp, &facts(reserved)).is_empty(), "{tcp} {reserved:?}");
         }
         // A range that is no range says nothing.

@@ -169,10 +169,8 @@ mod tests {
     #[test]
     fn datagrams_that_came_to_this_host_are_led_and_its_connections_are_left_alone() {
         let host = ["203.0.113.2", "10.77.0.1"].map(|address| address.parse().unwrap());
-        let desired = desired(
-            &["udp 5000-5010 10.77.0.5 5000", "tcp 22 10.77.0.5 22"],
-            Ports::default(),
-        );
+        let desired =
+            desired(&["udp 5000-5010 10.77.0.5 5000", "tcp 22 10.77.0.5 22"], Ports::default());
         for (one, expected) in [
             (connection(17, "203.0.113.2:5003", None), true),
             (connection(17, "203.0.113.2:5003", Some("10.77.0.5:5003")), false),

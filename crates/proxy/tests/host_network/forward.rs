@@ -22,13 +22,8 @@ fn port(number: u16) -> PortRange {
 
 /// One port that leads to the client.
 fn forwards(transport: Transport, number: u16, to_port: u16) -> Forwards {
-    let forwarded = Forwarded {
-        transport,
-        ports: port(number),
-        from: Vec::new(),
-        to: vec![CLIENT],
-        to_port,
-    };
+    let forwarded =
+        Forwarded { transport, ports: port(number), from: Vec::new(), to: vec![CLIENT], to_port };
     Forwards { active: vec![forwarded], ..Forwards::default() }
 }
 
