@@ -174,13 +174,14 @@ impl Writer<'_> {
 
     fn key(&mut self, path: &str, key: &str, value: &Value) {
         let name = if is_plain(key) { key } else { "a key" };
-        self.text += &if is_secret(key) {
+        let line = if is_secret(key) {
             format!("# {name}: left out, for it is a secret\n")
         } else if self.known.contains(path) {
             format!("{key} = {}\n", self.value(path, value))
         } else {
             format!("# {name}: left out, for no setting is called so\n")
         };
+        self.text += &line;
     }
 
     fn value(&mut self, path: &str, value: &Value) -> String {
