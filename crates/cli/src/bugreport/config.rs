@@ -173,16 +173,15 @@ impl Writer<'_> {
     }
 
     fn key(&mut self, path: &str, key: &str, value: &Value) {
-        if is_secret(key) {
-            self.text += &format!("# {key}: left out, for it is a secret\n");
+        let name = if is_plain(key) { key } else { "a key" };
+        let line = if is_secret(key) {
+            format!("# {name}: left out, for it is a secret\n")
         } else if self.known.contains(path) {
-            let value = self.value(path, value);
-            self.text += &format!("{key} = {value}\n");
-        } else if is_plain(key) {
-            self.text += &format!("# {key}: left out, for no setting is called so\n");
+            format!("{key} = {}\n", self.value(path, value))
         } else {
-            self.text += "# a key: left out, for no setting is called so\n";
-        }
+            format!("# {name}: left out, for no setting is called so\n")
+        };
+        self.text += &line;
     }
 
     fn value(&mut self, path: &str, value: &Value) -> String {

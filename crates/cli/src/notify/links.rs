@@ -221,7 +221,7 @@ impl Links {
 
     /// Why a link is lost.
     fn reason(&self, name: &str) -> &str {
-        self.stories.get(name).map_or("", |story| &story.reason)
+        self.stories.get(name).map_or("", |story| story.reason.as_str())
     }
 
     /// The names of those that work.

@@ -1,5 +1,6 @@
 //! What a secret or an address looks like at the beginning of a text.
 
+use std::iter::successors;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -229,9 +230,8 @@ fn address(before: Option<char>, rest: &str) -> Option<(usize, Shape)> {
 
 /// An address, without the punctuation behind it: no more than an ellipsis.
 fn parsed<A: FromStr>(text: &str) -> Option<(usize, A)> {
-    let shorter = |text: &&str| text.strip_suffix(['.', ':']);
-    let texts = std::iter::successors(Some(text), shorter).take(4);
-    texts.into_iter().find_map(|text| Some((text.len(), text.parse().ok()?)))
+    let mut texts = successors(Some(text), |text| text.strip_suffix(['.', ':'])).take(4);
+    texts.find_map(|text| Some((text.len(), text.parse().ok()?)))
 }
 
 /// Whether an address says where on the Internet somebody is, or which machine it is. Those of private networks, of a
