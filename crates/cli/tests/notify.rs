@@ -237,7 +237,7 @@ impl Client {
                 let report = said.lock().unwrap().clone();
                 command.answer(Ok(Response::Status(Box::new(report))));
                 // Nobody may count any more.
-                drop(ask.send(()));
+                let _ = ask.send(());
             }
         });
         Self { socket: socket.to_owned(), says, asked, _server: server }
@@ -388,7 +388,7 @@ impl Shower {
     }
 
     fn close_notification(&mut self, id: u32) {
-        drop(self.close.send(id));
+        let _ = self.close.send(id);
     }
 
     fn get_capabilities(&self) -> Vec<String> {
