@@ -10,9 +10,7 @@ pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
-pub(crate) use look::{
-    Bugreport, Flows, Forward, Logs, Notify, Proxies, Status, Use, Watch, Why,
-};
+pub(crate) use look::{Bugreport, Flows, Forward, Logs, Notify, Proxies, Status, Use, Watch, Why};
 
 use std::path::PathBuf;
 
