@@ -408,6 +408,7 @@ pub fn end_reason(reason: EndReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::slice;
+
     use super::*;
     use arrayvec::ArrayVec;
     use ropewalk_proto::crypto::Cipher;
