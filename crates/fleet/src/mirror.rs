@@ -25,8 +25,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Changes that are told at once, so that no turn of a packet loop takes long.
 const BATCH: usize = 256;
 
-/// The most parts in which a list is told. After each part a proxy tells its workers which of them serves which client, all clients anew, so
-/// that many parts of a long list would take long.
+/// A list is divided into at most this many parts. After each part a proxy tells its workers about all clients again, so many
+/// parts would take long.
 const PARTS: usize = 64;
 
 /// How it is with etcd.

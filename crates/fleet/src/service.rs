@@ -514,7 +514,7 @@ async fn recall(changes: Changes, file: Arc<dyn KeptFile>, told: mpsc::Sender<La
     let read =
         tokio::task::spawn_blocking(move || LastKnown::read(&*file, (&prefix, &terms), now()));
     match read.await {
-        // Who does not listen any more wants to know nothing.
+        // The receiver may have stopped; then nobody needs it.
         Ok(Ok(known)) => drop(told.send(known).await),
         Ok(Err(NotUsed::Missing)) => tracing::info!(
             "this proxy's disk has no copy of the fleet's registry yet: clients are known when etcd was read"

@@ -142,6 +142,7 @@ impl Forwards {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
+    use crate::host::{Desired, Ipv6};
 
     /// A forward, written `tcp 8443 10.77.0.5,fd77::5 443`, for everybody.
     pub(crate) fn forwarded(text: &str) -> Forwarded {
@@ -154,6 +155,30 @@ pub(crate) mod testing {
             from: Vec::new(),
             to: to.split(',').map(|address| address.parse().unwrap()).collect(),
             to_port: to_port.parse().unwrap(),
+        }
+    }
+
+    /// What a proxy wants of its host that has these forwards and those that wait.
+    pub(crate) fn desired(active: &[&str], awaited: Ports) -> Desired {
+        Desired {
+            tun: "rope0".into(),
+            mtu: 1440,
+            own: ["10.77.0.1", "fd77::1"].map(|address| address.parse().unwrap()).into(),
+            inner: ["10.77.0.0/16", "fd77::/64"].map(|net| net.parse().unwrap()).into(),
+            ipv6: Ipv6::Nat66,
+            no_nat: Vec::new(),
+            ports: vec![51900],
+            allow: Vec::new(),
+            inbound: Vec::new(),
+            name_servers: Vec::new(),
+            client_connections: 4096,
+            client_connection_rate: 500,
+            uplinks: Vec::new(),
+            client_to_client: false,
+            forwards: Forwards {
+                active: active.iter().map(|text| forwarded(text)).collect(),
+                awaited,
+            },
         }
     }
 }

@@ -122,7 +122,7 @@ impl Desk {
     async fn withdraw(&mut self, topic: &Topic) -> Result<(), Unshown> {
         let Some(id) = self.ids.remove(topic) else { return Ok(()) };
         match self.call(SCREEN, "CloseNotification", &id).await {
-            // Somebody has taken it away, or he who showed it is gone.
+            // The user closed it, or the program that showed it has ended.
             Ok(_) | Err(Unshown::Nobody(_)) => Ok(()),
             Err(gone) => Err(gone),
         }

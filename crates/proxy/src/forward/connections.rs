@@ -94,29 +94,10 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forward::testing::forwarded;
-    use crate::host::Ipv6;
+    use crate::forward::testing;
 
     fn desired(active: &[&str], awaited: Ports) -> Desired {
-        let nets = |list: &[&str]| list.iter().map(|net| net.parse().unwrap()).collect();
-        let active = active.iter().map(|text| forwarded(text)).collect();
-        Desired {
-            tun: "rope0".into(),
-            mtu: 1440,
-            own: vec!["10.77.0.1".parse().unwrap()],
-            inner: nets(&["10.77.0.0/16", "fd77::/64"]),
-            ipv6: Ipv6::Nat66,
-            no_nat: Vec::new(),
-            ports: vec![51900],
-            allow: Vec::new(),
-            inbound: Vec::new(),
-            name_servers: Vec::new(),
-            client_connections: 4096,
-            client_connection_rate: 500,
-            uplinks: Vec::new(),
-            client_to_client: false,
-            forwards: Forwards { active, awaited },
-        }
+        Desired { own: vec!["10.77.0.1".parse().unwrap()], ..testing::desired(active, awaited) }
     }
 
     fn ports(tcp: &[u16], udp: &[u16]) -> Ports {

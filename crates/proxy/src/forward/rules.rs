@@ -280,30 +280,10 @@ pub fn remembered(tcp: &[(u16, u16)], udp: &[(u16, u16)]) -> Ports {
 mod tests {
     use super::*;
     use crate::firewall;
-    use crate::forward::Forwards;
-    use crate::forward::testing::forwarded;
+    use crate::forward::testing;
 
     fn desired(active: &[&str]) -> Desired {
-        Desired {
-            tun: "rope0".into(),
-            mtu: 1440,
-            own: ["10.77.0.1", "fd77::1"].map(|address| address.parse().unwrap()).into(),
-            inner: ["10.77.0.0/16", "fd77::/64"].map(|net| net.parse().unwrap()).into(),
-            ipv6: Ipv6::Nat66,
-            no_nat: Vec::new(),
-            ports: vec![51900],
-            allow: Vec::new(),
-            inbound: Vec::new(),
-            name_servers: Vec::new(),
-            client_connections: 4096,
-            client_connection_rate: 500,
-            uplinks: Vec::new(),
-            client_to_client: false,
-            forwards: Forwards {
-                active: active.iter().map(|text| forwarded(text)).collect(),
-                ..Forwards::default()
-            },
-        }
+        testing::desired(active, Ports::default())
     }
 
     fn has(text: &str, rules: &[&str]) {
