@@ -496,6 +496,7 @@ fn status() -> StatusReport {
         tunnels: Vec::new(),
         drops: [].into(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }

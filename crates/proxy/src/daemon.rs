@@ -252,6 +252,7 @@ impl<H: Host> Daemon<H> {
                 self.flows(peer.as_deref(), flows.as_ref())
             }
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
+            Request::Routes | Request::ChangeRoutes(_) => Err(scheduling_status::has_no_routes()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
         }
     }

@@ -101,6 +101,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             turned_away: facts.host.turned_away,
             registry: facts.registry.clone(),
         }),
+        rules: Vec::new(),
         proxies: None,
     }
 }
