@@ -108,6 +108,15 @@ pub struct Table {
     applied: Option<Applied>,
 }
 
+/// What a named counter has seen since its table was put in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
+}
+
 /// What was applied last, and how the kernel showed it right afterwards.
 #[derive(Debug)]
 struct Applied {
@@ -142,21 +151,60 @@ impl Table {
     /// # Errors
     /// When `nft` is missing, the right is missing, or `nft` refuses the rules. The old table stands unchanged then.
     pub async fn apply(&mut self, body: &str) -> Result<bool, NftError> {
-        if let Some(applied) = &self.applied
-            && applied.body == body
-            && self.listing().await?.as_ref() == Some(&applied.listing)
-        {
+        if self.stands(body).await? {
             return Ok(false);
         }
+        self.replace(body, "").await?;
+        Ok(true)
+    }
+
+    /// Whether the table was applied with this body, and still stands so.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing.
+    pub async fn stands(&self, body: &str) -> Result<bool, NftError> {
+        match &self.applied {
+            Some(applied) if applied.body == body => {
+                Ok(self.listing().await?.as_ref() == Some(&applied.listing))
+            }
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    /// Puts the table in place with this body, whatever stands there, and carries out `further` commands of `nft` in the same
+    /// transaction: elements of the table's dynamic sets, which are no part of what [`Table::stands`] compares.
+    ///
+    /// # Errors
+    /// As [`Table::apply`].
+    pub async fn replace(&mut self, body: &str, further: &str) -> Result<(), NftError> {
         let name = &self.name;
-        // The first line makes sure that there is something to delete; all three are one transaction.
+        // The first line makes sure that there is something to delete; all of it is one transaction.
         let script = format!(
-            "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{body}\n}}\n"
+            "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{body}\n}}\n{further}"
         );
         self.run(&["-f", "-"], Some(&script), "set the firewall rules").await?;
         self.applied =
             self.listing().await?.map(|listing| Applied { body: body.to_owned(), listing });
-        Ok(true)
+        Ok(())
+    }
+
+    /// Carries out commands of `nft` in one transaction: elements of the table's dynamic sets that come and go.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or it refuses one of them: then none is carried out.
+    pub async fn change(&self, commands: &str) -> Result<(), NftError> {
+        self.run(&["-f", "-"], Some(commands), "change a set of the firewall rules").await?;
+        Ok(())
+    }
+
+    /// Whether `nft` and the kernel would take a table with this body. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check(&self, body: &str) -> Result<(), NftError> {
+        let script = format!("table inet {} {{\n{body}\n}}\n", self.name);
+        self.run(&["--check", "-f", "-"], Some(&script), "check the firewall rules").await?;
+        Ok(())
     }
 
     /// Removes the table. Returns whether there was one.
@@ -205,6 +253,15 @@ impl Table {
     /// # Errors
     /// When `nft` or the right is missing, or the answer is no JSON.
     pub async fn counters(&self) -> Result<BTreeMap<String, u64>, NftError> {
+        let traffic = self.traffic().await?;
+        Ok(traffic.into_iter().map(|(name, counted)| (name, counted.packets)).collect())
+    }
+
+    /// The same with their bytes.
+    ///
+    /// # Errors
+    /// As [`Table::counters`].
+    pub async fn traffic(&self) -> Result<BTreeMap<String, Counted>, NftError> {
         let what = "read the counters of the firewall rules";
         let arguments = ["-j", "list", "counters", "table", "inet", &self.name];
         let Some(answer) = absent_is_none(self.run(&arguments, None, what).await)? else {
@@ -214,7 +271,11 @@ impl Table {
             .map_err(|error| NftError::Answer { what: what.to_owned(), why: error.to_string() })?;
         let objects = json["nftables"].as_array().into_iter().flatten();
         let counters = objects.map(|object| &object["counter"]).filter_map(|counter| {
-            Some((counter["name"].as_str()?.to_owned(), counter["packets"].as_u64()?))
+            let counted = Counted {
+                packets: counter["packets"].as_u64()?,
+                bytes: counter["bytes"].as_u64().unwrap_or_default(),
+            };
+            Some((counter["name"].as_str()?.to_owned(), counted))
         });
         Ok(counters.collect())
     }
