@@ -43,11 +43,11 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
 /// Whether the users that a client's config names are known on this host.
 fn has_users(config: &ropewalk_client::Config, passwd: &str) -> Result<(), Failure> {
     let entries = config.tun.routes.iter().chain(&config.tun.exclude);
-    let users = entries.filter_map(|entry| match entry {
+    let mut users = entries.filter_map(|entry| match entry {
         Selector::User(user) => Some((entry, user)),
         _ => None,
     });
-    match users.into_iter().find(|(_, user)| id_of(user, passwd).is_none()) {
+    match users.find(|(_, user)| id_of(user, passwd).is_none()) {
         None => Ok(()),
         Some((entry, _)) => Err(Failure::Usage(format!(
             "`{entry}`: {PASSWD} has no user of this name: write another one, or the number if another source knows it"
