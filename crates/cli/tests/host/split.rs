@@ -134,7 +134,7 @@ fn an_application_is_started_around_the_tunnel_from_its_first_packet_on() {
         let fetch = |side: &str, name: &str| {
             let begin = ["run", side, "--name", name, "--socket", &socket, "--"];
             // Forked once, as a browser does.
-            let script = format!("curl -sf -o /dev/null {url} & wait $!");
+            let script = format!("curl -sf -o /dev/null '{url}' & wait $!");
             let words = [&begin[..], &["sh", "-c", &script]].concat();
             stage.topology().client().tool(program, &words)
         };
@@ -149,5 +149,10 @@ fn an_application_is_started_around_the_tunnel_from_its_first_packet_on() {
         let told = ropewalk(&mut stage, &["set", "exclude"]);
         assert!(told.contains("app:fetch around the tunnel: "), "{told}");
         client.stop(PATIENCE).unwrap();
+        // What is empty goes, and with it the folder around it.
+        for folder in writable.iter().flat_map(|slice| std::fs::read_dir(slice).unwrap()) {
+            let _ = std::fs::remove_dir(folder.unwrap().path());
+        }
+        writable.iter().for_each(|slice| drop(std::fs::remove_dir(slice)));
     });
 }
