@@ -4,8 +4,11 @@ mod change;
 mod clients;
 mod files;
 mod look;
+mod run;
 
-pub(crate) use change::{Links, LinksWhat, Reload, Set, SetRedundant, SetScheduler, SetWhat};
+pub(crate) use change::{
+    Links, LinksWhat, List, Reload, Set, SetRedundant, SetRoutes, SetScheduler, SetWhat,
+};
 pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
@@ -13,6 +16,7 @@ pub(crate) use files::{
 pub(crate) use look::{
     Bugreport, Flows, Forward, Logs, Notify, Proxies, Status, Use, Watch, Why,
 };
+pub(crate) use run::Run;
 
 use std::path::PathBuf;
 
@@ -261,7 +265,21 @@ EXAMPLES
   sudo ropewalk why --peer laptop                     on a proxy: about one client")]
     Why(Why),
 
-    /// Change how a running daemon sends: its scheduler, and which packets go over two links
+    /// Start a program whose connections go around the tunnel, or through it
+    #[command(after_long_help = "\
+The client is told of the application (app:NAME, in `exclude` or `routes`), until it ends or reads its config again. The
+program starts when the client has its control group, and its children are in the same one; programs that run already stay
+where they are. It is started as you, where systemd runs; else as root. Whoever may ask the client may do this: root, and
+the group in its [control].
+
+EXAMPLES
+  ropewalk run --outside -- firefox                   as without a tunnel
+  ropewalk run --outside --name call -- chromium --app=https://meet.example.org
+  sudo ropewalk run --inside -- curl https://example.org      where only some programs go through the tunnel
+  sudo ropewalk set routes                            what goes which way, and how much was sent")]
+    Run(Run),
+
+    /// Change how a running daemon sends: its scheduler, which packets go over two links, what goes through the tunnel
     #[command(after_long_help = "\
 Each end decides for what it sends: the client for what goes up, the proxy for what comes down. How a link is used is
 said once for both, on the client (`ropewalk links set`). A change holds
@@ -275,6 +293,8 @@ EXAMPLES
   sudo ropewalk set scheduler batcp
   sudo ropewalk set redundant --ports 5060,16384-32767      a call goes over two links at once
   sudo ropewalk set --peer van scheduler safire             on a proxy: for one client
+  sudo ropewalk set exclude --add user:backup,domain:example.org      around the tunnel, on a client
+  sudo ropewalk set routes --remove 0.0.0.0/0,::/0 --add unit:steam.service      only these through it
   sudo ropewalk set                                         show what is in force")]
     Set(Set),
 

@@ -21,6 +21,7 @@ pub(crate) mod proxies;
 pub(crate) mod reference;
 pub(crate) mod reload;
 pub(crate) mod resolv_conf;
+pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod status;
 pub(crate) mod watch;

@@ -55,6 +55,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Logs(logs) => commands::logs::run(&logs),
         Command::Reload(reload) => commands::reload::run(&reload),
         Command::Why(why) => commands::why::run(&why),
+        Command::Run(run) => commands::run::run(&run),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),
         Command::Proxies(proxies) => commands::proxies::run(&proxies),

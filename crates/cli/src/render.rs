@@ -12,6 +12,7 @@ mod model;
 mod peers;
 mod proxies;
 mod registry;
+mod rules;
 mod why;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ pub(crate) use forwards::forwards;
 pub(crate) use links::links;
 pub(crate) use peers::{enabled, invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
+pub(crate) use rules::routes;
 pub(crate) use why::why;
 
 /// Columns of the narrowest terminal that is catered for, and of what is no terminal.
@@ -93,6 +95,7 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
             page.line(0, "All about one of them: ropewalk status --peer NAME");
         }
     }
+    rules::rules(&mut page, &report.rules);
     page.drops("Dropped before any tunnel", &report.drops);
     page.text
 }

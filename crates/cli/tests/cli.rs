@@ -333,12 +333,37 @@ fn what_a_config_does_to_its_machine_is_explained() {
     );
     let part = check("client.toml", "\"0.0.0.0/0\", \"::/0\"", "\"0.0.0.0/0\"");
     assert!(part.contains("neither in `routes` nor in `exclude` has no way out"), "{part}");
+    let chosen = check(
+        "client.toml",
+        "exclude = []",
+        "exclude = [\"user:root\", \"unit:no-such.service\", \"domain:example.org\"]",
+    );
+    assert!(
+        chosen.contains("but not     user:root, unit:no-such.service, domain:example.org"),
+        "{chosen}"
+    );
+    assert!(chosen.contains("note        unit:no-such.service "), "{chosen}");
+    assert!(chosen.contains("DNS over HTTPS"), "{chosen}");
     let shared = check("client.toml", "share = []", "share = [\"ap0\", \"ap1\"]");
     assert!(shared.contains("shared      with the hosts behind ap0, ap1"), "{shared}");
     let servers = check("client.toml", "dns = \"proxy\"", "dns = [\"9.9.9.9\", \"2620:fe::fe\"]");
     assert!(servers.contains("names       looked up at 9.9.9.9, 2620:fe::fe"), "{servers}");
     let proxy = check("proxy.toml", "dns = []", "dns = \"9.9.9.9\"");
     assert!(proxy.contains("names       looked up by clients at 9.9.9.9"), "{proxy}");
+}
+
+#[test]
+fn a_user_whom_this_machine_does_not_know_does_not_fit_it() {
+    let folder = tempfile::tempdir().unwrap();
+    configs(folder.path());
+    let file = folder.path().join("client.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let named = text.replace("exclude = []", "exclude = \"user:nobody-of-this-name\"");
+    std::fs::write(&file, named).unwrap();
+    let checked = run(&["check-config", file.to_str().unwrap()]);
+    assert_eq!(code(&checked), 2);
+    let said = stderr(&checked);
+    assert!(said.contains("`user:nobody-of-this-name`") && said.contains("/etc/passwd"), "{said}");
 }
 
 #[test]
@@ -506,6 +531,7 @@ fn status() -> StatusReport {
         tunnels: Vec::new(),
         drops: [].into(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }

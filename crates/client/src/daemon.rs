@@ -19,6 +19,7 @@ mod control;
 mod events;
 mod fleet;
 mod reload;
+mod rules;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ use crate::core;
 use crate::gaps::Gaps;
 use crate::host::TunDesired;
 use crate::links::{LinkResources, Links, Obstacle, decide};
-use crate::network::{News, Wanted};
+use crate::network::{Counting, News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
 use crate::status;
@@ -119,6 +120,8 @@ pub(crate) struct Daemon {
     others: Others,
     clock: Clock,
     gaps: Gaps,
+    /// Asks what was counted of the rules.
+    counting: mpsc::Sender<Counting>,
     /// Asks whether a network wants a sign-in.
     portals: mpsc::Sender<Question>,
     /// When links are looked at for that.
@@ -160,6 +163,8 @@ pub(crate) struct Setup {
     pub(crate) reloader: mpsc::Sender<server::Command>,
     /// What the fleet told of itself before; gets what it tells.
     pub(crate) proxies: watch::Sender<FleetList>,
+    /// Asks what was counted of the rules.
+    pub(crate) counting: mpsc::Sender<Counting>,
     /// Asks whether a network wants a sign-in.
     pub(crate) portals: mpsc::Sender<Question>,
     /// What the links with an allowance carried before; gets what they carry.
@@ -173,6 +178,7 @@ impl Daemon {
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
         let Setup { endpoints, reloader, portals, counts, counts_trouble, proxies, .. } = setup;
+        let Setup { counting, .. } = setup;
         let now = clock.now();
         let mut client = FleetClient::new(now, core::client_config(&config, clock, tun), seed);
         client.set_preference(now, config.proxy.choose.clone());
@@ -196,6 +202,7 @@ impl Daemon {
             others: Others::new(now),
             clock,
             gaps: Gaps::new(now, clock.asleep()),
+            counting,
             portals,
             portals_at: now,
             budget: Budget::new(now, counts, counts_trouble),
@@ -404,7 +411,7 @@ impl Driven for Daemon {
             }
             Command::Control(asked) => {
                 let answer = self.answer(now, asked.request.clone(), io);
-                asked.answer(answer);
+                self.count_and_answer(asked, answer);
             }
             Command::Network(news) => {
                 self.notice_gap(now);

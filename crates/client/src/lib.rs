@@ -14,6 +14,7 @@
 //! | [`probe`] | what `ropewalk doctor` tries without a daemon |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
+//! | [`split`] | what goes through the tunnel by program, user and domain |
 //! | [`near`] | which routes of the host win over the tunnel |
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
 //! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
@@ -43,6 +44,8 @@ pub mod rejoining;
 pub mod routes;
 #[cfg(target_os = "linux")]
 pub mod share;
+#[cfg(target_os = "linux")]
+pub mod split;
 #[cfg(target_os = "linux")]
 pub mod unsolicited;
 

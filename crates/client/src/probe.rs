@@ -20,16 +20,18 @@ use ropewalk_link_io::nft::{NftError, Table};
 use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_settings::PublicKey;
+use ropewalk_settings::selector::is_plain_folder;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::captive;
-use crate::config::{Config, TunConfig};
+use crate::config::{Config, TunConfig, prefixes};
 use crate::host::{Candidate, LeftOut};
 use crate::interfaces;
 use crate::links::choice;
 use crate::near::{PassedOver, Surroundings, near};
 use crate::routes::{MAX_LINKS, Numbers};
+use crate::split::cgroups::Tree;
 
 /// How long an answer may take, and how often is asked: a satellite's round trip is 0.6 s.
 const PATIENCE: Duration = Duration::from_millis(800);
@@ -86,7 +88,8 @@ pub fn survey(config: Option<&Config>) -> anyhow::Result<Survey> {
             let links: Vec<&str> = links.map(|link| link.name.as_str()).collect();
             let around = Surroundings { tun: name.as_str(), links: &links, interfaces, gateways };
             let main = netlink.routes_in(MAIN_TABLE).await?;
-            passed_over = near(&main, &around, routes, exclude).passed_over;
+            let lists = [routes, exclude].map(|list| prefixes(list).collect::<Vec<_>>());
+            passed_over = near(&main, &around, &lists[0], &lists[1]).passed_over;
         }
         let marks = marks(&netlink.routes_of(CLIENT_PROTOCOL).await?);
         Ok(Survey { interfaces, gateways, candidates, left_out, passed_over, marks })
@@ -130,6 +133,23 @@ pub fn firewall() -> Result<String, NftError> {
         source: io::Error::other(error),
     })?;
     runtime.block_on(Table::new("ropewalk_client").ruleset())
+}
+
+/// Whether `nft` and the kernel take a rule by a control group; `None` where there is none to try it with. Nothing is changed.
+#[must_use]
+pub fn takes_groups() -> Option<Result<(), NftError>> {
+    let tree = Tree::mounted()?;
+    let mut folders = std::fs::read_dir(tree.root()).ok()?.flatten();
+    let group = folders.find_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| is_plain_folder(name))?;
+        entry.file_type().is_ok_and(|kind| kind.is_dir()).then_some(name)
+    })?;
+    let (level, path) = tree.named(&group);
+    let body = format!(
+        "    chain trial {{\n        type filter hook output priority 0; policy accept;\n        socket cgroupv2 level {level} \"{path}\" accept\n    }}"
+    );
+    let runtime = service::runtime().ok()?;
+    Some(runtime.block_on(Table::new("ropewalk_check").check(&body)))
 }
 
 /// Whether a daemon of this role runs in this network namespace, whatever its config.

@@ -5,6 +5,9 @@
 //!
 //! | rule | for | why |
 //! | --- | --- | --- |
+//! | −6, −5 mark of what goes around the tunnel → main, else unreachable | chosen [connections](crate::split) | `exclude` |
+//! | −4 mark of what goes through it → near networks, only what is longer than a default route | the same | `routes`: the LAN stays reachable |
+//! | −3, −2 the same → tunnel table, else unreachable | the same | never around it, also before the first session |
 //! | +0 mark of link *i* → table of link *i* | our own datagrams | each leaves by its link, past the tunnel |
 //! | +1 any of our marks → unreachable | our own datagrams | a link without a way out never sends by another one |
 //! | +2 from an inner address, or bound to the TUN → tunnel table | packets that name the tunnel | whatever is routed |
@@ -44,9 +47,11 @@ use ipnet::IpNet;
 use ropewalk_link_io::netlink::{
     CLIENT_PROTOCOL, Family, MAIN_TABLE, Route, Rule, RuleAction, Target,
 };
+use ropewalk_settings::Side;
 
 use crate::host::{Desired, LinkDesired, TunDesired, Way};
-use crate::{share, unsolicited};
+use crate::split::chains::lets_come;
+use crate::{share, split, unsolicited};
 
 /// The numbers under which a client's changes are found. A second client in the same network namespace needs others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +68,8 @@ pub struct Numbers {
     pub firewall: String,
     /// The name of the one that outlives a crash: the kill switch.
     pub lock: String,
+    /// The name of the one that chooses connections.
+    pub split: String,
 }
 
 impl Default for Numbers {
@@ -77,6 +84,7 @@ impl Default for Numbers {
             protocol: CLIENT_PROTOCOL,
             firewall: "ropewalk_client".into(),
             lock: "ropewalk_lock".into(),
+            split: "ropewalk_split".into(),
         }
     }
 }
@@ -95,6 +103,16 @@ impl Numbers {
     #[must_use]
     pub fn mark_of(&self, slot: u16) -> u32 {
         self.mark + 1 + u32::from(slot)
+    }
+
+    /// The first mark (upper 16 bits) of connections that go on this side of the tunnel.
+    #[must_use]
+    pub fn mark_of_side(&self, side: Side) -> u32 {
+        self.mark
+            + match side {
+                Side::Outside => 0x1_0000,
+                Side::Inside => 0x2_0000,
+            }
     }
 
     /// The routing table of the link in this slot.
@@ -161,9 +179,10 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
         }
     }
     if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
-        plan.add_tunnel(numbers, wanted, index);
+        plan.add_tunnel(numbers, wanted, index, &desired.rules);
         plan.add_routed(numbers, &desired.routed, &excluded);
     }
+    plan.add_sides(numbers, &desired.rules, desired.tun.as_ref().and(tun).is_some());
     plan.firewall =
         firewall(numbers, desired) + &unsolicited::chains(desired) + &share::chains(desired);
     Ok(plan)
@@ -240,11 +259,44 @@ impl Plan {
         }
     }
 
-    fn add_tunnel(&mut self, numbers: &Numbers, tun: &TunDesired, index: u32) {
+    /// Where chosen connections go, in front of all else: their source address may name the other side.
+    fn add_sides(&mut self, numbers: &Numbers, rules: &[split::Rule], has_tun: bool) {
+        let lookup = |table, suppress| RuleAction::Lookup { table, suppress };
+        let outside =
+            [(6_u32, Some(lookup(MAIN_TABLE, None))), (5, Some(RuleAction::Unreachable))];
+        let inside = [
+            (4_u32, Some(lookup(numbers.near(), Some(0)))),
+            (3, has_tun.then(|| lookup(numbers.table, None))),
+            (2, Some(RuleAction::Unreachable)),
+        ];
+        for (side, actions) in [(Side::Outside, &outside[..]), (Side::Inside, &inside[..])] {
+            if !rules.iter().any(|rule| rule.side == side) {
+                continue;
+            }
+            for (before, action) in actions {
+                let Some(action) = action else { continue };
+                for family in Family::BOTH {
+                    let mut by_side = rule(numbers, family, 0, *action);
+                    by_side.priority = numbers.priority - before;
+                    by_side.mark = Some((numbers.mark_of_side(side), MARK_MASK));
+                    self.rules.insert(by_side);
+                }
+            }
+        }
+    }
+
+    fn add_tunnel(
+        &mut self,
+        numbers: &Numbers,
+        tun: &TunDesired,
+        index: u32,
+        rules: &[split::Rule],
+    ) {
         let lookup = RuleAction::Lookup { table: numbers.table, suppress: None };
         for family in Family::BOTH {
             let way = route(numbers, numbers.table, family.everything(), index, None);
-            self.routes.insert(if hands_out(tun, family) {
+            let comes = lets_come(tun, family == Family::V4, rules);
+            self.routes.insert(if hands_out(tun, family) || comes {
                 way
             } else {
                 Route { metric: METRIC_REFUSAL, target: Target::Unreachable, ..way }
@@ -357,6 +409,7 @@ fn host(address: IpAddr) -> IpNet {
 mod tests {
     use super::*;
     use crate::host::{Ways, everything};
+    use ropewalk_settings::{Selector, Text as _};
 
     fn link(name: &str, slot: u16, source: &str, gateway: Option<&str>) -> LinkDesired {
         let net: IpNet = source.parse().unwrap();
@@ -406,6 +459,49 @@ mod tests {
                 "5311: lookup 7700",
             ]
         );
+    }
+
+    fn chosen(routes: &[&str], exclude: &[&str]) -> Vec<split::Rule> {
+        let list = |entries: &[&str]| -> Vec<Selector> {
+            entries.iter().map(|text| Selector::from_text(text).unwrap()).collect()
+        };
+        split::rules(&list(routes), &list(exclude))
+    }
+
+    #[test]
+    fn chosen_connections_go_on_their_side_or_nowhere_in_front_of_all_else() {
+        let both = chosen(&["user:1"], &["user:2"]);
+        let desired = Desired { rules: both, ..desired() };
+        let all = [
+            "5294: mark 0x52580000/0xffff0000 lookup 254",
+            "5295: mark 0x52580000/0xffff0000 unreachable",
+            "5296: mark 0x52590000/0xffff0000 lookup 7765 longer than /0",
+            "5297: mark 0x52590000/0xffff0000 lookup 7700",
+            "5298: mark 0x52590000/0xffff0000 unreachable",
+        ];
+        for family in Family::BOTH {
+            let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+            assert_eq!(rules(&plan, family)[..5], all);
+        }
+        // Before the first session nothing goes through, and so nothing of that goes at all.
+        let before = Desired { tun: None, rules: chosen(&["user:1"], &[]), ..desired };
+        let plan = plan(&Numbers::default(), &before, None).unwrap();
+        assert_eq!(rules(&plan, Family::V6)[..2], [all[2], all[4]]);
+    }
+
+    #[test]
+    fn where_something_goes_around_the_tunnel_a_family_that_is_not_handed_out_comes_as_far_as_the_marks()
+     {
+        let target = |rules: Vec<split::Rule>| {
+            let desired = Desired { rules, ..desired() };
+            let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+            let mut routes = plan.routes.iter();
+            let v6 = routes.find(|route| route.table == 7700 && route.destination.addr().is_ipv6());
+            v6.unwrap().target
+        };
+        assert_eq!(target(chosen(&["user:1"], &[])), Target::Unreachable);
+        let way = Target::Interface { index: 9, gateway: None, onlink: false };
+        assert_eq!(target(chosen(&[], &["user:1"])), way);
     }
 
     #[test]

@@ -45,9 +45,13 @@ use crate::network::{End, Network, Wanted};
 use crate::proxies;
 use crate::resolve::Resolver;
 use crate::routes::Numbers;
+use crate::split::cgroups::MOUNT;
 
 /// Commands that may wait for the loop; who sends more waits too.
 const WAITING_COMMANDS: usize = 64;
+
+/// Askers that may wait for what was counted of the rules; who comes later is told what is known without.
+const WAITING_COUNTS: usize = 4;
 
 /// How long the host's network may take to be as before; it takes a few milliseconds for each rule.
 const END_TIME: Duration = Duration::from_secs(10);
@@ -78,6 +82,8 @@ fn needs(config: &Config, file: &Path) -> Needs {
     // Allowances begin again at this machine's midnight.
     needs.read.push("/usr/share/zoneinfo".into());
     needs.read.extend(names::read());
+    // Which control groups run, also for `nft`; rules by them may come while the client runs.
+    needs.read.push(MOUNT.into());
     needs.keep.extend(names::written());
     needs.programs.push(names::RESOLVECTL);
     needs
@@ -164,7 +170,9 @@ async fn serve(
     let (commands, waiting) = mpsc::channel(WAITING_COMMANDS);
     let (wanted, to_network) = watch::channel(Wanted::default());
     let (bypass, bypasses) = mpsc::channel(1);
-    let network = Network::open(&config, to_network, bypasses, commands.clone()).await?;
+    let (counting, to_count) = mpsc::channel(WAITING_COUNTS);
+    let network =
+        Network::open(&config, to_network, bypasses, to_count, commands.clone()).await?;
 
     let (look_up, wishes) = mpsc::channel(1);
     let (endpoints, to_resolver) = watch::channel(config.proxy.all_addresses());
@@ -192,6 +200,7 @@ async fn serve(
     let scout = Scout { questions, daemon: commands.clone() };
     let setup = Setup {
         proxies,
+        counting,
         portals,
         counts,
         counts_trouble,

@@ -79,6 +79,7 @@ pub(crate) fn report(
         tunnels: vec![tunnel(facts, local)],
         drops: BTreeMap::new(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }

@@ -439,7 +439,14 @@ fn mistakes_are_told_with_place_and_remedy() {
             "6:11: `10.0.0.1/8` has bits set beyond its length",
             "10.0.0.0/8",
         ),
-        ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", ""),
+        ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", "domain:NAME"),
+        ("[tun]\nroutes = [\"usr:backup\"]", "6:11: `usr:` is no kind of entry", "`user:`"),
+        (
+            "[tun]\nexclude = [\"unit:steam\"]",
+            "6:12: `unit:steam` names no unit",
+            "unit:steam.service",
+        ),
+        ("[tun]\nexclude = \"domain:*.a.test\"", "6:11: `domain:*.a.test`", "\"domain:a.test\""),
         ("[[link]]\nname = \"a\"", "5:1: missing key `interface`", ""),
         ("[[link]]\ninterface = \"a\"\nenabled = false", "no link is enabled", ""),
         (
@@ -577,6 +584,35 @@ fn prefixes_are_bounded_together_at_the_longer_list() {
         let error = parse(&text(routes, exclude)).unwrap_err();
         let expected = format!("{place}routes and exclude have 249 prefixes; at most 248");
         assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
+fn users_programs_and_domains_stand_in_one_list_and_alone_route_nothing_else() {
+    let file = |top: &str, routes: &str, exclude: &str| {
+        parse(&format!(
+            "private_key = \"{PRIVATE}\"\n{top}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n\
+             [tun]\nroutes = {routes}\nexclude = {exclude}\n"
+        ))
+    };
+    let only = file("", "[\"user:backup\", \"domain:Example.org.\"]", "[]").unwrap().tun;
+    let shown: Vec<String> = only.routes.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["user:backup", "domain:example.org"]);
+    assert!(!only.routes_all(true) && !only.routes_all(false));
+    let all = file("", "[\"0.0.0.0/0\", \"user:1000\"]", "\"app:firefox\"").unwrap().tun;
+    assert!(all.routes_all(true) && !all.routes_all(false));
+    let many: Vec<String> = (0..65).map(|n| format!("\"user:{n}\"")).collect();
+    let (fits, many) = (format!("[{}]", many[1..].join(", ")), format!("[{}]", many.join(", ")));
+    assert!(file("", "[]", &fits).is_ok());
+    for (top, routes, exclude, expected) in [
+        ("", "[]", many.as_str(), "8:11: routes and exclude have 65 entries that are no prefixes"),
+        ("", fits.as_str(), "\"app:x\"", "7:10: routes and exclude have 65 entries"),
+        ("", "[\"app:x\"]", "[\"app:x\"]", "8:11: `app:x` stands in routes and in exclude"),
+        ("dns = \"none\"", "[\"domain:a.test\"]", "[]", "7:10: `domain:a.test` needs the answers"),
+        ("dns = \"none\"", "[]", "[\"domain:a.test\"]", "8:11: `domain:a.test` needs the answers"),
+    ] {
+        let error = file(top, routes, exclude).unwrap_err();
+        assert!(error.contains(expected), "{error}");
     }
 }
 

@@ -8,6 +8,7 @@ mod links;
 mod peers;
 mod proxies;
 mod reload;
+mod routes;
 mod status;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub use peers::{
 };
 pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
+pub use routes::{RoutesChange, RoutesReport, RuleStatus};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
@@ -66,6 +68,10 @@ pub enum Request {
     Forwards,
     /// `PUT /v1/links`: on a client, another setting of one link from now on.
     ChangeLink(LinkChange),
+    /// `GET /v1/routes`: on a client, what goes through its tunnel, and what around it.
+    Routes,
+    /// `PUT /v1/routes`: on a client, other entries of one of the two lists from now on.
+    ChangeRoutes(RoutesChange),
     /// `GET /v1/proxies`: on a client, the proxies that it knows.
     Proxies,
     /// `PUT /v1/proxies?use=NAME`: on a client, which of them may be used from now on.
@@ -124,6 +130,8 @@ pub enum Response {
     Forwards(Box<ForwardsReport>),
     /// To [`Request::ChangeLink`]: what holds for the link now.
     Link(Box<LinkSettings>),
+    /// To [`Request::Routes`], and to [`Request::ChangeRoutes`] what holds now.
+    Routes(Box<RoutesReport>),
     /// To [`Request::Proxies`], and to [`Request::UseProxy`] what holds now.
     Proxies(Box<ProxiesReport>),
     /// To [`Request::Reload`].

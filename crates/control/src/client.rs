@@ -140,6 +140,11 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
             (Method::PUT, "/v1/links".to_owned(), body)
         }
+        Request::Routes => (Method::GET, "/v1/routes".to_owned(), Vec::new()),
+        Request::ChangeRoutes(change) => {
+            let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
+            (Method::PUT, "/v1/routes".to_owned(), body)
+        }
         Request::Proxies => (Method::GET, "/v1/proxies".to_owned(), Vec::new()),
         Request::UseProxy { name } => {
             let path = query::written("/v1/proxies", &[("use", Some(name.clone()))]);
@@ -180,6 +185,9 @@ const fn reader(request: &Request) -> Reader {
         Request::Flows { .. } => |socket, body| Ok(Response::Flows(document(socket, body)?)),
         Request::Forwards => |socket, body| Ok(Response::Forwards(document(socket, body)?)),
         Request::ChangeLink(_) => |socket, body| Ok(Response::Link(document(socket, body)?)),
+        Request::Routes | Request::ChangeRoutes(_) => {
+            |socket, body| Ok(Response::Routes(document(socket, body)?))
+        }
         Request::Proxies | Request::UseProxy { .. } => {
             |socket, body| Ok(Response::Proxies(document(socket, body)?))
         }

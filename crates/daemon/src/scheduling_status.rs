@@ -285,6 +285,13 @@ pub fn has_no_proxies() -> ApiError {
     ApiError::new(ErrorCode::BadRequest, "this is a proxy: only a client chooses among proxies")
 }
 
+/// A proxy was asked what goes through the tunnel.
+#[must_use]
+pub fn has_no_routes() -> ApiError {
+    let message = "this is a proxy: what goes through a tunnel is said at its client";
+    ApiError::new(ErrorCode::BadRequest, message)
+}
+
 /// A proxy was asked to change a link.
 #[must_use]
 pub fn no_links(link: &str) -> ApiError {

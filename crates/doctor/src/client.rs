@@ -16,7 +16,9 @@ use ropewalk_settings::{DEFAULT_PORT, PublicKey};
 use super::common::Patient;
 use super::finding::Finding;
 use super::firewall::{self, Flow, Hook, Needed, Nft, State};
-use super::{forwarding, gateways, kill_switch, links, name, near, paths, reach, rp_filter, vpn};
+use super::{
+    chosen, forwarding, gateways, kill_switch, links, name, near, paths, reach, rp_filter, vpn,
+};
 use crate::privilege;
 
 /// Addresses of the proxy that are asked over a link: more would pass what a proxy answers in a second.
@@ -72,6 +74,8 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
         file,
     }));
     findings.extend(near::judge(&survey.passed_over, file));
+    let told = patient.daemon.status().map_or(&[][..], |report| &report.rules);
+    findings.extend(chosen::judge(file, &chosen::look(config, told)));
     let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
     let ipv6 = scene.has_inner_ipv6();
     findings.extend(forwarding::judge(&forwarding::look(

@@ -280,6 +280,7 @@ impl<H: Host> Daemon<H> {
                 Ok(Response::Forwards(Box::new(ForwardsReport { forwards })))
             }
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
+            Request::Routes | Request::ChangeRoutes(_) => Err(scheduling_status::has_no_routes()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
         }
     }

@@ -112,6 +112,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             forwards: facts.forwards.clone(),
             registry: facts.registry.clone(),
         }),
+        rules: Vec::new(),
         proxies: None,
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ropewalk_control::api::{
     FlowsReport, ForwardsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request,
-    Response, StatusReport,
+    Response, RoutesChange, RoutesReport, StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -73,6 +73,17 @@ pub(crate) fn proxies(socket: &Path, name: Option<&str>) -> Result<ProxiesReport
     };
     match call(Some(socket), &request)? {
         Response::Proxies(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// What goes through the tunnel of the client at this socket, and what around it; with `change`, from now on.
+pub(crate) fn routes(
+    socket: &Path,
+    change: Option<RoutesChange>,
+) -> Result<RoutesReport, Failure> {
+    match call(Some(socket), &change.map_or(Request::Routes, Request::ChangeRoutes))? {
+        Response::Routes(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use ipnet::IpNet;
 use ropewalk_client::config::{Dns, Inbound, Select};
+use ropewalk_client::split::cgroups::Tree;
+use ropewalk_client::split::users::{PASSWD, id_of};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
 use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
@@ -11,7 +13,7 @@ use ropewalk_proxy::forward::conflicts;
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
 use ropewalk_proxy::registry::peers_file::{PeersFile, RegistryError};
-use ropewalk_settings::{Direction, TunnelSettings};
+use ropewalk_settings::{Direction, Selector, TunnelSettings};
 
 use crate::args::{CheckConfig, RoleArgument};
 use crate::exit::{Failure, print};
@@ -24,7 +26,12 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
         None => role_of(&source)?,
     };
     let meaning = match role {
-        RoleArgument::Client => client(&ropewalk_client::Config::parse(&source)?),
+        RoleArgument::Client => {
+            let config = ropewalk_client::Config::parse(&source)?;
+            let passwd = std::fs::read_to_string(PASSWD).unwrap_or_default();
+            has_users(&config, &passwd)?;
+            client(&config)
+        }
         RoleArgument::Proxy => {
             let config = ropewalk_proxy::Config::parse(&source)?;
             fits_host(&config)?;
@@ -32,6 +39,21 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
         }
     };
     print(&format!("{}: OK\n{meaning}", check.file.display()))
+}
+
+/// Whether the users that a client's config names are known on this host.
+fn has_users(config: &ropewalk_client::Config, passwd: &str) -> Result<(), Failure> {
+    let entries = config.tun.routes.iter().chain(&config.tun.exclude);
+    let mut users = entries.filter_map(|entry| match entry {
+        Selector::User(user) => Some((entry, user)),
+        _ => None,
+    });
+    match users.find(|(_, user)| id_of(user, passwd).is_none()) {
+        None => Ok(()),
+        Some((entry, _)) => Err(Failure::Usage(format!(
+            "`{entry}`: {PASSWD} has no user of this name: write another one, or the number if another source knows it"
+        ))),
+    }
 }
 
 /// Whether a proxy of this config could start on this host.
@@ -69,7 +91,6 @@ pub(crate) fn role_of(source: &Source) -> Result<RoleArgument, Failure> {
 
 fn client(config: &ropewalk_client::Config) -> String {
     let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
-    let routes: Vec<String> = config.tun.routes.iter().map(ToString::to_string).collect();
     let links: Vec<String> = config
         .links
         .listed
@@ -110,11 +131,12 @@ fn client(config: &ropewalk_client::Config) -> String {
     }
     lines.add("keepalive", &config.links.keepalive.to_string());
     lines.add("TUN", &format!("{}, MTU {}", config.tun.name, config.tun.mtu));
-    lines.add("routes", &if routes.is_empty() { "none".to_owned() } else { routes.join(", ") });
+    let routes = &config.tun.routes;
+    lines.add("routes", &if routes.is_empty() { "none".to_owned() } else { list(routes) });
     if !config.tun.exclude.is_empty() {
-        let exclude: Vec<String> = config.tun.exclude.iter().map(ToString::to_string).collect();
-        lines.add("but not", &exclude.join(", "));
+        lines.add("but not", &list(&config.tun.exclude));
     }
+    lines.rules(config, &running(config));
     lines.machine(config);
     lines.tunnel(&config.tunnel);
     for link in &config.links.listed {
@@ -125,6 +147,17 @@ fn client(config: &ropewalk_client::Config) -> String {
     }
     lines.control(&config.control);
     lines.0
+}
+
+/// The entries by control groups that have some now; `None`: this host has no such groups.
+type Running = Option<Vec<Selector>>;
+
+fn running(config: &ropewalk_client::Config) -> Running {
+    let entries = config.tun.routes.iter().chain(&config.tun.exclude);
+    let by_group: Vec<&Selector> = entries.filter(|entry| entry.is_by_cgroup()).collect();
+    let found = Tree::mounted()?.find(&by_group, |_| ());
+    let there = by_group.into_iter().zip(found.paths).filter(|(_, paths)| !paths.is_empty());
+    Some(there.map(|(entry, _)| entry.clone()).collect())
 }
 
 /// Who may connect: those of the file, and those who joined by an invitation.
@@ -262,6 +295,31 @@ impl Lines {
         }
     }
 
+    /// Entries that choose nothing on this host at present; `running` are those by control groups that have some.
+    fn rules(&mut self, config: &ropewalk_client::Config, running: &Running) {
+        let entries = || config.tun.routes.iter().chain(&config.tun.exclude);
+        for entry in entries().filter(|entry| entry.is_by_cgroup()) {
+            match running {
+                None => self.add(
+                    "note",
+                    &format!("{entry} has no effect here: there are no control groups of version 2"),
+                ),
+                Some(running) if !running.contains(entry) => self.add(
+                    "note",
+                    &format!("{entry} is not running now: it has an effect when it runs"),
+                ),
+                Some(_) => {}
+            }
+        }
+        if entries().any(Selector::is_by_domain) {
+            self.add(
+                "note",
+                "domains are known by the answers of this machine's name servers: a browser with DNS over HTTPS of its own \
+                 goes past them",
+            );
+        }
+    }
+
     /// What a client does to its machine beside routing.
     fn machine(&mut self, config: &ropewalk_client::Config) {
         let names = match &config.dns {
@@ -281,14 +339,7 @@ impl Lines {
         }
         if config.kill_switch {
             self.add("locked", "nothing leaves outside the tunnel, after a crash neither");
-            let all = |v4| {
-                config
-                    .tun
-                    .routes
-                    .iter()
-                    .any(|net| net.prefix_len() == 0 && net.addr().is_ipv4() == v4)
-            };
-            if !(all(true) && all(false)) {
+            if ![true, false].iter().all(|is_ipv4| config.tun.routes_all(*is_ipv4)) {
                 self.add(
                     "note",
                     "with kill_switch what is neither in `routes` nor in `exclude` has no way out",

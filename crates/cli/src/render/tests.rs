@@ -511,6 +511,7 @@ fn client() -> StatusReport {
         tunnels: vec![one_tunnel("vps.example.org:51900")],
         drops: [("not authentic".to_owned(), 7)].into(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }

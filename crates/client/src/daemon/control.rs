@@ -36,6 +36,8 @@ impl Daemon {
             Request::Invite(wish) => Err(scheduling_status::no_peers(&wish.name)),
             Request::Peers => Err(scheduling_status::has_no_peers()),
             Request::Forwards => Err(scheduling_status::has_no_forwards()),
+            Request::Routes => Ok(Response::Routes(Box::new(self.routes_report()))),
+            Request::ChangeRoutes(change) => self.change_routes(&change),
             Request::Proxies => Ok(Response::Proxies(self.proxies_report(now))),
             Request::UseProxy { name } => self.use_proxy(now, &name),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
@@ -130,6 +132,8 @@ impl Daemon {
             send_errors: &self.send_errors,
         };
         let proxies = Some(self.proxies_report(now)).filter(|report| report.proxies.len() > 1);
-        StatusReport { proxies, ..status::report(facts, |socket| io.sockets.local_addr(socket)) }
+        let rules = self.rules();
+        let report = status::report(facts, |socket| io.sockets.local_addr(socket));
+        StatusReport { rules, proxies, ..report }
     }
 }

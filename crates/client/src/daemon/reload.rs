@@ -15,6 +15,7 @@ use super::Daemon;
 use super::fleet::choice_word;
 use crate::config::{Config, LinkConfig, LinksConfig, OtherProxy, ProxyConfig, TunConfig};
 use crate::links::{change, choice};
+use crate::network::Lists;
 
 impl Daemon {
     /// Changes one link.
@@ -54,6 +55,7 @@ impl Daemon {
             self.config.tun.mtu = config.tun.mtu;
             self.want_tun(None);
         }
+        self.set_routes(Lists::of(&config.tun));
         if self.config.proxy.addresses != config.proxy.addresses {
             self.config.proxy.addresses.clone_from(&config.proxy.addresses);
             // The look-up ends with the daemon only.
@@ -135,8 +137,8 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     let TunConfig { name, mtu, routes, exclude } = tun;
     report.compare("tun.name", texts([name, &after.tun.name]), false);
     report.compare("tun.mtu", texts([mtu, &after.tun.mtu]), true);
-    report.compare("tun.routes", [list(routes), list(&after.tun.routes)], false);
-    report.compare("tun.exclude", [list(exclude), list(&after.tun.exclude)], false);
+    report.compare("tun.routes", [list(routes), list(&after.tun.routes)], true);
+    report.compare("tun.exclude", [list(exclude), list(&after.tun.exclude)], true);
 
     for link in &after.links.listed {
         let known = links.listed.iter().find(|known| known.interface == link.interface);
@@ -245,6 +247,11 @@ mod tests {
                 ("", "[tunnel]\necn = false\nscheduler = \"natalie\""),
                 "tunnel.scheduler arrival -> natalie (weights auto, count packets, a full link \
                  passes its turn) yes, tunnel.ecn true -> false no",
+            ),
+            (
+                ("", "[tun]\nexclude = \"10.1.0.0/16\""),
+                ("", "[tun]\nroutes = [\"user:backup\", \"domain:example.org\"]"),
+                "tun.routes [0.0.0.0/0, ::/0] -> [user:backup, domain:example.org] yes, tun.exclude [10.1.0.0/16] -> [] yes",
             ),
             (
                 ("", ""),

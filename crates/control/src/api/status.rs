@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use ropewalk_settings::PublicKey;
 
 use super::proxies::ProxiesReport;
+use super::routes::RuleStatus;
 
 pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
@@ -52,6 +53,9 @@ pub struct StatusReport {
     /// What only a proxy has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyStatus>,
+    /// On a client: the entries of `routes` and `exclude` that are no prefixes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleStatus>,
     /// On a client that knows more than one: its proxies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxies: Option<Box<ProxiesReport>>,

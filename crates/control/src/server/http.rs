@@ -177,6 +177,7 @@ fn router(connection: Connection) -> Router {
         .route("/v1/flows", get(flows))
         .route("/v1/forwards", get(forwards))
         .route("/v1/links", put(change_link))
+        .route("/v1/routes", get(routes).put(change_routes))
         .route("/v1/proxies", get(proxies).put(use_proxy))
         .route("/v1/reload", post(reload))
         .route("/v1/peers", get(peers).post(invite).put(enable_peer).delete(remove_peer))
@@ -272,6 +273,17 @@ async fn change_link(State(connection): State<Connection>, body: Bytes) -> HttpR
     answer(&connection, change.map(Request::ChangeLink)).await
 }
 
+/// `GET /v1/routes`.
+async fn routes(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Routes)).await
+}
+
+/// `PUT /v1/routes`.
+async fn change_routes(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
+    let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
+    answer(&connection, change.map(Request::ChangeRoutes)).await
+}
+
 /// `GET /v1/proxies`.
 async fn proxies(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
     answer(&connection, Ok(Request::Proxies)).await
@@ -344,6 +356,7 @@ fn document(answer: Response) -> HttpResponse {
         Response::Flows(flows) => Json(*flows).into_response(),
         Response::Forwards(report) => Json(*report).into_response(),
         Response::Link(settings) => Json(*settings).into_response(),
+        Response::Routes(report) => Json(*report).into_response(),
         Response::Proxies(report) => Json(*report).into_response(),
         Response::Reloaded(report) => Json(*report).into_response(),
         Response::Peers(report) => Json(*report).into_response(),
@@ -361,8 +374,8 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
-        "this path is not used so: read with GET; /v1/scheduling, /v1/links and /v1/proxies are written with PUT, /v1/peers with POST, \
-         PUT and DELETE, /v1/reload with POST",
+        "this path is not used so: read with GET; /v1/scheduling, /v1/links, /v1/routes and /v1/proxies are written with PUT, \
+         /v1/peers with POST, PUT and DELETE, /v1/reload with POST",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }

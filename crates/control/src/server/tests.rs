@@ -16,10 +16,10 @@ use ropewalk_netlab::privilege::skipped;
 use super::*;
 use crate::api::{
     DEFAULT_FLOWS, DaemonStatus, EnabledPeer, ErrorCode, InviteWish, Invited, LinkChange,
-    LinkSettings, MAX_FLOWS, RemovedPeer, Role, STATUS_VERSION, StatusReport,
+    LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange, STATUS_VERSION, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
-use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling};
+use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling, Selector, Side, Text as _};
 
 #[test]
 fn a_status_goes_from_the_daemon_to_the_tool() {
@@ -346,6 +346,7 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                         ..LinkSettings::default()
                     }))
                 }
+                Request::Routes | Request::ChangeRoutes(_) => Response::Routes(Box::default()),
                 Request::Proxies | Request::UseProxy { .. } => Response::Proxies(Box::default()),
                 Request::Reload => Response::Reloaded(Box::default()),
                 Request::Peers => Response::Peers(Box::default()),
@@ -384,6 +385,12 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             values: [("max_up".to_owned(), "5 Mbit/s".to_owned())].into(),
         }),
         Request::Forwards,
+        Request::Routes,
+        Request::ChangeRoutes(RoutesChange {
+            side: Side::Outside,
+            add: ["app:fire-fox", "10.0.0.0/8"].map(|text| Selector::from_text(text).unwrap()).into(),
+            remove: vec![Selector::Domain("example.org".to_owned())],
+        }),
         Request::Proxies,
         Request::UseProxy { name: "Zürich, rack 3 & more".to_owned() },
         Request::Reload,
@@ -488,6 +495,7 @@ fn status() -> StatusReport {
         tunnels: Vec::new(),
         drops: [("not authentic".to_owned(), 3)].into(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }
