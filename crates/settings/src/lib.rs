@@ -16,6 +16,7 @@
 //! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
 //! | `interface`, [`pattern`], `host` | names and addresses |
 //! | `sandbox` | whether a daemon gives up what it does not need |
+//! | `tls` | when a link goes over TLS |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -41,6 +42,7 @@ mod scheduling;
 mod section;
 mod terms;
 mod text;
+mod tls;
 mod tunnel;
 mod words;
 
@@ -72,6 +74,7 @@ pub use scheduling::Scheduling;
 pub use section::{ControllerName, RedundantSection, ResequencerSection, TunnelSection};
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
+pub use tls::{DEFAULT_TLS_PORT, TlsUse};
 pub use tunnel::{
     Acknowledge, Cipher, ControllerKind, Offload, Order, Switch, TunnelSettings, WhenClosed,
 };
