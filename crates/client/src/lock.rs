@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | into the TUN, and to this machine itself | |
 //! | our own datagrams (UDP with our mark) | the tunnel |
+//! | to the proxy, TCP with our mark at its port for TLS | the tunnel, where the network lets no UDP through |
 //! | to near prefixes: those of this machine's interfaces, if private | the LAN, and a network's sign-in page on its router |
 //! | to `exclude` | as told |
 //! | link-local multicast, neighbour discovery, DHCP | addresses, routers, printers |
@@ -42,6 +43,8 @@ pub struct Lock<'a> {
     pub askers: &'a [u32],
     /// Where the proxy is.
     pub proxy: &'a [SocketAddr],
+    /// The TCP port at which it takes links over TLS, where they may go so.
+    pub tls_port: Option<u16>,
 }
 
 /// The chains of the table.
@@ -78,6 +81,11 @@ pub fn chains(lock: &Lock<'_>) -> String {
     let proxy: Vec<IpNet> = proxy.into_iter().map(IpNet::from).collect();
     for (word, proxy) in by_family(&proxy) {
         line(&format!("{word} daddr {proxy} tcp dport 80 accept"));
+        if let Some(port) = lock.tls_port {
+            line(&format!(
+                "{word} daddr {proxy} tcp dport {port} meta mark & {mask:#x} == {mark:#x} accept"
+            ));
+        }
     }
     line(REFUSE);
     text.push_str(
@@ -177,6 +185,7 @@ mod tests {
             askers: &[997, 0],
             proxy: &["203.0.113.5:51900", "203.0.113.5:443", "[2001:db8:f::5]:443"]
                 .map(|address| address.parse().unwrap()),
+            tls_port: Some(443),
         });
         for rule in [
             "oifname { \"lo\", \"rope0\" } accept",
@@ -185,7 +194,9 @@ mod tests {
             "ip daddr { 9.9.9.9/32 } meta l4proto { tcp, udp } th dport { 53, 853 } meta skuid { 997, 0 } accept",
             "meta l4proto udp meta mark & 0xffff0000 == 0x52570000 accept",
             "ip daddr { 203.0.113.5/32 } tcp dport 80 accept",
+            "ip daddr { 203.0.113.5/32 } tcp dport 443 meta mark & 0xffff0000 == 0x52570000 accept",
             "ip6 daddr { 2001:db8:f::5/128 } tcp dport 80 accept",
+            "ip6 daddr { 2001:db8:f::5/128 } tcp dport 443 meta mark & 0xffff0000 == 0x52570000 accept",
         ] {
             assert!(text.contains(rule), "{rule} in\n{text}");
         }

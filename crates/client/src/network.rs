@@ -52,6 +52,8 @@ pub(crate) struct Wanted {
     pub(crate) tun: Option<TunDesired>,
     /// Where the proxy is.
     pub(crate) proxy: Vec<SocketAddr>,
+    /// The TCP port to which links over TLS go, where they may.
+    pub(crate) tls_port: Option<u16>,
     /// Name servers of the tunnel; none: names are looked up as without it.
     pub(crate) dns: Vec<IpAddr>,
     /// Whether the tunnel carries packets now. That alone changes nothing, and is told to nobody.
@@ -329,7 +331,7 @@ impl Network {
     }
 
     async fn apply(&mut self) -> anyhow::Result<News> {
-        let Wanted { tun, proxy, dns, dns_inside, connected: _, choice } =
+        let Wanted { tun, proxy, tls_port, dns, dns_inside, connected: _, choice } =
             self.wanted.borrow_and_update().clone();
         self.choice = choice.unwrap_or_else(|| self.choice.clone());
         let (candidates, left_out) = self.host.candidates(&self.choice, &self.tun).await?;
@@ -352,6 +354,7 @@ impl Network {
             tun,
             links: links.collect(),
             proxy,
+            tls_port,
             routed,
             excluded: self.excluded.clone(),
             asked: self.bypassed.clone(),

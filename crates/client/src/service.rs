@@ -45,6 +45,7 @@ use crate::network::{End, Network, Wanted};
 use crate::proxies;
 use crate::resolve::Resolver;
 use crate::routes::Numbers;
+use crate::udp_again;
 
 /// Commands that may wait for the loop; who sends more waits too.
 const WAITING_COMMANDS: usize = 64;
@@ -162,7 +163,8 @@ async fn serve(
     let tun =
         LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU, offload: config.tunnel.offload.tun })?;
     let (commands, waiting) = mpsc::channel(WAITING_COMMANDS);
-    let (wanted, to_network) = watch::channel(Wanted::default());
+    let tls_port = config.proxy.tls_port_in_use();
+    let (wanted, to_network) = watch::channel(Wanted { tls_port, ..Wanted::default() });
     let (bypass, bypasses) = mpsc::channel(1);
     let network = Network::open(&config, to_network, bypasses, commands.clone()).await?;
 
@@ -190,9 +192,12 @@ async fn serve(
     let proxies_keeper = proxies::Keeper::new(&config.state_dir, &config.proxy, lists);
     let (portals, questions) = mpsc::channel(1);
     let scout = Scout { questions, daemon: commands.clone() };
+    let (udp_again, questions) = mpsc::channel(1);
+    let udp_scout = udp_again::Scout { questions, daemon: commands.clone() };
     let setup = Setup {
         proxies,
         portals,
+        udp_again,
         counts,
         counts_trouble,
         config,
@@ -216,6 +221,7 @@ async fn serve(
     let keeper = tokio::spawn(keeper.run(keeper_stopped));
     tokio::spawn(resolver.run());
     tokio::spawn(scout.run());
+    tokio::spawn(udp_scout.run());
     tokio::spawn(proxies_keeper.run());
     tokio::spawn(reload.run(commands.clone(), Command::Loaded));
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));

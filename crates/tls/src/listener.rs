@@ -360,7 +360,7 @@ impl Place {
     /// The socket from which its datagrams reach the proxy. Towards a proxy that listens at one IPv6 address only, that is
     /// this address itself, and all sources count as one.
     fn open(&mut self, proxy: SocketAddr) -> io::Result<UdpSocket> {
-        let own = if proxy.is_ipv4() { self.alias.into() } else { proxy.ip() };
+        let own = if proxy.is_ipv4() { IpAddr::V4(self.alias) } else { proxy.ip() };
         let kind = Type::DGRAM.nonblocking().cloexec();
         let raw = Socket::new(Domain::for_address(proxy), kind, Some(Protocol::UDP))?;
         if set_socket_recv_buffer_size_force(&raw, RECV_BUFFER).is_err() {

@@ -414,6 +414,7 @@ impl Locked {
             asked: &desired.asked,
             askers: &askers,
             proxy: &desired.proxy,
+            tls_port: desired.tls_port,
         });
         Ok(self.table.apply(&chains).await?)
     }
