@@ -30,7 +30,7 @@ pub use status::{
     PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RedundancyStatus,
     RegistryStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SandboxState,
     SandboxStatus, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus, TurnedAwayStatus,
+    TlsStatus, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.
