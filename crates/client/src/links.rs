@@ -468,7 +468,8 @@ impl Link {
         resources.take_out(now, open.key, [open.socket], on_purpose);
     }
 
-    /// Opens it over TLS, changes it, or ends it there, as [`Fallback`] says; `known_trouble` is what was said the last time.
+    /// Opens it over TLS, changes it, or ends it there, as [`Fallback`] says; `known_trouble` is what was said the last
+    /// time.
     fn reconcile_over_tls<S: PacketSink>(
         &mut self,
         now: Instant,

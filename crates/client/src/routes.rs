@@ -31,9 +31,10 @@
 //! Strict reverse path filtering (`rp_filter` = 1, RFC 3704) asks, for each datagram that comes in, whether the answer
 //! would leave by the same interface. The rules +3 and +4 say yes, because the question is asked with our address as the
 //! source. That fails in two cases: the main table holds a special route to the proxy, or two links have the same address
-//! (two LTE routers of one make). So what comes from the proxy to this host by a link, from a port of its own, gets the link's mark
-//! (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given after address
-//! translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left alone.
+//! (two LTE routers of one make). So what comes from the proxy to this host by a link, from a port of its own, gets the
+//! link's mark (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given
+//! after address translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left
+//! alone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -294,9 +295,10 @@ fn firewall(numbers: &Numbers, desired: &Desired) -> String {
     );
     // Sorted, so that the same state gives the same text whatever order the resolver answered in.
     let udp = desired.proxy.iter().map(|proxy| ("udp", proxy.ip(), proxy.port()));
-    let tcp = desired.tls_port.into_iter().flat_map(|port| {
-        desired.proxy.iter().map(move |proxy| ("tcp", proxy.ip(), port))
-    });
+    let tcp = desired
+        .tls_port
+        .into_iter()
+        .flat_map(|port| desired.proxy.iter().map(move |proxy| ("tcp", proxy.ip(), port)));
     let sources: BTreeSet<_> = udp.chain(tcp).collect();
     for link in &desired.links {
         for (protocol, ip, port) in &sources {

@@ -1,7 +1,7 @@
 //! Whether UDP is answered again on a link that goes over TLS.
 //!
-//! The question is the one of `ropewalk doctor`: it touches no session and no link of the core, and a proxy answers it to
-//! everybody who knows its public key. A few datagrams each time, and each link waits for nobody.
+//! The question is the one of `ropewalk doctor`: it touches no session and no link of the core, and a proxy answers it
+//! to everybody who knows its public key. A few datagrams each time, and each link waits for nobody.
 
 use ropewalk_settings::PublicKey;
 use tokio::sync::mpsc;

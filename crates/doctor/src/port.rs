@@ -1,5 +1,5 @@
-//! Whether the proxy's ports are its own, and whether it has what it serves with: uplinks, clients, a way in where UDP is
-//! blocked.
+//! Whether the proxy's ports are its own, and whether it has what it serves with: uplinks, clients, a way in where UDP
+//! is blocked.
 
 use ropewalk_proxy::port::Holder;
 
@@ -84,7 +84,13 @@ mod tests {
         let holder = || Some(Holder { pid: 7, name: "sipd".into() });
         let table = [
             (holder(), None, vec!["eth0"], 1, vec!["port.taken", "tls.off", "uplinks"]),
-            (None, Some((443, None)), vec!["eth0"], 0, vec!["port", "tls", "uplinks", "clients.none"]),
+            (
+                None,
+                Some((443, None)),
+                vec!["eth0"],
+                0,
+                vec!["port", "tls", "uplinks", "clients.none"],
+            ),
             (None, Some((443, holder())), vec![], 1, vec!["port", "tls.taken", "uplinks.none"]),
         ];
         for (holder, tls, uplinks, clients, ids) in table {

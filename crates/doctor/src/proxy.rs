@@ -139,8 +139,8 @@ fn filters(survey: &Survey, tun: &str) -> Vec<rp_filter::Interface> {
     survey.interfaces.iter().filter_map(of).collect()
 }
 
-/// What the firewall must let through: datagrams of the tunnel in and out, which are not tracked as connections, connections
-/// over TLS, and packets of clients both ways.
+/// What the firewall must let through: datagrams of the tunnel in and out, which are not tracked as connections,
+/// connections over TLS, and packets of clients both ways.
 fn needed(ports: &[u16], tls: Option<u16>, tun: &str, uplinks: &[String]) -> Vec<Needed> {
     let mut needed: Vec<Needed> = ports
         .iter()

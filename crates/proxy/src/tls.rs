@@ -1,7 +1,7 @@
 //! Links over TLS, where the config takes them: the port, and the certificate.
 //!
-//! The certificate convinces nobody of anything, for clients take any: the handshake of the tunnel inside proves who is who. So
-//! one that the proxy has made itself will do, and one that is damaged is made again.
+//! The certificate convinces nobody of anything, for clients take any: the handshake of the tunnel inside proves who is
+//! who. So one that the proxy has made itself will do, and one that is damaged is made again.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;

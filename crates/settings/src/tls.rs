@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::shown_as_written;
 
-/// The TCP port at which a proxy takes links over TLS where nothing else is said: that of HTTPS, which a network that lets
-/// anything out lets out.
+/// The TCP port at which a proxy takes links over TLS where nothing else is said: that of HTTPS, which a network that
+/// lets anything out lets out.
 pub const DEFAULT_TLS_PORT: u16 = 443;
 
 /// When a client's links go over TLS.

@@ -1,9 +1,10 @@
-//! Which connections a proxy takes, so that strangers cost little: by their number in all, by their source, and by how fast
-//! they come. Pure.
+//! Which connections a proxy takes, so that strangers cost little: by their number in all, by their source, and by how
+//! fast they come. Pure.
 //!
-//! A stranger is a connection on which the proxy has sent no datagram of a session yet, and only the owner of a client's key
-//! gets there. Each source has a loopback address of its own while it has a connection: from there its datagrams reach the
-//! core, whose limits of first messages by address so hold for each source by itself, as if it had sent them by UDP.
+//! A stranger is a connection on which the proxy has sent no datagram of a session yet, and only the owner of a
+//! client's key gets there. Each source has a loopback address of its own while it has a connection: from there its
+//! datagrams reach the core, whose limits of first messages by address so hold for each source by itself, as if it had
+//! sent them by UDP.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

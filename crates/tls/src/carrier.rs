@@ -1,8 +1,8 @@
-//! The client's end: a [`Carrier`] for the sockets of its event loop, with a connection to each address that it is told to
-//! send to.
+//! The client's end: a [`Carrier`] for the sockets of its event loop, with a connection to each address that it is told
+//! to send to.
 //!
-//! A connection is made when there is something to send, and made again when it has ended and there is more; after a failure
-//! ever less often. The core asks a link that does not answer again and again by itself, so nobody else has to.
+//! A connection is made when there is something to send, and made again when it has ended and there is more; after a
+//! failure ever less often. The core asks a link that does not answer again and again by itself, so nobody else has to.
 //!
 //! The work is done by a task for each connection on the same runtime, between turns of the event loop.
 
@@ -27,8 +27,8 @@ use crate::trust::connector;
 /// Connections of one link at a time: one to each family of two proxies.
 const MOST_LINES: usize = 4;
 
-/// Datagrams that came and wait for the event loop; while there are as many nothing more is read, and TCP slows its sender
-/// down. The loop takes them within a millisecond.
+/// Datagrams that came and wait for the event loop; while there are as many nothing more is read, and TCP slows its
+/// sender down. The loop takes them within a millisecond.
 const MOST_WAITING: usize = 256;
 
 /// Pause before another connection after the first failure; doubled at each further one.

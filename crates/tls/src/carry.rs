@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use crate::frame::{NotOurs, Reader};
 use crate::queue::Queue;
 
-/// Bytes that are handed to TLS at a time: one record. Smaller ones cost more (22 bytes and a call each); larger ones wait
-/// longer for their last byte before the first can be read, 33 ms at 2 Mbit/s.
+/// Bytes that are handed to TLS at a time: one record. Smaller ones cost more (22 bytes and a call each); larger ones
+/// wait longer for their last byte before the first can be read, 33 ms at 2 Mbit/s.
 const RECORD: usize = 8 * 1024;
 
 /// Why a stream ended.
@@ -59,8 +59,8 @@ impl Outgoing {
     }
 }
 
-/// Sends what comes into the queue until the stream fails, and says why. Each record is in the kernel's hands before the
-/// next is made, so that no more than one waits in TLS.
+/// Sends what comes into the queue until the stream fails, and says why. Each record is in the kernel's hands before
+/// the next is made, so that no more than one waits in TLS.
 pub(crate) async fn send<W: AsyncWrite + Unpin>(
     mut stream: W,
     outgoing: &Outgoing,

@@ -30,7 +30,8 @@ pub struct Dial {
     pub mark: Option<u32>,
     /// The proxy's TCP port.
     pub port: u16,
-    /// The names by which the config knows addresses of proxies: they are told in the handshake (SNI), as a browser does.
+    /// The names by which the config knows addresses of proxies: they are told in the handshake (SNI), as a browser
+    /// does.
     pub names: Vec<(IpAddr, String)>,
 }
 
@@ -136,8 +137,8 @@ fn failed(address: SocketAddr, source: io::Error) -> DialError {
     }
 }
 
-/// Sends one datagram over a connection of its own, and waits for one that comes back and that `is_answer` takes, for so
-/// long at most. Returns whether one came. For those who ask whether it would work.
+/// Sends one datagram over a connection of its own, and waits for one that comes back and that `is_answer` takes, for
+/// so long at most. Returns whether one came. For those who ask whether it would work.
 ///
 /// # Errors
 /// [`DialError`].

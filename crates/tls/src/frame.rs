@@ -4,8 +4,8 @@
 //! Pure. A length that no datagram of a tunnel has ends the stream: whoever speaks another protocol (HTTP begins with
 //! `GE`, which would be 18,245 bytes) is found out with the first two bytes, and memory is bounded by one buffer.
 
-/// Bytes of the longest datagram: the payload of an outer packet of 1,500 bytes, which is the most that the tunnel makes, and
-/// the headers of that packet to spare.
+/// Bytes of the longest datagram: the payload of an outer packet of 1,500 bytes, which is the most that the tunnel
+/// makes, and the headers of that packet to spare.
 pub const LONGEST: usize = 1500;
 
 /// Bytes of a length.

@@ -5,8 +5,9 @@
 //!  core ── Sockets ── Carrier ══ TLS over TCP 443 ══ Listener ── UDP on loopback ── core
 //! ```
 //!
-//! TLS is there for the firewalls on the way, which let HTTPS pass. Who the other end is, the tunnel's own handshake shows, and
-//! its datagrams are sealed by it: so any certificate will do, and whoever is in between can hold datagrams back and no more.
+//! TLS is there for the firewalls on the way, which let HTTPS pass. Who the other end is, the tunnel's own handshake
+//! shows, and its datagrams are sealed by it: so any certificate will do, and whoever is in between can hold datagrams
+//! back and no more.
 //!
 //! | part | its one concern |
 //! | --- | --- |
@@ -36,6 +37,6 @@ pub use listener::{Listener, Sources, bind};
 pub use queue::MOST_WAIT;
 pub use trust::{Identity, IdentityError, make_identity};
 
-/// How a link over TLS looks to the path MTU search, bytes: as Ethernet. A stream carries every size, so nothing larger than
-/// that is lost, and the tunnel makes nothing larger.
+/// How a link over TLS looks to the path MTU search, bytes: as Ethernet. A stream carries every size, so nothing larger
+/// than that is lost, and the tunnel makes nothing larger.
 pub const LINK_MTU: u16 = 1500;

@@ -1,6 +1,6 @@
-//! The proxy's end: takes connections, and passes their datagrams to the proxy's own UDP port from a loopback address, and
-//! back. So the workers, their steering, and every check of the core are the same as for UDP, and a packet that came by UDP
-//! passes none of this.
+//! The proxy's end: takes connections, and passes their datagrams to the proxy's own UDP port from a loopback address,
+//! and back. So the workers, their steering, and every check of the core are the same as for UDP, and a packet that
+//! came by UDP passes none of this.
 //!
 //! All of it runs on one thread of its own, so that no worker waits for it.
 //!
@@ -98,7 +98,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Begins to take connections at a port that [`bind`] opened, and to pass their datagrams to the proxy that listens at
+    /// Begins to take connections at a port that [`bind`] opened, and to pass their datagrams to the proxy that listens
+    /// at
     /// `proxy` for UDP.
     ///
     /// # Errors
@@ -357,8 +358,8 @@ impl Place {
         Some(Self { sources: sources.clone(), source, alias, from, proven: false, local: None })
     }
 
-    /// The socket from which its datagrams reach the proxy. Towards a proxy that listens at one IPv6 address only, that is
-    /// this address itself, and all sources count as one.
+    /// The socket from which its datagrams reach the proxy. Towards a proxy that listens at one IPv6 address only, that
+    /// is this address itself, and all sources count as one.
     fn open(&mut self, proxy: SocketAddr) -> io::Result<UdpSocket> {
         let own = if proxy.is_ipv4() { IpAddr::V4(self.alias) } else { proxy.ip() };
         let kind = Type::DGRAM.nonblocking().cloexec();

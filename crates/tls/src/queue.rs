@@ -1,9 +1,9 @@
 //! What waits for the stream. Pure.
 //!
-//! TCP never loses anything, so whatever is put into it waits there however long that takes. A tunnel is better off with a
-//! short queue that drops: its packets are worth less with every millisecond, and its controllers find the rate of a link by
-//! its delay and its losses. So TCP is given little at a time (`tcp`), the rest waits here, and what has waited for
-//! [`MOST_WAIT`] is dropped from the head: of what is too old to be of use the oldest is the least so.
+//! TCP never loses anything, so whatever is put into it waits there however long that takes. A tunnel is better off
+//! with a short queue that drops: its packets are worth less with every millisecond, and its controllers find the rate
+//! of a link by its delay and its losses. So TCP is given little at a time (`tcp`), the rest waits here, and what has
+//! waited for [`MOST_WAIT`] is dropped from the head: of what is too old to be of use the oldest is the least so.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,13 @@ use ropewalk_proto::time::{Duration, Instant};
 
 use crate::frame::{framed, is_length, write};
 
-/// The longest that a datagram waits, of the order of what a modem or a Wi-Fi access point queues: long enough that a TCP
-/// connection below that pauses for a round trip to repair a loss goes on with a full pipe, short enough for a call.
+/// The longest that a datagram waits, of the order of what a modem or a Wi-Fi access point queues: long enough that a
+/// TCP connection below that pauses for a round trip to repair a loss goes on with a full pipe, short enough for a
+/// call.
 pub const MOST_WAIT: Duration = Duration::from_millis(100);
 
-/// Bytes that wait at most, with their lengths: what 40 Mbit/s send in [`MOST_WAIT`], and 400 Mbit/s in 10 ms, so that it
-/// bounds memory and seldom the rate.
+/// Bytes that wait at most, with their lengths: what 40 Mbit/s send in [`MOST_WAIT`], and 400 Mbit/s in 10 ms, so that
+/// it bounds memory and seldom the rate.
 const MOST_BYTES: usize = 512 * 1024;
 
 /// The queue.

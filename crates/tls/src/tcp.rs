@@ -18,8 +18,8 @@ const NOT_SENT: u32 = 16 * 1024;
 /// The congestion control that does not back off at each loss.
 const CONGESTION: &[u8] = b"bbr";
 
-/// How long what was sent may stay unacknowledged: two retransmissions of a long path. The tunnel has found the link dead by
-/// then, and needs another connection.
+/// How long what was sent may stay unacknowledged: two retransmissions of a long path. The tunnel has found the link
+/// dead by then, and needs another connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(6);
 
 /// Silence after which the kernel asks, shorter than the minutes for which a NAT remembers an idle connection

@@ -11,8 +11,8 @@ use super::Daemon;
 use crate::status;
 
 impl Daemon {
-    /// Looks which links are to go over TLS, if it is time: when one of them came up or went, and when one has been silent
-    /// for long enough.
+    /// Looks which links are to go over TLS, if it is time: when one of them came up or went, and when one has been
+    /// silent for long enough.
     pub(super) fn look_at_tls(&mut self, now: Instant, io: &mut Io<'_>) {
         if self.stopping || self.tls_at.is_none_or(|at| now < at) {
             return;

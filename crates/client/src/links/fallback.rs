@@ -12,8 +12,9 @@
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_settings::TlsUse;
 
-/// How long UDP may be silent. A link comes up within a few round trips, and a question that got lost is asked again after a
-/// quarter of a second, a half and one; the first second of a Wi-Fi that has just come up often loses everything.
+/// How long UDP may be silent. A link comes up within a few round trips, and a question that got lost is asked again
+/// after a quarter of a second, a half and one; the first second of a Wi-Fi that has just come up often loses
+/// everything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// UDP has come back when it has answered for so long: what lets a datagram through now and then is no way to send by.
@@ -107,11 +108,19 @@ impl Fallback {
             Self::Udp(_) if seen.udp || seen.heard => Self::Udp(None),
             Self::Udp(silent) => {
                 let silent = silent.unwrap_or(now);
-                if now >= silent + PATIENCE { Self::Both(now, None) } else { Self::Udp(Some(silent)) }
+                if now >= silent + PATIENCE {
+                    Self::Both(now, None)
+                } else {
+                    Self::Udp(Some(silent))
+                }
             }
             Self::Both(since, answers) if seen.udp => {
                 let answers = answers.unwrap_or(now);
-                if now >= answers + STEADY { Self::Udp(None) } else { Self::Both(since, Some(answers)) }
+                if now >= answers + STEADY {
+                    Self::Udp(None)
+                } else {
+                    Self::Both(since, Some(answers))
+                }
             }
             Self::Both(since, _) if seen.tls && now >= since + WINDOW => {
                 Self::Tls(now + ASK_AGAIN)
@@ -147,7 +156,8 @@ mod tests {
         Instant::from_millis(ms)
     }
 
-    /// What each look makes of it: whether it goes by UDP and over TLS, whether UDP is asked for, when it is looked at again.
+    /// What each look makes of it: whether it goes by UDP and over TLS, whether UDP is asked for, when it is looked at
+    /// again.
     fn story(looks: &[(u64, Seen)]) -> Vec<(&'static str, bool, Option<u64>)> {
         let mut link = Fallback::default();
         let looks = looks.iter().map(|(ms, seen)| {

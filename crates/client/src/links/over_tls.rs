@@ -1,5 +1,5 @@
-//! A link as it goes over TLS: to the core a link of its own beside that by UDP, so that one can begin before the other ends.
-//! Both have the same name, and what people say of the link holds for both.
+//! A link as it goes over TLS: to the core a link of its own beside that by UDP, so that one can begin before the other
+//! ends. Both have the same name, and what people say of the link holds for both.
 
 use std::net::IpAddr;
 

@@ -1,7 +1,7 @@
 //! A socket that is none of the kernel's: something else carries its datagrams, where the network lets no UDP through.
 //!
-//! To the core it is a socket like the others: datagrams go to an address and come from one, in any order or not at all. What its
-//! carrier cannot take now it drops, as a network does, so a lane of such a socket is never blocked.
+//! To the core it is a socket like the others: datagrams go to an address and come from one, in any order or not at
+//! all. What its carrier cannot take now it drops, as a network does, so a lane of such a socket is never blocked.
 
 use super::batch::{LANE_DATAGRAMS, Lane};
 use super::{ReceivedDatagram, SocketCounters};

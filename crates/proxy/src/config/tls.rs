@@ -33,7 +33,9 @@ impl fmt::Display for TlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.files {
             None => write!(f, "{}, certificate of its own making", self.listen),
-            Some(files) => write!(f, "{}, certificate {}", self.listen, files.certificate.display()),
+            Some(files) => {
+                write!(f, "{}, certificate {}", self.listen, files.certificate.display())
+            }
         }
     }
 }
