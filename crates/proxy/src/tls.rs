@@ -146,7 +146,8 @@ mod tests {
         let at = taken.local_addr().unwrap();
         let error = ropewalk_tls::bind(at).unwrap_err();
         let told = unusable(at, error).to_string();
-        let holds = format!("(process {}) holds TCP {at}, which [tls] asks for", std::process::id());
+        let holds =
+            format!("(process {}) holds TCP {at}, which [tls] asks for", std::process::id());
         assert!(told.contains(&holds) && told.contains("`tls_port`"), "{told}");
     }
 }
