@@ -149,14 +149,14 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
     let tries_443 = tried.asked.iter().any(|(address, _)| address.port() == 443);
     Some(if tries_443 {
         Finding::failure("reach.blocked", link, found)
-            .advise("let the proxy take links over TLS (`[tls]` in its config), which every network with HTTPS lets through; or leave this link out (`exclude_interfaces`):")
+            .advise("let the proxy take links over TLS (`[tls]` in its config), which nearly every network lets through; or leave this link out (`exclude_interfaces`):")
             .edit(facts.file, Change::exclude(&tried.interface))
     } else {
         let open = format!("sudoedit {PROXY_CONFIG}");
         Finding::fail("reach.blocked", link, found, open)
             .or("sudo systemctl restart ropewalk-proxy")
             .at_proxy()
-            .advise("let the proxy listen at UDP 443 too, which more networks let through (`more_ports = [443]` on top of its config), and add its address with :443 to `address` here; or take links over TLS (`[tls]` there), which still more networks let through:")
+            .advise("let the proxy listen at UDP 443 too, which more networks let through (`more_ports = [443]` on top of its config), and add its address with :443 to `address` here; or take links over TLS (`[tls]` there), which nearly all let through:")
     })
 }
 

@@ -122,9 +122,7 @@ impl Fallback {
                     Self::Both(since, Some(answers))
                 }
             }
-            Self::Both(since, _) if seen.tls && now >= since + WINDOW => {
-                Self::Tls(now + ASK_AGAIN)
-            }
+            Self::Both(since, _) if seen.tls && now >= since + WINDOW => Self::Tls(now + ASK_AGAIN),
             Self::Both(since, _) => Self::Both(since, None),
             Self::Tls(_) if !seen.tls => Self::Both(now, None),
             Self::Tls(due) if due <= now => Self::Tls(now + ASK_AGAIN),
