@@ -15,7 +15,7 @@ use ropewalk_control::api::{
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, Trouble};
+use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey, Trouble};
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
@@ -196,7 +196,7 @@ fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> V
         .links
         .iter()
         .map(|link| {
-            let of = |key| {
+            let of = |key: Option<LinkKey>| {
                 let mut stats = facts.stats.links.iter();
                 stats.find(|stats| Some(stats.key) == key)
             };

@@ -203,12 +203,7 @@ impl State {
 }
 
 /// One connection from its beginning to its end.
-async fn run(
-    start: Start,
-    remote: SocketAddr,
-    outgoing: Arc<Outgoing>,
-    state: Arc<Mutex<State>>,
-) {
+async fn run(start: Start, remote: SocketAddr, outgoing: Arc<Outgoing>, state: Arc<Mutex<State>>) {
     let clock = start.clock;
     let why = match start.dial.connect(&start.connector, remote.ip()).await {
         Ok(stream) => {

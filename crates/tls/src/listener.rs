@@ -99,8 +99,7 @@ pub struct Listener {
 
 impl Listener {
     /// Begins to take connections at a port that [`bind`] opened, and to pass their datagrams to the proxy that listens
-    /// at
-    /// `proxy` for UDP.
+    /// at `proxy` for UDP.
     ///
     /// # Errors
     /// The system has no thread or descriptor to give.
