@@ -39,8 +39,7 @@ impl Scout {
                 asked.spawn_blocking(move || matches!(ask(&way, &proxy), Reply::Answer(_)));
             }
             let answers = asked.join_all().await;
-            if answers.contains(&true)
-                && self.daemon.send(Command::UdpAnswers(slot)).await.is_err()
+            if answers.contains(&true) && self.daemon.send(Command::UdpAnswers(slot)).await.is_err()
             {
                 return;
             }

@@ -51,7 +51,8 @@ impl Identity {
     /// # Errors
     /// [`IdentityError`].
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
         if chain.is_empty() {
             return Err(IdentityError::NoCertificate);
         }

@@ -12,7 +12,9 @@ use ropewalk_link_io::udp::Sockets;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::TransmitSink as _;
-use ropewalk_tls::{Dial, DialError, Identity, Listener, TlsCarrier, bind, exchange, make_identity};
+use ropewalk_tls::{
+    Dial, DialError, Identity, Listener, TlsCarrier, bind, exchange, make_identity,
+};
 use tokio::net::UdpSocket;
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
