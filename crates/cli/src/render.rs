@@ -23,7 +23,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, OutagesStatus, PacketTraffic,
     ProxiesReport, ProxyStatus, Role, SensedStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus, TurnedAwayStatus,
+    TlsStatus, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
 use ropewalk_settings::figures::{megabits, rate, size};
@@ -117,6 +117,15 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
     let ports: Vec<_> = ports.collect();
     let (ports, uplinks) = (ports.join(", "), proxy.uplinks.join(", "));
     page.fact("listens", &format!("{ports}/udp, uplinks {uplinks}"));
+    if let Some(TlsStatus { listen, clients, strangers, refused, unproven }) = proxy.tls {
+        page.fact(
+            "over TLS",
+            &format!(
+                "{listen}/tcp: {clients} connections of clients, {strangers} not known yet; {refused} \
+                 refused, {unproven} ended unknown"
+            ),
+        );
+    }
     for pool in &proxy.pools {
         // All of a /64 would say nothing.
         let all = Some(pool.size).filter(|size| *size < 1_000_000_000);

@@ -18,9 +18,9 @@ use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_proto::fleet::Preference;
 use ropewalk_settings::{
-    Bitrate, Cost, Direction, HostPort, Importance, InterfaceName, InvitationToken, Keepalive,
-    LinkPolicy, NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, Sandbox,
-    SettingError, TunnelSection, TunnelSettings, Usage,
+    Bitrate, Cost, DEFAULT_TLS_PORT, Direction, HostPort, Importance, InterfaceName,
+    InvitationToken, Keepalive, LinkPolicy, NamePattern, OneOrMany, Parsed, PresharedKey,
+    PrivateKey, PublicKey, Sandbox, SettingError, TlsUse, TunnelSection, TunnelSettings, Usage,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -115,6 +115,10 @@ pub struct ProxyConfig {
     pub others: Vec<OtherProxy>,
     /// Which of all that are known may be used.
     pub choose: Preference,
+    /// When links go over TLS.
+    pub tls: TlsUse,
+    /// The TCP port at which proxies take them.
+    pub tls_port: u16,
 }
 
 impl ProxyConfig {
@@ -129,6 +133,12 @@ impl ProxyConfig {
     #[must_use]
     pub fn all_addresses(&self) -> Vec<HostPort> {
         self.endpoints().into_iter().flat_map(|(_, addresses)| addresses.iter().cloned()).collect()
+    }
+
+    /// The TCP port to which links over TLS go, where they may.
+    #[must_use]
+    pub fn tls_port_in_use(&self) -> Option<u16> {
+        (self.tls != TlsUse::Never).then_some(self.tls_port)
     }
 }
 
@@ -325,6 +335,9 @@ struct ProxyFile {
     invitation_file: Option<Spanned<PathBuf>>,
     choose: Option<Spanned<String>>,
     #[serde(default)]
+    tls: TlsUse,
+    tls_port: Option<Spanned<u16>>,
+    #[serde(default)]
     other: Vec<Spanned<OtherProxyFile>>,
 }
 
@@ -482,7 +495,27 @@ impl ProxyFile {
                 }),
             },
         };
-        Ok(ProxyConfig { addresses, public_key, preshared_key, invitation, others, choose })
+        let (tls, tls_port) = (self.tls, self.tls_port(source)?);
+        Ok(ProxyConfig {
+            addresses,
+            public_key,
+            preshared_key,
+            invitation,
+            others,
+            choose,
+            tls,
+            tls_port,
+        })
+    }
+
+    fn tls_port(&self, source: &Source) -> Result<u16, ConfigError> {
+        match &self.tls_port {
+            None => Ok(DEFAULT_TLS_PORT),
+            Some(port) if *port.get_ref() == 0 => {
+                Err(source.error(port.span(), "port 0 is no port"))
+            }
+            Some(port) => Ok(*port.get_ref()),
+        }
     }
 
     fn others(&self, source: &Source) -> Result<Vec<OtherProxy>, ConfigError> {

@@ -9,6 +9,7 @@
 //! | a session | the TUN gets its inner addresses, and the routes into the tunnel |
 //! | an inner MTU | the TUN gets it |
 //! | silence of the proxy | its name is looked up again |
+//! | silence of one link | it goes over TLS |
 //! | a gap in time (sleep) | all links are asked at once |
 //!
 //! The routes stay while a session is sought again: packets then wait or are dropped, but never go out
@@ -20,6 +21,7 @@ mod events;
 mod fleet;
 mod reload;
 mod rules;
+mod tls;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -55,11 +57,12 @@ use crate::config::{Config, Dns};
 use crate::core;
 use crate::gaps::Gaps;
 use crate::host::TunDesired;
-use crate::links::{LinkResources, Links, Obstacle, decide};
+use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
 use crate::network::{Counting, News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
 use crate::status;
+use crate::udp_again;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
 /// nearly every path carries.
@@ -85,6 +88,8 @@ pub(crate) enum Command {
     Resolved(Resolved),
     /// Where the network of the link in this slot leads those who ask for a page.
     Portal(u16, Option<String>),
+    /// The proxy answers by UDP on the link in this slot, which goes over TLS.
+    UdpAnswers(u16),
     /// The counts of allowances were written, or why they could not be.
     Counters(Option<String>),
     /// Send what waits, say goodbye, and end.
@@ -126,6 +131,10 @@ pub(crate) struct Daemon {
     portals: mpsc::Sender<Question>,
     /// When links are looked at for that.
     portals_at: Instant,
+    /// Asks whether UDP is answered again on a link that goes over TLS.
+    udp_again: mpsc::Sender<udp_again::Question>,
+    /// When it is looked at which links are to go over TLS; `None`: when something happens to one.
+    tls_at: Option<Instant>,
     budget: Budget,
     rng: SmallRng,
     started: Instant,
@@ -167,6 +176,8 @@ pub(crate) struct Setup {
     pub(crate) counting: mpsc::Sender<Counting>,
     /// Asks whether a network wants a sign-in.
     pub(crate) portals: mpsc::Sender<Question>,
+    /// Asks whether UDP is answered again.
+    pub(crate) udp_again: mpsc::Sender<udp_again::Question>,
     /// What the links with an allowance carried before; gets what they carry.
     pub(crate) counts: watch::Sender<Counts>,
     /// Why that is not known.
@@ -177,8 +188,8 @@ impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
-        let Setup { endpoints, reloader, portals, counts, counts_trouble, proxies, .. } = setup;
-        let Setup { counting, .. } = setup;
+        let Setup { endpoints, reloader, portals, udp_again, counts, counts_trouble, .. } = setup;
+        let Setup { counting, proxies, .. } = setup;
         let now = clock.now();
         let mut client = FleetClient::new(now, core::client_config(&config, clock, tun), seed);
         client.set_preference(now, config.proxy.choose.clone());
@@ -205,6 +216,8 @@ impl Daemon {
             counting,
             portals,
             portals_at: now,
+            udp_again,
+            tls_at: None,
             budget: Budget::new(now, counts, counts_trouble),
             rng,
             started: now,
@@ -278,6 +291,8 @@ impl Daemon {
         let seconds = gap.as_secs();
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
         self.client.on_resume(now);
+        self.links.forget_fallbacks();
+        self.tls_at = Some(now);
         // Another look at the host's network, whose timers slept too.
         self.wanted.send_modify(|_| ());
     }
@@ -311,11 +326,19 @@ impl Daemon {
                 decision.wish = Err(Obstacle::UsedUp(until));
             }
         }
+        let names = self.names_of_proxies();
+        let tls = TlsTerms {
+            setting: self.config.proxy.tls,
+            port: self.config.proxy.tls_port,
+            names: &names,
+            clock: self.clock,
+        };
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
-        let mut resources =
-            LinkResources { sockets, client, sink: &mut self.held, lingering: &mut self.lingering };
+        let (sink, lingering) = (&mut self.held, &mut self.lingering);
+        let mut resources = LinkResources { sockets, client, sink, lingering, tls };
         let done = self.links.reconcile(now, decisions, &mut resources);
         self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
+        self.tls_at = Some(now);
     }
 
     /// Tells what the TUN is to be, with the addresses of a new session or those it has.
@@ -419,6 +442,7 @@ impl Driven for Daemon {
             }
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
             Command::Portal(slot, page) => self.links.note_portal(slot, page),
+            Command::UdpAnswers(slot) => self.on_udp_answer(now, slot, io),
             Command::Counters(trouble) => self.budget.note_written(trouble),
             Command::Stop => {
                 self.client.close(now);
@@ -482,6 +506,7 @@ impl Driven for Daemon {
         let at_once = at_once.then_some(Instant::ZERO);
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
+        let own = earliest(own, self.tls_at.filter(|_| !self.stopping));
         // While nothing goes, only the calendar moves.
         let calendar = self.budget.poll_timeout();
         let core = self.client.poll_timeout().map(|(at, _)| at);
@@ -507,6 +532,7 @@ impl Driven for Daemon {
             self.on_event(now, event, io);
         }
         self.watch_state(now);
+        self.look_at_tls(now, io);
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
         if self.budget.is_due(now) || self.has_ended() {

@@ -195,6 +195,8 @@ pub struct Desired {
     pub links: Vec<LinkDesired>,
     /// Every address and port of the proxy: datagrams that come from there belong to the link they come by.
     pub proxy: Vec<SocketAddr>,
+    /// The TCP port at which it takes links over TLS, where they may go so.
+    pub tls_port: Option<u16>,
     /// The prefixes that are routed through the tunnel; [`everything`] by default.
     pub routed: Vec<IpNet>,
     /// Prefixes within these that take the host's own way all the same.

@@ -11,6 +11,7 @@
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
 //! | `gaps` | times in which this machine stood still |
 //! | `captive` | whether a network wants a sign-in first |
+//! | `udp_again` | whether UDP is answered again on a link that goes over TLS |
 //! | [`probe`] | what `ropewalk doctor` tries without a daemon |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
@@ -75,6 +76,8 @@ mod resolve;
 mod service;
 #[cfg(target_os = "linux")]
 mod status;
+#[cfg(target_os = "linux")]
+mod udp_again;
 
 use std::path::{Path, PathBuf};
 

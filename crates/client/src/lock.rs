@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | into the TUN, and to this machine itself | |
 //! | our own datagrams (UDP with our mark) | the tunnel |
+//! | to the proxy, TCP with our mark at its port for TLS | the tunnel, where the network lets no UDP through |
 //! | to near prefixes: those of this machine's interfaces, if private | the LAN, and a network's sign-in page on its router |
 //! | to `exclude` | as told |
 //! | connections that `exclude` chooses by program, user or domain | as told |
@@ -45,6 +46,8 @@ pub struct Lock<'a> {
     pub proxy: &'a [SocketAddr],
     /// The marks of connections that go around the tunnel, as `exclude` says of programs, users and domains.
     pub let_out: &'a [u32],
+    /// The TCP port at which it takes links over TLS, where they may go so.
+    pub tls_port: Option<u16>,
 }
 
 /// The chains of the table.
@@ -85,6 +88,11 @@ pub fn chains(lock: &Lock<'_>) -> String {
     let proxy: Vec<IpNet> = proxy.into_iter().map(IpNet::from).collect();
     for (word, proxy) in by_family(&proxy) {
         line(&format!("{word} daddr {proxy} tcp dport 80 accept"));
+        if let Some(port) = lock.tls_port {
+            line(&format!(
+                "{word} daddr {proxy} tcp dport {port} meta mark & {mask:#x} == {mark:#x} accept"
+            ));
+        }
     }
     line(REFUSE);
     text.push_str(
@@ -185,6 +193,7 @@ mod tests {
             proxy: &["203.0.113.5:51900", "203.0.113.5:443", "[2001:db8:f::5]:443"]
                 .map(|address| address.parse().unwrap()),
             let_out: &[0x5258_0007, 0x5258_0009],
+            tls_port: Some(443),
         });
         for rule in [
             "oifname { \"lo\", \"rope0\" } accept",
@@ -193,8 +202,10 @@ mod tests {
             "ip daddr { 9.9.9.9/32 } meta l4proto { tcp, udp } th dport { 53, 853 } meta skuid { 997, 0 } accept",
             "meta l4proto udp meta mark & 0xffff0000 == 0x52570000 accept",
             "ip daddr { 203.0.113.5/32 } tcp dport 80 accept",
+            "ip daddr { 203.0.113.5/32 } tcp dport 443 meta mark & 0xffff0000 == 0x52570000 accept",
             "ip6 daddr { 2001:db8:f::5/128 } tcp dport 80 accept",
             "ct mark { 0x52580007, 0x52580009 } accept",
+            "ip6 daddr { 2001:db8:f::5/128 } tcp dport 443 meta mark & 0xffff0000 == 0x52570000 accept",
         ] {
             assert!(text.contains(rule), "{rule} in\n{text}");
         }

@@ -55,6 +55,8 @@ pub(crate) struct Wanted {
     pub(crate) tun: Option<TunDesired>,
     /// Where the proxy is.
     pub(crate) proxy: Vec<SocketAddr>,
+    /// The TCP port to which links over TLS go, where they may.
+    pub(crate) tls_port: Option<u16>,
     /// Name servers of the tunnel; none: names are looked up as without it.
     pub(crate) dns: Vec<IpAddr>,
     /// Whether the tunnel carries packets now. That alone changes nothing, and is told to nobody.
@@ -433,7 +435,7 @@ impl Network {
     }
 
     async fn apply(&mut self) -> anyhow::Result<News> {
-        let Wanted { tun, proxy, dns, dns_inside, connected: _, choice, inbound, lists } =
+        let Wanted { tun, proxy, tls_port, dns, dns_inside, connected: _, choice, inbound, lists } =
             self.wanted.borrow_and_update().clone();
         self.choice = choice.unwrap_or_else(|| self.choice.clone());
         self.inbound = inbound.unwrap_or_else(|| self.inbound.clone());
@@ -461,6 +463,7 @@ impl Network {
             tun,
             links,
             proxy,
+            tls_port,
             routed,
             excluded: prefixes(&self.lists.exclude).collect(),
             asked: self.bypassed.clone(),

@@ -21,6 +21,7 @@ use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_settings::PublicKey;
 use ropewalk_settings::selector::is_plain_folder;
+use ropewalk_tls::{Dial, DialError, exchange};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -194,6 +195,62 @@ pub enum Reply {
 #[must_use]
 pub fn ask(way: &Way, proxy: &PublicKey) -> Reply {
     inquire(way, proxy, SHORT, TRIES)
+}
+
+/// What came of a question over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsReply {
+    /// A proxy with that public key is there: so long it took to connect, and to be answered.
+    Answer(Duration),
+    /// None is, and why.
+    No(String),
+}
+
+/// Asks over this way whether a proxy with this key takes links over TLS at this TCP port.
+#[must_use]
+pub fn ask_over_tls(way: &Way, port: u16, proxy: &PublicKey) -> TlsReply {
+    let dial = Dial {
+        interface: way.interface.clone(),
+        sources: vec![way.source],
+        mark: way.mark,
+        port,
+        names: Vec::new(),
+    };
+    let mut answered = exchange_question(&dial, way.remote.ip(), proxy);
+    if let (Err(DialError::Io { source, .. }), Some(_)) = (&answered, dial.mark)
+        && source.kind() == ErrorKind::PermissionDenied
+    {
+        // Without the right to mark it is asked without: the rules by address lead there, too.
+        let unmarked = Dial { mark: None, ..dial };
+        answered = exchange_question(&unmarked, way.remote.ip(), proxy);
+    }
+    match answered {
+        Ok(Some(time)) => TlsReply::Answer(time),
+        Ok(None) => TlsReply::No(format!(
+            "what listens at TCP {port} does not answer to the proxy's public key"
+        )),
+        Err(error) => TlsReply::No(error.to_string()),
+    }
+}
+
+/// How long it took until an answer came, if one did.
+fn exchange_question(
+    dial: &Dial,
+    at: IpAddr,
+    proxy: &PublicKey,
+) -> Result<Option<Duration>, DialError> {
+    let unusable = |error: anyhow::Error| DialError::Io {
+        address: SocketAddr::new(at, dial.port),
+        source: io::Error::other(error),
+    };
+    let runtime = service::runtime().map_err(unusable)?;
+    let Some(index) = indices(1).next() else { return Ok(None) };
+    let inquiry = Inquiry::new(proxy, index, SHORT);
+    let is_answer = |datagram: &[u8]| inquiry.is_answer(datagram);
+    let begun = Instant::now();
+    let asked = exchange(dial, at, inquiry.datagram(), PATIENCE, is_answer);
+    let answered = runtime.block_on(asked)?;
+    Ok(answered.then(|| begun.elapsed()))
 }
 
 /// The path MTU upstream of a way on which the proxy answers: how large an IP packet may be.

@@ -34,9 +34,10 @@
 //! Strict reverse path filtering (`rp_filter` = 1, RFC 3704) asks, for each datagram that comes in, whether the answer
 //! would leave by the same interface. The rules +3 and +4 say yes, because the question is asked with our address as the
 //! source. That fails in two cases: the main table holds a special route to the proxy, or two links have the same address
-//! (two LTE routers of one make). So a datagram that comes from the proxy to this host by a link gets the link's mark
-//! (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given after address
-//! translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left alone.
+//! (two LTE routers of one make). So what comes from the proxy to this host by a link, from a port of its own, gets the
+//! link's mark (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given
+//! after address translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left
+//! alone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -345,18 +346,22 @@ fn firewall(numbers: &Numbers, desired: &Desired) -> String {
         "    chain prerouting {\n        type filter hook prerouting priority -90; policy accept;\n",
     );
     // Sorted, so that the same state gives the same text whatever order the resolver answered in.
-    let proxies: BTreeSet<_> = desired.proxy.iter().collect();
+    let udp = desired.proxy.iter().map(|proxy| ("udp", proxy.ip(), proxy.port()));
+    let tcp = desired
+        .tls_port
+        .into_iter()
+        .flat_map(|port| desired.proxy.iter().map(move |proxy| ("tcp", proxy.ip(), port)));
+    let sources: BTreeSet<_> = udp.chain(tcp).collect();
     for link in &desired.links {
-        for proxy in &proxies {
-            if link.ways.to(proxy.ip()).is_none() {
+        for (protocol, ip, port) in &sources {
+            if link.ways.to(*ip).is_none() {
                 continue;
             }
-            let (ip, name, mark) = (proxy.ip(), &link.name, numbers.mark_of(link.slot));
+            let (name, mark) = (&link.name, numbers.mark_of(link.slot));
             let word = if ip.is_ipv4() { "ip" } else { "ip6" };
             writeln!(
                 text,
-                "        iifname \"{name}\" {word} saddr {ip} udp sport {} fib daddr type local meta mark set {mark:#x}",
-                proxy.port()
+                "        iifname \"{name}\" {word} saddr {ip} {protocol} sport {port} fib daddr type local meta mark set {mark:#x}"
             )
             .expect("writing to a string");
         }
@@ -587,7 +592,18 @@ mod tests {
         desired.proxy.push("[2001:db8::5]:4600".parse().unwrap());
         let text = firewall(&Numbers::default(), &desired);
         assert!(text.contains("iifname \"wan1\" ip saddr 203.0.113.5 udp sport 4600"), "{text}");
-        assert!(!text.contains("ip6"), "{text}");
+        assert!(!text.contains("ip6") && !text.contains("tcp"), "{text}");
+    }
+
+    #[test]
+    fn the_firewall_marks_what_comes_over_tls_once_for_each_address() {
+        let mut desired = desired();
+        desired.proxy.push("203.0.113.5:443".parse().unwrap());
+        desired.tls_port = Some(443);
+        let text = firewall(&Numbers::default(), &desired);
+        let rule = "iifname \"wan1\" ip saddr 203.0.113.5 tcp sport 443 fib daddr type local";
+        assert_eq!(text.matches(rule).count(), 1, "{text}");
+        assert_eq!(text.matches("udp sport").count(), 2, "{text}");
     }
 
     #[test]

@@ -46,6 +46,7 @@ use crate::proxies;
 use crate::resolve::Resolver;
 use crate::routes::Numbers;
 use crate::split::cgroups::MOUNT;
+use crate::udp_again;
 
 /// Commands that may wait for the loop; who sends more waits too.
 const WAITING_COMMANDS: usize = 64;
@@ -168,7 +169,8 @@ async fn serve(
     let tun =
         LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU, offload: config.tunnel.offload.tun })?;
     let (commands, waiting) = mpsc::channel(WAITING_COMMANDS);
-    let (wanted, to_network) = watch::channel(Wanted::default());
+    let tls_port = config.proxy.tls_port_in_use();
+    let (wanted, to_network) = watch::channel(Wanted { tls_port, ..Wanted::default() });
     let (bypass, bypasses) = mpsc::channel(1);
     let (counting, to_count) = mpsc::channel(WAITING_COUNTS);
     let network =
@@ -198,10 +200,13 @@ async fn serve(
     let proxies_keeper = proxies::Keeper::new(&config.state_dir, &config.proxy, lists);
     let (portals, questions) = mpsc::channel(1);
     let scout = Scout { questions, daemon: commands.clone() };
+    let (udp_again, questions) = mpsc::channel(1);
+    let udp_scout = udp_again::Scout { questions, daemon: commands.clone() };
     let setup = Setup {
         proxies,
         counting,
         portals,
+        udp_again,
         counts,
         counts_trouble,
         config,
@@ -225,6 +230,7 @@ async fn serve(
     let keeper = tokio::spawn(keeper.run(keeper_stopped));
     tokio::spawn(resolver.run());
     tokio::spawn(scout.run());
+    tokio::spawn(udp_scout.run());
     tokio::spawn(proxies_keeper.run());
     tokio::spawn(reload.run(commands.clone(), Command::Loaded));
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));

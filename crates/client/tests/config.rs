@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use ropewalk_client::config::{Allowance, Config, Dns, Inbound, Select};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_settings::{
-    Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, Usage, WhenClosed,
+    Bitrate, ControllerKind, Keepalive, Mtu, TlsUse, TunnelSettings, Usage, WhenClosed,
 };
 
 const SAMPLE: &str = include_str!("../../../configs/client.toml");
@@ -101,6 +101,28 @@ fn every_key_that_the_sample_only_mentions_exists() {
     );
     assert_ne!(short, link);
     assert_eq!(parse(&short).unwrap().links.listed[0].allowance, Some(allowance));
+}
+
+#[test]
+fn links_go_over_tls_where_they_must_and_a_mistake_there_is_told() {
+    let file = |tls: &str| {
+        let proxy = format!("[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{tls}");
+        parse(&format!("private_key = \"{PRIVATE}\"\n{proxy}\n"))
+    };
+    let read = |tls: &str| file(tls).map(|config| (config.proxy.tls, config.proxy.tls_port));
+    assert_eq!(read("").unwrap(), (TlsUse::Auto, 443));
+    assert_eq!(read("tls = \"always\"\ntls_port = 8443").unwrap(), (TlsUse::Always, 8443));
+    assert_eq!(file("").unwrap().proxy.tls_port_in_use(), Some(443));
+    assert_eq!(file("tls = \"never\"").unwrap().proxy.tls_port_in_use(), None);
+    for (tls, expected) in [
+        ("tls = \"on\"", "5:7: unknown value `on`"),
+        ("tls = true", "5:7: wanted string"),
+        ("tls_port = 0", "5:12: port 0 is no port"),
+        ("tls_port = 65536", "5:12: invalid value: integer `65536`"),
+    ] {
+        let error = file(tls).map(drop).expect_err(tls);
+        assert!(error.contains(expected), "{tls}: {error}");
+    }
 }
 
 #[test]

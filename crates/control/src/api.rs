@@ -35,7 +35,7 @@ pub use status::{
     PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RedundancyStatus,
     RegistryStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SandboxState,
     SandboxStatus, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus, TunnelTrouble, TurnedAwayStatus,
+    TlsStatus, TunnelState, TunnelStatus, TunnelTrouble, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.

@@ -305,7 +305,8 @@ impl<'a> Scene<'a> {
     }
 
     fn trial(&self, seat: &Seat<'_>) -> Trial {
-        let up = seat.shown.filter(|link| link.state == LinkState::Up);
+        // What goes over TLS shows nothing of UDP.
+        let up = seat.shown.filter(|link| link.state == LinkState::Up && !link.over_tls);
         let ways = self.ways(seat, self.proxy);
         let heard: Vec<Way> = ways.iter().filter(|way| !self.is_deaf(way)).cloned().collect();
         Trial {
@@ -315,6 +316,7 @@ impl<'a> Scene<'a> {
             is_deaf: !ways.is_empty() && heard.is_empty() && up.is_none(),
             is_filtered: self.is_filtered(seat),
             ways: heard,
+            tls_port: self.config.proxy.tls_port_in_use(),
             known: up.and_then(|link| {
                 let rtt = link.srtt_ms.unwrap_or_default().clamp(0.0, 1e6) / 1e3;
                 let reply = Reply::Answer(std::time::Duration::from_secs_f64(rtt));
@@ -361,6 +363,8 @@ struct Trial {
     is_deaf: bool,
     is_filtered: bool,
     ways: Vec<Way>,
+    /// The TCP port to which links over TLS go, where they may.
+    tls_port: Option<u16>,
     /// What the daemon knows of a link that is up: where, how far, how large.
     known: Option<(SocketAddr, Reply, Option<probe::PathMtu>)>,
 }
@@ -386,10 +390,14 @@ impl Trial {
             Some(way) if silent && !self.is_deaf => Some(probe::web(way).unwrap_or(Web::Silence)),
             _ => None,
         };
+        let answers = asked.iter().any(|(_, reply)| matches!(reply, Reply::Answer(_)));
+        let over_tls = self.ways.first().zip(self.tls_port).filter(|_| !answers);
+        let tls = over_tls.map(|(way, port)| probe::ask_over_tls(way, port, key));
         let tried = reach::Tried {
             link: self.link,
             interface: self.interface,
             asked,
+            tls,
             web,
             is_deaf: self.is_deaf,
             is_filtered: self.is_filtered,

@@ -28,6 +28,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::Flows;
 use ropewalk_settings::{PublicKey, Scheduling};
+use ropewalk_tls::Sources;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
@@ -100,6 +101,8 @@ pub struct Daemon<H> {
     started: Instant,
     /// Those that clients send to, with their ports.
     sockets: Vec<(SocketId, u16)>,
+    /// Whose links come over TLS, where they may.
+    tls: Option<Sources>,
     /// When it was told to stop, the time at which it no longer waits for the other workers.
     stop_by: Option<Instant>,
 }
@@ -134,6 +137,7 @@ impl<H: Host> Daemon<H> {
             host,
             started: now,
             sockets,
+            tls: None,
             stop_by: None,
         };
         daemon.set_peers(now);
@@ -144,6 +148,11 @@ impl<H: Host> Daemon<H> {
             }
         }
         daemon
+    }
+
+    /// Links come over TLS, too: these know whose.
+    pub fn set_tls(&mut self, tls: Option<Sources>) {
+        self.tls = tls;
     }
 
     /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
@@ -286,11 +295,12 @@ impl<H: Host> Daemon<H> {
     }
 
     fn peers_report(&self, now: Instant, report: &Report) -> PeersReport {
-        PeersReport {
-            running: true,
-            peers: status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry),
-            invitations: self.registry.invitations(),
+        let mut peers =
+            status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry);
+        for remote in peers.iter_mut().flat_map(|peer| &mut peer.remotes) {
+            *remote = self.tls.as_ref().and_then(|tls| tls.of(*remote)).unwrap_or(*remote);
         }
+        PeersReport { running: true, peers, invitations: self.registry.invitations() }
     }
 
     fn forward_status(&self, host: &HostFacts) -> Vec<ForwardStatus> {
@@ -387,6 +397,7 @@ impl<H: Host> Daemon<H> {
             started: self.started,
             config: &self.config,
             sockets: &self.sockets,
+            tls: self.tls.as_ref(),
             peers: &self.peers,
             leases: self.registry.leases(),
             forwards: self.forward_status(&host),
@@ -522,6 +533,9 @@ fn log(peer: &str, event: &Event) {
         }
         Event::PacketsMoved(outage) => {
             tracing::info!(peer, link = %outage.name, "{}", moved_in_words(outage));
+        }
+        Event::PathMoved(link, path) if path.remote.ip().is_loopback() => {
+            tracing::info!(peer, link = link.0, "the link has another connection over TLS");
         }
         Event::PathMoved(link, path) => {
             tracing::info!(peer, link = link.0, to = %path.remote, "the link's address changed");

@@ -1,10 +1,11 @@
 //! From start to clean end.
 //!
-//! First what can be refused is asked for and held (the port, the firewall program, the TUN, the control
+//! First what can be refused is asked for and held (the ports, the firewall program, the TUN, the control
 //! socket; behind the port the sandbox begins), then the host's network is changed, and only then the first datagram is read: no packet is
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
 //! everything is taken back but the guard (docs/operations/proxy-system.md).
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -24,6 +25,7 @@ use ropewalk_link_io::netlink::{Events, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::tun::{LinuxTun, TunQueue};
 use ropewalk_link_io::udp::Sockets;
 use ropewalk_proto::endpoint::Share;
+use ropewalk_tls::Listener;
 use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
@@ -42,6 +44,7 @@ use crate::registry::etcd::Etcd;
 use crate::registry::files::Files;
 use crate::registry::peers_file::PeersFile;
 use crate::resources::WorkerResources;
+use crate::tls;
 use crate::worker::Worker;
 use crate::worker_group::{WorkerGroup, orders, room_for_others};
 use crate::worker_thread::{self, WorkerParts, WorkerThreads};
@@ -60,8 +63,9 @@ const WAITING_COMMANDS: usize = 16;
 pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
     // Who holds a port is asked of other processes, and these are closed to this one then.
     let resources = WorkerResources::open(&config)?;
+    let tls = tls::bind(&config)?;
     sandbox::enter(config.sandbox, &needs(&config, file));
-    block_on(serve(config, resources, file, drop_leases))
+    block_on(serve(config, (resources, tls), file, drop_leases))
 }
 
 /// The files that a proxy needs.
@@ -86,7 +90,7 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 
 async fn serve(
     config: Config,
-    mut resources: WorkerResources,
+    (mut resources, tls): (WorkerResources, Option<TcpListener>),
     file: &Path,
     drop_leases: bool,
 ) -> anyhow::Result<()> {
@@ -104,6 +108,8 @@ async fn serve(
         None => Some(open_files(&config, drop_leases)?),
         Some(_) => None,
     };
+    // What comes this way waits in the proxy's own sockets until they are read.
+    let tls = tls::start(&config, tls, clock)?;
     let network = LinuxNetwork::open().await?;
     let queues = resources.open_tun(&config)?;
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
@@ -125,6 +131,9 @@ async fn serve(
     };
     for port in &config.more_ports {
         ready.push_str(&format!(", {port}"));
+    }
+    if let Some(tls) = &config.tls {
+        ready.push_str(&format!(", over TLS on {}", tls.listen));
     }
     let room = WAITING_COMMANDS + room_for_others(resources.workers());
     let (commands, queue) = mpsc::channel(room);
@@ -149,6 +158,7 @@ async fn serve(
         Ok(started_workers) => started_workers,
         Err(error) => return take_back(keeper.release(), Err(error)).await,
     };
+    driver.role_mut().set_tls(tls.as_ref().map(Listener::sources));
     spawn_local(service::forward(control, commands.clone(), Command::Control));
     spawn_local(stop.forward(commands.clone(), Command::Stop));
     spawn_local(heartbeat::beat(commands.clone(), Command::Control));

@@ -1,11 +1,12 @@
 //! `proxy.toml`: the sample is the default, and every mistake is told with its place.
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use proptest::prelude::*;
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
-use ropewalk_proxy::config::{Config, Ipv6Mode, Uplinks};
+use ropewalk_proxy::config::{CertificateFiles, Config, Ipv6Mode, TlsConfig, Uplinks};
 use ropewalk_settings::InterfaceName;
 
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");
@@ -275,6 +276,11 @@ fn a_forward_that_cannot_be_is_told_with_what_to_write() {
             "TCP 9586 is the proxy's own: its page is there",
             "another",
         ),
+        (
+            forward("port = 443") + "[tls]\n",
+            "TCP 443 is the proxy's own: clients connect there over TLS",
+            "another",
+        ),
         (many, "257 forwards; at most 256 are possible", "in a row"),
     ];
     for (mistake, expected, help) in cases {
@@ -287,6 +293,54 @@ fn a_forward_that_cannot_be_is_told_with_what_to_write() {
     let tunnel = forward("port = 51900") + &forward("port = 443") + &udp("442");
     let text = format!("private_key = \"{PRIVATE}\"\nmore_ports = [443]\n{tunnel}");
     assert_eq!(parse(&text).unwrap().forwards.len(), 3);
+}
+
+#[test]
+fn links_over_tls_are_taken_where_the_config_says_so_and_a_mistake_there_is_told() {
+    let file = |tls: &str| parse(&format!("private_key = \"{PRIVATE}\"\n{tls}\n"));
+    assert_eq!(file("").unwrap().tls, None);
+    assert_eq!(file("").unwrap().lowest_port(), 51900);
+    let plain = file("[tls]").unwrap();
+    assert_eq!(plain.lowest_port(), 443);
+    assert_eq!(plain.tls_file(), Path::new("/var/lib/ropewalk/tls.pem"));
+    let listen = "[::]:443".parse().unwrap();
+    assert_eq!(plain.tls, Some(TlsConfig { listen, files: None }));
+    // As the sample mentions it.
+    let sample = SAMPLE
+        .replace("# [tls]", "[tls]")
+        .replace("# listen = ", "listen = ")
+        .replace("# certificate_file", "certificate_file")
+        .replace("# key_file", "key_file");
+    let files = CertificateFiles { certificate: "fullchain.pem".into(), key: "privkey.pem".into() };
+    assert_eq!(parse(&sample).unwrap().tls, Some(TlsConfig { listen, files: Some(files) }));
+    for (tls, expected) in [
+        ("listen = \"[::]:0\"", "3:10: port 0 would be another port at each start"),
+        ("listen = \"443\"", "3:10: "),
+        ("certificate_file = \"a.pem\"", "3:20: certificate_file and key_file belong together"),
+        ("key_file = \"a.key\"", "3:12: certificate_file and key_file belong together"),
+        ("port = 443", "3:1: unknown key `port`"),
+    ] {
+        let error = file(&format!("[tls]\n{tls}")).map(drop).expect_err(tls);
+        assert!(error.contains(expected), "{tls}: {error}");
+    }
+}
+
+#[test]
+fn a_key_of_tls_that_others_may_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key.pem");
+    std::fs::write(&key, "").unwrap();
+    let text = format!(
+        "private_key = \"{PRIVATE}\"\n[tls]\ncertificate_file = \"c.pem\"\nkey_file = {key:?}\n"
+    );
+    let with_mode = |mode: u32| {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        parse(&text)
+    };
+    assert!(with_mode(0o600).is_ok());
+    let error = with_mode(0o640).map(drop).unwrap_err();
+    assert!(error.contains("4:12: others may read the private key"), "{error}");
+    assert!(error.contains("chmod 600"), "{error}");
 }
 
 const TLS: &str =

@@ -17,6 +17,7 @@
 //! | `interface`, [`pattern`], `host` | names and addresses |
 //! | `sandbox` | whether a daemon gives up what it does not need |
 //! | [`selector`] | what goes through a client's tunnel: by addresses, programs, users, names |
+//! | `tls` | when a link goes over TLS |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -43,6 +44,7 @@ mod section;
 pub mod selector;
 mod terms;
 mod text;
+mod tls;
 mod tunnel;
 mod words;
 
@@ -75,6 +77,7 @@ pub use section::{ControllerName, RedundantSection, ResequencerSection, TunnelSe
 pub use selector::{Selector, Side, User};
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
+pub use tls::{DEFAULT_TLS_PORT, TlsUse};
 pub use tunnel::{
     Acknowledge, Cipher, ControllerKind, Offload, Order, Switch, TunnelSettings, WhenClosed,
 };

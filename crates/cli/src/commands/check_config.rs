@@ -122,6 +122,8 @@ fn client(config: &ropewalk_client::Config) -> String {
     lines.add("proxy", &addresses.join(", "));
     lines.add("its key", &config.proxy.public_key.to_string());
     lines.add("preshared", if config.proxy.preshared_key.is_some() { "yes" } else { "no" });
+    let tls = config.proxy.tls_port_in_use().map(|port| format!(", at TCP {port}"));
+    lines.add("over TLS", &format!("{}{}", config.proxy.tls, tls.unwrap_or_default()));
     lines.add("links", &links);
     for (what, patterns) in [("only of", &config.links.include), ("never", &config.links.exclude)] {
         if !patterns.is_empty() {
@@ -212,6 +214,8 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
         .chain(config.more_ports.iter().map(ToString::to_string))
         .collect();
     lines.add("listen", &format!("{}/udp", ports.join(", ")));
+    let tls = config.tls.as_ref().map_or_else(|| "off".to_owned(), ToString::to_string);
+    lines.add("over TLS", &tls);
     lines.add("TUN", config.tun_name.as_str());
     lines.add("IPv4 pool", &format!("{}, NAT", config.pools.v4()));
     lines.add("IPv6 pool", &v6);

@@ -111,6 +111,7 @@ impl Daemon {
             config: &self.config,
             peer: (self.peer(now), self.client.present()),
             links: &self.links,
+            carrier_trouble: &|socket| io.sockets.carrier_trouble(socket),
             allowances: self.budget.allowances(),
             state: self.client.state(),
             routed: self.is_routed(),

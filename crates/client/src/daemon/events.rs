@@ -24,9 +24,16 @@ impl Daemon {
 
     fn on_session_event(&mut self, now: Instant, event: ClientEvent) {
         let link = event.link.and_then(|key| self.links.name_of(key)).unwrap_or_default();
+        if matches!(event.event, Event::LinkUp(_) | Event::LinkDown(..) | Event::Refused(_)) {
+            // It may be what a link waits for that is to go over TLS, or to go no more.
+            self.tls_at = Some(now);
+        }
         match event.event {
             Event::LinkUp(id) => {
-                tracing::info!(link, %id, "link is up");
+                match event.link.is_some_and(|key| self.links.is_over_tls(key)) {
+                    true => tracing::info!(link, %id, "link is up, over TLS"),
+                    false => tracing::info!(link, %id, "link is up"),
+                }
                 if let Some(key) = event.link {
                     self.links.note_up(key);
                 }

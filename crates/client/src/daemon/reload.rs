@@ -9,7 +9,7 @@ use ropewalk_control::api::{
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
-use ropewalk_settings::LinkPolicy;
+use ropewalk_settings::{LinkPolicy, TlsUse};
 
 use super::Daemon;
 use super::fleet::choice_word;
@@ -69,7 +69,19 @@ impl Daemon {
             self.wanted.send_modify(|wanted| wanted.inbound = inbound);
         }
         self.set_links(now, config.links, io);
+        self.set_tls(now, config.proxy.tls, config.proxy.tls_port, io);
         report
+    }
+
+    fn set_tls(&mut self, now: Instant, tls: TlsUse, tls_port: u16, io: &mut Io<'_>) {
+        let proxy = &mut self.config.proxy;
+        if (proxy.tls, proxy.tls_port) == (tls, tls_port) {
+            return;
+        }
+        (proxy.tls, proxy.tls_port) = (tls, tls_port);
+        let in_use = proxy.tls_port_in_use();
+        self.wanted.send_modify(|wanted| wanted.tls_port = in_use);
+        self.relink(now, io);
     }
 
     fn set_links(&mut self, now: Instant, links: LinksConfig, io: &mut Io<'_>) {
@@ -122,7 +134,16 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
 
-    let ProxyConfig { addresses, public_key, preshared_key, invitation, others, choose } = proxy;
+    let ProxyConfig {
+        addresses,
+        public_key,
+        preshared_key,
+        invitation,
+        others,
+        choose,
+        tls,
+        tls_port,
+    } = proxy;
     report.compare("proxy.address", [list(addresses), list(&after.proxy.addresses)], true);
     report.compare("proxy.public_key", texts([public_key, &after.proxy.public_key]), false);
     let words = |others: &[OtherProxy]| {
@@ -131,6 +152,8 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     };
     report.compare("proxy.other", [words(others), words(&after.proxy.others)], false);
     report.compare("proxy.choose", [choose, &after.proxy.choose].map(choice_word), true);
+    report.compare("proxy.tls", texts([tls, &after.proxy.tls]), true);
+    report.compare("proxy.tls_port", texts([tls_port, &after.proxy.tls_port]), true);
     report.compare_secret("proxy.preshared_key_file", preshared_key, &after.proxy.preshared_key);
     report.compare_secret("proxy.invitation_file", invitation, &after.proxy.invitation);
 
@@ -242,6 +265,11 @@ mod tests {
                 "inbound proxy -> 443/tcp, 5000-5010/udp yes",
             ),
             (("", "[tun]\nname = \"a\""), ("", "[tun]\nname = \"b\""), "tun.name a -> b no"),
+            (
+                ("", ""),
+                ("", "tls = \"never\"\ntls_port = 8443"),
+                "proxy.tls auto -> never yes, proxy.tls_port 443 -> 8443 yes",
+            ),
             (
                 ("", "[tunnel]\necn = true\n"),
                 ("", "[tunnel]\necn = false\nscheduler = \"natalie\""),

@@ -495,6 +495,7 @@ impl Locked {
             askers: &askers,
             proxy: &desired.proxy,
             let_out: &let_out,
+            tls_port: desired.tls_port,
         });
         Ok(self.table.apply(&chains).await?)
     }

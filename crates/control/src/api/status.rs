@@ -29,7 +29,8 @@ pub use link::{
 pub use model::{ModelLimit, ModelStatus};
 pub use outage::{OutageCause, OutageStatus, OutagesStatus};
 pub use proxy::{
-    ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TurnedAwayStatus,
+    ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TlsStatus,
+    TurnedAwayStatus,
 };
 pub use sandbox::{SandboxState, SandboxStatus};
 

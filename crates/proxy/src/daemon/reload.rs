@@ -71,6 +71,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         private_key,
         listen,
         more_ports,
+        tls,
         public_addresses,
         tun_name,
         pools,
@@ -96,6 +97,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare_secret("private_key_file", private_key, &after.private_key);
     report.compare("listen", texts([listen, &after.listen]), false);
     report.compare("more_ports", [list(more_ports), list(&after.more_ports)], false);
+    report.compare("tls", or([tls.as_ref(), after.tls.as_ref()], "off"), false);
     report.compare(
         "public_addresses",
         [list(public_addresses), list(&after.public_addresses)],
@@ -209,6 +211,7 @@ mod tests {
             ("", "max_peers = 7", "max_peers 1024 -> 7 no"),
             ("", "workers = 3", "workers auto -> 3 no"),
             ("", "more_ports = [443, 53]", "more_ports [] -> [443, 53] no"),
+            ("", "[tls]", "tls off -> [::]:443, certificate of its own making no"),
             ("", "pool_v4 = \"10.9.0.0/16\"", "pool_v4 10.77.0.0/16 -> 10.9.0.0/16 no"),
             ("", "uplinks = [\"eth0\"]", "uplinks auto -> eth0 no"),
             ("", "state_dir = \"/srv\"", "state_dir /var/lib/ropewalk -> /srv no"),

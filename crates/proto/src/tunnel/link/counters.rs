@@ -21,7 +21,8 @@ impl Traffic {
     }
 
     /// Both together.
-    pub(crate) const fn plus(self, other: Self) -> Self {
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
         Self { datagrams: self.datagrams + other.datagrams, bytes: self.bytes + other.bytes }
     }
 }
