@@ -492,6 +492,7 @@ fn status() -> StatusReport {
             offload: None,
             kill_switch: None,
             sandbox: None,
+            history: None,
         },
         tunnels: Vec::new(),
         drops: [].into(),

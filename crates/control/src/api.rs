@@ -2,6 +2,7 @@
 //! for both roles ([`StatusReport`]).
 
 mod flows;
+mod history;
 mod limits;
 mod links;
 mod peers;
@@ -16,6 +17,10 @@ use serde::{Deserialize, Serialize};
 use ropewalk_settings::Scheduling;
 
 pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
+pub use history::{
+    DayUse, EventKind, HistoryEvent, HistoryQuery, HistoryReport, HistoryState, HistoryStatus, LinkPast,
+    LinkUse, Past, Used,
+};
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{
@@ -59,6 +64,8 @@ pub enum Request {
         /// Most flows of the answer, at most [`MAX_FLOWS`].
         limit: usize,
     },
+    /// `GET /v1/history`: what was carried over the last hours and days, and what happened.
+    History(HistoryQuery),
     /// `PUT /v1/links`: on a client, another setting of one link from now on.
     ChangeLink(LinkChange),
     /// `GET /v1/proxies`: on a client, the proxies that it knows.
@@ -108,6 +115,8 @@ pub enum Response {
     Scheduling(Box<Scheduling>),
     /// To [`Request::Flows`].
     Flows(Box<FlowsReport>),
+    /// To [`Request::History`].
+    History(Box<HistoryReport>),
     /// To [`Request::ChangeLink`]: what holds for the link now.
     Link(Box<LinkSettings>),
     /// To [`Request::Proxies`], and to [`Request::UseProxy`] what holds now.

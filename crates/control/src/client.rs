@@ -135,6 +135,7 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let values = [("peer", peer.clone()), ("limit", Some(limit.to_string()))];
             (Method::GET, query::written("/v1/flows", &values), Vec::new())
         }
+        Request::History(query) => (Method::GET, query.written(), Vec::new()),
         Request::ChangeLink(change) => {
             let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
             (Method::PUT, "/v1/links".to_owned(), body)
@@ -173,6 +174,7 @@ const fn reader(request: &Request) -> Reader {
             |socket, body| Ok(Response::Scheduling(document(socket, body)?))
         }
         Request::Flows { .. } => |socket, body| Ok(Response::Flows(document(socket, body)?)),
+        Request::History(_) => |socket, body| Ok(Response::History(document(socket, body)?)),
         Request::ChangeLink(_) => |socket, body| Ok(Response::Link(document(socket, body)?)),
         Request::Proxies | Request::UseProxy { .. } => {
             |socket, body| Ok(Response::Proxies(document(socket, body)?))

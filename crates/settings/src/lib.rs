@@ -16,6 +16,7 @@
 //! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
 //! | `interface`, [`pattern`], `host` | names and addresses |
 //! | `sandbox` | whether a daemon gives up what it does not need |
+//! | `history` | for how long a daemon remembers what it carried |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -23,6 +24,7 @@ mod cost;
 mod data;
 mod error;
 pub mod figures;
+mod history;
 mod host;
 mod interface;
 mod keepalive;
@@ -48,6 +50,7 @@ pub use bitrate::Bitrate;
 pub use cost::{Cost, Importance};
 pub use data::DataSize;
 pub use error::SettingError;
+pub use history::{HistoryDays, HistorySection};
 pub use host::{DEFAULT_PORT, HostPort, is_name_server, unusable};
 pub use interface::{InterfaceName, shortened};
 pub use keepalive::Keepalive;
