@@ -17,9 +17,9 @@ use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_proto::fleet::Preference;
 use ropewalk_settings::{
-    Bitrate, Cost, Direction, HostPort, Importance, InterfaceName, InvitationToken, Keepalive,
-    LinkPolicy, Mtu, NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, Sandbox,
-    SettingError, TunnelSection, TunnelSettings, Usage,
+    Bitrate, Cost, Direction, HistoryDays, HistorySection, HostPort, Importance, InterfaceName,
+    InvitationToken, Keepalive, LinkPolicy, Mtu, NamePattern, OneOrMany, Parsed, PresharedKey,
+    PrivateKey, PublicKey, Sandbox, SettingError, TunnelSection, TunnelSettings, Usage,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -87,6 +87,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Whether the client gives up at its start what it does not need.
     pub sandbox: Sandbox,
+    /// For how many days it remembers what it carried.
+    pub history: HistoryDays,
 }
 
 /// The TUN where nothing is said.
@@ -322,6 +324,8 @@ struct File {
     #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
+    history: HistorySection,
+    #[serde(default)]
     control: ControlFile,
 }
 
@@ -432,6 +436,7 @@ impl File {
             share,
             state_dir: absolute_path(source, self.state_dir, STATE_DIR)?,
             sandbox: self.sandbox,
+            history: self.history.days,
         })
     }
 }

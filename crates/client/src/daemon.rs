@@ -18,6 +18,7 @@ mod budget;
 mod control;
 mod events;
 mod fleet;
+mod history;
 mod reload;
 
 use std::borrow::Cow;
@@ -28,8 +29,9 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
-use ropewalk_control::api::{Request, TunnelState};
+use ropewalk_control::api::{EventKind, Request, TunnelState};
 use ropewalk_control::server;
+use ropewalk_daemon::history::Recorder;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;
 use ropewalk_link_io::clock::Clock;
@@ -124,6 +126,8 @@ pub(crate) struct Daemon {
     /// When links are looked at for that.
     portals_at: Instant,
     budget: Budget,
+    /// Remembers what is carried and what happens.
+    history: Recorder,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -166,13 +170,16 @@ pub(crate) struct Setup {
     pub(crate) counts: watch::Sender<Counts>,
     /// Why that is not known.
     pub(crate) counts_trouble: Option<String>,
+    /// Remembers what is carried and what happens.
+    pub(crate) history: Recorder,
 }
 
 impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
-        let Setup { endpoints, reloader, portals, counts, counts_trouble, proxies, .. } = setup;
+        let Setup { endpoints, reloader, portals, counts, counts_trouble, proxies, history, .. } =
+            setup;
         let now = clock.now();
         let mut client = FleetClient::new(now, core::client_config(&config, clock, tun), seed);
         client.set_preference(now, config.proxy.choose.clone());
@@ -199,6 +206,7 @@ impl Daemon {
             portals,
             portals_at: now,
             budget: Budget::new(now, counts, counts_trouble),
+            history,
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -242,7 +250,9 @@ impl Daemon {
     fn count_allowances(&mut self, now: Instant, io: &mut Io<'_>) {
         let ledger = self.client.stats().ledger;
         let today = allowance::today(io.clock.unix_time());
-        if self.budget.count(now, today, |link| ledger.of(link).bytes()) {
+        let stops = self.budget.count(now, today, |link| ledger.of(link).bytes());
+        self.note_allowances(now);
+        if stops {
             self.relink(now, io);
         }
     }
@@ -270,6 +280,7 @@ impl Daemon {
         let Some(gap) = self.gaps.notice(now, self.clock.asleep(), due) else { return };
         let seconds = gap.as_secs();
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
+        self.history.note(now, EventKind::StoodStill, None, &format!("for {seconds} s"));
         self.client.on_resume(now);
         // Another look at the host's network, whose timers slept too.
         self.wanted.send_modify(|_| ());
@@ -304,11 +315,13 @@ impl Daemon {
                 decision.wish = Err(Obstacle::UsedUp(until));
             }
         }
+        let before = self.standing();
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
         let mut resources =
             LinkResources { sockets, client, sink: &mut self.held, lingering: &mut self.lingering };
         let done = self.links.reconcile(now, decisions, &mut resources);
         self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
+        self.note_links(now, &before);
     }
 
     /// Tells what the TUN is to be, with the addresses of a new session or those it has.
@@ -350,6 +363,7 @@ impl Daemon {
         let state = self.client.state();
         let shown = status::tunnel_state(&state, self.is_routed());
         if self.state.0 != shown {
+            self.note_tunnel(now, shown);
             self.state = (shown, now);
         }
         let connected = matches!(state, ClientState::Connected { .. });
@@ -402,6 +416,10 @@ impl Driven for Daemon {
                 let file = self.file.clone();
                 loaded.settle(&file, |config| self.take_over(now, config, io));
             }
+            Command::Control(asked) if matches!(asked.request, Request::History(_)) => {
+                let seen = self.seen(now);
+                self.history.ask(asked, seen);
+            }
             Command::Control(asked) => {
                 let answer = self.answer(now, asked.request.clone(), io);
                 asked.answer(answer);
@@ -415,7 +433,10 @@ impl Driven for Daemon {
             Command::Counters(trouble) => self.budget.note_written(trouble),
             Command::Stop => {
                 self.client.close(now);
-                self.stopping = true;
+                if !std::mem::replace(&mut self.stopping, true) {
+                    let seen = self.seen(now);
+                    self.history.stop(seen);
+                }
             }
         }
     }
@@ -476,7 +497,7 @@ impl Driven for Daemon {
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         // While nothing goes, only the calendar moves.
-        let calendar = self.budget.poll_timeout();
+        let calendar = earliest(self.budget.poll_timeout(), self.history.poll_timeout());
         let core = self.client.poll_timeout().map(|(at, _)| at);
         earliest(at_once, earliest(earliest(own, calendar), core))
     }
@@ -502,6 +523,7 @@ impl Driven for Daemon {
         self.watch_state(now);
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
+        self.remember(now);
         if self.budget.is_due(now) || self.has_ended() {
             self.count_allowances(now, io);
         }

@@ -18,8 +18,8 @@ use ropewalk_settings::Scheduling;
 
 pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
 pub use history::{
-    DayUse, EventKind, HistoryEvent, HistoryQuery, HistoryReport, HistoryState, HistoryStatus, LinkPast,
-    LinkUse, Past, Used,
+    DayUse, EventKind, HistoryEvent, HistoryQuery, HistoryReport, HistoryState, HistoryStatus,
+    LinkPast, LinkUse, Past, Used,
 };
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};

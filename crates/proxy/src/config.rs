@@ -20,8 +20,9 @@ use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
-    DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey,
-    Sandbox, Text, TunnelSection, TunnelSettings, is_name_server,
+    DEFAULT_PORT, HistoryDays, HistorySection, HostPort, InterfaceName, OneOrMany, Parsed,
+    PresharedKey, PrivateKey, PublicKey, Sandbox, Text, TunnelSection, TunnelSettings,
+    is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -106,6 +107,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Whether the proxy gives up at its start what it does not need.
     pub sandbox: Sandbox,
+    /// For how many days it remembers what it carried.
+    pub history: HistoryDays,
     /// The socket for `ropewalk status`.
     pub control: ControlConfig,
 }
@@ -301,6 +304,8 @@ struct File {
     #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
+    history: HistorySection,
+    #[serde(default)]
     control: ControlFile,
 }
 
@@ -394,6 +399,7 @@ impl File {
             registry,
             state_dir: state_dir(source, self.state_dir)?,
             sandbox: self.sandbox,
+            history: self.history.days,
             control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
         })
     }

@@ -27,9 +27,7 @@ use super::access::Access;
 use super::places::{Asking, Holder, Limits, Places};
 use super::socket::Bound;
 use super::web::{self, Web};
-use crate::api::{
-    ApiError, DEFAULT_FLOWS, ErrorCode, HistoryQuery, MAX_FLOWS, Request, Response,
-};
+use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, HistoryQuery, MAX_FLOWS, Request, Response};
 use crate::metrics;
 use crate::query;
 

@@ -2,7 +2,7 @@
 //!
 //! What cannot be written stays in memory, within the bounds of the file, and is written when the disk takes it again. So a full
 //! disk, one that is read-only, a file that is a newer program's and a folder that is not there are one case: it is told, and the
-//! history goes on in memory.
+//! history goes on in memory; what can be read of the file is answered, too.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -335,9 +335,9 @@ impl Keeper {
 
     /// The steps that begin in this time, of the file and of what is not there yet.
     fn known(&mut self, steps: Steps, time: &RangeInclusive<u64>) -> Series {
-        let written = if self.is_open { self.ring.series(steps, time) } else { Ok(Series::new()) };
+        let written = self.ring.series(steps, time);
         let mut series = written.unwrap_or_else(|error| {
-            self.complain(&error);
+            self.note_unread(&error);
             Series::new()
         });
         for (start, moment) in self.gather.tables().of(steps).range(time.clone()) {
@@ -346,11 +346,18 @@ impl Keeper {
         series
     }
 
+    /// The file cannot be read. Where it cannot be written either that was told, and it may be there all the same, on a disk that is
+    /// read-only.
+    fn note_unread(&mut self, error: &RingError) {
+        if self.is_open {
+            self.complain(error);
+        }
+    }
+
     /// The newest first.
     fn all_events(&mut self) -> Vec<HistoryEvent> {
-        let written = if self.is_open { self.ring.events() } else { Ok(Vec::new()) };
-        let written = written.unwrap_or_else(|error| {
-            self.complain(&error);
+        let written = self.ring.events().unwrap_or_else(|error| {
+            self.note_unread(&error);
             Vec::new()
         });
         self.events.iter().rev().cloned().chain(written).collect()

@@ -4,15 +4,21 @@
 use std::collections::BTreeSet;
 
 use ropewalk_control::api::ReloadReport;
+use ropewalk_daemon::history::reloaded_in_words;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
-use ropewalk_proto::time::Instant;
+use ropewalk_proto::time::{Duration, Instant};
 
 use super::{Daemon, Host};
 use crate::config::{Config, PeerConfig, RegistryConfig};
 
 impl<H: Host> Daemon<H> {
-    /// Makes the running proxy what this config says, as far as that can be.
-    pub(super) fn take_over(&mut self, now: Instant, config: Config) -> ReloadReport {
+    /// Makes the running proxy what this config says, as far as that can be; `unix` is the wall clock, time since 1970.
+    pub(super) fn take_over(
+        &mut self,
+        now: Instant,
+        unix: Duration,
+        config: Config,
+    ) -> ReloadReport {
         let mut report = compare(&self.config, &config);
         let mut own = false;
         for peer in self.peers.iter() {
@@ -29,6 +35,8 @@ impl<H: Host> Daemon<H> {
             self.config.peers = config.peers;
             self.take_over_peers(now);
         }
+        self.config.history = config.history;
+        self.history.reloaded(now, unix, config.history, &reloaded_in_words(&report));
         report
     }
 
@@ -77,6 +85,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         registry,
         state_dir,
         sandbox,
+        history,
         control,
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
@@ -111,6 +120,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
     compare_peers(&mut report, peers, &after.peers);
     compare_tunnel(&mut report, tunnel, &after.tunnel);
+    report.compare("history.days", texts([history, &after.history]), true);
     compare_control(&mut report, control, &after.control);
     report
 }
@@ -180,6 +190,7 @@ mod tests {
             ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
             ("", "client_to_client = true", "client_to_client false -> true no"),
             ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler arrival -> safire"),
+            ("", "[history]\ndays = 1", "history.days 30 days -> 1 day yes"),
         ];
         for (before, after, expected) in table {
             let report = compare(&config(before), &config(after));
