@@ -8,6 +8,7 @@ pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod fleet;
 pub(crate) mod flows;
+pub(crate) mod history;
 pub(crate) mod join;
 pub(crate) mod keygen;
 pub(crate) mod links;

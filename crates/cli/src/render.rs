@@ -6,6 +6,7 @@
 pub(crate) mod doctor;
 mod fleet;
 mod flows;
+mod history;
 mod links;
 mod model;
 mod peers;
@@ -27,6 +28,7 @@ use ropewalk_settings::figures::{megabits, rate, size};
 
 pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
+pub(crate) use history::{chart_width, event_in_words, history, local};
 pub(crate) use links::links;
 pub(crate) use peers::{invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
@@ -69,6 +71,9 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
     }
     if let Some(sandbox) = daemon.sandbox {
         page.fact("sandbox", &sandbox.to_string());
+    }
+    if let Some(history) = &daemon.history {
+        page.fact("history", &history.to_string());
     }
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ropewalk_control::api::{
-    FlowsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request, Response,
-    StatusReport,
+    FlowsReport, HistoryQuery, HistoryReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport,
+    Request, Response, StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -45,6 +45,17 @@ pub(crate) fn flows(
 ) -> Result<FlowsReport, Failure> {
     match call(socket, &Request::Flows { peer: peer.map(str::to_owned), limit })? {
         Response::Flows(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// What the daemon remembers.
+pub(crate) fn history(
+    socket: Option<&Path>,
+    query: HistoryQuery,
+) -> Result<HistoryReport, Failure> {
+    match call(socket, &Request::History(query))? {
+        Response::History(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

@@ -63,11 +63,11 @@ impl Daemon {
         }
         let after = self.standing();
         for (name, obstacle) in &after {
-            let known = before.iter().find(|(known, _)| known == name).map(|(_, obstacle)| obstacle);
+            let known = before.iter().find(|(known, _)| known == name);
             match (known, obstacle) {
                 (None, _) => self.history.note(now, EventKind::LinkAdded, Some(name), ""),
                 // Where the proxy is, is no trouble of this link's.
-                (Some(None), Some(why)) if *why != Obstacle::Unresolved => {
+                (Some((_, None)), Some(why)) if *why != Obstacle::Unresolved => {
                     self.history.note(now, EventKind::LinkDown, Some(name), &why.to_string());
                 }
                 (Some(_), _) => {}

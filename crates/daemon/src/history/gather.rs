@@ -214,7 +214,8 @@ impl Gather {
         let lost_ppm = measured.and_then(|link| link.loss).map(millionths);
         for steps in Steps::RATES {
             time.spread(steps, gained, |start, lasted, part| {
-                let covered_ms = if carries { u32::try_from(lasted).unwrap_or(u32::MAX) } else { 0 };
+                let lasted = u32::try_from(lasted).unwrap_or(u32::MAX);
+                let covered_ms = if carries { lasted } else { 0 };
                 let Counters { down, up } = part;
                 let cell = Cell { covered_ms, down, up, rtt_us, lost_ppm };
                 self.tables.add(steps, start, name, &cell);

@@ -160,8 +160,9 @@ impl Ring {
                 self.put_aside()?;
                 self.make()?;
                 let path = self.path.display();
-                let text = format!("{path} was no history, or damaged: it was put aside as {ASIDE}");
-                found.told = Some(text);
+                found.told = Some(format!(
+                    "{path} was no history, or damaged: it was put aside as {ASIDE}"
+                ));
             }
             Err(error) => return Err(error),
         }
@@ -173,10 +174,9 @@ impl Ring {
         }
         if damaged > 0 {
             let path = self.path.display();
-            let text = format!(
+            found.told = Some(format!(
                 "{damaged} records of {path} are damaged and left out: the power went, or the disk fails"
-            );
-            found.told = Some(text);
+            ));
         }
         let run = read_run(&file)?.filter(|run| run.goes_on);
         found.crashed = run.map(|run| run.alive);

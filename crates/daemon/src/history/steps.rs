@@ -170,7 +170,7 @@ mod tests {
         for (seconds, expected) in table {
             let steps = Steps::finest_for(seconds);
             assert_eq!(steps, expected, "{seconds}");
-            assert!(steps.seconds() * (steps.slots() - 1) >= seconds, "{seconds}: not kept so long");
+            assert!(steps.seconds() * (steps.slots() - 1) >= seconds, "{seconds}: too few");
         }
     }
 
