@@ -27,17 +27,20 @@ fn help_teaches_and_wrong_use_is_told() {
     for text in ["EXAMPLES", "EXIT CODES", "sudo ropewalk client", "sudo ropewalk join"] {
         assert!(stdout(&help).contains(text), "{text} is missing in\n{}", stdout(&help));
     }
-    for command in ["client", "proxy", "join", "peer", "status", "keygen", "check-config"] {
+    for command in
+        ["client", "proxy", "join", "peer", "status", "history", "keygen", "check-config"]
+    {
         let help = run(&[command, "--help"]);
         assert_eq!(code(&help), 0);
         assert!(stdout(&help).contains("EXAMPLE"), "{command}: {}", stdout(&help));
     }
-    let wrong: [(&[&str], &str); 8] = [
+    let wrong: [(&[&str], &str); 9] = [
         (&[], "Usage"),
         (&["stauts"], "similar subcommand exists: 'status'"),
         (&["peer"], "Usage"),
         (&["peer", "add"], "NAME"),
         (&["peer", "add", "laptop", "--expires", "2"], "time unit"),
+        (&["history", "--since", "2months"], "from 1min to 31d are possible"),
         (&["keygen"], "FILE"),
         (&["keygen", "--public", "x"], "cannot be used with"),
         (&["--log", "loud", "status"], "`loud`: this is no level"),

@@ -116,10 +116,12 @@ impl Keeper {
         self.write();
     }
 
-    /// Opens the file, or removes it where nothing is to be kept.
+    /// Opens the file and says there that a daemon runs, or removes it where nothing is to be kept.
     pub(super) fn begin(&mut self) {
         if self.days.is_off() {
             self.remove();
+        } else if self.gather.present().is_some() {
+            self.write();
         } else if let Err(error) = self.open() {
             self.complain(&error);
         }
