@@ -14,7 +14,7 @@ pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
 pub(crate) use look::{
-    Bugreport, Flows, Forward, Logs, Notify, Proxies, Status, Use, Watch, Why,
+    Bugreport, Flows, Forward, History, Logs, Notify, Proxies, Status, Use, Watch, Why,
 };
 pub(crate) use run::Run;
 
@@ -171,8 +171,8 @@ EXAMPLES
     /// Show the links live: rates both ways as graphs, RTT, loss, share, state, and what limits each
     #[command(after_long_help = "\
 For a terminal of 80x24 and up. Keys: q or Esc ends it, the arrows choose a link, of which the lowest lines say what
-limits it. With NO_COLOR in the environment there are no colours. On a proxy with several clients each has a row;
---peer shows the links of one.
+limits it, h turns to the last hour, day and month, and back. With NO_COLOR in the environment there are no colours.
+On a proxy with several clients each has a row; --peer shows the links of one.
 
 EXAMPLES
   sudo ropewalk watch
@@ -278,6 +278,20 @@ EXAMPLES
   sudo ropewalk run --inside -- curl https://example.org      where only some programs go through the tunnel
   sudo ropewalk set routes                            what goes which way, and how much was sent")]
     Run(Run),
+
+    /// Show what was carried over the last hours and days, and what happened
+    #[command(after_long_help = "\
+The daemon remembers rates, RTT and losses of each link (in steps of 10 s for an hour, of a minute for a day, of 15 min
+for a month), what was used on each day, and what happened; [history] in its config says for how long. Links count
+datagrams with IP and UDP headers, as providers do; packets are what is inside. A blank in a chart is time of which nothing
+is known. A proxy remembers what all its clients carry together. Times are those of this machine.
+
+EXAMPLES
+  sudo ropewalk history                               the last 24 hours
+  sudo ropewalk history --since 1h --link wlan0
+  sudo ropewalk history --since 7d --events           only what happened
+  sudo ropewalk history --since 30d --json | jq '.used[] | {day, links}'")]
+    History(History),
 
     /// Change how a running daemon sends: its scheduler, which packets go over two links, what goes through the tunnel
     #[command(after_long_help = "\

@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod fleet;
 pub(crate) mod flows;
 pub(crate) mod forward;
+pub(crate) mod history;
 pub(crate) mod join;
 pub(crate) mod keygen;
 pub(crate) mod links;

@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 mod fleet;
 mod flows;
 mod forwards;
+mod history;
 mod links;
 mod model;
 mod peers;
@@ -31,6 +32,7 @@ use ropewalk_settings::figures::{megabits, rate, size};
 pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
 pub(crate) use forwards::forwards;
+pub(crate) use history::{chart_width, event_in_words, history, local};
 pub(crate) use links::links;
 pub(crate) use peers::{enabled, invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
@@ -74,6 +76,9 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
     }
     if let Some(sandbox) = daemon.sandbox {
         page.fact("sandbox", &sandbox.to_string());
+    }
+    if let Some(history) = &daemon.history {
+        page.fact("history", &history.to_string());
     }
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);

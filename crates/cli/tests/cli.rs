@@ -33,6 +33,7 @@ fn help_teaches_and_wrong_use_is_told() {
         "join",
         "peer",
         "status",
+        "history",
         "bugreport",
         "notify",
         "keygen",
@@ -42,12 +43,13 @@ fn help_teaches_and_wrong_use_is_told() {
         assert_eq!(code(&help), 0);
         assert!(stdout(&help).contains("EXAMPLE"), "{command}: {}", stdout(&help));
     }
-    let wrong: [(&[&str], &str); 8] = [
+    let wrong: [(&[&str], &str); 9] = [
         (&[], "Usage"),
         (&["stauts"], "similar subcommand exists: 'status'"),
         (&["peer"], "Usage"),
         (&["peer", "add"], "NAME"),
         (&["peer", "add", "laptop", "--expires", "2"], "time unit"),
+        (&["history", "--since", "2months"], "from 1min to 31d are possible"),
         (&["keygen"], "FILE"),
         (&["keygen", "--public", "x"], "cannot be used with"),
         (&["--log", "loud", "status"], "`loud`: this is no level"),
@@ -527,6 +529,7 @@ fn status() -> StatusReport {
             offload: None,
             kill_switch: None,
             sandbox: None,
+            history: None,
         },
         tunnels: Vec::new(),
         drops: [].into(),

@@ -18,9 +18,10 @@ use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_proto::fleet::Preference;
 use ropewalk_settings::{
-    Bitrate, Cost, DEFAULT_TLS_PORT, Direction, HostPort, Importance, InterfaceName,
-    InvitationToken, Keepalive, LinkPolicy, NamePattern, OneOrMany, Parsed, PresharedKey,
-    PrivateKey, PublicKey, Sandbox, SettingError, TlsUse, TunnelSection, TunnelSettings, Usage,
+    Bitrate, Cost, DEFAULT_TLS_PORT, Direction, HistoryDays, HistorySection, HostPort, Importance,
+    InterfaceName, InvitationToken, Keepalive, LinkPolicy, NamePattern, OneOrMany, Parsed,
+    PresharedKey, PrivateKey, PublicKey, Sandbox, SettingError, TlsUse, TunnelSection,
+    TunnelSettings, Usage,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -89,6 +90,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Whether the client gives up at its start what it does not need.
     pub sandbox: Sandbox,
+    /// For how many days it remembers what it carried.
+    pub history: HistoryDays,
 }
 
 /// The TUN where nothing is said.
@@ -323,6 +326,8 @@ struct File {
     #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
+    history: HistorySection,
+    #[serde(default)]
     control: ControlFile,
 }
 
@@ -429,6 +434,7 @@ impl File {
             inbound: inbound::resolve(source, self.inbound.as_ref())?,
             state_dir: absolute_path(source, self.state_dir, STATE_DIR)?,
             sandbox: self.sandbox,
+            history: self.history.days,
         })
     }
 }

@@ -19,6 +19,7 @@ mod budget;
 mod control;
 mod events;
 mod fleet;
+mod history;
 mod reload;
 mod rules;
 mod tls;
@@ -31,8 +32,9 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
-use ropewalk_control::api::{Request, TunnelState};
+use ropewalk_control::api::{EventKind, Request, TunnelState};
 use ropewalk_control::server;
+use ropewalk_daemon::history::Recorder;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;
 use ropewalk_link_io::clock::Clock;
@@ -136,6 +138,8 @@ pub(crate) struct Daemon {
     /// When it is looked at which links are to go over TLS; `None`: when something happens to one.
     tls_at: Option<Instant>,
     budget: Budget,
+    /// Remembers what is carried and what happens.
+    history: Recorder,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -182,6 +186,8 @@ pub(crate) struct Setup {
     pub(crate) counts: watch::Sender<Counts>,
     /// Why that is not known.
     pub(crate) counts_trouble: Option<String>,
+    /// Remembers what is carried and what happens.
+    pub(crate) history: Recorder,
 }
 
 impl Daemon {
@@ -189,7 +195,7 @@ impl Daemon {
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
         let Setup { endpoints, reloader, portals, udp_again, counts, counts_trouble, .. } = setup;
-        let Setup { counting, proxies, .. } = setup;
+        let Setup { counting, proxies, history, .. } = setup;
         let now = clock.now();
         let mut client = FleetClient::new(now, core::client_config(&config, clock, tun), seed);
         client.set_preference(now, config.proxy.choose.clone());
@@ -219,6 +225,7 @@ impl Daemon {
             udp_again,
             tls_at: None,
             budget: Budget::new(now, counts, counts_trouble),
+            history,
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -262,7 +269,9 @@ impl Daemon {
     fn count_allowances(&mut self, now: Instant, io: &mut Io<'_>) {
         let ledger = self.client.stats().ledger;
         let today = allowance::today(io.clock.unix_time());
-        if self.budget.count(now, today, |link| ledger.of(link).bytes()) {
+        let stops = self.budget.count(now, today, |link| ledger.of(link).bytes());
+        self.note_allowances(now);
+        if stops {
             self.relink(now, io);
         }
     }
@@ -290,6 +299,7 @@ impl Daemon {
         let Some(gap) = self.gaps.notice(now, self.clock.asleep(), due) else { return };
         let seconds = gap.as_secs();
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
+        self.history.note(now, EventKind::StoodStill, None, &format!("for {seconds} s"));
         self.client.on_resume(now);
         self.links.forget_fallbacks();
         self.tls_at = Some(now);
@@ -333,12 +343,14 @@ impl Daemon {
             names: &names,
             clock: self.clock,
         };
+        let before = self.standing();
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
         let (sink, lingering) = (&mut self.held, &mut self.lingering);
         let mut resources = LinkResources { sockets, client, sink, lingering, tls };
         let done = self.links.reconcile(now, decisions, &mut resources);
         self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
         self.tls_at = Some(now);
+        self.note_links(now, &before);
     }
 
     /// Tells what the TUN is to be, with the addresses of a new session or those it has.
@@ -380,6 +392,7 @@ impl Daemon {
         let state = self.client.state();
         let shown = status::tunnel_state(&state, self.is_routed());
         if self.state.0 != shown {
+            self.note_tunnel(now, shown);
             self.state = (shown, now);
         }
         let connected = matches!(state, ClientState::Connected { .. });
@@ -432,6 +445,10 @@ impl Driven for Daemon {
                 let file = self.file.clone();
                 loaded.settle(&file, |config| self.take_over(now, config, io));
             }
+            Command::Control(asked) if matches!(asked.request, Request::History(_)) => {
+                let seen = self.seen(now);
+                self.history.ask(asked, seen);
+            }
             Command::Control(asked) => {
                 let answer = self.answer(now, asked.request.clone(), io);
                 self.count_and_answer(asked, answer);
@@ -446,7 +463,10 @@ impl Driven for Daemon {
             Command::Counters(trouble) => self.budget.note_written(trouble),
             Command::Stop => {
                 self.client.close(now);
-                self.stopping = true;
+                if !std::mem::replace(&mut self.stopping, true) {
+                    let seen = self.seen(now);
+                    self.history.stop(seen);
+                }
             }
         }
     }
@@ -508,7 +528,7 @@ impl Driven for Daemon {
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         let own = earliest(own, self.tls_at.filter(|_| !self.stopping));
         // While nothing goes, only the calendar moves.
-        let calendar = self.budget.poll_timeout();
+        let calendar = earliest(self.budget.poll_timeout(), self.history.poll_timeout());
         let core = self.client.poll_timeout().map(|(at, _)| at);
         earliest(at_once, earliest(earliest(own, calendar), core))
     }
@@ -535,6 +555,7 @@ impl Driven for Daemon {
         self.look_at_tls(now, io);
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
+        self.remember(now);
         if self.budget.is_due(now) || self.has_ended() {
             self.count_allowances(now, io);
         }

@@ -21,6 +21,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
+use ropewalk_daemon::history::Recorder;
 use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_daemon::service::{self, ServiceInputs, StopSignals};
 use ropewalk_daemon::{file, heartbeat, mark, offload};
@@ -198,6 +199,9 @@ async fn serve(
     let known = proxies::load(&config.state_dir, &config.proxy);
     let (proxies, lists) = watch::channel(known);
     let proxies_keeper = proxies::Keeper::new(&config.state_dir, &config.proxy, lists);
+    let (history, remembered) =
+        Recorder::start(&config.state_dir, config.history, clock.now(), clock.unix_time())
+            .context("cannot start the thread that keeps the history")?;
     let (portals, questions) = mpsc::channel(1);
     let scout = Scout { questions, daemon: commands.clone() };
     let (udp_again, questions) = mpsc::channel(1);
@@ -209,6 +213,7 @@ async fn serve(
         udp_again,
         counts,
         counts_trouble,
+        history,
         config,
         file: file.to_owned(),
         clock,
@@ -251,6 +256,7 @@ async fn serve(
     drop(stop_keeper);
     // A disk that hangs must not keep the network from being as before.
     let _ = tokio::time::timeout(KEEPER_TIME, keeper).await;
+    remembered.wait().await;
     let removed = match tokio::time::timeout(END_TIME, network).await {
         Ok(Ok(removed)) => removed,
         Ok(Err(panicked)) => Err(panicked.into()),

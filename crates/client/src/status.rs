@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use ropewalk_control::api::{
-    AllowanceStatus, DaemonStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus, Role,
-    STATUS_VERSION, SessionStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
+    AllowanceStatus, DaemonStatus, HistoryStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus,
+    Role, STATUS_VERSION, SessionStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
     TunnelTrouble,
 };
 use ropewalk_daemon::scheduling_status;
@@ -56,6 +56,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) unresolved: Option<&'a str>,
     /// What the user should know and do.
     pub(crate) warnings: Vec<String>,
+    /// How it remembers what it carried.
+    pub(crate) history: HistoryStatus,
     /// Whether packets can leave outside the tunnel.
     pub(crate) kill_switch: KillSwitch,
     /// The TUN.
@@ -77,7 +79,11 @@ pub(crate) fn report(
         status::daemon(Role::Client, facts.seconds(facts.started), warnings, facts.offload);
     StatusReport {
         version: STATUS_VERSION,
-        daemon: DaemonStatus { kill_switch: Some(facts.kill_switch), ..daemon },
+        daemon: DaemonStatus {
+            kill_switch: Some(facts.kill_switch),
+            history: Some(facts.history.clone()),
+            ..daemon
+        },
         tunnels: vec![tunnel(facts, local)],
         drops: BTreeMap::new(),
         proxy: None,

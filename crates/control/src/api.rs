@@ -3,6 +3,7 @@
 
 mod flows;
 mod forwards;
+mod history;
 mod limits;
 mod links;
 mod peers;
@@ -19,6 +20,10 @@ use ropewalk_settings::Scheduling;
 
 pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
 pub use forwards::{ForwardProtocol, ForwardState, ForwardStatus, ForwardTraffic, ForwardsReport};
+pub use history::{
+    DayUse, EventKind, HistoryEvent, HistoryQuery, HistoryReport, HistoryState, HistoryStatus,
+    LinkPast, LinkUse, Past, Used,
+};
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{
@@ -66,6 +71,8 @@ pub enum Request {
     },
     /// `GET /v1/forwards`: on a proxy, its ports that lead to clients.
     Forwards,
+    /// `GET /v1/history`: what was carried over the last hours and days, and what happened.
+    History(HistoryQuery),
     /// `PUT /v1/links`: on a client, another setting of one link from now on.
     ChangeLink(LinkChange),
     /// `GET /v1/routes`: on a client, what goes through its tunnel, and what around it.
@@ -128,6 +135,8 @@ pub enum Response {
     Flows(Box<FlowsReport>),
     /// To [`Request::Forwards`].
     Forwards(Box<ForwardsReport>),
+    /// To [`Request::History`].
+    History(Box<HistoryReport>),
     /// To [`Request::ChangeLink`]: what holds for the link now.
     Link(Box<LinkSettings>),
     /// To [`Request::Routes`], and to [`Request::ChangeRoutes`] what holds now.

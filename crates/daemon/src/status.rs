@@ -37,6 +37,7 @@ pub fn daemon(
         offload: Some(offload),
         kill_switch: None,
         sandbox: sandbox::status(),
+        history: None,
     }
 }
 

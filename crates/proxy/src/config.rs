@@ -24,8 +24,9 @@ use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
-    DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey,
-    Sandbox, Text, TunnelSection, TunnelSettings, is_name_server,
+    DEFAULT_PORT, HistoryDays, HistorySection, HostPort, InterfaceName, OneOrMany, Parsed,
+    PresharedKey, PrivateKey, PublicKey, Sandbox, Text, TunnelSection, TunnelSettings,
+    is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -116,6 +117,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Whether the proxy gives up at its start what it does not need.
     pub sandbox: Sandbox,
+    /// For how many days it remembers what it carried.
+    pub history: HistoryDays,
     /// The socket for `ropewalk status`.
     pub control: ControlConfig,
 }
@@ -338,6 +341,8 @@ struct File {
     #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
+    history: HistorySection,
+    #[serde(default)]
     control: ControlFile,
 }
 
@@ -439,6 +444,7 @@ impl File {
             registry,
             state_dir: state_dir(source, self.state_dir)?,
             sandbox: self.sandbox,
+            history: self.history.days,
             control,
         })
     }

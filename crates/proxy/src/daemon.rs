@@ -5,6 +5,7 @@
 //! ([`Host`]); the books are kept elsewhere ([`Registry`]); the status document is made from what is at hand.
 
 mod books;
+mod history;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,8 @@ use crate::status::{self, Facts, HostFacts};
 use crate::worker::{Order, Report, Worker};
 use crate::worker_group::{Shown, WorkerGroup};
 use crate::worker_thread::News;
+
+pub use history::History;
 
 /// Time for the other workers to end after they were told: a second for their clients, and as long again on a busy
 /// machine.
@@ -97,6 +100,7 @@ pub struct Daemon<H> {
     forwards: ForwardBook,
     /// What all of them may reach inside the tunnel.
     inside: Inside,
+    history: History,
     host: H,
     started: Instant,
     /// Those that clients send to, with their ports.
@@ -134,6 +138,7 @@ impl<H: Host> Daemon<H> {
             registry,
             peers,
             forwards,
+            history: History::off(),
             host,
             started: now,
             sockets,
@@ -153,6 +158,11 @@ impl<H: Host> Daemon<H> {
     /// Links come over TLS, too: these know whose.
     pub fn set_tls(&mut self, tls: Option<Sources>) {
         self.tls = tls;
+    }
+
+    /// Remembers what is carried and what happens from now on.
+    pub fn remember(&mut self, history: History) {
+        self.history = history;
     }
 
     /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
@@ -235,6 +245,7 @@ impl<H: Host> Daemon<H> {
     fn handle_request(&mut self, now: Instant, command: server::Command, io: &Io<'_>) {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
+            Request::History(_) => return self.history.ask(now, io.clock.unix_time(), command),
             Request::Invite(_) | Request::RemovePeer { .. } | Request::EnablePeer { .. } => {
                 return self.registry.ask(&self.config, command);
             }
@@ -271,6 +282,7 @@ impl<H: Host> Daemon<H> {
             Request::Status
             | Request::Peers
             | Request::Reload
+            | Request::History(_)
             | Request::Invite(_)
             | Request::RemovePeer { .. }
             | Request::EnablePeer { .. } => Err(reloading::is_busy()),
@@ -404,6 +416,7 @@ impl<H: Host> Daemon<H> {
             registry: self.registry.status(),
             stats: &report.stats,
             host: &host,
+            history: self.history.status(),
             driver_drops: &report.drops,
             offload: offload::status(
                 &self.config.tunnel.offload,
@@ -421,8 +434,8 @@ impl<H: Host> Driven for Daemon<H> {
         match command {
             Command::Control(command) => self.handle_request(now, command, io),
             Command::Loaded(loaded) => {
-                let file = self.file.clone();
-                loaded.settle(&file, |config| self.take_over(now, config));
+                let (file, unix) = (self.file.clone(), io.clock.unix_time());
+                loaded.settle(&file, |config| self.take_over(now, unix, config));
             }
             Command::HandOutIpv6 => {
                 self.peers.hand_out_ipv6(self.registry.leases());
@@ -456,6 +469,9 @@ impl<H: Host> Driven for Daemon<H> {
             Command::Stop => {
                 self.worker.endpoint.close(now);
                 self.group.order_all(|| Order::Close);
+                if self.stop_by.is_none() {
+                    self.history.stop(now, io.clock.unix_time());
+                }
                 self.stop_by = Some(now + GROUP_ENDS);
             }
         }
@@ -497,7 +513,7 @@ impl<H: Host> Driven for Daemon<H> {
     fn poll_timeout(&self) -> Option<Instant> {
         let ended = self.has_ended().then_some(Instant::ZERO);
         let core = self.worker.endpoint.poll_timeout().map(|(at, _)| at);
-        earliest(earliest(ended, self.stop_by), core)
+        earliest(earliest(ended, self.stop_by), earliest(core, self.history.poll_timeout()))
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
@@ -508,6 +524,7 @@ impl<H: Host> Driven for Daemon<H> {
         }
         self.worker.end_of_batch(now);
         self.take_events(now);
+        self.history.look(now, || io.clock.unix_time());
         let late = self.stop_by.is_some_and(|stop_by| stop_by <= now);
         if self.has_ended() || late || self.group.hangs().is_some() {
             ControlFlow::Break(())

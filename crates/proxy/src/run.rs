@@ -14,6 +14,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
+use ropewalk_daemon::history::{self, Recorder};
 use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_daemon::service::{self, ServiceInputs};
 use ropewalk_daemon::writer::Writer;
@@ -32,7 +33,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::Config;
 use crate::core;
-use crate::daemon::{Command, Daemon};
+use crate::daemon::{Command, Daemon, History};
 use crate::handover::{Handover, Mailbox};
 use crate::host::HostNetwork;
 use crate::host::linux::LinuxNetwork;
@@ -72,6 +73,7 @@ pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()>
 fn needs(config: &Config, file: &Path) -> Needs {
     let mut needs = Needs::common(Role::Proxy, file, &config.control);
     needs.keep_in(&config.state_dir, 0o700);
+    needs.read.extend(history::read());
     needs
 }
 
@@ -112,6 +114,10 @@ async fn serve(
     let tls = tls::start(&config, tls, clock)?;
     let network = LinuxNetwork::open().await?;
     let queues = resources.open_tun(&config)?;
+    let (recorder, remembered) =
+        Recorder::start(&config.state_dir, config.history, clock.now(), clock.unix_time())
+            .context("cannot start the thread that keeps the history")?;
+    let history = History::new(recorder, config.tun_name.as_str());
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
     // Before the state is read for the first time, so that no change falls between.
     let events = Events::open(Some(PROXY_PROTOCOL))?;
@@ -152,7 +158,8 @@ async fn serve(
         host,
     );
     let (mut driver, mut threads) = match started_workers.and_then(|(own, threads)| {
-        let (daemon, tun, sockets) = own;
+        let (mut daemon, tun, sockets) = own;
+        daemon.remember(history);
         Ok((Driver::new(daemon, tun, sockets, queue, clock)?, threads))
     }) {
         Ok(started_workers) => started_workers,
@@ -174,6 +181,7 @@ async fn serve(
     // The TUN stays until its routes are gone.
     let ended = take_back(network, ran).await;
     drop(driver);
+    remembered.wait().await;
     ended
 }
 

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    ConntrackStatus, ForwardStatus, ForwardTraffic, HandshakeCounters, LinkState, LinkStatus,
-    OffloadStatus, PacketTraffic, PeerStatus, PoolStatus, ProxyStatus, RegistryStatus, Role,
-    STATUS_VERSION, SpendingStatus, StatusReport, TlsStatus, TunnelStatus, TurnedAwayStatus,
+    ConntrackStatus, DaemonStatus, ForwardStatus, ForwardTraffic, HandshakeCounters, HistoryStatus,
+    LinkState, LinkStatus, OffloadStatus, PacketTraffic, PeerStatus, PoolStatus, ProxyStatus,
+    RegistryStatus, Role, STATUS_VERSION, SpendingStatus, StatusReport, TlsStatus, TunnelStatus,
+    TurnedAwayStatus,
 };
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -71,6 +72,8 @@ pub struct Facts<'a> {
     pub stats: &'a EndpointStats,
     /// The host.
     pub host: &'a HostFacts,
+    /// How it remembers what it carried.
+    pub history: HistoryStatus,
     /// Drops that the core did not see, by reason.
     pub driver_drops: &'a BTreeMap<&'static str, u64>,
     /// What is left to the kernel.
@@ -94,14 +97,12 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
     let peers = facts.peers.iter().map(|peer| (peer, known.get(&peer.config.public_key).copied()));
     let shown = peers.filter(|(_, stats)| is_shown(*stats));
     let tunnels = shown.map(|(peer, stats)| tunnel(facts, peer, stats));
+    let warnings = facts.host.warnings.iter().chain(&facts.history.trouble).cloned().collect();
+    let uptime_s = seconds(facts, facts.started);
+    let daemon = status::daemon(Role::Proxy, uptime_s, warnings, facts.offload);
     StatusReport {
         version: STATUS_VERSION,
-        daemon: status::daemon(
-            Role::Proxy,
-            seconds(facts, facts.started),
-            facts.host.warnings.clone(),
-            facts.offload,
-        ),
+        daemon: DaemonStatus { history: Some(facts.history.clone()), ..daemon },
         tunnels: tunnels.collect(),
         drops: drops(facts),
         proxy: Some(ProxyStatus {

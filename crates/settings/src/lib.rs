@@ -18,6 +18,7 @@
 //! | `sandbox` | whether a daemon gives up what it does not need |
 //! | [`selector`] | what goes through a client's tunnel: by addresses, programs, users, names |
 //! | `tls` | when a link goes over TLS |
+//! | `history` | for how long a daemon remembers what it carried |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -25,6 +26,7 @@ mod cost;
 mod data;
 mod error;
 pub mod figures;
+mod history;
 mod host;
 mod interface;
 mod keepalive;
@@ -52,6 +54,7 @@ pub use bitrate::Bitrate;
 pub use cost::{Cost, Importance};
 pub use data::DataSize;
 pub use error::SettingError;
+pub use history::{HistoryDays, HistorySection};
 pub use host::{DEFAULT_PORT, HostPort, is_name_server, unusable};
 pub use interface::{InterfaceName, shortened};
 pub use keepalive::Keepalive;

@@ -85,6 +85,33 @@ fn look(text: &str) -> Result<Duration, String> {
     time(text, "500ms", "1h")
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// How far back, from 1min to 31d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = since)]
+    pub(crate) since: Duration,
+
+    /// Only this link
+    #[arg(long, value_name = "LINK")]
+    pub(crate) link: Option<String>,
+
+    /// Only what happened, and more of it
+    #[arg(long)]
+    pub(crate) events: bool,
+
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+/// Reads how far back: what is kept at most.
+fn since(text: &str) -> Result<Duration, String> {
+    time(text, "1min", "31d")
+}
+
 /// Reads a time between two others.
 fn time(text: &str, least: &str, most: &str) -> Result<Duration, String> {
     let read = |text| humantime::parse_duration(text).map_err(|error| error.to_string());

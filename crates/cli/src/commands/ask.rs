@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ropewalk_control::api::{
-    FlowsReport, ForwardsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request,
-    Response, RoutesChange, RoutesReport, StatusReport,
+    FlowsReport, ForwardsReport, HistoryQuery, HistoryReport, LinkChange, LinkSettings,
+    ProxiesReport, ReloadReport, Request, Response, RoutesChange, RoutesReport, StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -53,6 +53,17 @@ pub(crate) fn flows(
 pub(crate) fn forwards(socket: &Path) -> Result<ForwardsReport, Failure> {
     match call(Some(socket), &Request::Forwards)? {
         Response::Forwards(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// What the daemon remembers.
+pub(crate) fn history(
+    socket: Option<&Path>,
+    query: HistoryQuery,
+) -> Result<HistoryReport, Failure> {
+    match call(socket, &Request::History(query))? {
+        Response::History(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

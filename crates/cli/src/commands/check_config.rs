@@ -140,6 +140,7 @@ fn client(config: &ropewalk_client::Config) -> String {
     }
     lines.rules(config, &running(config));
     lines.machine(config);
+    lines.add("history", &config.history.to_string());
     lines.tunnel(&config.tunnel);
     for link in &config.links.listed {
         let terms = link.policy.terms(Direction::Both);
@@ -233,6 +234,7 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
     lines.add("peers", &format!("{peers}; client-to-client: {switch}"));
     lines.tunnel(&config.tunnel);
     lines.add("leases", &config.leases_file().display().to_string());
+    lines.add("history", &config.history.to_string());
     lines.control(&config.control);
     lines.0
 }

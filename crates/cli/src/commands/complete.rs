@@ -131,6 +131,8 @@ mod tests {
             ("links set wan0 ", None, None),
             ("links --socket /x/y.sock set ", links, Some("/x/y.sock")),
             ("--log debug links disable --socket=/z ", links, Some("/z")),
+            ("history --link w", links, None),
+            ("history --since ", None, None),
             ("set --peer ", peers, None),
             ("status --peer v", peers, None),
             ("peer remove ", peers, None),

@@ -508,6 +508,7 @@ fn client() -> StatusReport {
             }),
             kill_switch: None,
             sandbox: None,
+            history: None,
         },
         tunnels: vec![one_tunnel("vps.example.org:51900")],
         drops: [("not authentic".to_owned(), 7)].into(),

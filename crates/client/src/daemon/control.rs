@@ -26,7 +26,8 @@ impl Daemon {
     ) -> Result<Response, ApiError> {
         match request {
             Request::ChangeLink(change) => self.change_link(now, &change, io),
-            Request::Reload => Err(reloading::is_busy()),
+            // Dealt with before.
+            Request::Reload | Request::History(_) => Err(reloading::is_busy()),
             Request::Scheduling { peer: Some(peer) }
             | Request::SetScheduling { peer: Some(peer), .. }
             | Request::Flows { peer: Some(peer), .. } => Err(scheduling_status::no_peers(&peer)),
@@ -88,6 +89,8 @@ impl Daemon {
         warnings.extend(self.news.unknown_interfaces(|_| true));
         warnings.extend(self.news.overlaps());
         warnings.extend(self.budget.warnings().cloned());
+        let history = self.history.status();
+        warnings.extend(history.trouble.clone());
         warnings.extend(self.displaced.clone());
         warnings.extend(self.unknown_choice());
         let is_there = |pattern: &NamePattern| {
@@ -119,6 +122,7 @@ impl Daemon {
             since: self.state.1,
             unresolved: self.resolved.trouble.as_deref(),
             warnings,
+            history,
             kill_switch: match (self.config.kill_switch, self.news.unlocked) {
                 (false, _) => KillSwitch::Off,
                 (true, false) => KillSwitch::On,

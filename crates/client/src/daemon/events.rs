@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ropewalk_control::api::EventKind;
 use ropewalk_control::folder;
 use ropewalk_daemon::status;
 use ropewalk_link_io::driver::Io;
@@ -34,15 +35,20 @@ impl Daemon {
                     true => tracing::info!(link, %id, "link is up, over TLS"),
                     false => tracing::info!(link, %id, "link is up"),
                 }
+                self.history.note(now, EventKind::LinkUp, Some(link), "");
                 if let Some(key) = event.link {
                     self.links.note_up(key);
                 }
             }
             Event::LinkDown(_, DownReason::NoAnswer) => {
-                tracing::info!(link, "link is down: nothing is confirmed any more");
+                let why = "nothing is confirmed any more";
+                tracing::info!(link, "link is down: {why}");
+                self.history.note(now, EventKind::LinkDown, Some(link), why);
             }
             Event::LinkDown(_, DownReason::Left) => {
-                tracing::info!(link, "link is down: the proxy took it out");
+                let why = "the proxy took it out";
+                tracing::info!(link, "link is down: {why}");
+                self.history.note(now, EventKind::LinkDown, Some(link), why);
             }
             // Our own doing, logged where it was decided.
             Event::LinkDown(_, DownReason::Removed) => {}
@@ -77,7 +83,11 @@ impl Daemon {
             }
             Event::SessionEnded(reason) => {
                 self.displaced = None;
-                tracing::info!("session is over: {}", words(reason));
+                let why = words(reason);
+                tracing::info!("session is over: {why}");
+                if !self.stopping {
+                    self.history.note(now, EventKind::SessionEnded, None, why);
+                }
             }
             Event::Refused(refusal) => tracing::warn!("no session: {refusal}"),
             Event::OtherVersions(versions) => {

@@ -4,8 +4,9 @@
 //! the client runs is told, and stays.
 
 use ropewalk_control::api::{
-    ApiError, ErrorCode, LinkChange, LinkSettings, ReloadReport, Response,
+    ApiError, ErrorCode, EventKind, LinkChange, LinkSettings, ReloadReport, Response,
 };
+use ropewalk_daemon::history::reloaded_in_words;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
@@ -70,6 +71,11 @@ impl Daemon {
         }
         self.set_links(now, config.links, io);
         self.set_tls(now, config.proxy.tls, config.proxy.tls_port, io);
+        self.config.history = config.history;
+        let seen = self.seen(now);
+        self.history.keep(config.history, seen);
+        let text = reloaded_in_words(&report);
+        self.history.note(now, EventKind::ConfigReloaded, None, &text);
         report
     }
 
@@ -123,6 +129,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         inbound,
         state_dir,
         sandbox,
+        history,
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
     compare_links(&mut report, links, &after.links);
@@ -170,6 +177,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         }
     }
     compare_tunnel(&mut report, tunnel, &after.tunnel);
+    report.compare("history.days", texts([history, &after.history]), true);
     compare_control(&mut report, control, &after.control);
     report
 }
@@ -298,6 +306,11 @@ mod tests {
                     "[[link]]\ninterface = \"lte\"\nallowance = { bytes = \"10 GB\", stop = true }",
                 ),
                 "links listed -> auto yes, link.lte.allowance off -> 10 GB a month from day 1, then not used yes",
+            ),
+            (
+                ("", ""),
+                ("", "[history]\ndays = 0\n[control]\nweb = \"127.0.0.1:9586\""),
+                "history.days 30 days -> off yes, control.web none -> 127.0.0.1:9586 no",
             ),
             (
                 ("", ""),

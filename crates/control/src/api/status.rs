@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use ropewalk_settings::PublicKey;
 
+use super::history::HistoryStatus;
 use super::proxies::ProxiesReport;
 use super::routes::RuleStatus;
 
@@ -85,6 +86,9 @@ pub struct DaemonStatus {
     /// What it gave up at its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxStatus>,
+    /// Whether it remembers what it carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryStatus>,
 }
 
 /// The state of a client's kill switch.

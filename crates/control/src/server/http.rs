@@ -27,7 +27,7 @@ use super::access::Access;
 use super::places::{Asking, Holder, Limits, Places};
 use super::socket::Bound;
 use super::web::{self, Web};
-use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, MAX_FLOWS, Request, Response};
+use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, HistoryQuery, MAX_FLOWS, Request, Response};
 use crate::metrics;
 use crate::query;
 
@@ -176,6 +176,7 @@ fn router(connection: Connection) -> Router {
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
         .route("/v1/forwards", get(forwards))
+        .route(HistoryQuery::PATH, get(history))
         .route("/v1/links", put(change_link))
         .route("/v1/routes", get(routes).put(change_routes))
         .route("/v1/proxies", get(proxies).put(use_proxy))
@@ -267,6 +268,11 @@ async fn forwards(State(connection): State<Connection>, _body: Bytes) -> HttpRes
     answer(&connection, Ok(Request::Forwards)).await
 }
 
+/// `GET /v1/history`, of the last `?since=SECONDS`, with at most `?points=N` and `?events=N`, of all links or of `?link=NAME`.
+async fn history(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
+    answer(&connection, HistoryQuery::read(uri.query()).map(Request::History)).await
+}
+
 /// `PUT /v1/links`.
 async fn change_link(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
     let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
@@ -355,6 +361,7 @@ fn document(answer: Response) -> HttpResponse {
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
         Response::Flows(flows) => Json(*flows).into_response(),
         Response::Forwards(report) => Json(*report).into_response(),
+        Response::History(report) => Json(*report).into_response(),
         Response::Link(settings) => Json(*settings).into_response(),
         Response::Routes(report) => Json(*report).into_response(),
         Response::Proxies(report) => Json(*report).into_response(),

@@ -15,8 +15,9 @@ use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{
-    DEFAULT_FLOWS, DaemonStatus, EnabledPeer, ErrorCode, InviteWish, Invited, LinkChange,
-    LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange, STATUS_VERSION, StatusReport,
+    DEFAULT_FLOWS, DaemonStatus, EnabledPeer, ErrorCode, HistoryQuery, InviteWish, Invited,
+    LinkChange, LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange, STATUS_VERSION,
+    StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
 use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling, Selector, Side, Text as _};
@@ -291,6 +292,9 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         ("GET /v1/flows?limit=4097 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 0 to 4096"),
         ("GET /v1/flows?limit=-1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 0 to 4096"),
         ("GET /v1/flows?top=1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`peer`, `limit`"),
+        ("GET /v1/history?points=401 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 1 to 400"),
+        ("GET /v1/history?until=1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`since`"),
+        ("POST /v1/history HTTP/1.1\r\nhost: x\r\n\r\n", "405", "GET"),
         ("GET /v1/scheduling?pear=a HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`peer`"),
         (&*put("{\"scheduler\":\"natali\"}"), "400", "natalie"),
         (&*put("{\"terms\":{\"a\":{\"weight\":-1}}}"), "400", "link a: weight = -1"),
@@ -339,6 +343,7 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
                 Request::Flows { .. } => Response::Flows(Box::default()),
                 Request::Forwards => Response::Forwards(Box::default()),
+                Request::History(_) => Response::History(Box::default()),
                 Request::ChangeLink(LinkChange { name, values }) => {
                     Response::Link(Box::new(LinkSettings {
                         name,
@@ -390,6 +395,13 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             side: Side::Outside,
             add: ["app:fire-fox", "10.0.0.0/8"].map(|text| Selector::from_text(text).unwrap()).into(),
             remove: vec![Selector::Domain("example.org".to_owned())],
+        }),
+        Request::History(HistoryQuery::default()),
+        Request::History(HistoryQuery {
+            since_s: 3600,
+            points: 60,
+            events: 0,
+            link: Some("Käthes LTE & more".to_owned()),
         }),
         Request::Proxies,
         Request::UseProxy { name: "Zürich, rack 3 & more".to_owned() },
@@ -491,6 +503,7 @@ fn status() -> StatusReport {
             offload: None,
             kill_switch: None,
             sandbox: None,
+            history: None,
         },
         tunnels: Vec::new(),
         drops: [("not authentic".to_owned(), 3)].into(),

@@ -4,15 +4,21 @@
 use std::collections::BTreeSet;
 
 use ropewalk_control::api::ReloadReport;
+use ropewalk_daemon::history::reloaded_in_words;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
-use ropewalk_proto::time::Instant;
+use ropewalk_proto::time::{Duration, Instant};
 
 use super::{Daemon, Host};
 use crate::config::{Config, Forward, PeerConfig, RegistryConfig};
 
 impl<H: Host> Daemon<H> {
-    /// Makes the running proxy what this config says, as far as that can be.
-    pub(super) fn take_over(&mut self, now: Instant, config: Config) -> ReloadReport {
+    /// Makes the running proxy what this config says, as far as that can be; `unix` is the wall clock, time since 1970.
+    pub(super) fn take_over(
+        &mut self,
+        now: Instant,
+        unix: Duration,
+        config: Config,
+    ) -> ReloadReport {
         let mut report = compare(&self.config, &config);
         let mut own = false;
         for peer in self.peers.iter() {
@@ -30,6 +36,8 @@ impl<H: Host> Daemon<H> {
             self.take_over_peers(now);
         }
         self.take_over_forwards(config.forwards);
+        self.config.history = config.history;
+        self.history.reloaded(now, unix, config.history, &reloaded_in_words(&report));
         report
     }
 
@@ -92,6 +100,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         registry,
         state_dir,
         sandbox,
+        history,
         control,
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
@@ -128,6 +137,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     compare_forwards(&mut report, forwards, &after.forwards);
     compare_peers(&mut report, peers, &after.peers);
     compare_tunnel(&mut report, tunnel, &after.tunnel);
+    report.compare("history.days", texts([history, &after.history]), true);
     compare_control(&mut report, control, &after.control);
     report
 }
@@ -241,6 +251,7 @@ mod tests {
                 "forward.TCP 8443 to lisa port 443 -> to lisa port 8443, from 192.0.2.0/24 yes",
             ),
             ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler arrival -> safire"),
+            ("", "[history]\ndays = 1", "history.days 30 days -> 1 day yes"),
         ];
         for (before, after, expected) in table {
             let report = compare(&config(before), &config(after));
