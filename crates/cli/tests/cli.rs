@@ -237,6 +237,7 @@ fn a_config_is_checked_and_explained() {
         "clients to  the Internet and the proxy's inner address\n",
         "note        private networks behind the proxy, its neighbours and its other addresses are closed",
         "each client at most 4096 connections, 500 new ones a second",
+        "speed tests 2 at a time; each client 10m and 5 GB in an hour",
     ] {
         assert!(stdout(&proxy).contains(text), "{text} is missing in\n{}", stdout(&proxy));
     }

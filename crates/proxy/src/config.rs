@@ -5,6 +5,7 @@
 //! key with its default.
 
 mod registry;
+mod speed_test;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +22,7 @@ use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
     DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey,
-    Sandbox, Text, TunnelSection, TunnelSettings, is_name_server,
+    Sandbox, SpeedTests, Text, TunnelSection, TunnelSettings, is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -98,6 +99,8 @@ pub struct Config {
     pub max_peers: usize,
     /// Threads that carry packets.
     pub workers: Workers,
+    /// How much clients may use up with speed tests.
+    pub speed_tests: SpeedTests,
     /// How the tunnels send and receive.
     pub tunnel: TunnelSettings,
     /// The registry that this proxy shares with others; `None`: it keeps files of its own.
@@ -223,6 +226,7 @@ impl ConfigFile for Config {
         "public_addresses",
         "peer",
         "registry",
+        "speed_test",
     ];
 
     fn parse(source: &Source) -> Result<Self, ConfigError> {
@@ -298,6 +302,8 @@ struct File {
     #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
     registry: Option<Spanned<registry::RegistryFile>>,
+    #[serde(default)]
+    speed_test: speed_test::SpeedTestFile,
     #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
@@ -390,6 +396,7 @@ impl File {
             peers,
             max_peers,
             workers: workers(source, self.workers.as_ref())?,
+            speed_tests: self.speed_test.resolve(source)?,
             tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
             registry,
             state_dir: state_dir(source, self.state_dir)?,

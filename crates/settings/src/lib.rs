@@ -16,6 +16,7 @@
 //! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
 //! | `interface`, [`pattern`], `host` | names and addresses |
 //! | `sandbox` | whether a daemon gives up what it does not need |
+//! | `speed_tests` | how much of a proxy its clients may use up with speed tests |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -39,6 +40,7 @@ mod sandbox;
 mod schedulers;
 mod scheduling;
 mod section;
+mod speed_tests;
 mod terms;
 mod text;
 mod tunnel;
@@ -70,6 +72,7 @@ pub use schedulers::{
 };
 pub use scheduling::Scheduling;
 pub use section::{ControllerName, RedundantSection, ResequencerSection, TunnelSection};
+pub use speed_tests::SpeedTests;
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
 pub use tunnel::{

@@ -192,6 +192,7 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
     lines.reach(config);
     let switch = if config.client_to_client { "on" } else { "off" };
     lines.add("peers", &format!("{peers}; client-to-client: {switch}"));
+    lines.add("speed tests", &config.speed_tests.to_string());
     lines.tunnel(&config.tunnel);
     lines.add("leases", &config.leases_file().display().to_string());
     lines.control(&config.control);
