@@ -600,6 +600,7 @@ fn tunnel(towards: Towards) -> Tunnel {
         gateways: vec![[10, 77, 0, 1].into()],
         peer_completes: false,
         peer_orders_flows: true,
+        peer_tests_speed: true,
     };
     Tunnel::new(Instant::ZERO, TunnelConfig::default(), InnerFilter::default(), session, [5; 32])
 }

@@ -120,6 +120,7 @@ pub(super) struct Admission {
     max_sessions: usize,
     rekey_interval: Duration,
     partial_checksums: bool,
+    speed_tests: bool,
     pub(super) counters: AdmissionCounters,
 }
 
@@ -147,6 +148,7 @@ impl Admission {
             max_sessions: config.max_sessions.min(MAX_SESSIONS / usize::from(share.parts())),
             rekey_interval: config.tunnel.rekey_after,
             partial_checksums: config.tunnel.partial_checksums,
+            speed_tests: config.speed.is_some(),
             counters: AdmissionCounters::default(),
         }
     }
@@ -395,6 +397,7 @@ impl Admission {
                 name_servers,
                 partial_checksums: self.partial_checksums,
                 orders_flows: true,
+                speed_tests: self.speed_tests,
                 ..Parameters::default()
             },
         };
