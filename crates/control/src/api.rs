@@ -7,6 +7,7 @@ mod links;
 mod peers;
 mod proxies;
 mod reload;
+mod speed;
 mod status;
 
 use std::time::Duration;
@@ -23,6 +24,10 @@ pub use peers::{
 };
 pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
+pub use speed::{
+    LinkSpeed, Speed, SpeedPhaseProgress, SpeedTestReport, SpeedTestState, SpeedTestWish, SpeedWay,
+    SumSpeed, TogetherSpeed,
+};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
@@ -68,6 +73,18 @@ pub enum Request {
         /// The ID, region or address of some, or `auto`.
         name: String,
     },
+    /// `POST /v1/speedtest`: on a client, test how fast its links are. It goes on for as long as it is asked for again.
+    StartSpeedTest(SpeedTestWish),
+    /// `GET /v1/speedtest?id=ID`: how far that test came.
+    SpeedTest {
+        /// Which.
+        id: u64,
+    },
+    /// `DELETE /v1/speedtest?id=ID`: it ends.
+    EndSpeedTest {
+        /// Which.
+        id: u64,
+    },
     /// `POST /v1/reload`: the config is read again, and what can be is made so.
     Reload,
     /// `GET /v1/peers`: who may connect to this proxy, and who is invited.
@@ -112,6 +129,8 @@ pub enum Response {
     Link(Box<LinkSettings>),
     /// To [`Request::Proxies`], and to [`Request::UseProxy`] what holds now.
     Proxies(Box<ProxiesReport>),
+    /// To [`Request::StartSpeedTest`], [`Request::SpeedTest`] and [`Request::EndSpeedTest`].
+    SpeedTest(Box<SpeedTestReport>),
     /// To [`Request::Reload`].
     Reloaded(Box<ReloadReport>),
     /// To [`Request::Peers`].

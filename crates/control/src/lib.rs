@@ -11,7 +11,8 @@
 //!
 //! `GET /metrics` gives [the numbers](metrics) of the status as Prometheus reads them. They and a page that shows the
 //! links live are served on a TCP port of the loopback interface too where the config asks for that.
-//! `PUT /v1/links` changes a link of a client, `POST /v1/reload` has a daemon read its config again.
+//! `PUT /v1/links` changes a link of a client, `POST /v1/reload` has a daemon read its config again. `POST`, `GET` and
+//! `DELETE /v1/speedtest` have a client test how fast its links are.
 //!
 //! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
 //! there.
