@@ -121,6 +121,9 @@ pub enum SpeedWay {
 }
 
 impl SpeedWay {
+    /// Both, in the order in which they are tested.
+    pub const BOTH: [Self; 2] = [Self::Down, Self::Up];
+
     /// The word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -150,6 +153,17 @@ pub struct LinkSpeed {
     pub up: Option<Speed>,
     /// Test data on it, both ways, with IP and UDP headers.
     pub test_bytes: u64,
+}
+
+impl LinkSpeed {
+    /// What was found this way.
+    #[must_use]
+    pub const fn way(&self, way: SpeedWay) -> Option<&Speed> {
+        match way {
+            SpeedWay::Down => self.down.as_ref(),
+            SpeedWay::Up => self.up.as_ref(),
+        }
+    }
 }
 
 /// What was found one way.
@@ -188,6 +202,17 @@ pub struct TogetherSpeed {
     /// What goes up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<SumSpeed>,
+}
+
+impl TogetherSpeed {
+    /// What was found this way.
+    #[must_use]
+    pub const fn way(&self, way: SpeedWay) -> Option<&SumSpeed> {
+        match way {
+            SpeedWay::Down => self.down.as_ref(),
+            SpeedWay::Up => self.up.as_ref(),
+        }
+    }
 }
 
 /// All links at once, one way.
