@@ -19,6 +19,7 @@ mod control;
 mod events;
 mod fleet;
 mod reload;
+mod speed_test;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -58,6 +59,7 @@ use crate::links::{LinkResources, Links, Obstacle, decide};
 use crate::network::{News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
+use crate::speed_test::SpeedTest;
 use crate::status;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
@@ -124,6 +126,8 @@ pub(crate) struct Daemon {
     /// When links are looked at for that.
     portals_at: Instant,
     budget: Budget,
+    /// The speed test that goes on, or was the last.
+    speed_test: Option<SpeedTest>,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -199,6 +203,7 @@ impl Daemon {
             portals,
             portals_at: now,
             budget: Budget::new(now, counts, counts_trouble),
+            speed_test: None,
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -475,6 +480,7 @@ impl Driven for Daemon {
         let at_once = at_once.then_some(Instant::ZERO);
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
+        let own = earliest(own, self.speed_test.as_ref().and_then(SpeedTest::poll_timeout));
         // While nothing goes, only the calendar moves.
         let calendar = self.budget.poll_timeout();
         let core = self.client.poll_timeout().map(|(at, _)| at);
@@ -502,6 +508,7 @@ impl Driven for Daemon {
         self.watch_state(now);
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
+        self.tick_speed_test(now);
         if self.budget.is_due(now) || self.has_ended() {
             self.count_allowances(now, io);
         }

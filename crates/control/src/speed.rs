@@ -2,6 +2,8 @@
 //!
 //! Pure: of the figures alone. They are in the document that the daemon gives, so that every program says the same.
 
+use std::collections::BTreeSet;
+
 use ropewalk_settings::figures;
 
 use crate::api::{LinkSpeed, Speed, SpeedTestReport, SpeedWay, SumSpeed, TogetherSpeed};
@@ -58,20 +60,22 @@ fn sums(together: &TogetherSpeed) -> Option<String> {
 
 /// What each link adds to the one that carries most.
 fn additions(together: &TogetherSpeed) -> Vec<String> {
-    let most = |sum: &SumSpeed| {
-        let rates = sum.by_link.iter().map(|speed| speed.rate_bps).enumerate();
-        rates.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
-    };
-    let of_link = |(at, name): (usize, &String)| {
-        let adds = ways(together).filter(|(_, sum)| most(sum) != Some(at));
-        let said = adds.filter_map(|(way, sum)| {
-            let rate = figures::rate(sum.by_link.get(at)?.rate_bps);
-            Some(format!("{rate} {}", way.word()))
+    let names: BTreeSet<&String> = ways(together).flat_map(|(_, sum)| sum.by_link.keys()).collect();
+    let of_link = |name: &String| {
+        let adds = ways(together).filter_map(|(way, sum)| {
+            let rate = figures::rate(sum.by_link.get(name)?.rate_bps);
+            (most(sum) != Some(name)).then(|| format!("{rate} {}", way.word()))
         });
-        let said: Vec<String> = said.collect();
-        (!said.is_empty()).then(|| format!("{name} adds {}.", said.join(" and ")))
+        let adds: Vec<String> = adds.collect();
+        (!adds.is_empty()).then(|| format!("{name} adds {}.", adds.join(" and ")))
     };
-    together.links.iter().enumerate().filter_map(of_link).collect()
+    names.into_iter().filter_map(of_link).collect()
+}
+
+/// The link that carries most of a bundle.
+fn most(sum: &SumSpeed) -> Option<&String> {
+    let links = sum.by_link.iter();
+    links.max_by(|(_, a), (_, b)| a.rate_bps.total_cmp(&b.rate_bps)).map(|(name, _)| name)
 }
 
 fn shortfalls(together: &TogetherSpeed) -> Option<String> {
@@ -139,11 +143,12 @@ mod tests {
         }
     }
 
-    fn sum(parts: &[f64], alone: f64) -> Option<SumSpeed> {
+    fn sum(parts: &[(&str, f64)], alone: f64) -> Option<SumSpeed> {
+        let by_link = parts.iter().map(|(name, mbps)| ((*name).to_owned(), speed(*mbps)));
         Some(SumSpeed {
-            sum: speed(parts.iter().sum()),
+            sum: speed(parts.iter().map(|(_, mbps)| mbps).sum()),
             alone_bps: alone * 1e6,
-            by_link: parts.iter().map(|mbps| speed(*mbps)).collect(),
+            by_link: by_link.collect(),
         })
     }
 
@@ -152,25 +157,23 @@ mod tests {
     }
 
     fn together(down: Option<SumSpeed>, up: Option<SumSpeed>) -> Option<TogetherSpeed> {
-        let links = vec!["wlan0".to_owned(), "lte".to_owned()];
-        Some(TogetherSpeed { links, down, up })
+        Some(TogetherSpeed { down, up })
     }
 
     #[test]
     fn a_bundle_is_told_by_its_share_of_the_sum_and_by_what_each_link_adds() {
-        let links = vec![
-            link("wlan0", speed(50.0), speed(10.0)),
-            link("lte", speed(14.0), speed(12.0)),
-        ];
-        let both = together(sum(&[47.0, 12.3], 64.0), sum(&[9.5, 11.9], 22.0));
+        let links =
+            vec![link("wlan0", speed(50.0), speed(10.0)), link("lte", speed(14.0), speed(12.0))];
+        let down = sum(&[("wlan0", 47.0), ("lte", 12.3)], 64.0);
+        let both = together(down, sum(&[("wlan0", 9.5), ("lte", 11.9)], 22.0));
         let said = sentences(&report(links.clone(), both));
         let expected = [
             "The links together: down 59.3 Mbit/s, 93 % of their sum; up 21.4 Mbit/s, 97 % of their sum.",
-            "wlan0 adds 9.5 Mbit/s up.",
             "lte adds 12.3 Mbit/s down.",
+            "wlan0 adds 9.5 Mbit/s up.",
         ];
         assert_eq!(said, expected);
-        let shared = together(sum(&[26.0, 12.0], 64.0), None);
+        let shared = together(sum(&[("wlan0", 26.0), ("lte", 12.0)], 64.0), None);
         let said = sentences(&report(links, shared));
         assert_eq!(said[0], "The links together: down 38 Mbit/s, 59 % of their sum.");
         assert!(said[2].starts_with("That is less than they could (down): "), "{said:?}");

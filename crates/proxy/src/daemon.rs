@@ -253,6 +253,9 @@ impl<H: Host> Daemon<H> {
             }
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
+            Request::StartSpeedTest(_)
+            | Request::SpeedTest { .. }
+            | Request::EndSpeedTest { .. } => Err(scheduling_status::tests_no_links()),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Speed tests of a client: what is wished, how far it came, and what was found.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// What a client is to test.
@@ -191,11 +193,9 @@ pub struct Speed {
     pub cut_short: bool,
 }
 
-/// What was found of all links at once.
+/// What was found of all links at once: those that were tested, but for backups, which carry packets only when all others have failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TogetherSpeed {
-    /// The links: those that were tested, but for backups, which carry packets only when all others have failed.
-    pub links: Vec<String>,
     /// What comes down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down: Option<SumSpeed>,
@@ -222,6 +222,6 @@ pub struct SumSpeed {
     pub sum: Speed,
     /// What the same links had alone, bits per second.
     pub alone_bps: f64,
-    /// Each link's part, in their order.
-    pub by_link: Vec<Speed>,
+    /// Each link's part, by its name.
+    pub by_link: BTreeMap<String, Speed>,
 }
