@@ -52,6 +52,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Logs(logs) => commands::logs::run(&logs),
         Command::Reload(reload) => commands::reload::run(&reload),
         Command::Why(why) => commands::why::run(&why),
+        Command::Speedtest(test) => commands::speedtest::run(&test),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),
         Command::Proxies(proxies) => commands::proxies::run(&proxies),

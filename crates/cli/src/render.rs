@@ -10,6 +10,7 @@ mod links;
 mod model;
 mod peers;
 mod proxies;
+mod speedtest;
 mod why;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub(crate) use flows::flows;
 pub(crate) use links::links;
 pub(crate) use peers::{invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
+pub(crate) use speedtest::{speed_progress, speed_test};
 pub(crate) use why::why;
 
 /// Columns of the narrowest terminal that is catered for, and of what is no terminal.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ropewalk_control::api::{
     FlowsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request, Response,
-    StatusReport,
+    SpeedTestReport, StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -65,6 +65,14 @@ pub(crate) fn proxies(socket: &Path, name: Option<&str>) -> Result<ProxiesReport
     };
     match call(Some(socket), &request)? {
         Response::Proxies(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// A speed test of the client at this socket, as it is after this request about it.
+pub(crate) fn speed_test(socket: &Path, request: &Request) -> Result<SpeedTestReport, Failure> {
+    match call(Some(socket), request)? {
+        Response::SpeedTest(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }
