@@ -14,7 +14,7 @@ pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
 pub(crate) use look::{
-    Bugreport, Flows, Forward, History, Logs, Notify, Proxies, Status, Use, Watch, Why,
+    Bugreport, Flows, Forward, History, Logs, Notify, Proxies, Speedtest, Status, Use, Watch, Why,
 };
 pub(crate) use run::Run;
 
@@ -292,6 +292,23 @@ EXAMPLES
   sudo ropewalk history --since 7d --events           only what happened
   sudo ropewalk history --since 30d --json | jq '.used[] | {day, links}'")]
     History(History),
+
+    /// Test how fast each link is, alone and together with the others, up and down
+    #[command(after_long_help = "\
+On the client: each link is filled with test data for ten seconds a way, and then all at once. The test data is the tunnel's own,
+between this client and its proxy, so what is found is what packets get. Packets go first; the table has them in its rates,
+and a sentence says how much they were. The round trip is measured before and while the link is full: the difference is the queue.
+
+A link with an allowance is tested with at most 1 % of it, and one that is metered or has a price not at all; --metered tests
+them with as much as is left of the allowance, or as --max says. The proxy's owner may bound tests, or forbid them ([speed_test]
+of its config). Ctrl-C ends the test, and what was found by then is shown; the exit code is 1 then.
+
+EXAMPLES
+  sudo ropewalk speedtest                             all links: some 25 s for one, 65 s for two
+  sudo ropewalk speedtest --link wlan0 --down --seconds 5
+  sudo ropewalk speedtest --link wwan0 --metered --max '50 MB'
+  sudo ropewalk speedtest --json | jq '.links[] | {name, down: .down.rate_bps, up: .up.rate_bps}'")]
+    Speedtest(Speedtest),
 
     /// Change how a running daemon sends: its scheduler, which packets go over two links, what goes through the tunnel
     #[command(after_long_help = "\

@@ -24,6 +24,7 @@ pub(crate) mod reload;
 pub(crate) mod resolv_conf;
 pub(crate) mod run;
 pub(crate) mod set;
+pub(crate) mod speedtest;
 pub(crate) mod status;
 pub(crate) mod watch;
 pub(crate) mod why;

@@ -57,6 +57,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Why(why) => commands::why::run(&why),
         Command::Run(run) => commands::run::run(&run),
         Command::History(history) => commands::history::run(&history),
+        Command::Speedtest(test) => commands::speedtest::run(&test),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),
         Command::Proxies(proxies) => commands::proxies::run(&proxies),

@@ -14,6 +14,7 @@ mod peers;
 mod proxies;
 mod registry;
 mod rules;
+mod speedtest;
 mod why;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ pub(crate) use links::links;
 pub(crate) use peers::{enabled, invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
 pub(crate) use rules::routes;
+pub(crate) use speedtest::{speed_progress, speed_test};
 pub(crate) use why::why;
 
 /// Columns of the narrowest terminal that is catered for, and of what is no terminal.

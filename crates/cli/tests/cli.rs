@@ -7,8 +7,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use nix::unistd::geteuid;
-use ropewalk_control::api::{DaemonStatus, Response, Role, STATUS_VERSION, StatusReport};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use ropewalk_control::api::{
+    DaemonStatus, LinkSpeed, Request, Response, Role, STATUS_VERSION, Speed, SpeedTestReport,
+    SpeedTestState, StatusReport,
+};
 use ropewalk_control::invitation::Invitation;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::privilege::skipped;
@@ -43,13 +47,16 @@ fn help_teaches_and_wrong_use_is_told() {
         assert_eq!(code(&help), 0);
         assert!(stdout(&help).contains("EXAMPLE"), "{command}: {}", stdout(&help));
     }
-    let wrong: [(&[&str], &str); 9] = [
+    let wrong: [(&[&str], &str); 12] = [
         (&[], "Usage"),
         (&["stauts"], "similar subcommand exists: 'status'"),
         (&["peer"], "Usage"),
         (&["peer", "add"], "NAME"),
         (&["peer", "add", "laptop", "--expires", "2"], "time unit"),
         (&["history", "--since", "2months"], "from 1min to 31d are possible"),
+        (&["speedtest", "--seconds", "1"], "3..=60"),
+        (&["speedtest", "--max", "5"], "has no unit"),
+        (&["speedtest", "--max", "0.5 MB"], "less than 1 MB"),
         (&["keygen"], "FILE"),
         (&["keygen", "--public", "x"], "cannot be used with"),
         (&["--log", "loud", "status"], "`loud`: this is no level"),
@@ -249,6 +256,7 @@ fn a_config_is_checked_and_explained() {
         "clients to  the Internet and the proxy's inner address\n",
         "note        private networks behind the proxy, its neighbours and its other addresses are closed",
         "each client at most 4096 connections, 500 new ones a second",
+        "speed tests 2 at a time; each client 10m and 5 GB in an hour",
     ] {
         assert!(stdout(&proxy).contains(text), "{text} is missing in\n{}", stdout(&proxy));
     }
@@ -431,6 +439,71 @@ fn status_is_a_table_or_the_document() {
     let nobody = run(&["status", "--peer", "van", "--socket", path]);
     assert_eq!(code(&nobody), 2);
     assert!(stderr(&nobody).contains("there is no peer `van`"), "{}", stderr(&nobody));
+    drop(server);
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_speed_test_is_asked_for_until_it_is_over_and_a_signal_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let access = Access::new(None).unwrap();
+    let (server, mut commands) =
+        Server::start(Options { socket: socket.clone(), access, web: None }).unwrap();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    // What goes down takes two looks; what goes up takes until somebody ends it.
+    let daemon = std::thread::spawn(move || {
+        let (mut looks, mut is_endless) = (0, false);
+        while let Some(command) = commands.blocking_recv() {
+            looks += 1;
+            let (state, trouble) = match &command.request {
+                Request::StartSpeedTest(wish) => {
+                    (looks, is_endless) = (0, wish.up);
+                    begun.send(wish.clone()).unwrap();
+                    (SpeedTestState::Running, None)
+                }
+                Request::SpeedTest { id: 5 } if looks < 2 || is_endless => {
+                    (SpeedTestState::Running, None)
+                }
+                Request::SpeedTest { id: 5 } => (SpeedTestState::Done, None),
+                Request::EndSpeedTest { id: 5 } => {
+                    (SpeedTestState::Stopped, Some("it was stopped".to_owned()))
+                }
+                other => panic!("{other:?}"),
+            };
+            let speed = Speed { rate_bps: 12e6, ..Speed::default() };
+            let link =
+                LinkSpeed { name: "lte".to_owned(), down: Some(speed), ..LinkSpeed::default() };
+            let report =
+                SpeedTestReport { id: 5, state, trouble, links: vec![link], ..Default::default() };
+            command.answer(Ok(Response::SpeedTest(Box::new(report))));
+        }
+    });
+    let path = socket.to_str().unwrap();
+    let of_lte = ["speedtest", "--down", "--link", "lte", "--socket", path];
+    let table = run(&of_lte);
+    assert_eq!(code(&table), 0, "{}", stderr(&table));
+    assert!(stdout(&table).contains("12.0"), "{}", stdout(&table));
+    assert_eq!(stderr(&table), "", "the progress is for terminals");
+    let wish = has_begun.recv().unwrap();
+    assert_eq!((wish.links, wish.seconds, wish.up), (vec!["lte".to_owned()], 10, false));
+    let json = run(&[&of_lte[..], &["--json"]].concat());
+    let report: SpeedTestReport = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((code(&json), report.state), (0, SpeedTestState::Done));
+    has_begun.recv().unwrap();
+    let endless = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+        .args(["speedtest", "--socket", path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let wish = has_begun.recv().unwrap();
+    assert!(wish.down && wish.up, "both, if nothing is said");
+    kill(Pid::from_raw(i32::try_from(endless.id()).unwrap()), Signal::SIGINT).unwrap();
+    let ended = endless.wait_with_output().unwrap();
+    assert_eq!(code(&ended), 1);
+    assert!(stdout(&ended).contains("12.0"), "what was found is shown: {}", stdout(&ended));
+    assert!(stderr(&ended).contains("it was stopped"), "{}", stderr(&ended));
     drop(server);
     daemon.join().unwrap();
 }

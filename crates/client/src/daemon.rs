@@ -22,6 +22,7 @@ mod fleet;
 mod history;
 mod reload;
 mod rules;
+mod speed_test;
 mod tls;
 
 use std::borrow::Cow;
@@ -63,6 +64,7 @@ use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
 use crate::network::{Counting, News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
+use crate::speed_test::SpeedTest;
 use crate::status;
 use crate::udp_again;
 
@@ -140,6 +142,8 @@ pub(crate) struct Daemon {
     budget: Budget,
     /// Remembers what is carried and what happens.
     history: Recorder,
+    /// The speed test that goes on, or was the last.
+    speed_test: Option<SpeedTest>,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -226,6 +230,7 @@ impl Daemon {
             tls_at: None,
             budget: Budget::new(now, counts, counts_trouble),
             history,
+            speed_test: None,
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -527,6 +532,7 @@ impl Driven for Daemon {
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         let own = earliest(own, self.tls_at.filter(|_| !self.stopping));
+        let own = earliest(own, self.speed_test.as_ref().and_then(SpeedTest::poll_timeout));
         // While nothing goes, only the calendar moves.
         let calendar = earliest(self.budget.poll_timeout(), self.history.poll_timeout());
         let core = self.client.poll_timeout().map(|(at, _)| at);
@@ -556,6 +562,7 @@ impl Driven for Daemon {
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
         self.remember(now);
+        self.tick_speed_test(now);
         if self.budget.is_due(now) || self.has_ended() {
             self.count_allowances(now, io);
         }

@@ -9,6 +9,7 @@
 //! | `links` | which interfaces are links now; their sockets |
 //! | `others` | what others send and receive on the links' interfaces |
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
+//! | `speed_test` | how fast the links are, one after the other and together |
 //! | `gaps` | times in which this machine stood still |
 //! | `captive` | whether a network wants a sign-in first |
 //! | `udp_again` | whether UDP is answered again on a link that goes over TLS |
@@ -74,6 +75,8 @@ mod proxies;
 mod resolve;
 #[cfg(target_os = "linux")]
 mod service;
+#[cfg(target_os = "linux")]
+mod speed_test;
 #[cfg(target_os = "linux")]
 mod status;
 #[cfg(target_os = "linux")]

@@ -10,6 +10,7 @@ mod peers;
 mod proxies;
 mod reload;
 mod routes;
+mod speed;
 mod status;
 
 use std::time::Duration;
@@ -33,6 +34,10 @@ pub use peers::{
 pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
 pub use routes::{RoutesChange, RoutesReport, RuleStatus};
+pub use speed::{
+    LinkSpeed, Speed, SpeedPhaseProgress, SpeedTestReport, SpeedTestState, SpeedTestWish, SpeedWay,
+    SumSpeed, TogetherSpeed,
+};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
@@ -85,6 +90,18 @@ pub enum Request {
     UseProxy {
         /// The ID, region or address of some, or `auto`.
         name: String,
+    },
+    /// `POST /v1/speedtest`: on a client, test how fast its links are. It goes on for as long as it is asked for again.
+    StartSpeedTest(SpeedTestWish),
+    /// `GET /v1/speedtest?id=ID`: how far that test came.
+    SpeedTest {
+        /// Which.
+        id: u64,
+    },
+    /// `DELETE /v1/speedtest?id=ID`: it ends.
+    EndSpeedTest {
+        /// Which.
+        id: u64,
     },
     /// `POST /v1/reload`: the config is read again, and what can be is made so.
     Reload,
@@ -143,6 +160,8 @@ pub enum Response {
     Routes(Box<RoutesReport>),
     /// To [`Request::Proxies`], and to [`Request::UseProxy`] what holds now.
     Proxies(Box<ProxiesReport>),
+    /// To [`Request::StartSpeedTest`], [`Request::SpeedTest`] and [`Request::EndSpeedTest`].
+    SpeedTest(Box<SpeedTestReport>),
     /// To [`Request::Reload`].
     Reloaded(Box<ReloadReport>),
     /// To [`Request::Peers`].

@@ -151,6 +151,12 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let path = query::written("/v1/proxies", &[("use", Some(name.clone()))]);
             (Method::PUT, path, Vec::new())
         }
+        Request::StartSpeedTest(wish) => {
+            let body = serde_json::to_vec(wish).map_err(|error| error.to_string())?;
+            (Method::POST, "/v1/speedtest".to_owned(), body)
+        }
+        Request::SpeedTest { id } => (Method::GET, speed_test(*id), Vec::new()),
+        Request::EndSpeedTest { id } => (Method::DELETE, speed_test(*id), Vec::new()),
         Request::Reload => (Method::POST, "/v1/reload".to_owned(), Vec::new()),
         Request::Peers => (Method::GET, "/v1/peers".to_owned(), Vec::new()),
         Request::Invite(wish) => {
@@ -174,6 +180,10 @@ fn scheduling_of(peer: &Option<String>) -> String {
     query::written("/v1/scheduling", &[("peer", peer.clone())])
 }
 
+fn speed_test(id: u64) -> String {
+    query::written("/v1/speedtest", &[("id", Some(id.to_string()))])
+}
+
 type Reader = fn(&Path, &[u8]) -> Result<Response, ClientError>;
 
 /// What reads the answer.
@@ -192,6 +202,9 @@ const fn reader(request: &Request) -> Reader {
         }
         Request::Proxies | Request::UseProxy { .. } => {
             |socket, body| Ok(Response::Proxies(document(socket, body)?))
+        }
+        Request::StartSpeedTest(_) | Request::SpeedTest { .. } | Request::EndSpeedTest { .. } => {
+            |socket, body| Ok(Response::SpeedTest(document(socket, body)?))
         }
         Request::Reload => |socket, body| Ok(Response::Reloaded(document(socket, body)?)),
         Request::Peers => |socket, body| Ok(Response::Peers(document(socket, body)?)),

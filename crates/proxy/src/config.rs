@@ -6,6 +6,7 @@
 
 mod forward;
 mod registry;
+mod speed_test;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
     DEFAULT_PORT, HistoryDays, HistorySection, HostPort, InterfaceName, OneOrMany, Parsed,
-    PresharedKey, PrivateKey, PublicKey, Sandbox, Text, TunnelSection, TunnelSettings,
+    PresharedKey, PrivateKey, PublicKey, Sandbox, SpeedTests, Text, TunnelSection, TunnelSettings,
     is_name_server,
 };
 use serde::Deserialize;
@@ -109,6 +110,8 @@ pub struct Config {
     pub max_peers: usize,
     /// Threads that carry packets.
     pub workers: Workers,
+    /// How much clients may use up with speed tests.
+    pub speed_tests: SpeedTests,
     /// How the tunnels send and receive.
     pub tunnel: TunnelSettings,
     /// The registry that this proxy shares with others; `None`: it keeps files of its own.
@@ -240,6 +243,7 @@ impl ConfigFile for Config {
         "peer",
         "registry",
         "tls",
+        "speed_test",
     ];
 
     fn parse(source: &Source) -> Result<Self, ConfigError> {
@@ -338,6 +342,8 @@ struct File {
     peer: Vec<Spanned<PeerFile>>,
     registry: Option<Spanned<registry::RegistryFile>>,
     tls: Option<tls::TlsFile>,
+    #[serde(default)]
+    speed_test: speed_test::SpeedTestFile,
     #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
@@ -440,6 +446,7 @@ impl File {
             peers,
             max_peers,
             workers: workers(source, self.workers.as_ref())?,
+            speed_tests: self.speed_test.resolve(source)?,
             tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
             registry,
             state_dir: state_dir(source, self.state_dir)?,

@@ -303,6 +303,9 @@ impl<H: Host> Daemon<H> {
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
             Request::Routes | Request::ChangeRoutes(_) => Err(scheduling_status::has_no_routes()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
+            Request::StartSpeedTest(_)
+            | Request::SpeedTest { .. }
+            | Request::EndSpeedTest { .. } => Err(scheduling_status::tests_no_links()),
         }
     }
 
@@ -560,11 +563,13 @@ fn log(peer: &str, event: &Event) {
         Event::InnerMtu(mtu) => tracing::debug!(peer, mtu, "inner MTU"),
         Event::Rekeyed(epoch) => tracing::debug!(peer, epoch, "fresh keys"),
         Event::Moving => tracing::info!(peer, "moves to another proxy; flows that began here stay"),
+        Event::SpeedTest => tracing::info!(peer, "tests how fast its links are"),
         // Only a client's, or told of as the end of a session.
         Event::Closed(_)
         | Event::Refused(_)
         | Event::Displaced(_)
         | Event::OtherVersions(_)
-        | Event::Fleet(_) => {}
+        | Event::Fleet(_)
+        | Event::SpeedWish => {}
     }
 }

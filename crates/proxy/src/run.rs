@@ -25,7 +25,7 @@ use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::netlink::{Events, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::tun::{LinuxTun, TunQueue};
 use ropewalk_link_io::udp::Sockets;
-use ropewalk_proto::endpoint::Share;
+use ropewalk_proto::endpoint::{Share, SpeedRules};
 use ropewalk_tls::Listener;
 use sd_notify::NotifyState;
 use tokio::sync::mpsc;
@@ -228,9 +228,12 @@ fn start_workers(
     let now = clock.sample();
     let workers = resources.workers();
     let partial_checksums = queues.iter().all(|queue| queue.offload().completes_checksums());
+    // The workers share the places for speed tests.
+    let speed = SpeedRules::new(config.0.speed_tests);
     let core = |number| {
         let share = Share::new(number, workers).context("there are too many workers")?;
-        let mut core = core::endpoint(&config.0, wall_clock(now), cpu::has_aes(), share);
+        let (time, aes) = (wall_clock(now), cpu::has_aes());
+        let mut core = core::endpoint(&config.0, time, aes, share, speed.clone());
         core.tunnel.partial_checksums = partial_checksums;
         Ok::<_, anyhow::Error>(core)
     };

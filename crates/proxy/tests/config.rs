@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_proxy::config::{CertificateFiles, Config, Ipv6Mode, TlsConfig, Uplinks};
-use ropewalk_settings::InterfaceName;
+use ropewalk_settings::{InterfaceName, SpeedTests};
 
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");
 
@@ -106,6 +107,10 @@ address_v6 = "2001:db8:9::5"
 [[peer]]
 name = "boat"
 public_key = "{OTHER}"
+[speed_test]
+at_once = 1
+time = "5m"
+data = "2 GB"
 [tunnel]
 rekey_after = "1h"
 [control]
@@ -122,6 +127,13 @@ socket = "/run/p.sock"
     assert_eq!(allow, ["192.168.7.0/24", "10.0.0.5/32 443/tcp"]);
     assert_eq!(config.inbound, ["::/0".parse::<ipnet::IpNet>().unwrap()]);
     assert_eq!((config.client_connections, config.client_connection_rate), (100, 10));
+    let tests = SpeedTests {
+        enabled: true,
+        at_once: 1,
+        time: Duration::from_secs(300),
+        data: 2_000_000_000,
+    };
+    assert_eq!(config.speed_tests, tests);
     assert_eq!(config.tun_name.as_str(), "rw");
     assert_eq!(config.ipv6, Ipv6Mode::Routed);
 }
@@ -153,6 +165,13 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("max_peers = 0".into(), "2:13: 0 is outside 1 to 65000 peers", ""),
         ("max_peers = 65001".into(), "2:13: 65001 is outside 1 to 65000 peers", ""),
         ("max_peers = \"many\"".into(), "2:13: invalid type: string \"many\", expected", ""),
+        (
+            "[speed_test]\nat_once = 0".into(),
+            "3:11: 0 is outside 1 to 64 tests",
+            "enabled = false",
+        ),
+        ("[speed_test]\ntime = \"2h\"".into(), "3:8: 2h is outside 10s to 1h", ""),
+        ("[speed_test]\ndata = \"5\"".into(), "3:8: `5` has no unit", "5 GB"),
         ("state_dir = \"state\"".into(), "2:13: `state` is not an absolute path", ""),
         ("client_to_client = 1".into(), "2:20: invalid type: integer `1`, expected a boolean", ""),
         ("[[peers]]".into(), "2:3: unknown key `peers`", "did you mean `peer`?"),

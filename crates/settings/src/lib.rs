@@ -19,6 +19,7 @@
 //! | [`selector`] | what goes through a client's tunnel: by addresses, programs, users, names |
 //! | `tls` | when a link goes over TLS |
 //! | `history` | for how long a daemon remembers what it carried |
+//! | `speed_tests` | how much of a proxy its clients may use up with speed tests |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -44,6 +45,7 @@ mod schedulers;
 mod scheduling;
 mod section;
 pub mod selector;
+mod speed_tests;
 mod terms;
 mod text;
 mod tls;
@@ -78,6 +80,7 @@ pub use schedulers::{
 pub use scheduling::Scheduling;
 pub use section::{ControllerName, RedundantSection, ResequencerSection, TunnelSection};
 pub use selector::{Selector, Side, User};
+pub use speed_tests::SpeedTests;
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
 pub use tls::{DEFAULT_TLS_PORT, TlsUse};

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use ropewalk_control::api::{
     FlowsReport, ForwardsReport, HistoryQuery, HistoryReport, LinkChange, LinkSettings,
-    ProxiesReport, ReloadReport, Request, Response, RoutesChange, RoutesReport, StatusReport,
+    ProxiesReport, ReloadReport, Request, Response, RoutesChange, RoutesReport, SpeedTestReport,
+    StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -95,6 +96,14 @@ pub(crate) fn routes(
 ) -> Result<RoutesReport, Failure> {
     match call(Some(socket), &change.map_or(Request::Routes, Request::ChangeRoutes))? {
         Response::Routes(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// A speed test of the client at this socket, as it is after this request about it.
+pub(crate) fn speed_test(socket: &Path, request: &Request) -> Result<SpeedTestReport, Failure> {
+    match call(Some(socket), request)? {
+        Response::SpeedTest(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

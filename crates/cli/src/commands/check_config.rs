@@ -232,6 +232,7 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
     lines.forwards(config);
     let switch = if config.client_to_client { "on" } else { "off" };
     lines.add("peers", &format!("{peers}; client-to-client: {switch}"));
+    lines.add("speed tests", &config.speed_tests.to_string());
     lines.tunnel(&config.tunnel);
     lines.add("leases", &config.leases_file().display().to_string());
     lines.add("history", &config.history.to_string());

@@ -133,6 +133,11 @@ impl Budget {
         self.stopped.get(link).copied()
     }
 
+    /// The bytes that are left of the allowance of a link that has carried so much since the daemon's start.
+    pub(super) fn left(&self, link: &str, carried: u64) -> Option<u64> {
+        self.allowances.left(link, carried)
+    }
+
     /// What a person should know now.
     pub(super) fn warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.values().map(|(_, text)| text).chain(&self.trouble)

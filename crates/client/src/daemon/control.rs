@@ -41,6 +41,9 @@ impl Daemon {
             Request::ChangeRoutes(change) => self.change_routes(&change),
             Request::Proxies => Ok(Response::Proxies(self.proxies_report(now))),
             Request::UseProxy { name } => self.use_proxy(now, &name),
+            Request::StartSpeedTest(wish) => self.start_speed_test(now, &wish),
+            Request::SpeedTest { id } => self.show_speed_test(now, id),
+            Request::EndSpeedTest { id } => self.end_speed_test(now, id),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
             Request::Scheduling { peer: None } => Ok(self.scheduling()),
             Request::SetScheduling { peer: None, scheduling } => {

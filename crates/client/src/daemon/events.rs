@@ -96,8 +96,10 @@ impl Daemon {
                     "the proxy speaks other versions of the protocol: update the older end"
                 );
             }
-            // The client turns them into the session's end, and into an event of its own. Only a proxy hears the last.
-            Event::Closed(_) | Event::Fleet(_) | Event::Moving => {}
+            // The client turns them into the session's end, and into an event of its own.
+            Event::Closed(_) | Event::Fleet(_) => {}
+            // Only a proxy hears of them.
+            Event::Moving | Event::SpeedWish | Event::SpeedTest => {}
         }
     }
 

@@ -27,7 +27,9 @@ use super::access::Access;
 use super::places::{Asking, Holder, Limits, Places};
 use super::socket::Bound;
 use super::web::{self, Web};
-use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, HistoryQuery, MAX_FLOWS, Request, Response};
+use crate::api::{
+    ApiError, DEFAULT_FLOWS, ErrorCode, HistoryQuery, MAX_FLOWS, Request, Response, SpeedTestWish,
+};
 use crate::metrics;
 use crate::query;
 
@@ -180,6 +182,7 @@ fn router(connection: Connection) -> Router {
         .route("/v1/links", put(change_link))
         .route("/v1/routes", get(routes).put(change_routes))
         .route("/v1/proxies", get(proxies).put(use_proxy))
+        .route("/v1/speedtest", get(speed_test).post(start_speed_test).delete(end_speed_test))
         .route("/v1/reload", post(reload))
         .route("/v1/peers", get(peers).post(invite).put(enable_peer).delete(remove_peer))
         .fallback(not_found)
@@ -305,6 +308,37 @@ async fn use_proxy(State(connection): State<Connection>, uri: Uri, _body: Bytes)
     answer(&connection, request).await
 }
 
+/// `POST /v1/speedtest`.
+async fn start_speed_test(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
+    let read = || {
+        let wish: SpeedTestWish =
+            serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        wish.check()?;
+        Ok(Request::StartSpeedTest(wish))
+    };
+    answer(&connection, read()).await
+}
+
+/// `GET /v1/speedtest?id=ID`.
+async fn speed_test(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
+    answer(&connection, test_id(&uri).map(|id| Request::SpeedTest { id })).await
+}
+
+/// `DELETE /v1/speedtest?id=ID`.
+async fn end_speed_test(
+    State(connection): State<Connection>,
+    uri: Uri,
+    _body: Bytes,
+) -> HttpResponse {
+    answer(&connection, test_id(&uri).map(|id| Request::EndSpeedTest { id })).await
+}
+
+fn test_id(uri: &Uri) -> Result<u64, String> {
+    let [id] = query::read(uri.query(), ["id"])?;
+    let id = id.ok_or_else(|| "say which: ?id=ID".to_owned())?;
+    id.parse().map_err(|_| format!("id={} is no number", id.escape_debug()))
+}
+
 /// `POST /v1/reload`. The body is read, although it says nothing, so that a long one is refused.
 async fn reload(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
     answer(&connection, Ok(Request::Reload)).await
@@ -365,6 +399,7 @@ fn document(answer: Response) -> HttpResponse {
         Response::Link(settings) => Json(*settings).into_response(),
         Response::Routes(report) => Json(*report).into_response(),
         Response::Proxies(report) => Json(*report).into_response(),
+        Response::SpeedTest(report) => Json(*report).into_response(),
         Response::Reloaded(report) => Json(*report).into_response(),
         Response::Peers(report) => Json(*report).into_response(),
         Response::Invited(invited) => Json(*invited).into_response(),
@@ -382,7 +417,7 @@ async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
         "this path is not used so: read with GET; /v1/scheduling, /v1/links, /v1/routes and /v1/proxies are written with PUT, \
-         /v1/peers with POST, PUT and DELETE, /v1/reload with POST",
+         /v1/peers with POST, PUT and DELETE, /v1/speedtest with POST and DELETE, /v1/reload with POST",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }

@@ -17,7 +17,7 @@ use super::*;
 use crate::api::{
     DEFAULT_FLOWS, DaemonStatus, EnabledPeer, ErrorCode, HistoryQuery, InviteWish, Invited,
     LinkChange, LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange, STATUS_VERSION,
-    StatusReport,
+    SpeedTestReport, SpeedTestWish, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
 use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling, Selector, Side, Text as _};
@@ -281,6 +281,10 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         let len = body.len();
         format!("PUT /v1/scheduling HTTP/1.1\r\nhost: x\r\ncontent-length: {len}\r\n\r\n{body}")
     };
+    let post = |body: &str| {
+        let len = body.len();
+        format!("POST /v1/speedtest HTTP/1.1\r\nhost: x\r\ncontent-length: {len}\r\n\r\n{body}")
+    };
     let cases = [
         ("GET /v2/status HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
         ("GET /v1/../etc HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
@@ -315,6 +319,15 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         ("DELETE /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "?name=NAME"),
         ("POST /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "EOF"),
         ("DELETE /v1/scheduling HTTP/1.1\r\nhost: x\r\n\r\n", "405", "PUT"),
+        ("GET /v1/speedtest HTTP/1.1\r\nhost: x\r\n\r\n", "400", "?id=ID"),
+        ("DELETE /v1/speedtest?id=-1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "id=-1 is no number"),
+        (&*post("{\"seconds\":10,\"down\":false,\"up\":false}"), "400", "neither down nor up"),
+        (&*post("{\"seconds\":9000,\"down\":true,\"up\":true}"), "400", "3 to 60 s, not 9000"),
+        (
+            &*post("{\"seconds\":5,\"down\":true,\"up\":true,\"max_bytes\":9}"),
+            "400",
+            "less than 1 MB",
+        ),
     ];
     for (request, status, text) in cases {
         let shown = &request[..request.len().min(40)];
@@ -353,6 +366,10 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 }
                 Request::Routes | Request::ChangeRoutes(_) => Response::Routes(Box::default()),
                 Request::Proxies | Request::UseProxy { .. } => Response::Proxies(Box::default()),
+                Request::StartSpeedTest(_) => Response::SpeedTest(Box::default()),
+                Request::SpeedTest { id } | Request::EndSpeedTest { id } => {
+                    Response::SpeedTest(Box::new(SpeedTestReport { id, ..Default::default() }))
+                }
                 Request::Reload => Response::Reloaded(Box::default()),
                 Request::Peers => Response::Peers(Box::default()),
                 Request::Invite(wish) => Response::Invited(Box::new(invited(&wish.name))),
@@ -405,6 +422,16 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
         }),
         Request::Proxies,
         Request::UseProxy { name: "Zürich, rack 3 & more".to_owned() },
+        Request::StartSpeedTest(SpeedTestWish {
+            links: vec!["wlan0".to_owned()],
+            seconds: 10,
+            down: true,
+            up: false,
+            max_bytes: Some(50_000_000),
+            metered: true,
+        }),
+        Request::SpeedTest { id: u64::MAX },
+        Request::EndSpeedTest { id: 7 },
         Request::Reload,
     ];
     let answers: Vec<_> =

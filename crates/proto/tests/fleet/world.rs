@@ -456,6 +456,7 @@ fn endpoint(secret: &StaticSecret) -> EndpointConfig {
         max_sessions: 16,
         wall_clock: WALL,
         share: Share::WHOLE,
+        speed: None,
     }
 }
 

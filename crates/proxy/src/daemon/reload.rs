@@ -10,6 +10,7 @@ use ropewalk_proto::time::{Duration, Instant};
 
 use super::{Daemon, Host};
 use crate::config::{Config, Forward, PeerConfig, RegistryConfig};
+use crate::worker::Order;
 
 impl<H: Host> Daemon<H> {
     /// Makes the running proxy what this config says, as far as that can be; `unix` is the wall clock, time since 1970.
@@ -31,6 +32,10 @@ impl<H: Host> Daemon<H> {
             self.schedule_all(now, config.tunnel.scheduling);
         }
         self.config.public_addresses = config.public_addresses;
+        if self.config.speed_tests != config.speed_tests {
+            self.config.speed_tests = config.speed_tests;
+            self.bound_speed_tests();
+        }
         if self.config.peers != config.peers {
             self.config.peers = config.peers;
             self.take_over_peers(now);
@@ -39,6 +44,13 @@ impl<H: Host> Daemon<H> {
         self.config.history = config.history;
         self.history.reloaded(now, unix, config.history, &reloaded_in_words(&report));
         report
+    }
+
+    /// Tells every worker how much clients may test from now on. Tests under way are judged by it when they are renewed.
+    fn bound_speed_tests(&mut self) {
+        let limits = self.config.speed_tests;
+        self.worker.endpoint.set_speed_tests(limits);
+        self.group.order_all(|| Order::SetSpeedTests(limits));
     }
 
     /// Makes the clients those of the file, with those that joined.
@@ -96,6 +108,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         peers,
         max_peers,
         workers,
+        speed_tests,
         tunnel,
         registry,
         state_dir,
@@ -128,6 +141,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("client_to_client", texts([client_to_client, &after.client_to_client]), false);
     report.compare("max_peers", texts([max_peers, &after.max_peers]), false);
     report.compare("workers", texts([workers, &after.workers]), false);
+    report.compare("speed_test", texts([speed_tests, &after.speed_tests]), true);
     let shown = |config: &Option<RegistryConfig>| {
         config.as_ref().map_or("files".to_owned(), |config| format!("{config:?}"))
     };
@@ -220,6 +234,12 @@ mod tests {
             ("", "listen = \"[::]:443\"", "listen [::]:51900 -> [::]:443 no"),
             ("", "max_peers = 7", "max_peers 1024 -> 7 no"),
             ("", "workers = 3", "workers auto -> 3 no"),
+            (
+                "",
+                "[speed_test]\nat_once = 1\ntime = \"1m\"",
+                "speed_test 2 at a time; each client 10m and 5 GB in an hour -> 1 at a time; each client 1m and 5 GB \
+                 in an hour yes",
+            ),
             ("", "more_ports = [443, 53]", "more_ports [] -> [443, 53] no"),
             ("", "[tls]", "tls off -> [::]:443, certificate of its own making no"),
             ("", "pool_v4 = \"10.9.0.0/16\"", "pool_v4 10.77.0.0/16 -> 10.9.0.0/16 no"),

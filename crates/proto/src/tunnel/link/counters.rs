@@ -27,6 +27,15 @@ impl Traffic {
     }
 }
 
+/// Test data of speed tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Filler {
+    /// Sent.
+    pub sent: Traffic,
+    /// Received.
+    pub received: Traffic,
+}
+
 /// Totals of a link.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tunnel) struct Counters {
@@ -38,6 +47,8 @@ pub(in crate::tunnel) struct Counters {
     pub(in crate::tunnel) on_wire: Metered,
     /// How long each thing kept the link from carrying more.
     pub(in crate::tunnel) limits: Limits,
+    /// What of it was test data.
+    pub(in crate::tunnel) filler: Filler,
 }
 
 impl Counters {
@@ -48,6 +59,7 @@ impl Counters {
             recent: Recent::new(now),
             on_wire: Metered::default(),
             limits: Limits::new(now),
+            filler: Filler::default(),
         }
     }
 
