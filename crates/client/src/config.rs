@@ -30,8 +30,8 @@ pub use allowance::Allowance;
 pub use dns::Dns;
 pub use inbound::Inbound;
 pub use saving::save_link;
-pub(crate) use tun::{check_lists, prefixes};
 pub use tun::{MAX_PREFIXES, MAX_RULES, TunConfig};
+pub(crate) use tun::{check_lists, prefixes};
 
 /// Why a client's config has no `[tunnel.link.NAME]`.
 pub(crate) const OF_PROXY: &str = "a client says what it says of a link in its [[link]], for both directions: \

@@ -263,8 +263,7 @@ impl Plan {
     /// Where chosen connections go, in front of all else: their source address may name the other side.
     fn add_sides(&mut self, numbers: &Numbers, rules: &[split::Rule], has_tun: bool) {
         let lookup = |table, suppress| RuleAction::Lookup { table, suppress };
-        let outside =
-            [(6_u32, Some(lookup(MAIN_TABLE, None))), (5, Some(RuleAction::Unreachable))];
+        let outside = [(6_u32, Some(lookup(MAIN_TABLE, None))), (5, Some(RuleAction::Unreachable))];
         let inside = [
             (4_u32, Some(lookup(numbers.near(), Some(0)))),
             (3, has_tun.then(|| lookup(numbers.table, None))),

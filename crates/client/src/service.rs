@@ -174,8 +174,7 @@ async fn serve(
     let (wanted, to_network) = watch::channel(Wanted { tls_port, ..Wanted::default() });
     let (bypass, bypasses) = mpsc::channel(1);
     let (counting, to_count) = mpsc::channel(WAITING_COUNTS);
-    let network =
-        Network::open(&config, to_network, bypasses, to_count, commands.clone()).await?;
+    let network = Network::open(&config, to_network, bypasses, to_count, commands.clone()).await?;
 
     let (look_up, wishes) = mpsc::channel(1);
     let (endpoints, to_resolver) = watch::channel(config.proxy.all_addresses());

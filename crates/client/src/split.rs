@@ -131,7 +131,8 @@ mod tests {
         let routes = list(&["0.0.0.0/0", "user:1000", "domain:example.org", "user:1000"]);
         let exclude = list(&["10.0.0.0/8", "app:firefox"]);
         let rules = rules(&routes, &exclude);
-        let told: Vec<_> = rules.iter().map(|rule| (rule.side, rule.selector.to_string())).collect();
+        let told: Vec<_> =
+            rules.iter().map(|rule| (rule.side, rule.selector.to_string())).collect();
         assert_eq!(
             told,
             [
@@ -147,7 +148,8 @@ mod tests {
         let alone = rules(&list(&["user:7"]), &[]);
         let among = rules(&list(&["user:8", "user:7"]), &list(&["app:x"]));
         assert!(among.contains(&alone[0]), "{among:?}");
-        let many: Vec<Selector> = (0..5000).map(|n| list(&[&format!("user:{n}")]).remove(0)).collect();
+        let many: Vec<Selector> =
+            (0..5000).map(|n| list(&[&format!("user:{n}")]).remove(0)).collect();
         let ids: BTreeSet<u16> = rules(&many, &[]).iter().map(|rule| rule.id).collect();
         assert_eq!(ids.len(), 5000);
         assert!(!ids.contains(&0));

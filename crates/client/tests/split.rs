@@ -69,7 +69,8 @@ fn lab(test: &str) -> Option<Lab> {
          for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done");
     // Nobody asks for hardware addresses in a tunnel.
     let mac = |namespace: &Namespace, device: &str| {
-        let told = namespace.read(&format!("ip -o link show {device} | sed 's/.*ether //; s/ .*//'"));
+        let told =
+            namespace.read(&format!("ip -o link show {device} | sed 's/.*ether //; s/ .*//'"));
         told.trim().to_owned()
     };
     let (near, far) = (mac(&host, "rope0"), mac(&world, "far0"));
@@ -105,7 +106,9 @@ fn serve(mut stream: &TcpStream, from: IpAddr) {
 
 /// What a program asks for that says from which address it is seen; nothing where it gets no answer.
 fn question(to: &str) -> String {
-    format!("bash -c 'exec 3<>/dev/tcp/{to}/7 && echo who >&3 && read -t 3 me <&3 && echo $me' 2>/dev/null")
+    format!(
+        "bash -c 'exec 3<>/dev/tcp/{to}/7 && echo who >&3 && read -t 3 me <&3 && echo $me' 2>/dev/null"
+    )
 }
 
 /// From which address the server is asked when this command does it.
@@ -175,7 +178,8 @@ fn a_users_programs_go_around_the_tunnel_with_the_right_address_and_get_their_an
     for (family, to) in [SERVER, SERVER_V6].into_iter().enumerate() {
         assert_eq!(seen(&lab.host, "", to), INSIDE[family], "everybody else");
         assert_eq!(seen(&lab.host, STRANGER, to), OUTSIDE[family], "the user");
-        let child = format!("{STRANGER} sh -c 'exec {}' &\nwait", question(to).replace('\'', "'\\''"));
+        let child =
+            format!("{STRANGER} sh -c 'exec {}' &\nwait", question(to).replace('\'', "'\\''"));
         assert_eq!(lab.host.read(&child).trim(), OUTSIDE[family], "a child of the user's");
     }
 }
@@ -207,7 +211,8 @@ fn what_exclude_says_counts_before_what_routes_say() {
 }
 
 #[test]
-fn a_family_that_is_not_handed_out_goes_around_only_for_who_is_chosen_and_is_refused_at_once_to_others() {
+fn a_family_that_is_not_handed_out_goes_around_only_for_who_is_chosen_and_is_refused_at_once_to_others()
+ {
     let test = "a_family_that_is_not_handed_out_goes_around_only_for_who_is_chosen_and_is_refused_at_once_to_others";
     let Some(lab) = lab(test) else { return };
     applied(&lab.host, chosen(&[], &["user:12345"]), true, &INSIDE[..1]);
@@ -443,11 +448,18 @@ fn a_crash_and_another_start_leave_nothing_and_neither_does_an_end() {
         )
     };
     let before = state();
-    let both = || chosen(&["user:12345", "domain:example.net"], &["domain:example.org", "unit:a.service"]);
+    let both =
+        || chosen(&["user:12345", "domain:example.net"], &["domain:example.org", "unit:a.service"]);
     applied(&lab.host, both(), true, &INSIDE);
     let left = state();
-    assert!(left.contains("ropewalk_split") && left.contains("fwmark 0x52580000/0xffff0000"), "{left}");
-    assert!(left.contains("wan1/src_valid_mark:1") && left.contains("rope0/src_valid_mark:1"), "{left}");
+    assert!(
+        left.contains("ropewalk_split") && left.contains("fwmark 0x52580000/0xffff0000"),
+        "{left}"
+    );
+    assert!(
+        left.contains("wan1/src_valid_mark:1") && left.contains("rope0/src_valid_mark:1"),
+        "{left}"
+    );
     lab.host.block_on(async || drop(open().await));
     assert_eq!(state(), before, "after a crash");
     lab.host.block_on(async move || {
@@ -475,7 +487,10 @@ fn users_that_nobody_knows_choose_nothing_and_are_told() {
         let desired = wanted(&network, rules, true, &INSIDE).await;
         let outcome = network.apply(&desired).await.unwrap();
         assert_eq!(outcome.problems, []);
-        assert!(outcome.warnings.iter().any(|one| one.contains("nobody-of-this-name")), "{outcome:?}");
+        assert!(
+            outcome.warnings.iter().any(|one| one.contains("nobody-of-this-name")),
+            "{outcome:?}"
+        );
         assert!(outcome.rules[0].note.is_some() && outcome.rules[1].note.is_none());
     });
     assert_eq!(seen(&lab.host, STRANGER, SERVER), OUTSIDE[0]);

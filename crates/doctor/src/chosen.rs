@@ -131,10 +131,7 @@ mod tests {
             (facts(&[]), vec![]),
             (facts(&["user:7"]), vec!["routes"]),
             (Facts { strangers: list(&["user:x"]), ..facts(&["user:x"]) }, vec!["routes.user"]),
-            (
-                Facts { idle: list(&["unit:a.service"]), ..unit() },
-                vec!["routes.idle", "routes"],
-            ),
+            (Facts { idle: list(&["unit:a.service"]), ..unit() }, vec!["routes.idle", "routes"]),
             (Facts { has_groups: false, ..unit() }, vec!["routes.cgroup"]),
             (Facts { refused: Some("syntax error".to_owned()), ..unit() }, vec!["routes.nft"]),
             (Facts { told: vec![told], ..facts(&["domain:example.org"]) }, vec!["routes.domain"]),

@@ -29,7 +29,12 @@ pub(crate) struct Run {
     pub(crate) entered: bool,
 
     /// The program, and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) program: Vec<OsString>,
 }
 

@@ -90,10 +90,7 @@ pub(crate) fn proxies(socket: &Path, name: Option<&str>) -> Result<ProxiesReport
 }
 
 /// What goes through the tunnel of the client at this socket, and what around it; with `change`, from now on.
-pub(crate) fn routes(
-    socket: &Path,
-    change: Option<RoutesChange>,
-) -> Result<RoutesReport, Failure> {
+pub(crate) fn routes(socket: &Path, change: Option<RoutesChange>) -> Result<RoutesReport, Failure> {
     match call(Some(socket), &change.map_or(Request::Routes, Request::ChangeRoutes))? {
         Response::Routes(report) => Ok(*report),
         other => Err(unasked(&other)),

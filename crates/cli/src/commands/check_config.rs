@@ -309,7 +309,9 @@ impl Lines {
             match running {
                 None => self.add(
                     "note",
-                    &format!("{entry} has no effect here: there are no control groups of version 2"),
+                    &format!(
+                        "{entry} has no effect here: there are no control groups of version 2"
+                    ),
                 ),
                 Some(running) if !running.contains(entry) => self.add(
                     "note",

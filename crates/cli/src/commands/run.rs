@@ -99,13 +99,7 @@ fn tell(socket: &Path, side: Side, app: &str) -> Result<(), Failure> {
 }
 
 /// The command line that starts this program again in a control group of this name, as a child of nobody: the same process.
-fn through_systemd(
-    scope: &str,
-    app: &str,
-    run: &Run,
-    own: &OsStr,
-    is_root: bool,
-) -> Vec<OsString> {
+fn through_systemd(scope: &str, app: &str, run: &Run, own: &OsStr, is_root: bool) -> Vec<OsString> {
     let side = match run.side() {
         Side::Inside => "--inside",
         Side::Outside => "--outside",

@@ -47,7 +47,8 @@ pub(crate) fn run(set: &Set) -> Result<(), Failure> {
 /// Has other entries of one list hold, where some are said, and shows both lists.
 fn set_routes(set: &Set, side: Side, said: &SetRoutes) -> Result<(), Failure> {
     if set.peer.is_some() {
-        let message = "--peer goes with how a proxy sends: what goes through a tunnel is said at its client";
+        let message =
+            "--peer goes with how a proxy sends: what goes through a tunnel is said at its client";
         return Err(Failure::Usage(message.to_owned()));
     }
     let socket = set.daemon.socket.as_deref().unwrap_or(Path::new(CLIENT_SOCKET));

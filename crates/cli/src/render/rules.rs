@@ -72,14 +72,13 @@ mod tests {
 
     #[test]
     fn each_entry_says_where_it_leads_what_was_sent_and_why_it_chooses_nothing() {
-        let app = RuleStatus {
-            cgroups: vec!["a/b".to_owned()],
-            ..rule("app:firefox", Side::Outside)
+        let app =
+            RuleStatus { cgroups: vec!["a/b".to_owned()], ..rule("app:firefox", Side::Outside) };
+        let unit = RuleStatus {
+            note: Some("not running".to_owned()),
+            ..rule("unit:a.service", Side::Inside)
         };
-        let unit =
-            RuleStatus { note: Some("not running".to_owned()), ..rule("unit:a.service", Side::Inside) };
-        let domain =
-            RuleStatus { addresses: Some(7), ..rule("domain:example.org", Side::Inside) };
+        let domain = RuleStatus { addresses: Some(7), ..rule("domain:example.org", Side::Inside) };
         let report = RoutesReport {
             routes: vec![unit.rule.clone(), domain.rule.clone()],
             exclude: vec![app.rule.clone()],

@@ -41,7 +41,8 @@ impl Daemon {
             Side::Outside => &mut exclude,
         };
         changed(list, change).map_err(refused)?;
-        check_lists(&routes, &exclude, &self.config.dns).map_err(|(_, message)| refused(message))?;
+        check_lists(&routes, &exclude, &self.config.dns)
+            .map_err(|(_, message)| refused(message))?;
         tracing::info!(side = %change.side, add = ?change.add, remove = ?change.remove, "told what goes through the tunnel");
         self.set_routes(Lists { routes, exclude });
         Ok(Response::Routes(Box::new(self.routes_report())))
@@ -162,11 +163,8 @@ mod tests {
     fn each_rule_gets_what_was_counted_of_it() {
         let rules = split::rules(&list(&["domain:example.org"]), &list(&["user:7"]));
         let ids: Vec<u16> = rules.iter().map(|rule| rule.id).collect();
-        let states = rules.into_iter().map(|rule| RuleState {
-            rule,
-            cgroups: Vec::new(),
-            note: None,
-        });
+        let states =
+            rules.into_iter().map(|rule| RuleState { rule, cgroups: Vec::new(), note: None });
         let mut shown: Vec<RuleStatus> = states.map(|state| status_of(&state)).collect();
         let tally = |packets| Tally { packets, bytes: 100 * packets, addresses: 3 };
         fill(&mut shown, &ids, &BTreeMap::from([(ids[0], tally(5)), (ids[1], tally(7))]));

@@ -130,7 +130,8 @@ impl Tree {
                 if !is_folder || !is_plain_folder(&name) {
                     continue;
                 }
-                let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+                let path =
+                    if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
                 for (selector, paths) in selectors.iter().zip(&mut found.paths) {
                     if !selector.means_folder(&name) {
                         continue;

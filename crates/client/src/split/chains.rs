@@ -128,10 +128,6 @@ pub fn lets_come(tun: &TunDesired, is_ipv4: bool, rules: &[Rule]) -> bool {
 }
 
 impl Scene<'_> {
-    fn has_side(&self, side: Side) -> bool {
-        self.chosen.iter().any(|chosen| chosen.rule.side == side)
-    }
-
     fn rules(&self) -> Vec<Rule> {
         self.chosen.iter().map(|chosen| chosen.rule.clone()).collect()
     }
@@ -289,11 +285,7 @@ impl Scene<'_> {
             (Side::Inside, format!("oifname \"{name}\"")),
         ] {
             let mark = self.numbers.mark_of_side(side);
-            line(
-                text,
-                2,
-                &format!("{place} meta mark & {MARK_MASK:#x} == {mark:#x} masquerade"),
-            );
+            line(text, 2, &format!("{place} meta mark & {MARK_MASK:#x} == {mark:#x} masquerade"));
         }
         line(text, 1, "}");
     }
@@ -407,7 +399,10 @@ mod tests {
             chain(&text, "choose"),
             [
                 format!("socket cgroupv2 level 2 \"system.slice/a.service\" goto {}", names[0]),
-                format!("socket cgroupv2 level 3 \"user.slice/b.slice/a.service\" goto {}", names[0]),
+                format!(
+                    "socket cgroupv2 level 3 \"user.slice/b.slice/a.service\" goto {}",
+                    names[0]
+                ),
                 "ip daddr { 198.51.100.0/24 } return".to_owned(),
                 format!("meta skuid 1000 goto {}", names[2]),
                 format!("ip daddr @{}_4 goto {}", names[3], names[3]),
@@ -417,7 +412,8 @@ mod tests {
         for name in &names {
             assert!(text.contains(&format!("    counter {name} {{ }}\n")), "{text}");
         }
-        let set = format!("set {}_6 {{ type ipv6_addr; size 65535; flags dynamic,timeout; }}", names[3]);
+        let set =
+            format!("set {}_6 {{ type ipv6_addr; size 65535; flags dynamic,timeout; }}", names[3]);
         assert!(text.contains(&set) && text.matches("    set ").count() == 2, "{text}");
     }
 
@@ -425,8 +421,8 @@ mod tests {
     fn a_connection_has_the_mark_of_its_rule_and_one_of_a_rule_that_is_gone_is_refused() {
         let chosen = chosen(&["user:alice"], &["user:bob"]);
         let text = text(&chosen, Some(&["10.77.0.2", "fd77::2"]));
-        let [outside, inside] =
-            [&chosen[0], &chosen[1]].map(|one| (one.rule.name(), one.rule.mark(&Numbers::default())));
+        let [outside, inside] = [&chosen[0], &chosen[1]]
+            .map(|one| (one.rule.name(), one.rule.mark(&Numbers::default())));
         assert_eq!(
             chain(&text, "known"),
             [
@@ -455,13 +451,15 @@ mod tests {
         );
         let output = chain(&text, "output");
         assert_eq!(output[2], "meta mark & 0xffff0000 == 0x52570000 return");
-        let questions = "ip daddr { 10.77.0.1/32 } meta l4proto { tcp, udp } th dport { 53, 853 } return";
+        let questions =
+            "ip daddr { 10.77.0.1/32 } meta l4proto { tcp, udp } th dport { 53, 853 } return";
         assert!(output.iter().any(|rule| rule == questions), "{output:?}");
         assert_eq!(output.last().unwrap(), "ct state new goto choose");
     }
 
     #[test]
-    fn a_family_without_an_inner_address_is_refused_inside_and_comes_as_far_as_the_marks_for_outside() {
+    fn a_family_without_an_inner_address_is_refused_inside_and_comes_as_far_as_the_marks_for_outside()
+     {
         let inside = chosen(&["user:alice"], &[]);
         let refused = text(&inside, Some(&["10.77.0.2"]));
         let rule = "ip6 daddr != { fc00::/7, fe80::/10 } reject with icmpx type no-route";

@@ -254,7 +254,11 @@ async fn by_tcp(question: &[u8], server: SocketAddr) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(server).await?;
     write(&mut stream, question).await?;
     let answer = read(&mut stream).await?;
-    if is_answer_to(question, &answer) { Ok(answer) } else { Err(io::ErrorKind::InvalidData.into()) }
+    if is_answer_to(question, &answer) {
+        Ok(answer)
+    } else {
+        Err(io::ErrorKind::InvalidData.into())
+    }
 }
 
 /// A message over TCP, which stands behind its length.
@@ -352,7 +356,8 @@ mod tests {
         let begun = std::time::Instant::now();
         let whole = ask(&forwarder, 7).await;
         assert!(begun.elapsed() >= Duration::from_millis(100), "it came too early");
-        let records = [("www.example.org", 60, "192.0.2.1"), ("www.example.org", 60, "2001:db8::1")];
+        let records =
+            [("www.example.org", 60, "192.0.2.1"), ("www.example.org", 60, "2001:db8::1")];
         assert_eq!(whole, answer(7, "www.example.org", &records));
         let expected = ["192.0.2.1", "2001:db8::1"].map(|address| Answered {
             rule,
@@ -380,8 +385,7 @@ mod tests {
             ("domain:example.net", Side::Inside, 0),
         ] {
             let (learn, mut learned) = mpsc::channel::<Learn>(1);
-            let forwarder =
-                Forwarder::start(settings(entry, side, server), learn).await.unwrap();
+            let forwarder = Forwarder::start(settings(entry, side, server), learn).await.unwrap();
             tokio::spawn(async move {
                 while let Some(Learn { done, .. }) = learned.recv().await {
                     let _ = done.send(false);

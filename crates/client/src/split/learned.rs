@@ -306,7 +306,8 @@ mod tests {
             .map(|text| Selector::from_text(text).unwrap());
         let both = rules(&both, &[]);
         for rule in &both {
-            learned.note(now, &[answered(rule, "192.0.2.1", 60), answered(rule, "2001:db8::1", 60)]);
+            learned
+                .note(now, &[answered(rule, "192.0.2.1", 60), answered(rule, "2001:db8::1", 60)]);
         }
         assert_eq!(learned.all(now).commands("t", &both).lines().count(), 4);
         learned.retain(&both[..1]);

@@ -381,8 +381,7 @@ fn has_groups(look: &Look) -> bool {
 }
 
 /// What is told of a domain with more addresses than are kept.
-const TOO_MANY: &str =
-    "it has more addresses than are kept (4096): those that were answered longest ago are forgotten";
+const TOO_MANY: &str = "it has more addresses than are kept (4096): those that were answered longest ago are forgotten";
 const _: () = assert!(MAX_ADDRESSES == 4096);
 
 fn note_of(selector: &Selector, paths: &[String], is_cut: bool) -> Option<String> {

@@ -410,7 +410,9 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
         Request::Routes,
         Request::ChangeRoutes(RoutesChange {
             side: Side::Outside,
-            add: ["app:fire-fox", "10.0.0.0/8"].map(|text| Selector::from_text(text).unwrap()).into(),
+            add: ["app:fire-fox", "10.0.0.0/8"]
+                .map(|text| Selector::from_text(text).unwrap())
+                .into(),
             remove: vec![Selector::Domain("example.org".to_owned())],
         }),
         Request::History(HistoryQuery::default()),
