@@ -206,6 +206,7 @@ impl Lookout {
             drops: BTreeMap::new(),
             proxy: None,
             proxies: None,
+            rules: Vec::new(),
         };
         Ok(judge(&earlier, &later, &[]))
     }

@@ -81,7 +81,8 @@ impl<'a> SpeedRequestFrame<'a> {
             _ => Some(SpeedLoad::Idle),
         };
         let (lifetime_ms, bytes) = (value.u16()?, value.u64()?);
-        let links = value.bytes(usize::from(value.u8()?) * LINK_LEN)?;
+        let count = usize::from(value.u8()?);
+        let links = value.bytes(count * LINK_LEN)?;
         Ok(Self { phase, turn, load, lifetime_ms, bytes, links })
     }
 
