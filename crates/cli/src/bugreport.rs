@@ -283,11 +283,7 @@ fn of_documents(report: &mut Report, hider: &mut Hider, one: &Gathered<'_>) {
     };
     let title = |what: &str| format!("{}: {what}", capital(role));
     let parts = vec![
-        (
-            title("the whole status"),
-            format!("ropewalk status --json --socket {socket}"),
-            document,
-        ),
+        (title("the whole status"), format!("ropewalk status --json --socket {socket}"), document),
         (title("numbers"), "GET /metrics, made of that".to_owned(), numbers),
     ];
     add(report, hider, parts);

@@ -414,9 +414,8 @@ impl SpeedTest {
 /// The figures of several links as one.
 fn added(links: &[Speed]) -> Speed {
     let sum = |value: fn(&Speed) -> f64| -> f64 { links.iter().map(value).sum() };
-    let worst = |value: fn(&Speed) -> Option<f64>| {
-        links.iter().filter_map(value).max_by(f64::total_cmp)
-    };
+    let worst =
+        |value: fn(&Speed) -> Option<f64>| links.iter().filter_map(value).max_by(f64::total_cmp);
     Speed {
         rate_bps: sum(|link| link.rate_bps),
         wire_bps: sum(|link| link.wire_bps),

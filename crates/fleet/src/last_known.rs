@@ -80,7 +80,9 @@ pub enum NotUsed {
     #[error("it is damaged: {0}")]
     Damaged(String),
     /// It is of another fleet.
-    #[error("it is of the fleet `{fleet}` below {prefix} with the pool {pool_v4}, and the config names another one")]
+    #[error(
+        "it is of the fleet `{fleet}` below {prefix} with the pool {pool_v4}, and the config names another one"
+    )]
     OtherFleet {
         /// The fleet's name.
         fleet: String,

@@ -307,10 +307,7 @@ impl Serving {
     }
 
     /// Whether the fleet is ours; if it is, its clients are told.
-    async fn note_agreement(
-        &mut self,
-        agreement: Result<(), ChangeError>,
-    ) -> Result<(), Unheard> {
+    async fn note_agreement(&mut self, agreement: Result<(), ChangeError>) -> Result<(), Unheard> {
         match agreement {
             Ok(()) => {
                 self.agreed = true;
@@ -514,9 +511,8 @@ async fn recall(changes: Changes, file: Arc<dyn KeptFile>, told: mpsc::Sender<La
         return;
     }
     let Whose { prefix, terms } = Whose::of(&changes);
-    let read = tokio::task::spawn_blocking(move || {
-        LastKnown::read(&*file, (&prefix, &terms), now())
-    });
+    let read =
+        tokio::task::spawn_blocking(move || LastKnown::read(&*file, (&prefix, &terms), now()));
     match read.await {
         // Who does not listen any more wants to know nothing.
         Ok(Ok(known)) => drop(told.send(known).await),

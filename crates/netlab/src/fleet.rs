@@ -130,11 +130,7 @@ impl Fleet {
     ///
     /// # Errors
     /// The same.
-    pub fn build_far(
-        program: &Path,
-        trips: &[Duration],
-        clients: usize,
-    ) -> Result<Self, LabError> {
+    pub fn build_far(program: &Path, trips: &[Duration], clients: usize) -> Result<Self, LabError> {
         let trips: Vec<_> = trips.iter().copied().map(Some).collect();
         Self::build_of(program, &trips, clients)
     }

@@ -28,18 +28,12 @@ pub(crate) const NETWORK: [Asked; 7] = [
 pub(crate) const fn tables(role: Role) -> &'static [Asked] {
     match role {
         Role::Client => &[
-            (
-                "Firewall: the client's table",
-                "nft",
-                &["list", "table", "inet", "ropewalk_client"],
-            ),
+            ("Firewall: the client's table", "nft", &["list", "table", "inet", "ropewalk_client"]),
             ("Firewall: the kill switch", "nft", &["list", "table", "inet", "ropewalk_lock"]),
         ],
-        Role::Proxy => &[(
-            "Firewall: the proxy's table",
-            "nft",
-            &["list", "table", "inet", "ropewalk_proxy"],
-        )],
+        Role::Proxy => {
+            &[("Firewall: the proxy's table", "nft", &["list", "table", "inet", "ropewalk_proxy"])]
+        }
     }
 }
 

@@ -150,8 +150,7 @@ impl Watcher {
             return;
         }
         self.told.insert(Topic::Client, 0);
-        let body =
-            "Packets may leave outside the tunnel. See `systemctl status ropewalk-client`.";
+        let body = "Packets may leave outside the tunnel. See `systemctl status ropewalk-client`.";
         let summary = "Ropewalk does not answer";
         self.outbox.post(Act::Show(Note::new(Topic::Client, Urgency::Normal, summary, body)));
     }

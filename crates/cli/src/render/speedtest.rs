@@ -115,7 +115,8 @@ mod tests {
             ..SpeedTestReport::default()
         };
         let text = speed_test(&report, 80);
-        for part in ["48.2", "50.1", "20.1", "31.3", "54.0", "1.23", "together", "lte: bytes cost"] {
+        for part in ["48.2", "50.1", "20.1", "31.3", "54.0", "1.23", "together", "lte: bytes cost"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.contains("123 MB") && text.ends_with("93 % of their sum.\n"), "{text}");

@@ -161,7 +161,9 @@ fn foot(
     };
     #[expect(clippy::cast_precision_loss, reason = "rates have far less than 53 bits")]
     let [up, down] = scale.map(|most| figures::rate(most as f64));
-    let keys = format!(" q ends  h history  \u{2191}\u{2193} choose{more}  full graph: {up} up, {down} down");
+    let keys = format!(
+        " q ends  h history  \u{2191}\u{2193} choose{more}  full graph: {up} up, {down} down"
+    );
     let keys = Line::styled(keys, paint(look, None, false).add_modifier(Modifier::DIM));
     frame.render_widget(Paragraph::new(keys), line(area, area.height - 1));
 }

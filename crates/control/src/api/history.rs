@@ -396,12 +396,8 @@ mod tests {
         let json = serde_json::to_value(&link).unwrap();
         assert_eq!(json["down_bps"], serde_json::json!([null, 8]));
         assert_eq!(serde_json::from_value::<LinkPast>(json).unwrap(), link);
-        let event = HistoryEvent {
-            at: 5,
-            kind: EventKind::AllLinksLost,
-            link: None,
-            text: String::new(),
-        };
+        let event =
+            HistoryEvent { at: 5, kind: EventKind::AllLinksLost, link: None, text: String::new() };
         let json = serde_json::to_string(&event).unwrap();
         assert_eq!(json, "{\"at\":5,\"kind\":\"all-links-lost\"}");
     }

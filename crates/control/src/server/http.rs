@@ -368,12 +368,11 @@ async fn remove_peer(State(connection): State<Connection>, uri: Uri, _body: Byte
 /// `PUT /v1/peers?name=NAME&enabled=true`, or `=false`.
 async fn enable_peer(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
     let read = query::read(uri.query(), ["name", "enabled"]);
-    let request = read.and_then(|[name, enabled]| {
-        match (name, enabled.as_deref().map(str::parse::<bool>)) {
+    let request =
+        read.and_then(|[name, enabled]| match (name, enabled.as_deref().map(str::parse::<bool>)) {
             (Some(name), Some(Ok(enabled))) => Ok(Request::EnablePeer { name, enabled }),
             _ => Err("say which, and whether it is let in: ?name=NAME&enabled=true".to_owned()),
-        }
-    });
+        });
     answer(&connection, request).await
 }
 

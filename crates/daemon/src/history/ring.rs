@@ -160,9 +160,8 @@ impl Ring {
                 self.put_aside()?;
                 self.make()?;
                 let path = self.path.display();
-                found.told = Some(format!(
-                    "{path} was no history, or damaged: it was put aside as {ASIDE}"
-                ));
+                found.told =
+                    Some(format!("{path} was no history, or damaged: it was put aside as {ASIDE}"));
             }
             Err(error) => return Err(error),
         }

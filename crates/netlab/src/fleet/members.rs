@@ -182,8 +182,6 @@ impl Fleet {
 fn accepted(answer: &Value) -> Result<(), LabError> {
     match answer.get("error") {
         None => Ok(()),
-        Some(_) => {
-            Err(LabError::Malformed { what: "an answer of etcd", text: answer.to_string() })
-        }
+        Some(_) => Err(LabError::Malformed { what: "an answer of etcd", text: answer.to_string() }),
     }
 }

@@ -201,7 +201,8 @@ fn who_comes_into_another_network_uses_the_proxy_that_is_near_there_within_a_min
 }
 
 #[test]
-fn who_has_other_addresses_on_all_links_stays_with_a_proxy_that_is_far_by_then_until_flows_can_stay() {
+fn who_has_other_addresses_on_all_links_stays_with_a_proxy_that_is_far_by_then_until_flows_can_stay()
+ {
     for seed in 56..60 {
         let mut world = World::new(seed, &[5, 75]);
         world.connect();

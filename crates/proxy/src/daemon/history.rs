@@ -53,13 +53,7 @@ impl History {
     }
 
     /// The config was read again.
-    pub(super) fn reloaded(
-        &mut self,
-        now: Instant,
-        unix: Duration,
-        days: HistoryDays,
-        text: &str,
-    ) {
+    pub(super) fn reloaded(&mut self, now: Instant, unix: Duration, days: HistoryDays, text: &str) {
         let seen = self.seen(now, unix);
         self.recorder.keep(days, seen);
         self.recorder.note(now, EventKind::ConfigReloaded, None, text);

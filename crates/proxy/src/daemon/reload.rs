@@ -174,8 +174,7 @@ fn compare_forwards(report: &mut ReloadReport, before: &[Forward], after: &[Forw
 
 fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[PeerConfig]) {
     let word = |there: bool| if there { "a client" } else { "no client" }.to_owned();
-    let named =
-        |peers: &'_ [PeerConfig], name: &str| peers.iter().any(|peer| *peer.name == *name);
+    let named = |peers: &'_ [PeerConfig], name: &str| peers.iter().any(|peer| *peer.name == *name);
     for gone in before.iter().filter(|peer| !named(after, &peer.name)) {
         report.compare(&format!("peer.{}", gone.name), [word(true), word(false)], true);
     }

@@ -66,7 +66,8 @@ impl ForwardBook {
             gone.contains(&client.key) || come.iter().any(|peer| peer.public_key == client.key)
         };
         self.0.iter().any(|Entry { forward, client, .. }| {
-            client.as_ref().is_some_and(is_among) || come.iter().any(|peer| *peer.name == *forward.to)
+            client.as_ref().is_some_and(is_among)
+                || come.iter().any(|peer| *peer.name == *forward.to)
         })
     }
 
@@ -78,8 +79,7 @@ impl ForwardBook {
         // A fleet may have a million clients: they are looked through once.
         let names: BTreeSet<&str> = self.0.iter().map(|entry| entry.forward.to.as_str()).collect();
         let named = peers.iter().filter(|peer| names.contains(&*peer.config.name));
-        let named: BTreeMap<&str, &Peer> =
-            named.map(|peer| (&*peer.config.name, peer)).collect();
+        let named: BTreeMap<&str, &Peer> = named.map(|peer| (&*peer.config.name, peer)).collect();
         let mut changed = false;
         for entry in &mut self.0 {
             let client = named.get(entry.forward.to.as_str()).map(|peer| Client {

@@ -140,9 +140,8 @@ fn invitation(rest: &str) -> Option<(usize, Shape)> {
 }
 
 fn url(rest: &str) -> Option<(usize, Shape)> {
-    let is_it = |scheme: &str| {
-        rest.strip_prefix(scheme).is_some_and(|after| after.starts_with("://"))
-    };
+    let is_it =
+        |scheme: &str| rest.strip_prefix(scheme).is_some_and(|after| after.starts_with("://"));
     let scheme = ["http", "https"].into_iter().find(|scheme| is_it(scheme))?;
     let body = &rest[scheme.len() + 3..];
     let ends = |c: char| c.is_whitespace() || c.is_control() || "\"'`<>,;()".contains(c);

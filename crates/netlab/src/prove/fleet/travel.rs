@@ -53,12 +53,7 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     let same = fleet.inner_addresses()? == inner;
     let word = |whole: bool| if whole { "complete" } else { "NOT COMPLETE" };
     let mut findings = vec![
-        Finding::at_most(
-            "p-1 is used after",
-            moved.as_secs_f64(),
-            MOVES_WITHIN.as_secs_f64(),
-            "s",
-        ),
+        Finding::at_most("p-1 is used after", moved.as_secs_f64(), MOVES_WITHIN.as_secs_f64(), "s"),
         Finding::holds("why", is_nearer, why, "it is nearer"),
         Finding::holds("the download that was open", open, word(open), "complete"),
         Finding::holds("one that began after the move", new, word(new), "complete"),

@@ -96,10 +96,19 @@ fn full(trial: &Trial<'_>, fleet: &mut Fleet) -> Result<Vec<Finding>, LabError> 
         Finding::holds(
             "etcd is full: an invitation",
             refused.contains("database is full") && refused.contains(way_out),
-            if refused.contains(way_out) { "refused, with the way out".to_owned() } else { refused },
+            if refused.contains(way_out) {
+                "refused, with the way out".to_owned()
+            } else {
+                refused
+            },
             "refused, with the way out",
         ),
-        holds("etcd is full: `ropewalk fleet`", problem.contains(way_out), "tells", "DOES NOT TELL"),
+        holds(
+            "etcd is full: `ropewalk fleet`",
+            problem.contains(way_out),
+            "tells",
+            "DOES NOT TELL",
+        ),
         holds("etcd is full: a client that returns", true, "connected", ""),
         Finding::at_least(
             "etcd is full: clients with a session",

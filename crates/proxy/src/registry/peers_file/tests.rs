@@ -190,9 +190,7 @@ fn names_that_cannot_be_used_say_what_to_do() {
         let error = bed.registry.invite(name, again, wish, (&file(), 4, NOW)).unwrap_err();
         assert!(error.to_string().contains(expected), "{name}: {error}");
     }
-    for (name, expected) in
-        [("van", "of the config file"), ("labtop", "did you mean `laptop`?")]
-    {
+    for (name, expected) in [("van", "of the config file"), ("labtop", "did you mean `laptop`?")] {
         let error = bed.registry.remove(name, &file()).unwrap_err().to_string();
         assert!(error.contains(expected), "{name}: {error}");
     }
