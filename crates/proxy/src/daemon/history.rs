@@ -35,8 +35,8 @@ impl History {
     /// None.
     #[must_use]
     pub const fn off() -> Self {
-        let (recorder, tun) = (Recorder::off(), String::new());
-        Self { recorder, counters: None, tun, all: Counters { down: 0, up: 0 } }
+        let all = Counters { down: 0, up: 0 };
+        Self { recorder: Recorder::off(), counters: None, tun: String::new(), all }
     }
 
     /// Looks, if it is time; `unix` reads the wall clock, time since 1970.

@@ -98,11 +98,6 @@ impl Asking {
         }
     }
 
-    /// Its number.
-    pub(super) const fn number(&self) -> u32 {
-        self.number
-    }
-
     /// Whether the phase is about this link.
     pub(super) fn has(&self, link: LinkId) -> bool {
         self.phase.links.iter().any(|(id, _)| *id == link)
