@@ -170,7 +170,7 @@ fn address(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, UdpSocket};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
 
     #[test]
     fn a_port_of_our_own_is_ours() {
@@ -193,10 +193,46 @@ mod tests {
             6183: 00000000:CABC 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 34567 2 0000000000000000 0\n \
             6184: 00000000:CABD 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 34568 2 0000000000000000 0\n  \
             damaged\n";
-        assert_eq!(inodes(table, 0xcabc, None), ["34567"]);
-        assert_eq!(inodes(table, 0xcabc, Some("07")), ["34567"]);
-        assert!(inodes(table, 0xcabc, Some("0A")).is_empty());
-        assert!(inodes(table, 1, None).is_empty());
-        assert!(inodes("", 1, None).is_empty());
+        let found: Vec<_> =
+            parse(table).into_iter().map(|one| (one.port, one.state, one.inode)).collect();
+        let expected = [(0xcabc, 7, "34567".to_owned()), (0xcabd, 7, "34568".to_owned())];
+        assert_eq!(found, expected);
+        assert!(parse("").is_empty());
+    }
+
+    #[test]
+    fn only_sockets_that_are_open_to_the_outside_listen() {
+        let open = TcpListener::bind("0.0.0.0:0").unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+        let datagrams = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let port_of = |listener: &TcpListener| listener.local_addr().unwrap().port();
+        let found = listeners();
+        let listens = |transport, port| {
+            found.iter().find(|one| one.transport == transport && one.port == port)
+        };
+        let own = listens(Transport::Tcp, port_of(&open)).unwrap();
+        assert_eq!(own.holder().map(|holder| holder.pid), Some(std::process::id()));
+        assert_eq!(listens(Transport::Tcp, port_of(&closed)), None);
+        let udp = datagrams.local_addr().unwrap().port();
+        assert!(listens(Transport::Udp, udp).is_some());
+    }
+
+    #[test]
+    fn an_address_is_read_as_the_kernel_writes_it() {
+        // What the kernel writes on a machine whose least byte comes first.
+        if cfg!(target_endian = "big") {
+            return;
+        }
+        let mapped = "0000000000000000FFFF00000100007F";
+        for (text, expected) in [
+            ("0100007F", Some("127.0.0.1")),
+            ("0200CB71", Some("113.203.0.2")),
+            (mapped, Some("::ffff:127.0.0.1")),
+            ("B80D0120000000000000000002000000", Some("2001:db8::2")),
+            ("0100007", None),
+            ("0100007G", None),
+        ] {
+            assert_eq!(address(text), expected.map(|text| text.parse().unwrap()), "{text}");
+        }
     }
 }

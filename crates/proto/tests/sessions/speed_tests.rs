@@ -147,7 +147,8 @@ fn what_a_client_may_use_in_an_hour_is_bounded_over_its_sessions() {
 
     // Another session is no other client.
     let key = world.clients[0].key;
-    let filter = InnerFilter { refused: vec!["10.99.0.0/16".parse().unwrap()], ..peer(0).filter };
+    let filter =
+        InnerFilter { refused: ["10.99.0.0/16".parse().unwrap()].into(), ..peer(0).filter };
     world.allow(key, PeerConfig { filter, ..peer(0) });
     world.run_for(ms(8000));
     assert_eq!(world.sessions_of(0), 2);
