@@ -10,7 +10,7 @@
 //! | [`program`] | other programs, within bounds |
 //! | [`hide`] | what is taken out of all of it |
 //! | [`report`] | how it is put together |
-//! | [`file`] | where it is written |
+//! | [`mod@file`] | where it is written |
 
 mod config;
 mod daemon;

@@ -1,5 +1,9 @@
 //! `ropewalk notify` on a bus of its own: a `dbus-daemon`, a program that shows notifications, and a socket that answers as the client.
-#![expect(clippy::unwrap_used, reason = "the helpers of the tests fail as the tests do")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of the tests fail as the tests do"
+)]
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -356,7 +360,11 @@ struct Shower {
 
 #[zbus::interface(name = "org.freedesktop.Notifications")]
 impl Shower {
-    #[expect(clippy::too_many_arguments, reason = "the specification has them")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::needless_pass_by_value,
+        reason = "the specification has them, and a call brings its own"
+    )]
     fn notify(
         &mut self,
         app_name: String,

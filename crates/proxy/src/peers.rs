@@ -408,6 +408,8 @@ pub fn end_reason(reason: EndReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use arrayvec::ArrayVec;
     use ropewalk_proto::crypto::Cipher;
@@ -546,8 +548,12 @@ mod tests {
         // As another proxy of the fleet says it.
         let disabled = PeerConfig { disabled: true, ..configs().remove(0) };
         let leases = leases("10.9.0.0/24");
-        let changed =
-            book.change(Instant::ZERO, &BTreeSet::new(), &[disabled.clone()], leases.table());
+        let changed = book.change(
+            Instant::ZERO,
+            &BTreeSet::new(),
+            slice::from_ref(&disabled),
+            leases.table(),
+        );
         assert_eq!(changed, [key]);
         let ended = Event::SessionEnded(EndReason::Withdrawn);
         book.note(Instant::ZERO, &key, &ended);

@@ -36,8 +36,8 @@ const MORE: [&str; 17] = [
 /// Tables whose keys are names or addresses.
 const NAMED: [&str; 2] = ["tunnel.link", "tunnel.safire.routes"];
 
-/// The name of a client in a proxy's config.
-const CLIENT_NAME: &str = "peer.name";
+/// Where a proxy's config names clients: the section and its key.
+const CLIENT_NAMES: [(&str, &str); 2] = [("peer", "name"), ("forward", "to")];
 
 /// Sections of one kind, and values of one list, that are shown.
 const MOST_ALIKE: usize = 24;
@@ -80,11 +80,16 @@ pub(crate) fn learn(table: &Table, hider: &mut Hider) {
     for address in addresses {
         texts(&address).into_iter().for_each(|text| hider.learn_host(text));
     }
-    for peer in table.get("peer").and_then(Value::as_array).into_iter().flatten() {
-        if let Some(name) = peer.get("name").and_then(Value::as_str) {
-            hider.learn_client(name);
-        }
+    for (section, key) in CLIENT_NAMES {
+        let sections = table.get(section).and_then(Value::as_array).into_iter().flatten();
+        let names = sections.filter_map(|section| section.get(key)?.as_str());
+        names.for_each(|name| hider.learn_client(name));
     }
+}
+
+/// Whether the key at this path names a client.
+fn is_client_name(path: &str) -> bool {
+    CLIENT_NAMES.iter().any(|(section, key)| path.split_once('.') == Some((section, key)))
 }
 
 /// A text, or those of a list.
@@ -186,7 +191,7 @@ impl Writer<'_> {
 
     fn value(&mut self, path: &str, value: &Value) -> String {
         match value {
-            Value::String(name) if path == CLIENT_NAME => format!("{:?}", self.hider.client(name)),
+            Value::String(name) if is_client_name(path) => format!("{:?}", self.hider.client(name)),
             Value::String(text) => shown(text),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
@@ -311,9 +316,11 @@ mod tests {
     fn names_of_clients_are_hidden_and_many_sections_are_counted() {
         let peer = |number: usize| format!("[[peer]]\nname = \"anna{number}\"\n");
         let peers: String = (0..30).map(peer).collect();
-        let text = format!("{peers}[tunnel.link.lte]\nmax = \"5 Mbit/s\"\n");
+        let forward = "[[forward]]\nprotocol = \"tcp\"\nport = 443\nto = \"anna0\"\n";
+        let text = format!("{peers}{forward}[tunnel.link.lte]\nmax = \"5 Mbit/s\"\n");
         let shown = written(Role::Proxy, &text);
         assert!(!shown.contains("anna"), "{shown}");
+        assert!(shown.contains("to = \"<client-1>\"\n"), "{shown}");
         assert!(shown.contains("name = \"<client-1>\"\n"), "{shown}");
         assert!(shown.contains("# and 6 more of [[peer]]\n"), "{shown}");
         assert!(shown.contains("[tunnel.link.lte]\nmax = \"5 Mbit/s\"\n"), "{shown}");

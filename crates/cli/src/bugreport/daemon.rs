@@ -100,6 +100,8 @@ impl Looked {
                 Role::Proxy => hider.learn_client(&tunnel.peer),
             }
         }
+        let forwards = self.later.proxy.iter().flat_map(|proxy| &proxy.forwards);
+        forwards.for_each(|forward| hider.learn_client(&forward.to));
         if let Some(known) = &self.peers {
             let joined = known.peers.iter().map(|peer| &peer.name);
             let invited = known.invitations.iter().map(|invited| &invited.name);
@@ -124,6 +126,12 @@ impl Looked {
                 let reasons = tunnel.links.iter_mut().map(|link| &mut link.reason);
                 for reason in reasons.chain([&mut tunnel.reason]).flatten() {
                     *reason = hider.prose(reason);
+                }
+            }
+            for forward in report.proxy.iter_mut().flat_map(|proxy| &mut proxy.forwards) {
+                rename(&mut forward.to, hider);
+                for text in forward.reason.iter_mut().chain(&mut forward.notes) {
+                    *text = hider.prose(text);
                 }
             }
         }

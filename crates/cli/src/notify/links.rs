@@ -258,10 +258,11 @@ impl Changes {
             body.push(format!("Lost {MANY} times in ten minutes. You hear of it when it rests."));
         }
         let working = links.working();
-        if !(lost.is_empty() && restless.is_empty()) && !working.is_empty() {
+        let all_well = lost.is_empty() && restless.is_empty();
+        if !all_well && !working.is_empty() {
             body.push(format!("{}.", and(&working, "carries on", "carry on")));
         }
-        let urgency = match lost.is_empty() && restless.is_empty() {
+        let urgency = match all_well {
             true => Urgency::Low,
             false => Urgency::Normal,
         };

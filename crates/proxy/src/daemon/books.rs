@@ -60,7 +60,7 @@ impl<H: Host> Daemon<H> {
         match enabled {
             true => tracing::info!(peer = name, "enabled: it is let in again"),
             false => {
-                tracing::info!(peer = name, "disabled: it gets no session until it is enabled")
+                tracing::info!(peer = name, "disabled: it gets no session until it is enabled");
             }
         }
     }

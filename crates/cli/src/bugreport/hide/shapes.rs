@@ -178,7 +178,7 @@ fn mac(rest: &str) -> Option<(usize, Shape)> {
         }
     }
     let length = (3 * groups).checked_sub(1)?;
-    let goes_on = bytes.get(length).is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let goes_on = bytes.get(length).is_some_and(u8::is_ascii_alphanumeric);
     if groups < LEAST_MAC_GROUPS || goes_on {
         return None;
     }
