@@ -4,13 +4,19 @@ mod change;
 mod clients;
 mod files;
 mod look;
+mod run;
 
-pub(crate) use change::{Links, LinksWhat, Reload, Set, SetRedundant, SetScheduler, SetWhat};
+pub(crate) use change::{
+    Links, LinksWhat, List, Reload, Set, SetRedundant, SetRoutes, SetScheduler, SetWhat,
+};
 pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
-pub(crate) use look::{Bugreport, Flows, Forward, Logs, Notify, Proxies, Status, Use, Watch, Why};
+pub(crate) use look::{
+    Bugreport, Flows, Forward, History, Logs, Notify, Proxies, Speedtest, Status, Use, Watch, Why,
+};
+pub(crate) use run::Run;
 
 use std::path::PathBuf;
 
@@ -165,8 +171,8 @@ EXAMPLES
     /// Show the links live: rates both ways as graphs, RTT, loss, share, state, and what limits each
     #[command(after_long_help = "\
 For a terminal of 80x24 and up. Keys: q or Esc ends it, the arrows choose a link, of which the lowest lines say what
-limits it. With NO_COLOR in the environment there are no colours. On a proxy with several clients each has a row;
---peer shows the links of one.
+limits it, h turns to the last hour, day and month, and back. With NO_COLOR in the environment there are no colours.
+On a proxy with several clients each has a row; --peer shows the links of one.
 
 EXAMPLES
   sudo ropewalk watch
@@ -259,7 +265,52 @@ EXAMPLES
   sudo ropewalk why --peer laptop                     on a proxy: about one client")]
     Why(Why),
 
-    /// Change how a running daemon sends: its scheduler, and which packets go over two links
+    /// Start a program whose connections go around the tunnel, or through it
+    #[command(after_long_help = "\
+The client is told of the application (app:NAME, in `exclude` or `routes`), until it ends or reads its config again. The
+program starts when the client has its control group, and its children are in the same one; programs that run already stay
+where they are. It is started as you, where systemd runs; else as root. Whoever may ask the client may do this: root, and
+the group in its [control].
+
+EXAMPLES
+  ropewalk run --outside -- firefox                   as without a tunnel
+  ropewalk run --outside --name call -- chromium --app=https://meet.example.org
+  sudo ropewalk run --inside -- curl https://example.org      where only some programs go through the tunnel
+  sudo ropewalk set routes                            what goes which way, and how much was sent")]
+    Run(Run),
+
+    /// Show what was carried over the last hours and days, and what happened
+    #[command(after_long_help = "\
+The daemon remembers rates, RTT and losses of each link (in steps of 10 s for an hour, of a minute for a day, of 15 min
+for a month), what was used on each day, and what happened; [history] in its config says for how long. Links count
+datagrams with IP and UDP headers, as providers do; packets are what is inside. A blank in a chart is time of which nothing
+is known. A proxy remembers what all its clients carry together. Times are those of this machine.
+
+EXAMPLES
+  sudo ropewalk history                               the last 24 hours
+  sudo ropewalk history --since 1h --link wlan0
+  sudo ropewalk history --since 7d --events           only what happened
+  sudo ropewalk history --since 30d --json | jq '.used[] | {day, links}'")]
+    History(History),
+
+    /// Test how fast each link is, alone and together with the others, up and down
+    #[command(after_long_help = "\
+On the client: each link is filled with test data for ten seconds a way, and then all at once. The test data is the tunnel's own,
+between this client and its proxy, so what is found is what packets get. Packets go first; the table has them in its rates,
+and a sentence says how much they were. The round trip is measured before and while the link is full: the difference is the queue.
+
+A link with an allowance is tested with at most 1 % of it, and one that is metered or has a price not at all; --metered tests
+them with as much as is left of the allowance, or as --max says. The proxy's owner may bound tests, or forbid them ([speed_test]
+of its config). Ctrl-C ends the test, and what was found by then is shown; the exit code is 1 then.
+
+EXAMPLES
+  sudo ropewalk speedtest                             all links: some 25 s for one, 65 s for two
+  sudo ropewalk speedtest --link wlan0 --down --seconds 5
+  sudo ropewalk speedtest --link wwan0 --metered --max '50 MB'
+  sudo ropewalk speedtest --json | jq '.links[] | {name, down: .down.rate_bps, up: .up.rate_bps}'")]
+    Speedtest(Speedtest),
+
+    /// Change how a running daemon sends: its scheduler, which packets go over two links, what goes through the tunnel
     #[command(after_long_help = "\
 Each end decides for what it sends: the client for what goes up, the proxy for what comes down. How a link is used is
 said once for both, on the client (`ropewalk links set`). A change holds
@@ -273,6 +324,8 @@ EXAMPLES
   sudo ropewalk set scheduler batcp
   sudo ropewalk set redundant --ports 5060,16384-32767      a call goes over two links at once
   sudo ropewalk set --peer van scheduler safire             on a proxy: for one client
+  sudo ropewalk set exclude --add user:backup,domain:example.org      around the tunnel, on a client
+  sudo ropewalk set routes --remove 0.0.0.0/0,::/0 --add unit:steam.service      only these through it
   sudo ropewalk set                                         show what is in force")]
     Set(Set),
 

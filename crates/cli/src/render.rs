@@ -7,11 +7,14 @@ pub(crate) mod doctor;
 mod fleet;
 mod flows;
 mod forwards;
+mod history;
 mod links;
 mod model;
 mod peers;
 mod proxies;
 mod registry;
+mod rules;
+mod speedtest;
 mod why;
 
 use std::collections::BTreeMap;
@@ -22,7 +25,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, OutagesStatus, PacketTraffic,
     ProxiesReport, ProxyStatus, Role, SensedStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus, TurnedAwayStatus,
+    TlsStatus, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
 use ropewalk_settings::figures::{megabits, rate, size};
@@ -30,9 +33,12 @@ use ropewalk_settings::figures::{megabits, rate, size};
 pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
 pub(crate) use forwards::forwards;
+pub(crate) use history::{chart_width, event_in_words, history, local};
 pub(crate) use links::links;
 pub(crate) use peers::{enabled, invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
+pub(crate) use rules::routes;
+pub(crate) use speedtest::{speed_progress, speed_test};
 pub(crate) use why::why;
 
 /// Columns of the narrowest terminal that is catered for, and of what is no terminal.
@@ -73,6 +79,9 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
     if let Some(sandbox) = daemon.sandbox {
         page.fact("sandbox", &sandbox.to_string());
     }
+    if let Some(history) = &daemon.history {
+        page.fact("history", &history.to_string());
+    }
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);
     }
@@ -93,6 +102,7 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
             page.line(0, "All about one of them: ropewalk status --peer NAME");
         }
     }
+    rules::rules(&mut page, &report.rules);
     page.drops("Dropped before any tunnel", &report.drops);
     page.text
 }
@@ -114,6 +124,15 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
     let ports: Vec<_> = ports.collect();
     let (ports, uplinks) = (ports.join(", "), proxy.uplinks.join(", "));
     page.fact("listens", &format!("{ports}/udp, uplinks {uplinks}"));
+    if let Some(TlsStatus { listen, clients, strangers, refused, unproven }) = proxy.tls {
+        page.fact(
+            "over TLS",
+            &format!(
+                "{listen}/tcp: {clients} connections of clients, {strangers} not known yet; {refused} \
+                 refused, {unproven} ended unknown"
+            ),
+        );
+    }
     for pool in &proxy.pools {
         // All of a /64 would say nothing.
         let all = Some(pool.size).filter(|size| *size < 1_000_000_000);

@@ -155,7 +155,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use ropewalk_proto::fleet::Preference;
-    use ropewalk_settings::KEY_LEN;
+    use ropewalk_settings::{KEY_LEN, TlsUse};
 
     use super::*;
 
@@ -167,6 +167,8 @@ mod tests {
             invitation: None,
             others: Vec::new(),
             choose: Preference::Auto,
+            tls: TlsUse::Auto,
+            tls_port: 443,
         }
     }
 

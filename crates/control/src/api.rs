@@ -3,11 +3,14 @@
 
 mod flows;
 mod forwards;
+mod history;
 mod limits;
 mod links;
 mod peers;
 mod proxies;
 mod reload;
+mod routes;
+mod speed;
 mod status;
 
 use std::time::Duration;
@@ -18,6 +21,10 @@ use ropewalk_settings::Scheduling;
 
 pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
 pub use forwards::{ForwardProtocol, ForwardState, ForwardStatus, ForwardTraffic, ForwardsReport};
+pub use history::{
+    DayUse, EventKind, HistoryEvent, HistoryQuery, HistoryReport, HistoryState, HistoryStatus,
+    LinkPast, LinkUse, Past, Used,
+};
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{
@@ -26,6 +33,11 @@ pub use peers::{
 };
 pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
+pub use routes::{RoutesChange, RoutesReport, RuleStatus};
+pub use speed::{
+    LinkSpeed, Speed, SpeedPhaseProgress, SpeedTestReport, SpeedTestState, SpeedTestWish, SpeedWay,
+    SumSpeed, TogetherSpeed,
+};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
@@ -33,7 +45,7 @@ pub use status::{
     PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RedundancyStatus,
     RegistryStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SandboxState,
     SandboxStatus, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus, TunnelTrouble, TurnedAwayStatus,
+    TlsStatus, TunnelState, TunnelStatus, TunnelTrouble, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.
@@ -64,14 +76,32 @@ pub enum Request {
     },
     /// `GET /v1/forwards`: on a proxy, its ports that lead to clients.
     Forwards,
+    /// `GET /v1/history`: what was carried over the last hours and days, and what happened.
+    History(HistoryQuery),
     /// `PUT /v1/links`: on a client, another setting of one link from now on.
     ChangeLink(LinkChange),
+    /// `GET /v1/routes`: on a client, what goes through its tunnel, and what around it.
+    Routes,
+    /// `PUT /v1/routes`: on a client, other entries of one of the two lists from now on.
+    ChangeRoutes(RoutesChange),
     /// `GET /v1/proxies`: on a client, the proxies that it knows.
     Proxies,
     /// `PUT /v1/proxies?use=NAME`: on a client, which of them may be used from now on.
     UseProxy {
         /// The ID, region or address of some, or `auto`.
         name: String,
+    },
+    /// `POST /v1/speedtest`: on a client, test how fast its links are. It goes on for as long as it is asked for again.
+    StartSpeedTest(SpeedTestWish),
+    /// `GET /v1/speedtest?id=ID`: how far that test came.
+    SpeedTest {
+        /// Which.
+        id: u64,
+    },
+    /// `DELETE /v1/speedtest?id=ID`: it ends.
+    EndSpeedTest {
+        /// Which.
+        id: u64,
     },
     /// `POST /v1/reload`: the config is read again, and what can be is made so.
     Reload,
@@ -122,10 +152,16 @@ pub enum Response {
     Flows(Box<FlowsReport>),
     /// To [`Request::Forwards`].
     Forwards(Box<ForwardsReport>),
+    /// To [`Request::History`].
+    History(Box<HistoryReport>),
     /// To [`Request::ChangeLink`]: what holds for the link now.
     Link(Box<LinkSettings>),
+    /// To [`Request::Routes`], and to [`Request::ChangeRoutes`] what holds now.
+    Routes(Box<RoutesReport>),
     /// To [`Request::Proxies`], and to [`Request::UseProxy`] what holds now.
     Proxies(Box<ProxiesReport>),
+    /// To [`Request::StartSpeedTest`], [`Request::SpeedTest`] and [`Request::EndSpeedTest`].
+    SpeedTest(Box<SpeedTestReport>),
     /// To [`Request::Reload`].
     Reloaded(Box<ReloadReport>),
     /// To [`Request::Peers`].

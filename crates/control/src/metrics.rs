@@ -476,6 +476,9 @@ const TUNNEL: &[Family<TunnelStatus>] = &[
 ];
 
 const LINK: &[Family<LinkStatus>] = &[
+    Family::gauge("link_over_tls", "Whether its datagrams go over TLS.", |_, link| {
+        Some(Value::flag(link.over_tls))
+    }),
     Family::gauge("link_state_seconds", "How long it has been in its state.", |_, link| {
         Some(Value::Real(link.state_age_s))
     }),

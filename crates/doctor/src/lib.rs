@@ -13,6 +13,7 @@
 //! An examination changes nothing: what it tries on the network is what [`ropewalk_client::probe`] may ask of a proxy.
 
 mod buffers;
+mod chosen;
 mod client;
 mod clock;
 mod common;

@@ -157,21 +157,60 @@ impl Table {
     /// # Errors
     /// When `nft` is missing, the right is missing, or `nft` refuses the rules. The old table stands unchanged then.
     pub async fn apply(&mut self, body: &str) -> Result<bool, NftError> {
-        if let Some(applied) = &self.applied
-            && applied.body == body
-            && self.listing().await?.as_ref() == Some(&applied.listing)
-        {
+        if self.stands(body).await? {
             return Ok(false);
         }
+        self.replace(body, "").await?;
+        Ok(true)
+    }
+
+    /// Whether the table was applied with this body, and still stands so.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing.
+    pub async fn stands(&self, body: &str) -> Result<bool, NftError> {
+        match &self.applied {
+            Some(applied) if applied.body == body => {
+                Ok(self.listing().await?.as_ref() == Some(&applied.listing))
+            }
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    /// Puts the table in place with this body, whatever stands there, and carries out `further` commands of `nft` in the same
+    /// transaction: elements of the table's dynamic sets, which are no part of what [`Table::stands`] compares.
+    ///
+    /// # Errors
+    /// As [`Table::apply`].
+    pub async fn replace(&mut self, body: &str, further: &str) -> Result<(), NftError> {
         let name = &self.name;
-        // The first line makes sure that there is something to delete; all three are one transaction.
+        // The first line makes sure that there is something to delete; all of it is one transaction.
         let script = format!(
-            "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{body}\n}}\n"
+            "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{body}\n}}\n{further}"
         );
         self.run(&["-f", "-"], Some(&script), "set the firewall rules").await?;
         self.applied =
             self.listing().await?.map(|listing| Applied { body: body.to_owned(), listing });
-        Ok(true)
+        Ok(())
+    }
+
+    /// Carries out commands of `nft` in one transaction: elements of the table's dynamic sets that come and go.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or it refuses one of them: then none is carried out.
+    pub async fn change(&self, commands: &str) -> Result<(), NftError> {
+        self.run(&["-f", "-"], Some(commands), "change a set of the firewall rules").await?;
+        Ok(())
+    }
+
+    /// Whether `nft` and the kernel would take a table with this body. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check(&self, body: &str) -> Result<(), NftError> {
+        let script = format!("table inet {} {{\n{body}\n}}\n", self.name);
+        self.run(&["--check", "-f", "-"], Some(&script), "check the firewall rules").await?;
+        Ok(())
     }
 
     /// Removes the table. Returns whether there was one.

@@ -153,6 +153,7 @@ impl Direct {
             name_servers: NameServers::default(),
             max_sessions: 1 << 17,
             share: Share::WHOLE,
+            speed: None,
             // It began a second before the clients: what it is asked is newer than its start.
             wall_clock: wall_clock.saturating_sub(Duration::from_secs(1)),
         };

@@ -20,6 +20,7 @@ mod links;
 mod moving;
 mod session;
 mod snapshot;
+mod speed;
 mod state;
 
 use std::collections::VecDeque;

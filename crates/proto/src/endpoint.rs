@@ -24,6 +24,7 @@ mod peers;
 mod sessions;
 mod share;
 mod snapshot;
+mod speed;
 mod table;
 mod transmit;
 
@@ -47,6 +48,7 @@ pub use invitation_authority::{Claim, InvitationAuthority, NoInvitations};
 pub use peers::{AddPeerError, PeerConfig};
 pub use share::{Handed, Share};
 pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
+pub use speed::SpeedRules;
 
 use ropewalk_settings::{PublicKey, Scheduling};
 
@@ -105,6 +107,8 @@ pub struct EndpointConfig {
     pub wall_clock: Duration,
     /// Which of the clients this endpoint serves; all others are to be none of its peers.
     pub share: Share,
+    /// How much clients may test; `None`: they are not told that they may ask, as by a proxy that knows no speed tests.
+    pub speed: Option<SpeedRules>,
 }
 
 /// An [`Event`], with the peer it is about.
@@ -137,6 +141,7 @@ pub struct Endpoint {
     rng: StdRng,
     /// The proxies that clients are told of.
     fleet: Arc<FleetList>,
+    speed: Option<SpeedRules>,
     closed: bool,
     drops: DropCounters,
     events: VecDeque<EndpointEvent>,
@@ -163,6 +168,7 @@ impl Endpoint {
             share: config.share,
             rng,
             fleet: Arc::default(),
+            speed: config.speed,
             closed: false,
             drops: DropCounters::default(),
             events: VecDeque::new(),
@@ -581,6 +587,8 @@ impl Endpoint {
             gateways: info.own.iter().map(IpNet::addr).collect(),
             peer_completes: completes,
             peer_orders_flows: orders_flows,
+            // Only a proxy is asked.
+            peer_tests_speed: false,
         };
         let filter = peer.config.filter.clone();
         let mut config = self.tunnel.clone();
@@ -641,12 +649,14 @@ impl Endpoint {
     /// Resets a session; it goes when the client was told.
     fn leave(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
         let Some(session) = self.sessions.get_mut(index) else { return };
+        session.tunnel.stop_speed_test(now);
         session.tunnel.reset(said);
         (session.phase, session.since) = (Phase::Ending, now);
         let key = session.peer;
         self.left.leave(now, key, session.tunnel.hand_over());
         if let Some(peer) = self.peers.get_mut(&key) {
             peer.totals.get_or_insert_default().keep(&session.tunnel);
+            peer.note_speed_use(now, session.tunnel.take_speed_use(now));
         }
         self.sessions.touch(index);
         self.tell(key, Event::SessionEnded(reason));
@@ -660,6 +670,7 @@ impl Endpoint {
             self.left.leave(now, session.peer, session.tunnel.hand_over());
             if let Some(peer) = self.peers.get_mut(&session.peer) {
                 peer.totals.get_or_insert_default().keep(&session.tunnel);
+                peer.note_speed_use(now, session.tunnel.take_speed_use(now));
             }
             self.tell(session.peer, Event::SessionEnded(reason));
         }
@@ -688,6 +699,7 @@ impl Endpoint {
             match event {
                 Event::Closed(reason) => return self.forget(now, index, EndReason::Closed(reason)),
                 _ if session.phase == Phase::Ending => {}
+                Event::SpeedWish => self.judge_speed_wish(now, index),
                 event => self.tell(key, event),
             }
         }

@@ -217,6 +217,7 @@ impl World {
             name_servers: NameServers::default(),
             max_sessions: 16,
             share: Share::WHOLE,
+            speed: None,
             wall_clock: WALL,
         };
         let mut proxy = Endpoint::new(Instant::ZERO, endpoint, rng.random());

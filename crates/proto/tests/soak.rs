@@ -115,6 +115,7 @@ impl World {
             name_servers: NameServers::default(),
             max_sessions: 1 << 14,
             share: Share::WHOLE,
+            speed: None,
             wall_clock: WALL,
         };
         let now = Instant::from_millis(1000);

@@ -6,10 +6,13 @@
 
 mod forward;
 mod registry;
+mod speed_test;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,8 +25,9 @@ use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
-    DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey,
-    Sandbox, Text, TunnelSection, TunnelSettings, is_name_server,
+    DEFAULT_PORT, HistoryDays, HistorySection, HostPort, InterfaceName, OneOrMany, Parsed,
+    PresharedKey, PrivateKey, PublicKey, Sandbox, SpeedTests, Text, TunnelSection, TunnelSettings,
+    is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -33,6 +37,7 @@ use crate::pool::{Pools, reserved};
 
 pub use forward::{Forward, MAX_FORWARDS};
 pub use registry::RegistryConfig;
+pub use tls::{CertificateFiles, TlsConfig};
 
 /// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
 const DEFAULT_MAX_PEERS: usize = 1024;
@@ -71,6 +76,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Other UDP ports of that address at which the same is served, for networks that let few ports through.
     pub more_ports: Vec<u16>,
+    /// Links over TLS; `None`: it takes none.
+    pub tls: Option<TlsConfig>,
     /// Where clients find this proxy, for invitations; empty: at the addresses of this host.
     pub public_addresses: Vec<HostPort>,
     /// The name of the TUN.
@@ -103,6 +110,8 @@ pub struct Config {
     pub max_peers: usize,
     /// Threads that carry packets.
     pub workers: Workers,
+    /// How much clients may use up with speed tests.
+    pub speed_tests: SpeedTests,
     /// How the tunnels send and receive.
     pub tunnel: TunnelSettings,
     /// The registry that this proxy shares with others; `None`: it keeps files of its own.
@@ -111,6 +120,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Whether the proxy gives up at its start what it does not need.
     pub sandbox: Sandbox,
+    /// For how many days it remembers what it carried.
+    pub history: HistoryDays,
     /// The socket for `ropewalk status`.
     pub control: ControlConfig,
 }
@@ -231,6 +242,8 @@ impl ConfigFile for Config {
         "forward",
         "peer",
         "registry",
+        "tls",
+        "speed_test",
     ];
 
     fn parse(source: &Source) -> Result<Self, ConfigError> {
@@ -252,6 +265,20 @@ impl Config {
     #[must_use]
     pub fn registry_file(&self) -> PathBuf {
         self.state_dir.join("peers.json")
+    }
+
+    /// The lowest port at which the proxy listens: below 1024 that takes a capability.
+    #[must_use]
+    pub fn lowest_port(&self) -> u16 {
+        let tls = self.tls.as_ref().map(|tls| tls.listen.port());
+        let more = self.more_ports.iter().copied().chain(tls);
+        more.fold(self.listen.port(), u16::min)
+    }
+
+    /// The file of the certificate that the proxy makes itself.
+    #[must_use]
+    pub fn tls_file(&self) -> PathBuf {
+        self.state_dir.join("tls.pem")
     }
 
     /// The file of the address leases.
@@ -314,8 +341,13 @@ struct File {
     #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
     registry: Option<Spanned<registry::RegistryFile>>,
+    tls: Option<tls::TlsFile>,
+    #[serde(default)]
+    speed_test: speed_test::SpeedTestFile,
     #[serde(default)]
     tunnel: TunnelSection,
+    #[serde(default)]
+    history: HistorySection,
     #[serde(default)]
     control: ControlFile,
 }
@@ -383,11 +415,13 @@ impl File {
         let listen = listen(source, self.listen.as_ref())?;
         let more_ports = more_ports(source, self.more_ports.as_ref(), listen.port())?;
         let control = self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?;
-        let own = forward::own_ports(listen, &more_ports, &control);
+        let tls = self.tls.as_ref().map(|file| file.resolve(source)).transpose()?;
+        let own = forward::own_ports(listen, &more_ports, tls.as_ref(), &control);
         Ok(Config {
             private_key,
             listen,
             more_ports,
+            tls,
             public_addresses: public_addresses(source, self.public_addresses)?,
             tun_name,
             pools,
@@ -412,10 +446,12 @@ impl File {
             peers,
             max_peers,
             workers: workers(source, self.workers.as_ref())?,
+            speed_tests: self.speed_test.resolve(source)?,
             tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
             registry,
             state_dir: state_dir(source, self.state_dir)?,
             sandbox: self.sandbox,
+            history: self.history.days,
             control,
         })
     }
@@ -486,6 +522,19 @@ impl File {
             )),
         }
     }
+}
+
+/// Whether a file with a private key is closed to others. One that cannot be looked at is found out where it is read.
+fn closed_to_others(source: &Source, file: &Spanned<PathBuf>) -> Result<(), ConfigError> {
+    let path = source.beside(file.get_ref());
+    let mode = std::fs::metadata(&path).map(|file| file.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
+        let shown = path.display().to_string();
+        let message = format!("others may read the private key {shown}");
+        let help = format!("chmod 600 {shown}");
+        return Err(source.error(file.span(), &message).with_help(&help));
+    }
+    Ok(())
 }
 
 fn connections(

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_daemon::core;
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::StaticSecret;
-use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer, Share};
+use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer, Share, SpeedRules};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
@@ -21,9 +21,15 @@ use crate::pool::Pools;
 const SESSIONS_PER_PEER: usize = 2;
 
 /// What an endpoint that serves this share is told. `wall_clock` is the time since 1970 at the core's instant zero; `aes`:
-/// the processor has instructions for AES.
+/// the processor has instructions for AES; `speed` is what all parts share of speed tests.
 #[must_use]
-pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) -> EndpointConfig {
+pub fn endpoint(
+    config: &Config,
+    wall_clock: Duration,
+    aes: bool,
+    share: Share,
+    speed: SpeedRules,
+) -> EndpointConfig {
     EndpointConfig {
         tunnel: TunnelConfig::new(&config.tunnel, Direction::Down),
         secret: StaticSecret::new(&config.private_key),
@@ -34,6 +40,7 @@ pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) 
         max_sessions: config.max_peers.saturating_mul(SESSIONS_PER_PEER),
         wall_clock,
         share,
+        speed: Some(speed),
     }
 }
 

@@ -5,6 +5,7 @@
 //! ([`Host`]); the books are kept elsewhere ([`Registry`]); the status document is made from what is at hand.
 
 mod books;
+mod history;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::Flows;
 use ropewalk_settings::{PublicKey, Scheduling};
+use ropewalk_tls::Sources;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
@@ -42,6 +44,8 @@ use crate::status::{self, Facts, HostFacts};
 use crate::worker::{Order, Report, Worker};
 use crate::worker_group::{Shown, WorkerGroup};
 use crate::worker_thread::News;
+
+pub use history::History;
 
 /// Time for the other workers to end after they were told: a second for their clients, and as long again on a busy
 /// machine.
@@ -96,10 +100,13 @@ pub struct Daemon<H> {
     forwards: ForwardBook,
     /// What all of them may reach inside the tunnel.
     inside: Inside,
+    history: History,
     host: H,
     started: Instant,
     /// Those that clients send to, with their ports.
     sockets: Vec<(SocketId, u16)>,
+    /// Whose links come over TLS, where they may.
+    tls: Option<Sources>,
     /// When it was told to stop, the time at which it no longer waits for the other workers.
     stop_by: Option<Instant>,
 }
@@ -131,9 +138,11 @@ impl<H: Host> Daemon<H> {
             registry,
             peers,
             forwards,
+            history: History::off(),
             host,
             started: now,
             sockets,
+            tls: None,
             stop_by: None,
         };
         daemon.set_peers(now);
@@ -144,6 +153,16 @@ impl<H: Host> Daemon<H> {
             }
         }
         daemon
+    }
+
+    /// Links come over TLS, too: these know whose.
+    pub fn set_tls(&mut self, tls: Option<Sources>) {
+        self.tls = tls;
+    }
+
+    /// Remembers what is carried and what happens from now on.
+    pub fn remember(&mut self, history: History) {
+        self.history = history;
     }
 
     /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
@@ -226,6 +245,7 @@ impl<H: Host> Daemon<H> {
     fn handle_request(&mut self, now: Instant, command: server::Command, io: &Io<'_>) {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
+            Request::History(_) => return self.history.ask(now, io.clock.unix_time(), command),
             Request::Invite(_) | Request::RemovePeer { .. } | Request::EnablePeer { .. } => {
                 return self.registry.ask(&self.config, command);
             }
@@ -262,6 +282,7 @@ impl<H: Host> Daemon<H> {
             Request::Status
             | Request::Peers
             | Request::Reload
+            | Request::History(_)
             | Request::Invite(_)
             | Request::RemovePeer { .. }
             | Request::EnablePeer { .. } => Err(reloading::is_busy()),
@@ -280,16 +301,21 @@ impl<H: Host> Daemon<H> {
                 Ok(Response::Forwards(Box::new(ForwardsReport { forwards })))
             }
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
+            Request::Routes | Request::ChangeRoutes(_) => Err(scheduling_status::has_no_routes()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
+            Request::StartSpeedTest(_)
+            | Request::SpeedTest { .. }
+            | Request::EndSpeedTest { .. } => Err(scheduling_status::tests_no_links()),
         }
     }
 
     fn peers_report(&self, now: Instant, report: &Report) -> PeersReport {
-        PeersReport {
-            running: true,
-            peers: status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry),
-            invitations: self.registry.invitations(),
+        let mut peers =
+            status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry);
+        for remote in peers.iter_mut().flat_map(|peer| &mut peer.remotes) {
+            *remote = self.tls.as_ref().and_then(|tls| tls.of(*remote)).unwrap_or(*remote);
         }
+        PeersReport { running: true, peers, invitations: self.registry.invitations() }
     }
 
     fn forward_status(&self, host: &HostFacts) -> Vec<ForwardStatus> {
@@ -386,12 +412,14 @@ impl<H: Host> Daemon<H> {
             started: self.started,
             config: &self.config,
             sockets: &self.sockets,
+            tls: self.tls.as_ref(),
             peers: &self.peers,
             leases: self.registry.leases(),
             forwards: self.forward_status(&host),
             registry: self.registry.status(),
             stats: &report.stats,
             host: &host,
+            history: self.history.status(),
             driver_drops: &report.drops,
             offload: offload::status(
                 &self.config.tunnel.offload,
@@ -409,8 +437,8 @@ impl<H: Host> Driven for Daemon<H> {
         match command {
             Command::Control(command) => self.handle_request(now, command, io),
             Command::Loaded(loaded) => {
-                let file = self.file.clone();
-                loaded.settle(&file, |config| self.take_over(now, config));
+                let (file, unix) = (self.file.clone(), io.clock.unix_time());
+                loaded.settle(&file, |config| self.take_over(now, unix, config));
             }
             Command::HandOutIpv6 => {
                 self.peers.hand_out_ipv6(self.registry.leases());
@@ -444,6 +472,9 @@ impl<H: Host> Driven for Daemon<H> {
             Command::Stop => {
                 self.worker.endpoint.close(now);
                 self.group.order_all(|| Order::Close);
+                if self.stop_by.is_none() {
+                    self.history.stop(now, io.clock.unix_time());
+                }
                 self.stop_by = Some(now + GROUP_ENDS);
             }
         }
@@ -485,7 +516,7 @@ impl<H: Host> Driven for Daemon<H> {
     fn poll_timeout(&self) -> Option<Instant> {
         let ended = self.has_ended().then_some(Instant::ZERO);
         let core = self.worker.endpoint.poll_timeout().map(|(at, _)| at);
-        earliest(earliest(ended, self.stop_by), core)
+        earliest(earliest(ended, self.stop_by), earliest(core, self.history.poll_timeout()))
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
@@ -496,6 +527,7 @@ impl<H: Host> Driven for Daemon<H> {
         }
         self.worker.end_of_batch(now);
         self.take_events(now);
+        self.history.look(now, || io.clock.unix_time());
         let late = self.stop_by.is_some_and(|stop_by| stop_by <= now);
         if self.has_ended() || late || self.group.hangs().is_some() {
             ControlFlow::Break(())
@@ -522,17 +554,22 @@ fn log(peer: &str, event: &Event) {
         Event::PacketsMoved(outage) => {
             tracing::info!(peer, link = %outage.name, "{}", moved_in_words(outage));
         }
+        Event::PathMoved(link, path) if path.remote.ip().is_loopback() => {
+            tracing::info!(peer, link = link.0, "the link has another connection over TLS");
+        }
         Event::PathMoved(link, path) => {
             tracing::info!(peer, link = link.0, to = %path.remote, "the link's address changed");
         }
         Event::InnerMtu(mtu) => tracing::debug!(peer, mtu, "inner MTU"),
         Event::Rekeyed(epoch) => tracing::debug!(peer, epoch, "fresh keys"),
         Event::Moving => tracing::info!(peer, "moves to another proxy; flows that began here stay"),
+        Event::SpeedTest => tracing::info!(peer, "tests how fast its links are"),
         // Only a client's, or told of as the end of a session.
         Event::Closed(_)
         | Event::Refused(_)
         | Event::Displaced(_)
         | Event::OtherVersions(_)
-        | Event::Fleet(_) => {}
+        | Event::Fleet(_)
+        | Event::SpeedWish => {}
     }
 }

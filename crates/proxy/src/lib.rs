@@ -16,6 +16,7 @@
 //! | [`resources`] | what each worker is given: its sockets, its queue of the TUN |
 //! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
+//! | `tls` | links over TLS, where the config takes them |
 //! | [`host`], [`guard`] | what is changed of the host's network |
 //! | [`firewall`], [`nat`] | its firewall table; [`allow`], [`closed`]: what clients may reach, and what not |
 //! | [`forward`] | ports of the host that lead to clients |
@@ -58,6 +59,8 @@ pub mod resources;
 #[cfg(target_os = "linux")]
 pub mod run;
 pub mod status;
+#[cfg(target_os = "linux")]
+mod tls;
 pub mod worker;
 pub mod worker_group;
 pub mod worker_thread;

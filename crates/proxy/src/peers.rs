@@ -360,13 +360,14 @@ impl Peer {
                 self.turn(now, state, Some(why.into()));
                 return RouteChange::Remove;
             }
-            Event::PathMoved(..) | Event::PacketsMoved(_) | Event::Moving => {}
+            Event::PathMoved(..) | Event::PacketsMoved(_) | Event::Moving | Event::SpeedTest => {}
             // These are a client's, or end in a tunnel's owner.
             Event::Closed(_)
             | Event::Refused(_)
             | Event::Displaced(_)
             | Event::OtherVersions(_)
-            | Event::Fleet(_) => {}
+            | Event::Fleet(_)
+            | Event::SpeedWish => {}
         }
         RouteChange::Keep
     }

@@ -45,13 +45,20 @@ impl Listener {
 /// The process that has a UDP socket at this port in our network namespace, if it can be found.
 #[must_use]
 pub fn holder(port: u16) -> Option<Holder> {
-    let sockets = sockets(Transport::Udp);
-    let inodes: Vec<&str> = sockets
-        .iter()
-        .filter(|socket| socket.port == port)
-        .map(|socket| socket.inode.as_str())
-        .collect();
-    holder_of(&inodes)
+    holder_among(sockets(Transport::Udp), port)
+}
+
+/// The process that takes TCP connections at this port in our network namespace, if it can be found.
+#[must_use]
+pub fn tcp_holder(port: u16) -> Option<Holder> {
+    let mut sockets = sockets(Transport::Tcp);
+    sockets.retain(|socket| socket.state == LISTENS);
+    holder_among(sockets, port)
+}
+
+fn holder_among(mut sockets: Vec<Socket>, port: u16) -> Option<Holder> {
+    sockets.retain(|socket| socket.port == port);
+    holder_of(&sockets.iter().map(|socket| socket.inode.as_str()).collect::<Vec<_>>())
 }
 
 /// The sockets in our network namespace at which programs wait for packets from outside.
@@ -163,7 +170,7 @@ fn address(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, UdpSocket};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
 
     #[test]
     fn a_port_of_our_own_is_ours() {
@@ -172,6 +179,12 @@ mod tests {
             let found = holder(socket.local_addr().unwrap().port());
             assert_eq!(found.map(|holder| holder.pid), Some(std::process::id()));
         }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let found = tcp_holder(at.port());
+        assert_eq!(found.map(|holder| holder.pid), Some(std::process::id()));
+        let connection = TcpStream::connect(at).unwrap();
+        assert_eq!(tcp_holder(connection.local_addr().unwrap().port()), None);
     }
 
     #[test]

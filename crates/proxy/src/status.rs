@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    ConntrackStatus, ForwardStatus, ForwardTraffic, HandshakeCounters, LinkState, LinkStatus,
-    OffloadStatus, PacketTraffic, PeerStatus, PoolStatus, ProxyStatus, RegistryStatus, Role,
-    STATUS_VERSION, SpendingStatus, StatusReport, TunnelStatus, TurnedAwayStatus,
+    ConntrackStatus, DaemonStatus, ForwardStatus, ForwardTraffic, HandshakeCounters, HistoryStatus,
+    LinkState, LinkStatus, OffloadStatus, PacketTraffic, PeerStatus, PoolStatus, ProxyStatus,
+    RegistryStatus, Role, STATUS_VERSION, SpendingStatus, StatusReport, TlsStatus, TunnelStatus,
+    TurnedAwayStatus,
 };
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -18,6 +19,7 @@ use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 use ropewalk_settings::{Direction, LinkTerms, Scheduling, pattern};
+use ropewalk_tls::Sources;
 
 use crate::config::Config;
 use crate::forward::Key;
@@ -56,6 +58,8 @@ pub struct Facts<'a> {
     pub config: &'a Config,
     /// The sockets that clients send to, with their ports.
     pub sockets: &'a [(SocketId, u16)],
+    /// Whose links come over TLS, where they may.
+    pub tls: Option<&'a Sources>,
     /// The clients.
     pub peers: &'a PeerBook,
     /// Their addresses.
@@ -68,6 +72,8 @@ pub struct Facts<'a> {
     pub stats: &'a EndpointStats,
     /// The host.
     pub host: &'a HostFacts,
+    /// How it remembers what it carried.
+    pub history: HistoryStatus,
     /// Drops that the core did not see, by reason.
     pub driver_drops: &'a BTreeMap<&'static str, u64>,
     /// What is left to the kernel.
@@ -91,19 +97,18 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
     let peers = facts.peers.iter().map(|peer| (peer, known.get(&peer.config.public_key).copied()));
     let shown = peers.filter(|(_, stats)| is_shown(*stats));
     let tunnels = shown.map(|(peer, stats)| tunnel(facts, peer, stats));
+    let warnings = facts.host.warnings.iter().chain(&facts.history.trouble).cloned().collect();
+    let uptime_s = seconds(facts, facts.started);
+    let daemon = status::daemon(Role::Proxy, uptime_s, warnings, facts.offload);
     StatusReport {
         version: STATUS_VERSION,
-        daemon: status::daemon(
-            Role::Proxy,
-            seconds(facts, facts.started),
-            facts.host.warnings.clone(),
-            facts.offload,
-        ),
+        daemon: DaemonStatus { history: Some(facts.history.clone()), ..daemon },
         tunnels: tunnels.collect(),
         drops: drops(facts),
         proxy: Some(ProxyStatus {
             listen: facts.config.listen,
             more_ports: facts.config.more_ports.clone(),
+            tls: tls(facts),
             pools: pools(facts),
             uplinks: facts.host.uplinks.clone(),
             handshakes: handshakes(facts.stats),
@@ -112,6 +117,7 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
             forwards: facts.forwards.clone(),
             registry: facts.registry.clone(),
         }),
+        rules: Vec::new(),
         proxies: None,
     }
 }
@@ -219,11 +225,14 @@ fn link(
 ) -> LinkStatus {
     let (up, down) = (link.received, link.sent);
     let [down_bps, up_bps] = link.rates(facts.now);
+    let over_tls = facts.tls.and_then(|sources| sources.of(link.path.remote));
     let (state, reason) = match link.state {
         CoreLinkState::Joining => (LinkState::Joining, Some("its path is not proven yet")),
-        CoreLinkState::Up => (LinkState::Up, None),
+        CoreLinkState::Up => (LinkState::Up, over_tls.map(|_| "its client comes over TLS")),
         CoreLinkState::Down => (LinkState::Down, Some("nothing is confirmed any more")),
     };
+    // That of a link over TLS is a loopback address, which tells nobody anything.
+    let local = link.path.local.filter(|_| over_tls.is_none());
     let facts = LinkFacts {
         name: link.name.to_string(),
         interface: None,
@@ -231,7 +240,9 @@ fn link(
         reason: reason.map(str::to_owned),
         sign_in: None,
         state_age_s: seconds(facts, link.since),
-        local: link.path.local.map(|local| SocketAddr::new(local, facts.port_of(link.path.socket))),
+        local: local.map(|local| SocketAddr::new(local, facts.port_of(link.path.socket))),
+        remote: over_tls,
+        over_tls: over_tls.is_some(),
         up: status::datagrams(up_bps, up),
         down: status::datagrams(down_bps, down),
         allowance: None,
@@ -240,6 +251,18 @@ fn link(
         share: scheduling_status::share(scheduling.scheduler, link, &session.tunnel.links),
     };
     status::link(facts, Some(link))
+}
+
+/// Links over TLS.
+fn tls(facts: &Facts<'_>) -> Option<TlsStatus> {
+    let (config, counts) = (facts.config.tls.as_ref()?, facts.tls?.counts());
+    Some(TlsStatus {
+        listen: config.listen,
+        clients: counts.clients,
+        strangers: counts.strangers,
+        refused: counts.refused,
+        unproven: counts.unproven,
+    })
 }
 
 /// What holds for what is sent on a link: what the client says of it, and what this proxy says beside.

@@ -1,12 +1,14 @@
 //! `proxy.toml`: the sample is the default, and every mistake is told with its place.
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
-use ropewalk_proxy::config::{Config, Ipv6Mode, Uplinks};
-use ropewalk_settings::InterfaceName;
+use ropewalk_proxy::config::{CertificateFiles, Config, Ipv6Mode, TlsConfig, Uplinks};
+use ropewalk_settings::{InterfaceName, SpeedTests};
 
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");
 
@@ -105,6 +107,10 @@ address_v6 = "2001:db8:9::5"
 [[peer]]
 name = "boat"
 public_key = "{OTHER}"
+[speed_test]
+at_once = 1
+time = "5m"
+data = "2 GB"
 [tunnel]
 rekey_after = "1h"
 [control]
@@ -121,6 +127,13 @@ socket = "/run/p.sock"
     assert_eq!(allow, ["192.168.7.0/24", "10.0.0.5/32 443/tcp"]);
     assert_eq!(config.inbound, ["::/0".parse::<ipnet::IpNet>().unwrap()]);
     assert_eq!((config.client_connections, config.client_connection_rate), (100, 10));
+    let tests = SpeedTests {
+        enabled: true,
+        at_once: 1,
+        time: Duration::from_secs(300),
+        data: 2_000_000_000,
+    };
+    assert_eq!(config.speed_tests, tests);
     assert_eq!(config.tun_name.as_str(), "rw");
     assert_eq!(config.ipv6, Ipv6Mode::Routed);
 }
@@ -152,6 +165,9 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("max_peers = 0".into(), "2:13: 0 is outside 1 to 65000 peers", ""),
         ("max_peers = 65001".into(), "2:13: 65001 is outside 1 to 65000 peers", ""),
         ("max_peers = \"many\"".into(), "2:13: invalid type: string \"many\", expected", ""),
+        ("[speed_test]\nat_once = 0".into(), "3:11: 0 is outside 1 to 64 tests", "enabled = false"),
+        ("[speed_test]\ntime = \"2h\"".into(), "3:8: 2h is outside 10s to 1h", ""),
+        ("[speed_test]\ndata = \"5\"".into(), "3:8: `5` has no unit", "5 GB"),
         ("state_dir = \"state\"".into(), "2:13: `state` is not an absolute path", ""),
         ("client_to_client = 1".into(), "2:20: invalid type: integer `1`, expected a boolean", ""),
         ("[[peers]]".into(), "2:3: unknown key `peers`", "did you mean `peer`?"),
@@ -275,6 +291,11 @@ fn a_forward_that_cannot_be_is_told_with_what_to_write() {
             "TCP 9586 is the proxy's own: its page is there",
             "another",
         ),
+        (
+            forward("port = 443") + "[tls]\n",
+            "TCP 443 is the proxy's own: clients connect there over TLS",
+            "another",
+        ),
         (many, "257 forwards; at most 256 are possible", "in a row"),
     ];
     for (mistake, expected, help) in cases {
@@ -287,6 +308,54 @@ fn a_forward_that_cannot_be_is_told_with_what_to_write() {
     let tunnel = forward("port = 51900") + &forward("port = 443") + &udp("442");
     let text = format!("private_key = \"{PRIVATE}\"\nmore_ports = [443]\n{tunnel}");
     assert_eq!(parse(&text).unwrap().forwards.len(), 3);
+}
+
+#[test]
+fn links_over_tls_are_taken_where_the_config_says_so_and_a_mistake_there_is_told() {
+    let file = |tls: &str| parse(&format!("private_key = \"{PRIVATE}\"\n{tls}\n"));
+    assert_eq!(file("").unwrap().tls, None);
+    assert_eq!(file("").unwrap().lowest_port(), 51900);
+    let plain = file("[tls]").unwrap();
+    assert_eq!(plain.lowest_port(), 443);
+    assert_eq!(plain.tls_file(), Path::new("/var/lib/ropewalk/tls.pem"));
+    let listen = "[::]:443".parse().unwrap();
+    assert_eq!(plain.tls, Some(TlsConfig { listen, files: None }));
+    // As the sample mentions it.
+    let sample = SAMPLE
+        .replace("# [tls]", "[tls]")
+        .replace("# listen = ", "listen = ")
+        .replace("# certificate_file", "certificate_file")
+        .replace("# key_file", "key_file");
+    let files = CertificateFiles { certificate: "fullchain.pem".into(), key: "privkey.pem".into() };
+    assert_eq!(parse(&sample).unwrap().tls, Some(TlsConfig { listen, files: Some(files) }));
+    for (tls, expected) in [
+        ("listen = \"[::]:0\"", "3:10: port 0 would be another port at each start"),
+        ("listen = \"443\"", "3:10: "),
+        ("certificate_file = \"a.pem\"", "3:20: certificate_file and key_file belong together"),
+        ("key_file = \"a.key\"", "3:12: certificate_file and key_file belong together"),
+        ("port = 443", "3:1: unknown key `port`"),
+    ] {
+        let error = file(&format!("[tls]\n{tls}")).map(drop).expect_err(tls);
+        assert!(error.contains(expected), "{tls}: {error}");
+    }
+}
+
+#[test]
+fn a_key_of_tls_that_others_may_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key.pem");
+    std::fs::write(&key, "").unwrap();
+    let text = format!(
+        "private_key = \"{PRIVATE}\"\n[tls]\ncertificate_file = \"c.pem\"\nkey_file = {key:?}\n"
+    );
+    let with_mode = |mode: u32| {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        parse(&text)
+    };
+    assert!(with_mode(0o600).is_ok());
+    let error = with_mode(0o640).map(drop).unwrap_err();
+    assert!(error.contains("4:12: others may read the private key"), "{error}");
+    assert!(error.contains("chmod 600"), "{error}");
 }
 
 const TLS: &str =

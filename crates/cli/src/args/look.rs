@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use ropewalk_control::api::SpeedTestWish;
+use ropewalk_settings::{DataSize, Text as _};
 
 use super::{RoleArgument, Target};
 
@@ -85,6 +87,33 @@ fn look(text: &str) -> Result<Duration, String> {
     time(text, "500ms", "1h")
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// How far back, from 1min to 31d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = since)]
+    pub(crate) since: Duration,
+
+    /// Only this link
+    #[arg(long, value_name = "LINK")]
+    pub(crate) link: Option<String>,
+
+    /// Only what happened, and more of it
+    #[arg(long)]
+    pub(crate) events: bool,
+
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+/// Reads how far back: what is kept at most.
+fn since(text: &str) -> Result<Duration, String> {
+    time(text, "1min", "31d")
+}
+
 /// Reads a time between two others.
 fn time(text: &str, least: &str, most: &str) -> Result<Duration, String> {
     let read = |text| humantime::parse_duration(text).map_err(|error| error.to_string());
@@ -94,6 +123,50 @@ fn time(text: &str, least: &str, most: &str) -> Result<Duration, String> {
         Ok(time)
     } else {
         Err(format!("from {least} to {most} are possible"))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Speedtest {
+    /// Only this link, as `ropewalk links` names it; can be said several times [default: all]
+    #[arg(long = "link", value_name = "LINK")]
+    pub(crate) links: Vec<String>,
+
+    /// How long each link is filled in each way, from 3 to 60 seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(3..=60))]
+    pub(crate) seconds: u16,
+
+    /// Only what comes down; with --up both, as without either
+    #[arg(long)]
+    pub(crate) down: bool,
+
+    /// Only what goes up
+    #[arg(long)]
+    pub(crate) up: bool,
+
+    /// The most data that the test may use, on all links and both ways, such as '200 MB'
+    #[arg(long, value_name = "DATA", value_parser = data)]
+    pub(crate) max: Option<u64>,
+
+    /// Test links on which bytes cost, too: with what is left of their allowance, or with what --max says
+    #[arg(long)]
+    pub(crate) metered: bool,
+
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+/// Reads an amount of data with which something can be found, in bytes.
+fn data(text: &str) -> Result<u64, String> {
+    match DataSize::from_text(text)? {
+        DataSize(bytes) if bytes < SpeedTestWish::LEAST_BYTES => {
+            Err("with less than 1 MB nothing can be found".to_owned())
+        }
+        DataSize(bytes) => Ok(bytes),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use ropewalk_control::api::{ApiError, ErrorCode, KnownProxy, ProxiesReport, Response};
+use ropewalk_control::api::{ApiError, ErrorCode, EventKind, KnownProxy, ProxiesReport, Response};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::fleet::choice::Why;
 use ropewalk_proto::fleet::{FleetList, MAX_PROXIES, NamedProxy, Preference, ProxyView};
@@ -71,6 +71,8 @@ impl Daemon {
     pub(super) fn on_moved(&mut self, now: Instant, from: PublicKey, to: PublicKey, why: Why) {
         let (from, to) = (self.name_of(now, from), self.name_of(now, to));
         tracing::info!("the proxy in use is {to}, and not {from} any more: {why}");
+        let text = format!("{to}, and not {from} any more: {why}");
+        self.history.note(now, EventKind::ProxyChanged, None, &text);
     }
 
     /// The proxy in use, for people.

@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use ropewalk_settings::PublicKey;
 
+use super::history::HistoryStatus;
 use super::proxies::ProxiesReport;
+use super::routes::RuleStatus;
 
 pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
@@ -28,7 +30,8 @@ pub use link::{
 pub use model::{ModelLimit, ModelStatus};
 pub use outage::{OutageCause, OutageStatus, OutagesStatus};
 pub use proxy::{
-    ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TurnedAwayStatus,
+    ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TlsStatus,
+    TurnedAwayStatus,
 };
 pub use sandbox::{SandboxState, SandboxStatus};
 
@@ -52,6 +55,9 @@ pub struct StatusReport {
     /// What only a proxy has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyStatus>,
+    /// On a client: the entries of `routes` and `exclude` that are no prefixes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleStatus>,
     /// On a client that knows more than one: its proxies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxies: Option<Box<ProxiesReport>>,
@@ -80,6 +86,9 @@ pub struct DaemonStatus {
     /// What it gave up at its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxStatus>,
+    /// Whether it remembers what it carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryStatus>,
 }
 
 /// The state of a client's kill switch.

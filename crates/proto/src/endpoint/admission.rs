@@ -125,6 +125,7 @@ pub(super) struct Admission {
     partial_checksums: bool,
     /// Why no session begins, for a while or for good.
     shut: Option<Refusal>,
+    speed_tests: bool,
     pub(super) counters: AdmissionCounters,
 }
 
@@ -153,6 +154,7 @@ impl Admission {
             rekey_interval: config.tunnel.rekey_after,
             partial_checksums: config.tunnel.partial_checksums,
             shut: None,
+            speed_tests: config.speed.is_some(),
             counters: AdmissionCounters::default(),
         }
     }
@@ -414,6 +416,7 @@ impl Admission {
                 name_servers,
                 partial_checksums: self.partial_checksums,
                 orders_flows: true,
+                speed_tests: self.speed_tests,
                 ..Parameters::default()
             },
         };

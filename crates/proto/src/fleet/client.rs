@@ -15,6 +15,7 @@ mod links;
 mod moving;
 mod shown;
 mod slot;
+mod speed;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

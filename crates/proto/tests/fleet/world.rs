@@ -428,7 +428,7 @@ fn link(at: u16) -> FleetLink {
         mtu: None,
         policy: LinkPolicy::default(),
     };
-    FleetLink { config, sockets: [(true, SocketId(at))].into_iter().collect() }
+    FleetLink { config, sockets: [(true, SocketId(at))].into_iter().collect(), any_port: false }
 }
 
 fn peer() -> PeerConfig {
@@ -456,6 +456,7 @@ fn endpoint(secret: &StaticSecret) -> EndpointConfig {
         max_sessions: 16,
         wall_clock: WALL,
         share: Share::WHOLE,
+        speed: None,
     }
 }
 

@@ -9,7 +9,7 @@ use ropewalk_settings::{Network, OneOrMany, PortRange};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check_peer_name;
+use super::{TlsConfig, check_peer_name};
 use crate::allow::Transport;
 
 /// Most forwards: each becomes some rules of the firewall, which are asked one after the other for the first packet of a
@@ -93,21 +93,25 @@ pub(super) struct OwnPort {
     what: &'static str,
 }
 
-/// The ports that cannot be forwarded: the tunnel's, whose datagrams are not tracked and so never translated, and the page's.
+/// The ports that cannot be forwarded: the tunnel's, whose datagrams are not tracked and so never translated, and those of
+/// links over TLS and of the page.
 pub(super) fn own_ports(
     listen: SocketAddr,
     more_ports: &[u16],
+    tls: Option<&TlsConfig>,
     control: &ControlConfig,
 ) -> Vec<OwnPort> {
     let udp = |number, what| OwnPort { transport: Transport::Udp, number, what };
     let more = more_ports.iter().map(|port| udp(*port, "clients connect there (`more_ports`)"));
-    let page = control.web.map(|address| OwnPort {
+    let tcp = |address: SocketAddr, what| OwnPort {
         transport: Transport::Tcp,
         number: address.port(),
-        what: "its page is there (`web` in [control])",
-    });
+        what,
+    };
+    let tls = tls.map(|tls| tcp(tls.listen, "clients connect there over TLS (`listen` in [tls])"));
+    let page = control.web.map(|address| tcp(address, "its page is there (`web` in [control])"));
     let first = udp(listen.port(), "clients connect there (`listen`)");
-    std::iter::once(first).chain(more).chain(page).collect()
+    std::iter::once(first).chain(more).chain(tls).chain(page).collect()
 }
 
 /// `[[forward]]` as it stands in the file.

@@ -4,15 +4,22 @@
 use std::collections::BTreeSet;
 
 use ropewalk_control::api::ReloadReport;
+use ropewalk_daemon::history::reloaded_in_words;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
-use ropewalk_proto::time::Instant;
+use ropewalk_proto::time::{Duration, Instant};
 
 use super::{Daemon, Host};
 use crate::config::{Config, Forward, PeerConfig, RegistryConfig};
+use crate::worker::Order;
 
 impl<H: Host> Daemon<H> {
-    /// Makes the running proxy what this config says, as far as that can be.
-    pub(super) fn take_over(&mut self, now: Instant, config: Config) -> ReloadReport {
+    /// Makes the running proxy what this config says, as far as that can be; `unix` is the wall clock, time since 1970.
+    pub(super) fn take_over(
+        &mut self,
+        now: Instant,
+        unix: Duration,
+        config: Config,
+    ) -> ReloadReport {
         let mut report = compare(&self.config, &config);
         let mut own = false;
         for peer in self.peers.iter() {
@@ -25,12 +32,25 @@ impl<H: Host> Daemon<H> {
             self.schedule_all(now, config.tunnel.scheduling);
         }
         self.config.public_addresses = config.public_addresses;
+        if self.config.speed_tests != config.speed_tests {
+            self.config.speed_tests = config.speed_tests;
+            self.bound_speed_tests();
+        }
         if self.config.peers != config.peers {
             self.config.peers = config.peers;
             self.take_over_peers(now);
         }
         self.take_over_forwards(config.forwards);
+        self.config.history = config.history;
+        self.history.reloaded(now, unix, config.history, &reloaded_in_words(&report));
         report
+    }
+
+    /// Tells every worker how much clients may test from now on. Tests under way are judged by it when they are renewed.
+    fn bound_speed_tests(&mut self) {
+        let limits = self.config.speed_tests;
+        self.worker.endpoint.set_speed_tests(limits);
+        self.group.order_all(|| Order::SetSpeedTests(limits));
     }
 
     /// Makes the clients those of the file, with those that joined.
@@ -71,6 +91,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         private_key,
         listen,
         more_ports,
+        tls,
         public_addresses,
         tun_name,
         pools,
@@ -87,15 +108,18 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         peers,
         max_peers,
         workers,
+        speed_tests,
         tunnel,
         registry,
         state_dir,
         sandbox,
+        history,
         control,
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
     report.compare("listen", texts([listen, &after.listen]), false);
     report.compare("more_ports", [list(more_ports), list(&after.more_ports)], false);
+    report.compare("tls", or([tls.as_ref(), after.tls.as_ref()], "off"), false);
     report.compare(
         "public_addresses",
         [list(public_addresses), list(&after.public_addresses)],
@@ -117,6 +141,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("client_to_client", texts([client_to_client, &after.client_to_client]), false);
     report.compare("max_peers", texts([max_peers, &after.max_peers]), false);
     report.compare("workers", texts([workers, &after.workers]), false);
+    report.compare("speed_test", texts([speed_tests, &after.speed_tests]), true);
     let shown = |config: &Option<RegistryConfig>| {
         config.as_ref().map_or("files".to_owned(), |config| format!("{config:?}"))
     };
@@ -126,6 +151,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     compare_forwards(&mut report, forwards, &after.forwards);
     compare_peers(&mut report, peers, &after.peers);
     compare_tunnel(&mut report, tunnel, &after.tunnel);
+    report.compare("history.days", texts([history, &after.history]), true);
     compare_control(&mut report, control, &after.control);
     report
 }
@@ -207,7 +233,14 @@ mod tests {
             ("", "listen = \"[::]:443\"", "listen [::]:51900 -> [::]:443 no"),
             ("", "max_peers = 7", "max_peers 1024 -> 7 no"),
             ("", "workers = 3", "workers auto -> 3 no"),
+            (
+                "",
+                "[speed_test]\nat_once = 1\ntime = \"1m\"",
+                "speed_test 2 at a time; each client 10m and 5 GB in an hour -> 1 at a time; each client 1m and 5 GB \
+                 in an hour yes",
+            ),
             ("", "more_ports = [443, 53]", "more_ports [] -> [443, 53] no"),
+            ("", "[tls]", "tls off -> [::]:443, certificate of its own making no"),
             ("", "pool_v4 = \"10.9.0.0/16\"", "pool_v4 10.77.0.0/16 -> 10.9.0.0/16 no"),
             ("", "uplinks = [\"eth0\"]", "uplinks auto -> eth0 no"),
             ("", "state_dir = \"/srv\"", "state_dir /var/lib/ropewalk -> /srv no"),
@@ -237,6 +270,7 @@ mod tests {
                 "forward.TCP 8443 to lisa port 443 -> to lisa port 8443, from 192.0.2.0/24 yes",
             ),
             ("", "[tunnel]\nscheduler = \"safire\"", "tunnel.scheduler arrival -> safire"),
+            ("", "[history]\ndays = 1", "history.days 30 days -> 1 day yes"),
         ];
         for (before, after, expected) in table {
             let report = compare(&config(before), &config(after));

@@ -48,6 +48,9 @@ pub struct LinkStatus {
     /// The other end of its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<SocketAddr>,
+    /// Whether its datagrams go over TLS, because UDP is not answered or the config says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over_tls: bool,
     /// Smoothed round-trip time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub srtt_ms: Option<f64>,

@@ -14,6 +14,9 @@ pub struct ProxyStatus {
     /// Other UDP ports of that address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more_ports: Vec<u16>,
+    /// Links over TLS, where it takes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
     /// The address pools.
     pub pools: Vec<PoolStatus>,
     /// Interfaces to the Internet.
@@ -32,6 +35,21 @@ pub struct ProxyStatus {
     /// The registry that it shares with other proxies, where it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<RegistryStatus>,
+}
+
+/// Connections over TLS, which carry links of clients where UDP is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsStatus {
+    /// The TCP address at which they are taken.
+    pub listen: SocketAddr,
+    /// At present, of clients.
+    pub clients: u64,
+    /// At present, of which it is not known yet.
+    pub strangers: u64,
+    /// Refused, for there were too many.
+    pub refused: u64,
+    /// Ended before they had shown that they are a client's.
+    pub unproven: u64,
 }
 
 /// A registry that several proxies share, as one of them sees it.
