@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use std::cell::OnceCell;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -54,7 +55,9 @@ fn a_stranger_reaches_what_is_forwarded_and_no_more_and_services_see_who_comes()
         }
         for (proxy, own) in ways() {
             let at = |port| SocketAddr::new(proxy, port);
-            assert_eq!(connects(stranger, at(8443)), Ok(own.to_string()));
+            world.wait_for("it leads there", |_| {
+                connects(stranger, at(8443)) == Ok(own.to_string())
+            });
             assert_eq!(asks(stranger, None, at(5003)), Some(own.to_string()));
             // Who may not come, and what is not forwarded.
             for port in [2222, 8080, 443] {
@@ -97,8 +100,13 @@ fn a_reload_adds_and_ends_forwards_and_what_stays_outlives_restart_and_flush() {
         let told = tick(client, SocketAddr::new(inner[0], 7000));
         tell(client, SocketAddr::new(inner[0], 443));
         let open = |world: &World, port| {
-            let connect = || TcpStream::connect_timeout(&at(port), PATIENCE).unwrap();
-            world.topology.server().run(connect).unwrap()
+            let connect = || TcpStream::connect_timeout(&at(port), PATIENCE).ok();
+            let stream = OnceCell::new();
+            world.wait_for("it leads there", |world| {
+                let connected = world.topology.server().run(connect).unwrap();
+                connected.is_some_and(|connected| stream.set(connected).is_ok())
+            });
+            stream.into_inner().unwrap()
         };
         let (mut stays, mut goes) = (open(&world, 7001), open(&world, 7000));
         assert!(talks(&mut stays) && hears(&mut goes));
@@ -177,7 +185,6 @@ fn a_forward_waits_for_a_client_that_joins_later_and_ends_with_it() {
             process.wait_until("its address", SOON, || has(late, address)).unwrap();
             tell(late, SocketAddr::new(address, 443));
         }
-        // The firewall has it a moment after the status.
         world.wait_for("it leads there", |world| stranger(world) == Ok(SERVER_V4.to_string()));
         // Clients are kept apart, and reach each other's open ports as everybody does.
         for (proxy, _) in ways() {
@@ -204,7 +211,9 @@ fn a_port_at_which_a_program_of_the_proxy_listens_is_told_of() {
         let inner = world.start_client();
         tell(world.topology.client(), SocketAddr::new(inner[0], 443));
         let port = SocketAddr::new(PROXY_V4.into(), 8443);
-        assert_eq!(connects(world.topology.server(), port), Ok(SERVER_V4.to_string()));
+        world.wait_for("it leads there", |world| {
+            connects(world.topology.server(), port) == Ok(SERVER_V4.to_string())
+        });
         let note = world.forward("8443")["notes"][0].as_str().unwrap_or_default().to_owned();
         assert!(note.contains("listens at TCP 8443"), "{note}");
         let file = world.file("proxy.toml").display().to_string();
@@ -317,6 +326,7 @@ impl World {
         self.topology.proxy().tool("nft", &["list", "ruleset"]).unwrap()
     }
 
+    /// A status may be ahead of the firewalls of both ends: what leads to a client does so a moment later.
     fn wait_for(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
