@@ -19,12 +19,14 @@
 //! | [`selector`] | what goes through a client's tunnel: by addresses, programs, users, names |
 //! | `tls` | when a link goes over TLS |
 //! | `history` | for how long a daemon remembers what it carried |
+//! | `device` | the devices behind a client that shares its tunnel, and how much each may have |
 //! | `speed_tests` | how much of a proxy its clients may use up with speed tests |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
 mod cost;
 mod data;
+mod device;
 mod error;
 pub mod figures;
 mod history;
@@ -55,6 +57,7 @@ mod words;
 pub use bitrate::Bitrate;
 pub use cost::{Cost, Importance};
 pub use data::DataSize;
+pub use device::{DeviceLimit, DeviceSelector, MacAddress};
 pub use error::SettingError;
 pub use history::{HistoryDays, HistorySection};
 pub use host::{DEFAULT_PORT, HostPort, is_name_server, unusable};
