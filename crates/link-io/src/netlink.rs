@@ -14,6 +14,7 @@ mod error;
 mod event;
 mod found;
 mod interface;
+mod lane;
 mod route;
 mod rule;
 
@@ -24,6 +25,7 @@ pub use self::error::NetlinkError;
 pub use self::event::{Changes, Events};
 pub use self::found::{FoundRoute, Hop};
 pub use self::interface::{Address, AddressScope, Interface, Kind};
+pub use self::lane::{Lane, Root};
 pub use self::route::{Destination, Gateway, Route, Target};
 pub use self::rule::{Rule, RuleAction};
 

@@ -117,6 +117,15 @@ pub struct Count {
     pub bytes: u64,
 }
 
+/// An element of a set of the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Element {
+    /// Its value; of a concatenation each part of it. Numbers are decimal.
+    pub parts: Vec<String>,
+    /// What it counted, where elements of the set count.
+    pub count: Option<Count>,
+}
+
 /// What was applied last, and how the kernel showed it right afterwards.
 #[derive(Debug)]
 struct Applied {
@@ -268,6 +277,28 @@ impl Table {
         Ok(elements.cloned().collect())
     }
 
+    /// The elements of all sets of the table, by the name of the set; empty if there is no such table.
+    ///
+    /// # Errors
+    /// As [`Table::set_elements`].
+    pub async fn sets(&self) -> Result<BTreeMap<String, Vec<Element>>, NftError> {
+        let what = "read the sets of the firewall rules";
+        let arguments = ["-j", "list", "sets", "table", "inet", &self.name];
+        let Some(answer) = absent_is_none(self.run(&arguments, None, what).await)? else {
+            return Ok(BTreeMap::new());
+        };
+        let json: serde_json::Value = serde_json::from_str(&answer)
+            .map_err(|error| NftError::Answer { what: what.to_owned(), why: error.to_string() })?;
+        let objects = json["nftables"].as_array().into_iter().flatten();
+        // Some versions list the sets of all tables.
+        let sets = objects.map(|object| &object["set"]).filter(|set| set["table"] == self.name[..]);
+        let sets = sets.filter_map(|set| {
+            let elements = set["elem"].as_array().into_iter().flatten();
+            Some((set["name"].as_str()?.to_owned(), elements.filter_map(element).collect()))
+        });
+        Ok(sets.collect())
+    }
+
     /// What the table's named counters have seen since the table was put in place, by name; empty if there is no such table.
     ///
     /// # Errors
@@ -364,6 +395,24 @@ fn range(element: &serde_json::Value) -> Option<(u16, u16)> {
         Some([first, last]) => number(first).zip(number(last)),
         _ => number(element).map(|one| (one, one)),
     }
+}
+
+/// An element of a set as JSON has it: a value, or a value with what it counted.
+fn element(json: &serde_json::Value) -> Option<Element> {
+    let inner = &json["elem"];
+    let value = if inner.is_object() { &inner["val"] } else { json };
+    let part = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let parts = match value["concat"].as_array() {
+        Some(parts) => parts.iter().map(part).collect::<Option<Vec<_>>>()?,
+        None => vec![part(value)?],
+    };
+    let counter = &inner["counter"];
+    let count = counter["packets"].as_u64().zip(counter["bytes"].as_u64());
+    Some(Element { parts, count: count.map(|(packets, bytes)| Count { packets, bytes }) })
 }
 
 /// A listing without the elements of sets that rules fill themselves: packets change them at any time.
@@ -469,6 +518,38 @@ mod tests {
             (serde_json::json!("http"), None),
         ] {
             assert_eq!(range(&element), expected, "{element}");
+        }
+    }
+
+    #[test]
+    fn elements_are_read_with_their_parts_and_what_they_counted() {
+        let count = Some(Count { packets: 5, bytes: 600 });
+        for (json, parts, count) in [
+            (serde_json::json!("10.0.0.5"), Some(vec!["10.0.0.5"]), None),
+            (
+                serde_json::json!({ "concat": ["lan0", "10.0.0.1", 24] }),
+                Some(vec!["lan0", "10.0.0.1", "24"]),
+                None,
+            ),
+            (
+                serde_json::json!({ "elem": {
+                    "val": { "concat": ["52:54:00:00:00:01", "10.0.0.5"] },
+                    "expires": 86399,
+                    "counter": { "packets": 5, "bytes": 600 }
+                } }),
+                Some(vec!["52:54:00:00:00:01", "10.0.0.5"]),
+                count,
+            ),
+            (serde_json::json!({ "elem": { "val": "10.0.0.5" } }), Some(vec!["10.0.0.5"]), None),
+            (serde_json::json!({ "prefix": { "addr": "10.0.0.0", "len": 8 } }), None, None),
+            (serde_json::json!(null), None, None),
+        ] {
+            let read = element(&json);
+            let expected = parts.map(|parts| Element {
+                parts: parts.into_iter().map(str::to_owned).collect(),
+                count,
+            });
+            assert_eq!(read, expected, "{json}");
         }
     }
 

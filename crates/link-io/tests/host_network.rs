@@ -8,10 +8,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 use ropewalk_link_io::host::testing::Namespace;
 use ropewalk_link_io::netlink::{
-    AddressScope, Changes, Events, Family, Kind, Netlink, NetlinkError, Route, Rule, RuleAction,
-    Target,
+    AddressScope, Changes, Events, Family, Kind, Lane, Netlink, NetlinkError, Root, Route, Rule,
+    RuleAction, Target,
 };
-use ropewalk_link_io::nft::Table;
+use ropewalk_link_io::nft::{Count, Element, Table};
+use ropewalk_settings::Bitrate;
 
 /// Another number than the product's, so that a test cannot pass by the product's constants alone.
 const PROTOCOL: u8 = 233;
@@ -418,4 +419,69 @@ fn another_table_that_drops_forwarded_packets_is_found() {
     let found = namespace
         .block_on(async || Table::new("ropewalk_test").foreign_forward_drops().await.unwrap());
     assert_eq!(found, ["ip filter FORWARD"]);
+}
+
+#[test]
+fn what_elements_counted_is_read_and_goes_on_in_a_table_that_takes_the_place() {
+    let Some(namespace) = Namespace::open() else { return };
+    let counting = "set seen { type ipv4_addr; size 10; flags dynamic,timeout; timeout 1d; }
+        chain output { type filter hook output priority filter; policy accept;
+            update @seen { ip daddr counter }
+        }";
+    namespace.block_on(async || {
+        let mut table = Table::new("ropewalk_test");
+        assert!(table.sets().await.unwrap().is_empty());
+        table.replace(counting, "").await.unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let send = || socket.send_to(b"hello", "127.0.0.2:9").unwrap();
+        send();
+        let element = |packets: u64| Element {
+            parts: vec!["127.0.0.2".to_owned()],
+            // The header of IP, that of UDP, and what is said.
+            count: Some(Count { packets, bytes: packets * (20 + 8 + 5) }),
+        };
+        assert_eq!(table.sets().await.unwrap()["seen"], [element(1)]);
+        let kept = "add element inet ropewalk_test seen { 127.0.0.2 counter packets 1 bytes 33 }\n";
+        table.replace(counting, kept).await.unwrap();
+        send();
+        assert_eq!(table.sets().await.unwrap()["seen"], [element(2)]);
+    });
+}
+
+#[test]
+fn lanes_come_where_nobody_else_has_a_queue_and_go_without_a_trace() {
+    let Some(namespace) = Namespace::open() else { return };
+    namespace.sh(
+        "ip link add lan0 type veth peer name far0; ip link set far0 up; ip link set lan0 up
+         ip link add lan1 type veth peer name far1; tc qdisc add dev lan1 root handle 1: htb",
+    );
+    let before = namespace.read("tc qdisc show");
+    let index = |name: &'static str| async move {
+        Netlink::open().unwrap().interface(name).await.unwrap().index
+    };
+    namespace.block_on(move || async move {
+        let netlink = Netlink::open().unwrap();
+        let (lan0, lan1) = (index("lan0").await, index("lan1").await);
+        assert_eq!(netlink.roots().await.unwrap()[&lan1], Root::Foreign("htb".to_owned()));
+        let lane = |number, mbit| Lane { number, rate: Bitrate::from_mbps(mbit) };
+        // Twice: others take the place.
+        for lanes in [&[lane(1, 5)][..], &[lane(1, 8), lane(2, 1000)]] {
+            netlink.set_lanes(lan0, lanes).await.unwrap();
+            assert_eq!(netlink.roots().await.unwrap()[&lan0], Root::Lanes);
+        }
+        // What is somebody else's stays.
+        netlink.remove_lanes(lan1).await.unwrap();
+    });
+    let classes = namespace.read("tc class show dev lan0");
+    assert!(classes.contains("htb 7257:1 root") && classes.contains("rate 8Mbit"), "{classes}");
+    assert!(classes.contains("htb 7257:2 root") && classes.contains("rate 1Gbit"), "{classes}");
+    let queues = namespace.read("tc qdisc show dev lan0");
+    assert!(queues.contains("bfifo") && queues.contains("limit 2000000b"), "{queues}");
+    namespace.block_on(move || async move {
+        let netlink = Netlink::open().unwrap();
+        for _ in 0..2 {
+            netlink.remove_lanes(index("lan0").await).await.unwrap();
+        }
+    });
+    assert_eq!(namespace.read("tc qdisc show"), before);
 }

@@ -145,6 +145,18 @@ impl Netlink {
         done.map_err(|error| NetlinkError::during(format!("add the address {net}"), &error))
     }
 
+    /// Gives an interface an address of the network on it, with the kernel's own route to that network, and without duplicate
+    /// detection (who asks for it names it). An address that is there is kept.
+    ///
+    /// # Errors
+    /// As [`Netlink::add_address`].
+    pub async fn add_network(&self, index: u32, net: IpNet) -> Result<(), NetlinkError> {
+        let mut request = self.handle.address().add(index, net.addr(), net.prefix_len()).replace();
+        request.message_mut().attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        let done = request.execute().await;
+        done.map_err(|error| NetlinkError::during(format!("add the address {net}"), &error))
+    }
+
     /// Takes an address away; one that is gone is fine.
     ///
     /// # Errors
