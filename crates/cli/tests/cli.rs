@@ -354,8 +354,15 @@ fn what_a_config_does_to_its_machine_is_explained() {
     );
     assert!(chosen.contains("note        unit:no-such.service "), "{chosen}");
     assert!(chosen.contains("DNS over HTTPS"), "{chosen}");
-    let shared = check("client.toml", "share = []", "share = [\"ap0\", \"ap1\"]");
+    let limit = "limit = [{ device = \"TV\", down = \"5 Mbit/s\" }]";
+    let shared = format!("\ninterfaces = [\"ap0\", \"ap1\"]\n{limit}");
+    let shared = check("client.toml", "\ninterfaces = []", &shared);
     assert!(shared.contains("shared      with the hosts behind ap0, ap1"), "{shared}");
+    assert!(shared.contains("limited     tv at most 5 Mbit/s down"), "{shared}");
+    assert!(!shared.contains("handed out"), "{shared}");
+    let household = "\nlimit = []\ninterfaces = \"lan0\"\naddress = \"192.168.77.1/24\"";
+    let household = check("client.toml", "\ninterfaces = []\n", &format!("{household}\n"));
+    assert!(household.contains("shared      with the hosts behind lan0, at 192.168.77.1/24"));
     let servers = check("client.toml", "dns = \"proxy\"", "dns = [\"9.9.9.9\", \"2620:fe::fe\"]");
     assert!(servers.contains("names       looked up at 9.9.9.9, 2620:fe::fe"), "{servers}");
     let proxy = check("proxy.toml", "dns = []", "dns = \"9.9.9.9\"");

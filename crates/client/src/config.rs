@@ -7,6 +7,7 @@ mod allowance;
 mod dns;
 mod inbound;
 mod saving;
+mod share;
 mod tun;
 
 use std::collections::BTreeSet;
@@ -19,9 +20,8 @@ use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_proto::fleet::Preference;
 use ropewalk_settings::{
     Bitrate, Cost, DEFAULT_TLS_PORT, Direction, HistoryDays, HistorySection, HostPort, Importance,
-    InterfaceName, InvitationToken, Keepalive, LinkPolicy, NamePattern, OneOrMany, Parsed,
-    PresharedKey, PrivateKey, PublicKey, Sandbox, SettingError, TlsUse, TunnelSection,
-    TunnelSettings, Usage,
+    InvitationToken, Keepalive, LinkPolicy, NamePattern, OneOrMany, Parsed, PresharedKey,
+    PrivateKey, PublicKey, Sandbox, SettingError, TlsUse, TunnelSection, TunnelSettings, Usage,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -30,6 +30,7 @@ pub use allowance::Allowance;
 pub use dns::Dns;
 pub use inbound::Inbound;
 pub use saving::save_link;
+pub use share::{AddressRange, MAX_LIMITS, ShareConfig};
 pub use tun::{MAX_PREFIXES, MAX_RULES, TunConfig};
 pub(crate) use tun::{check_lists, prefixes};
 
@@ -55,9 +56,6 @@ pub const CHOOSE_AUTO: &str = "auto";
 /// Most patterns in `include_interfaces`, and in `exclude_interfaces`.
 const MAX_PATTERNS: usize = 64;
 
-/// Most interfaces in `share`.
-const MAX_SHARED: usize = 16;
-
 /// Characters of the longest name of a link.
 const MAX_LINK_NAME: usize = 32;
 
@@ -82,8 +80,8 @@ pub struct Config {
     pub dns: Dns,
     /// Whether nothing leaves this machine outside the tunnel, also after a crash of the client.
     pub kill_switch: bool,
-    /// Interfaces whose hosts use the tunnel too.
-    pub share: Vec<InterfaceName>,
+    /// Whose hosts use the tunnel too.
+    pub share: ShareConfig,
     /// What may begin connections to this machine out of the tunnel.
     pub inbound: Inbound,
     /// The folder for what must survive a power cut: what stood in a file that was replaced.
@@ -316,7 +314,7 @@ struct File {
     dns: Option<Spanned<OneOrMany<dns::Word>>>,
     #[serde(default)]
     kill_switch: bool,
-    share: Option<Spanned<OneOrMany<InterfaceName>>>,
+    share: Option<Spanned<share::ShareFile>>,
     inbound: Option<Spanned<OneOrMany<inbound::Word>>>,
     state_dir: Option<Spanned<PathBuf>>,
     #[serde(default)]
@@ -408,7 +406,7 @@ impl File {
         }
         let patterns = [&self.include_interfaces, &self.exclude_interfaces];
         let links = resolve_links(source, self.links, patterns, self.keepalive, &self.link)?;
-        let share = resolve_share(source, self.share.as_ref(), &links)?;
+        let share = share::resolve(source, self.share.as_ref(), &links)?;
         let setting = |error| source.error_of_setting(&error);
         let tunnel = self.tunnel.resolve().map_err(setting)?;
         if let Some(name) = tunnel.scheduling.terms.keys().next() {
@@ -436,30 +434,6 @@ impl File {
             sandbox: self.sandbox,
             history: self.history.days,
         })
-    }
-}
-
-/// Interfaces to share with: no links.
-fn resolve_share(
-    source: &Source,
-    names: Option<&Spanned<OneOrMany<InterfaceName>>>,
-    links: &LinksConfig,
-) -> Result<Vec<InterfaceName>, ConfigError> {
-    let Some(names) = names else { return Ok(Vec::new()) };
-    let list = &names.get_ref().0;
-    if list.len() > MAX_SHARED {
-        let message = format!("{} interfaces; at most {MAX_SHARED} are possible", list.len());
-        return Err(source.error(names.span(), &message));
-    }
-    let is_link = |name: &&InterfaceName| {
-        links.listed.iter().any(|link| link.enabled && link.interface.as_str() == name.as_str())
-    };
-    match list.iter().find(is_link) {
-        Some(name) => {
-            Err(source
-                .error(names.span(), &format!("`{name}` is a link: it cannot be shared with")))
-        }
-        None => Ok(list.clone()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropewalk_client::config::{Allowance, Config, Dns, Inbound, Select};
+use ropewalk_client::config::{Allowance, Config, Dns, Inbound, Select, ShareConfig};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_settings::{
     Bitrate, ControllerKind, Keepalive, Mtu, TlsUse, TunnelSettings, Usage, WhenClosed,
@@ -47,11 +47,12 @@ fn the_sample_as_it_is_asks_for_the_key() {
 
 #[test]
 fn every_key_that_the_sample_only_mentions_exists() {
-    // Each commented line in turn, in the section in which it stands; [[link]] as a whole below.
+    // Each commented line in turn, in the section in which it stands; [[link]] as a whole below, and [[share.limit]].
     let mut mentioned = 0;
     let mut of_link = false;
     for (at, line) in SAMPLE.lines().enumerate() {
-        of_link = (of_link || line == "# [[link]]") && !line.is_empty();
+        let begins = ["# [[link]]", "# [[share.limit]]"].contains(&line);
+        of_link = (of_link || begins) && !line.is_empty();
         if of_link {
             continue;
         }
@@ -63,7 +64,7 @@ fn every_key_that_the_sample_only_mentions_exists() {
             assert!(!error.contains("unknown key"), "{key}: {error}");
         }
     }
-    assert_eq!(mentioned, 11);
+    assert_eq!(mentioned, 13);
     let link = SAMPLE
         .replace(PLACEHOLDER, PROXY)
         .replace("# [[link]]\n# interface", "[[link]]\ninterface")
@@ -80,6 +81,17 @@ fn every_key_that_the_sample_only_mentions_exists() {
         .replace("# rate_", "rate_")
         .replace("# max_", "max_")
         .replace("# allowance", "allowance");
+    let household = SAMPLE
+        .replace(PLACEHOLDER, PROXY)
+        .replace("\ninterfaces = []", "\ninterfaces = [\"lan0\"]")
+        .replace("# address = \"192.168.77.1/24\"", "address = \"192.168.77.1/24\"")
+        .replace("# range = \"192", "range = \"192")
+        .replace("# [[share.limit]]\n# device", "[[share.limit]]\ndevice")
+        .replace("# down = \"", "down = \"")
+        .replace("# up = \"", "up = \"");
+    let share = parse(&household).unwrap().share;
+    assert!(share.range.unwrap().is_within(share.address.unwrap()));
+    assert_eq!(share.limits[0].to_string(), "kids-tablet at most 5 Mbit/s down, 1 Mbit/s up");
     let config = parse(&link).unwrap();
     assert_eq!(config.links.select, Select::Auto);
     assert_eq!(config.links.listed[0].name, "wlan");
@@ -107,7 +119,7 @@ fn every_key_that_the_sample_only_mentions_exists() {
 fn links_go_over_tls_where_they_must_and_a_mistake_there_is_told() {
     let file = |tls: &str| {
         let proxy = format!("[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{tls}");
-        parse(&format!("private_key = \"{PRIVATE}\"\n{proxy}\n"))
+        parse(&*format!("private_key = \"{PRIVATE}\"\n{proxy}\n"))
     };
     let read = |tls: &str| file(tls).map(|config| (config.proxy.tls, config.proxy.tls_port));
     assert_eq!(read("").unwrap(), (TlsUse::Auto, 443));
@@ -128,7 +140,7 @@ fn links_go_over_tls_where_they_must_and_a_mistake_there_is_told() {
 #[test]
 fn name_servers_are_the_proxys_none_or_a_few() {
     let file = |dns: &str| {
-        parse(&format!(
+        parse(&*format!(
             "private_key = \"{PRIVATE}\"\ndns = {dns}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n"
         ))
     };
@@ -156,7 +168,7 @@ fn name_servers_are_the_proxys_none_or_a_few() {
 #[test]
 fn what_comes_in_is_what_the_proxy_lets_through_nothing_or_some_ports() {
     let file = |inbound: &str| {
-        parse(&format!(
+        parse(&*format!(
             "private_key = \"{PRIVATE}\"\ninbound = {inbound}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n"
         ))
     };
@@ -187,32 +199,90 @@ fn what_comes_in_is_what_the_proxy_lets_through_nothing_or_some_ports() {
 #[test]
 fn a_link_is_not_shared_with_and_nothing_is_locked_unless_told() {
     let file = |top: &str, below: &str| {
-        parse(&format!(
+        parse(&*format!(
             "private_key = \"{PRIVATE}\"\n{top}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{below}"
         ))
     };
     let none = file("", "").unwrap();
-    assert!(!none.kill_switch && none.share.is_empty());
+    assert!(!none.kill_switch && none.share == ShareConfig::default());
     let both = file("kill_switch = true\nshare = [\"ap0\", \"ap1\"]", "").unwrap();
     assert!(both.kill_switch);
-    assert_eq!(both.share.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ap0", "ap1"]);
+    let shared = &both.share.interfaces;
+    assert_eq!(shared.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ap0", "ap1"]);
     let link = "[[link]]\ninterface = \"ap0\"";
     let error = file("share = \"ap0\"", link).unwrap_err();
     assert!(error.contains("`ap0` is a link"), "{error}");
     let other = format!("{link}\nenabled = false\n[[link]]\ninterface = \"wan0\"");
-    assert_eq!(file("share = \"ap0\"", &other).unwrap().share.len(), 1);
+    assert_eq!(file("share = \"ap0\"", &other).unwrap().share.interfaces.len(), 1);
     let many: Vec<_> = (0..17).map(|n| format!("\"ap{n}\"")).collect();
-    let error = file(&format!("share = [{}]", many.join(",")), "").unwrap_err();
+    let error = file(&*format!("share = [{}]", many.join(",")), "").unwrap_err();
     assert!(error.contains("at most 16"), "{error}");
     for state_dir in ["\"state\"", "\"\""] {
-        assert!(file(&format!("state_dir = {state_dir}"), "").is_err());
+        assert!(file(&*format!("state_dir = {state_dir}"), "").is_err());
+    }
+}
+
+#[test]
+fn a_household_is_a_section_and_what_does_not_fit_together_is_told() {
+    let file = |below: &str| {
+        parse(&*format!(
+            "private_key = \"{PRIVATE}\"\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{below}"
+        ))
+    };
+    let read = |below: &str| file(&*format!("[share]\n{below}")).map(|config| config.share);
+    let plain = read("interfaces = \"lan0\"").unwrap();
+    assert!(!plain.dhcp && plain.limits.is_empty() && plain.address.is_none());
+    assert_eq!(plain.lease, Duration::from_secs(12 * 3600));
+    let whole = read(
+        "interfaces = [\"lan0\"]\naddress = \"192.168.77.1/24\"\ndhcp = true\n\
+         range = \"192.168.77.20-192.168.77.99\"\nlease = \"1h\"\n\
+         [[share.limit]]\ndevice = \"Kids-Tablet\"\ndown = \"5 Mbit/s\"\n\
+         [[share.limit]]\ndevice = \"52:54:00:12:34:56\"\nup = \"1 Mbit/s\"\ndown = \"2 Mbit/s\"\n",
+    )
+    .unwrap();
+    assert!(whole.dhcp);
+    assert_eq!(whole.address, Some("192.168.77.1/24".parse().unwrap()));
+    assert_eq!(whole.range.unwrap().to_string(), "192.168.77.20-192.168.77.99");
+    assert_eq!(whole.lease, Duration::from_secs(3600));
+    let limits: Vec<_> = whole.limits.iter().map(ToString::to_string).collect();
+    let expected = [
+        "kids-tablet at most 5 Mbit/s down",
+        "52:54:00:12:34:56 at most 2 Mbit/s down, 1 Mbit/s up",
+    ];
+    assert_eq!(limits, expected);
+    let two = "interfaces = [\"lan0\", \"lan1\"]\n";
+    let limit = "[[share.limit]]\ndevice = \"tv\"\ndown = \"5 Mbit/s\"\n";
+    for (below, expected) in [
+        ("dhcp = true", "`dhcp`, but `interfaces` names none"),
+        ("address = \"192.168.77.1/24\"", "`address`, but `interfaces` names none"),
+        (limit, "a limit of a device, but `interfaces`"),
+        (&*format!("{two}address = \"192.168.77.1/24\""), "`address` goes with one interface"),
+        (&*format!("{two}range = \"10.0.0.1-10.0.0.2\""), "`range` goes with one interface"),
+        ("interfaces = [\"lan0\", \"lan0\"]", "`lan0` stands here twice"),
+        ("interfaces = \"lan0\"\naddress = \"192.168.77.0/24\"", "no host can have the address"),
+        ("interfaces = \"lan0\"\naddress = \"192.168.77.1\"", "with its network's prefix"),
+        ("interfaces = \"lan0\"\naddress = \"192.168.77.1/31\"", "a /8 to a /30"),
+        ("interfaces = \"lan0\"\nrange = \"10.0.0.9-10.0.0.2\"", "ends before it begins"),
+        ("interfaces = \"lan0\"\nrange = \"10.0.0.9\"", "is not a range of addresses"),
+        (
+            "interfaces = \"lan0\"\naddress = \"192.168.77.1/24\"\nrange = \"10.0.0.1-10.0.0.2\"",
+            "10.0.0.1-10.0.0.2 does not lie in 192.168.77.0/24",
+        ),
+        ("interfaces = \"lan0\"\nlease = \"1m\"", "an address is lent for 2m to 31days"),
+        (&*format!("{two}{limit}{limit}"), "two limits of `tv`"),
+        (&*format!("{two}[[share.limit]]\ndevice = \"tv\""), "tv: a limit says `down`, `up` or both"),
+        (&*format!("{two}[[share.limit]]\ndevice = \"the tv\"\n"), "is not a device"),
+        ("interface = \"lan0\"", "unknown key `interface`"),
+    ] {
+        let error = read(below).map(drop).expect_err(below);
+        assert!(error.contains(expected), "{below}: {error}");
     }
 }
 
 #[test]
 fn patterns_choose_interfaces_and_adjust_links() {
     let file = |top: &str, below: &str| {
-        parse(&format!(
+        parse(&*format!(
             "private_key = \"{PRIVATE}\"\n{top}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{below}"
         ))
     };
@@ -612,7 +682,7 @@ fn prefixes_are_bounded_together_at_the_longer_list() {
 #[test]
 fn users_programs_and_domains_stand_in_one_list_and_alone_route_nothing_else() {
     let file = |top: &str, routes: &str, exclude: &str| {
-        parse(&format!(
+        parse(&*format!(
             "private_key = \"{PRIVATE}\"\n{top}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n\
              [tun]\nroutes = {routes}\nexclude = {exclude}\n"
         ))
@@ -697,7 +767,7 @@ fn no_error_shows_a_secret() {
         format!("links = \"{secret}\""),
         format!("\"{secret}\" = 1"),
     ] {
-        let error = parse(&format!("{line}\n{proxy}")).unwrap_err();
+        let error = parse(&*format!("{line}\n{proxy}")).unwrap_err();
         assert!(!error.contains("c2VjcmV0"), "{line}: {error}");
     }
 }

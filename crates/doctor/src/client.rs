@@ -76,7 +76,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     findings.extend(near::judge(&survey.passed_over, file));
     let told = patient.daemon.status().map_or(&[][..], |report| &report.rules);
     findings.extend(chosen::judge(file, &chosen::look(config, told)));
-    let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
+    let shared: Vec<String> = config.share.interfaces.iter().map(ToString::to_string).collect();
     let ipv6 = scene.has_inner_ipv6();
     findings.extend(forwarding::judge(&forwarding::look(
         Role::Client,

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
-use ropewalk_client::config::{Dns, Inbound, Select};
+use ropewalk_client::config::{Dns, Inbound, Select, ShareConfig};
+use ropewalk_client::household;
 use ropewalk_client::split::cgroups::Tree;
 use ropewalk_client::split::users::{PASSWD, id_of};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
@@ -343,9 +344,7 @@ impl Lines {
             ports @ Inbound::Ports { .. } => format!("out of the tunnel at {ports} only"),
         };
         self.add("reached", &reached);
-        if !config.share.is_empty() {
-            self.add("shared", &format!("with the hosts behind {}", list(&config.share)));
-        }
+        self.share(&config.share);
         if config.kill_switch {
             self.add("locked", "nothing leaves outside the tunnel, after a crash neither");
             if ![true, false].iter().all(|is_ipv4| config.tun.routes_all(*is_ipv4)) {
@@ -354,6 +353,29 @@ impl Lines {
                     "with kill_switch what is neither in `routes` nor in `exclude` has no way out",
                 );
             }
+        }
+    }
+
+    /// Whose hosts use the tunnel too, and what they get.
+    fn share(&mut self, share: &ShareConfig) {
+        if share.interfaces.is_empty() {
+            return;
+        }
+        let at = share.address.map(|address| format!(", at {address}")).unwrap_or_default();
+        self.add("shared", &format!("with the hosts behind {}{at}", list(&share.interfaces)));
+        if share.dhcp {
+            let range = match share.range {
+                Some(range) => range.to_string(),
+                None => "addresses of the interface's own network".to_owned(),
+            };
+            let lease = humantime::format_duration(share.lease);
+            self.add("handed out", &format!("{range}, for {lease} each; names are answered, too"));
+            if !household::has_dnsmasq() {
+                self.add("note", household::NO_DNSMASQ);
+            }
+        }
+        for limit in &share.limits {
+            self.add("limited", &limit.to_string());
         }
     }
 
