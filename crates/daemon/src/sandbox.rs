@@ -138,6 +138,17 @@ pub fn enter(sandbox: Sandbox, needs: &Needs) {
     let _ = ENTERED.set(status);
 }
 
+/// Gives up every file but `needs`, for good, and no system call: for a helper that starts programs of others, which use what they
+/// like. To be called once, before the first thread is started.
+pub fn enter_files(sandbox: Sandbox, needs: &Needs) {
+    #[cfg(target_os = "linux")]
+    if sandbox.0 {
+        tracing::debug!("sandbox of a helper: files {}", files::enter(needs));
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (sandbox, needs);
+}
+
 #[cfg(target_os = "linux")]
 fn give_up(needs: &Needs) -> SandboxStatus {
     // The files first: no system call for that is left behind the other.
