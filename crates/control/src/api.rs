@@ -1,6 +1,7 @@
 //! What tools and daemons say to each other: one request, one answer; of answers the largest is the one status document
 //! for both roles ([`StatusReport`]).
 
+mod devices;
 mod flows;
 mod forwards;
 mod history;
@@ -19,6 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use ropewalk_settings::Scheduling;
 
+pub use devices::{
+    DeviceLimitChange, DeviceLimitSettings, DeviceLimitStatus, DeviceStatus, DeviceTraffic,
+    DevicesReport, DhcpState, LanStatus,
+};
 pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
 pub use forwards::{ForwardProtocol, ForwardState, ForwardStatus, ForwardTraffic, ForwardsReport};
 pub use history::{
@@ -76,6 +81,10 @@ pub enum Request {
     },
     /// `GET /v1/forwards`: on a proxy, its ports that lead to clients.
     Forwards,
+    /// `GET /v1/devices`: on a client, the devices behind it that use its tunnel.
+    Devices,
+    /// `PUT /v1/devices`: on a client, another limit of one of them from now on.
+    LimitDevice(DeviceLimitChange),
     /// `GET /v1/history`: what was carried over the last hours and days, and what happened.
     History(HistoryQuery),
     /// `PUT /v1/links`: on a client, another setting of one link from now on.
@@ -152,6 +161,10 @@ pub enum Response {
     Flows(Box<FlowsReport>),
     /// To [`Request::Forwards`].
     Forwards(Box<ForwardsReport>),
+    /// To [`Request::Devices`].
+    Devices(Box<DevicesReport>),
+    /// To [`Request::LimitDevice`]: what holds for the device now.
+    DeviceLimit(Box<DeviceLimitSettings>),
     /// To [`Request::History`].
     History(Box<HistoryReport>),
     /// To [`Request::ChangeLink`]: what holds for the link now.

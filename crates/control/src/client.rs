@@ -136,6 +136,11 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             (Method::GET, query::written("/v1/flows", &values), Vec::new())
         }
         Request::Forwards => (Method::GET, "/v1/forwards".to_owned(), Vec::new()),
+        Request::Devices => (Method::GET, "/v1/devices".to_owned(), Vec::new()),
+        Request::LimitDevice(change) => {
+            let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
+            (Method::PUT, "/v1/devices".to_owned(), body)
+        }
         Request::History(query) => (Method::GET, query.written(), Vec::new()),
         Request::ChangeLink(change) => {
             let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
@@ -195,6 +200,10 @@ const fn reader(request: &Request) -> Reader {
         }
         Request::Flows { .. } => |socket, body| Ok(Response::Flows(document(socket, body)?)),
         Request::Forwards => |socket, body| Ok(Response::Forwards(document(socket, body)?)),
+        Request::Devices => |socket, body| Ok(Response::Devices(document(socket, body)?)),
+        Request::LimitDevice(_) => {
+            |socket, body| Ok(Response::DeviceLimit(document(socket, body)?))
+        }
         Request::History(_) => |socket, body| Ok(Response::History(document(socket, body)?)),
         Request::ChangeLink(_) => |socket, body| Ok(Response::Link(document(socket, body)?)),
         Request::Routes | Request::ChangeRoutes(_) => {

@@ -11,6 +11,7 @@
 //!
 //! `GET /metrics` gives [the numbers](metrics) of the status as Prometheus reads them. They and a page that shows the
 //! links live are served on a TCP port of the loopback interface too where the config asks for that.
+//! `GET` and `PUT /v1/devices` show the devices behind a client, and limit one.
 //! `PUT /v1/links` changes a link of a client, `GET` and `PUT /v1/routes` read and change what goes through its tunnel,
 //! `POST /v1/reload` has a daemon read its config again. `POST`, `GET` and `DELETE /v1/speedtest` have a
 //! client test how fast its links are; [`speed`] says what was found in sentences.

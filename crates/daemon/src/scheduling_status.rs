@@ -279,6 +279,13 @@ pub fn has_no_forwards() -> ApiError {
     ApiError::new(ErrorCode::BadRequest, message)
 }
 
+/// A proxy was asked for the devices behind a client.
+#[must_use]
+pub fn has_no_devices() -> ApiError {
+    let message = "this is a proxy: only a client knows the devices behind it; ask there";
+    ApiError::new(ErrorCode::BadRequest, message)
+}
+
 /// A proxy was asked for the proxies that it knows.
 #[must_use]
 pub fn has_no_proxies() -> ApiError {

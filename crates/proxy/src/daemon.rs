@@ -300,6 +300,7 @@ impl<H: Host> Daemon<H> {
                 let forwards = self.forward_status(&self.host.facts());
                 Ok(Response::Forwards(Box::new(ForwardsReport { forwards })))
             }
+            Request::Devices | Request::LimitDevice(_) => Err(scheduling_status::has_no_devices()),
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
             Request::Routes | Request::ChangeRoutes(_) => Err(scheduling_status::has_no_routes()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),

@@ -178,6 +178,7 @@ fn router(connection: Connection) -> Router {
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
         .route("/v1/forwards", get(forwards))
+        .route("/v1/devices", get(devices).put(limit_device))
         .route(HistoryQuery::PATH, get(history))
         .route("/v1/links", put(change_link))
         .route("/v1/routes", get(routes).put(change_routes))
@@ -269,6 +270,17 @@ async fn flows(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> 
 /// `GET /v1/forwards`.
 async fn forwards(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
     answer(&connection, Ok(Request::Forwards)).await
+}
+
+/// `GET /v1/devices`.
+async fn devices(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Devices)).await
+}
+
+/// `PUT /v1/devices`.
+async fn limit_device(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
+    let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
+    answer(&connection, change.map(Request::LimitDevice)).await
 }
 
 /// `GET /v1/history`, of the last `?since=SECONDS`, with at most `?points=N` and `?events=N`, of all links or of `?link=NAME`.
@@ -394,6 +406,8 @@ fn document(answer: Response) -> HttpResponse {
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
         Response::Flows(flows) => Json(*flows).into_response(),
         Response::Forwards(report) => Json(*report).into_response(),
+        Response::Devices(report) => Json(*report).into_response(),
+        Response::DeviceLimit(settings) => Json(*settings).into_response(),
         Response::History(report) => Json(*report).into_response(),
         Response::Link(settings) => Json(*settings).into_response(),
         Response::Routes(report) => Json(*report).into_response(),
@@ -415,7 +429,7 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
-        "this path is not used so: read with GET; /v1/scheduling, /v1/links, /v1/routes and /v1/proxies are written with PUT, \
+        "this path is not used so: read with GET; /v1/scheduling, /v1/links, /v1/devices, /v1/routes and /v1/proxies are written with PUT, \
          /v1/peers with POST, PUT and DELETE, /v1/speedtest with POST and DELETE, /v1/reload with POST",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()

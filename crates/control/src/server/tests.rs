@@ -15,12 +15,14 @@ use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{
-    DEFAULT_FLOWS, DaemonStatus, EnabledPeer, ErrorCode, HistoryQuery, InviteWish, Invited,
+    DEFAULT_FLOWS, DaemonStatus, DeviceLimitChange, EnabledPeer, ErrorCode, HistoryQuery, InviteWish, Invited,
     LinkChange, LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange, STATUS_VERSION,
     SpeedTestReport, SpeedTestWish, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
-use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling, Selector, Side, Text as _};
+use ropewalk_settings::{
+    DeviceSelector, PublicKey, SchedulerKind, Scheduling, Selector, Side, Text as _,
+};
 
 #[test]
 fn a_status_goes_from_the_daemon_to_the_tool() {
@@ -356,6 +358,8 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
                 Request::Flows { .. } => Response::Flows(Box::default()),
                 Request::Forwards => Response::Forwards(Box::default()),
+                Request::Devices => Response::Devices(Box::default()),
+                Request::LimitDevice(_) => Response::DeviceLimit(Box::default()),
                 Request::History(_) => Response::History(Box::default()),
                 Request::ChangeLink(LinkChange { name, values }) => {
                     Response::Link(Box::new(LinkSettings {
@@ -407,6 +411,12 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             values: [("max_up".to_owned(), "5 Mbit/s".to_owned())].into(),
         }),
         Request::Forwards,
+        Request::Devices,
+        Request::LimitDevice(DeviceLimitChange {
+            device: DeviceSelector::from_text("Kids-Tablet").unwrap(),
+            down: Some("5 Mbit/s".to_owned()),
+            up: None,
+        }),
         Request::Routes,
         Request::ChangeRoutes(RoutesChange {
             side: Side::Outside,

@@ -10,7 +10,7 @@
 //!   ([`policy`]);
 //! * the daemon is asked at most every [`LEAST_AGE`] how it is, and as often what it remembers, however many ask, so that nobody
 //!   can hold up its loop or take the control socket's place in the queue;
-//! * where packets go is not told: no flow is asked for.
+//! * where packets go is not told: no flow is asked for. Of the devices behind a client their hardware addresses are not told.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -30,6 +30,7 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response as HttpResponse};
 use axum::routing::get;
 use data_encoding::BASE64;
+use ropewalk_settings::DeviceSelector;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener as TokioListener;
 use tokio::sync::Mutex;
@@ -39,7 +40,8 @@ use super::places::{Holder, Limits};
 use super::recent::{self, Recent};
 use super::{BindError, Connection};
 use crate::api::{
-    ApiError, ErrorCode, HistoryQuery, HistoryReport, Request, Response, StatusReport, TunnelState,
+    ApiError, DevicesReport, ErrorCode, HistoryQuery, HistoryReport, Request, Response,
+    StatusReport, TunnelState,
 };
 use crate::metrics;
 use crate::why::{WhyReport, judge};
@@ -47,7 +49,8 @@ use crate::why::{WhyReport, judge};
 /// The page: one file, which needs nothing else but what is served beside it. Its script is put together of several.
 static PAGE: LazyLock<String> = LazyLock::new(|| {
     let page = include_str!("page.html").replace("// past.js\n", include_str!("page/past.js"));
-    page.replace("// why.js\n", include_str!("page/why.js"))
+    let page = page.replace("// why.js\n", include_str!("page/why.js"));
+    page.replace("// devices.js\n", include_str!("page/devices.js"))
 });
 
 /// Connections at a time. TCP does not say whose they are: all share these.
@@ -58,6 +61,9 @@ const LEAST_AGE: Duration = Duration::from_millis(250);
 
 /// How old an answer about the past may be: it changes every ten seconds.
 const PAST_AGE: Duration = Duration::from_secs(2);
+
+/// How old an answer about devices may be: their rates are over a second.
+const DEVICES_AGE: Duration = Duration::from_secs(1);
 
 /// What limits a link is judged by two looks so far apart, as `ropewalk why` does.
 const JUDGED_OVER: Duration = Duration::from_secs(2);
@@ -123,6 +129,7 @@ fn router(lookout: Arc<Lookout>) -> Router {
         .route("/v1/recent", get(recent_rates))
         .route(HistoryQuery::PATH, get(history))
         .route("/v1/why", get(why))
+        .route("/v1/devices", get(devices))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(guard))
@@ -135,6 +142,7 @@ struct Lookout {
     latest: Mutex<Option<(Instant, Arc<StatusReport>)>>,
     recent: Mutex<Recent>,
     past: Mutex<Past>,
+    devices: Mutex<Option<(Instant, Arc<DevicesReport>)>>,
 }
 
 /// The last question about the past, and its answer.
@@ -147,7 +155,8 @@ struct Past {
 impl Lookout {
     fn new(connection: Connection) -> Self {
         let (recent, past) = (Mutex::default(), Mutex::default());
-        Self { connection, latest: Mutex::new(None), recent, past }
+        let (latest, devices) = (Mutex::new(None), Mutex::new(None));
+        Self { connection, latest, recent, past, devices }
     }
 
     /// How things are, or were a moment ago.
@@ -186,6 +195,33 @@ impl Lookout {
             Response::History(report) => {
                 let report = Arc::<HistoryReport>::from(report);
                 past.answer = Some((query, Arc::clone(&report)));
+                Ok(report)
+            }
+            _ => Err(something_else()),
+        }
+    }
+
+    /// The devices behind a client, as they are or were a moment ago, without their hardware addresses.
+    async fn devices(&self) -> Result<Arc<DevicesReport>, ApiError> {
+        // Held while the daemon is asked, so that others wait for the same answer.
+        let mut latest = self.devices.lock().await;
+        if let Some((at, report)) = &*latest
+            && at.elapsed() < DEVICES_AGE
+        {
+            return Ok(Arc::clone(report));
+        }
+        match self.connection.ask(Request::Devices).await? {
+            Response::Devices(mut report) => {
+                for device in &mut report.devices {
+                    device.mac = None;
+                    if let Some(limit) = &mut device.limit
+                        && let DeviceSelector::Mac(_) = limit.device
+                    {
+                        limit.device = DeviceSelector::Name("a hardware address".to_owned());
+                    }
+                }
+                let report = Arc::<DevicesReport>::from(report);
+                *latest = Some((Instant::now(), Arc::clone(&report)));
                 Ok(report)
             }
             _ => Err(something_else()),
@@ -240,6 +276,14 @@ async fn history(State(lookout): State<Arc<Lookout>>, uri: Uri) -> HttpResponse 
     }
 }
 
+/// `GET /v1/devices`, as at the control socket but for hardware addresses.
+async fn devices(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
+    match lookout.devices().await {
+        Ok(report) => axum::Json(&*report).into_response(),
+        Err(error) => refusal(&error),
+    }
+}
+
 /// `GET /v1/why`: what limits each link, as `ropewalk why` says.
 async fn why(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
     match lookout.judged().await {
@@ -260,7 +304,7 @@ async fn numbers(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
 async fn not_found() -> HttpResponse {
     let message = "there is nothing at this path: / is the page, /metrics the numbers for Prometheus, /v1/status the \
                    status, /v1/recent what was carried in the last ten minutes, /v1/history what is remembered, /v1/why what \
-                   limits each link";
+                   limits each link, /v1/devices the devices behind a client";
     refusal(&ApiError::new(ErrorCode::NotFound, message))
 }
 

@@ -5,10 +5,11 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use ropewalk_settings::MacAddress;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::api::Response;
+use crate::api::{DeviceLimitStatus, DeviceStatus};
 use crate::server::{Access, Command, Options, Server};
 
 const STATUS: &str = include_str!("../../../tests/status/client.json");
@@ -28,6 +29,7 @@ fn page_numbers_and_status_are_there_for_this_machine() {
         ("/v1/history", "application/json", "\"step_s\":86400"),
         ("/v1/history?since=3600&events=5", "application/json", "\"step_s\":3600"),
         ("/v1/why", "application/json", "\"factor\":"),
+        ("/v1/devices", "application/json", "\"name\":\"kids-tablet\""),
     ];
     for (path, kind, text) in cases {
         let answer = lab.get(path, &lab.address.to_string());
@@ -35,6 +37,8 @@ fn page_numbers_and_status_are_there_for_this_machine() {
         assert!(answer.contains(&format!("content-type: {kind}\r\n")), "{path}: {answer}");
         assert!(answer.contains(text), "{path}: {answer}");
     }
+    let devices = lab.get("/v1/devices", "localhost");
+    assert!(devices.contains("192.168.77.20") && !devices.contains("52:54:00"), "{devices}");
     let missing = lab.get("/v1/scheduling", "localhost");
     assert!(missing.starts_with("HTTP/1.1 404"), "what changes things is not served: {missing}");
     lab.end();
@@ -125,6 +129,7 @@ fn the_page_names_no_other_place_and_needs_no_inline_handler() {
     assert!(!script.is_empty() && !inside(&PAGE, "style").is_empty());
     // Its parts are in it.
     assert!(script.contains("/v1/history?") && script.contains("/v1/why"));
+    assert!(script.contains("/v1/devices") && !script.contains(".js\n"), "a part is missing");
     // The name of a vocabulary, which nobody asks for.
     let without_names = PAGE.replace("http://www.w3.org/2000/svg", "");
     for word in [
@@ -147,7 +152,7 @@ fn the_page_names_no_other_place_and_needs_no_inline_handler() {
 fn nothing_is_changed_here() {
     let lab = Lab::start();
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
-        for path in ["/", "/metrics", "/v1/status", "/v1/history", "/v1/why"] {
+        for path in ["/", "/metrics", "/v1/status", "/v1/history", "/v1/why", "/v1/devices"] {
             let request =
                 format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
             let answer = lab.raw(&request);
@@ -294,6 +299,7 @@ fn daemon(mut commands: mpsc::Receiver<Command>, asked: Arc<AtomicUsize>) -> Joi
                     let report = HistoryReport { step_s: query.since_s, ..Default::default() };
                     Ok(Response::History(Box::new(report)))
                 }
+                Request::Devices => Ok(Response::Devices(Box::new(devices()))),
                 _ => {
                     let report = serde_json::from_str(STATUS).expect("a status document");
                     Ok(Response::Status(Box::new(report)))
@@ -302,4 +308,22 @@ fn daemon(mut commands: mpsc::Receiver<Command>, asked: Arc<AtomicUsize>) -> Joi
             command.answer(answer);
         }
     })
+}
+
+/// One device behind the client, with a limit by its hardware address.
+fn devices() -> DevicesReport {
+    let mac = MacAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
+    let limit = DeviceLimitStatus {
+        device: DeviceSelector::Mac(mac),
+        down_bps: Some(5_000_000),
+        up_bps: None,
+    };
+    let device = DeviceStatus {
+        name: Some("kids-tablet".to_owned()),
+        mac: Some(mac),
+        addresses: vec![[192, 168, 77, 20].into()],
+        limit: Some(limit),
+        ..DeviceStatus::default()
+    };
+    DevicesReport { devices: vec![device], ..DevicesReport::default() }
 }
