@@ -107,8 +107,9 @@ pub struct DeviceTraffic {
 /// How much a device may have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceLimitStatus {
-    /// How the limit names it.
-    pub device: DeviceSelector,
+    /// How the limit names it; absent on the page of `web`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceSelector>,
     /// The most that comes to it, bit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_bps: Option<u64>,

@@ -30,7 +30,6 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response as HttpResponse};
 use axum::routing::get;
 use data_encoding::BASE64;
-use ropewalk_settings::DeviceSelector;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener as TokioListener;
 use tokio::sync::Mutex;
@@ -214,10 +213,8 @@ impl Lookout {
             Response::Devices(mut report) => {
                 for device in &mut report.devices {
                     device.mac = None;
-                    if let Some(limit) = &mut device.limit
-                        && let DeviceSelector::Mac(_) = limit.device
-                    {
-                        limit.device = DeviceSelector::Name("a hardware address".to_owned());
+                    if let Some(limit) = &mut device.limit {
+                        limit.device = None;
                     }
                 }
                 let report = Arc::<DevicesReport>::from(report);

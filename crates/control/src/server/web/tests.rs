@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use ropewalk_settings::MacAddress;
+use ropewalk_settings::{DeviceSelector, MacAddress};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -314,7 +314,7 @@ fn daemon(mut commands: mpsc::Receiver<Command>, asked: Arc<AtomicUsize>) -> Joi
 fn devices() -> DevicesReport {
     let mac = MacAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
     let limit = DeviceLimitStatus {
-        device: DeviceSelector::Mac(mac),
+        device: Some(DeviceSelector::Mac(mac)),
         down_bps: Some(5_000_000),
         up_bps: None,
     };
