@@ -17,6 +17,7 @@
 
 mod budget;
 mod control;
+mod devices;
 mod events;
 mod fleet;
 mod history;
@@ -61,7 +62,7 @@ use crate::core;
 use crate::gaps::Gaps;
 use crate::host::TunDesired;
 use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
-use crate::network::{Counting, News, Wanted};
+use crate::network::{Counting, DevicesAsked, News, Wanted};
 use crate::others::Others;
 use crate::resolve::{Patience, Resolved};
 use crate::speed_test::SpeedTest;
@@ -131,6 +132,10 @@ pub(crate) struct Daemon {
     gaps: Gaps,
     /// Asks what was counted of the rules.
     counting: mpsc::Sender<Counting>,
+    /// Asks for the devices behind this machine.
+    asking_devices: mpsc::Sender<DevicesAsked>,
+    /// Whether there is who can hand out addresses to them.
+    hands_out: bool,
     /// Asks whether a network wants a sign-in.
     portals: mpsc::Sender<Question>,
     /// When links are looked at for that.
@@ -182,6 +187,10 @@ pub(crate) struct Setup {
     pub(crate) proxies: watch::Sender<FleetList>,
     /// Asks what was counted of the rules.
     pub(crate) counting: mpsc::Sender<Counting>,
+    /// Asks for the devices behind this machine.
+    pub(crate) asking_devices: mpsc::Sender<DevicesAsked>,
+    /// Whether there is who can hand out addresses to them.
+    pub(crate) hands_out: bool,
     /// Asks whether a network wants a sign-in.
     pub(crate) portals: mpsc::Sender<Question>,
     /// Asks whether UDP is answered again.
@@ -199,7 +208,7 @@ impl Daemon {
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
         let Setup { endpoints, reloader, portals, udp_again, counts, counts_trouble, .. } = setup;
-        let Setup { counting, proxies, history, .. } = setup;
+        let Setup { counting, asking_devices, hands_out, proxies, history, .. } = setup;
         let now = clock.now();
         let mut client = FleetClient::new(now, core::client_config(&config, clock, tun), seed);
         client.set_preference(now, config.proxy.choose.clone());
@@ -224,6 +233,8 @@ impl Daemon {
             clock,
             gaps: Gaps::new(now, clock.asleep()),
             counting,
+            asking_devices,
+            hands_out,
             portals,
             portals_at: now,
             udp_again,
@@ -374,6 +385,7 @@ impl Daemon {
             wanted.tun = tun;
             if let Some(session) = session {
                 self.want_dns(session, wanted);
+                wanted.prefix = session.prefix;
             }
             *wanted != before
         });
@@ -454,7 +466,13 @@ impl Driven for Daemon {
                 let seen = self.seen(now);
                 self.history.ask(asked, seen);
             }
+            Command::Control(asked) if asked.request == Request::Devices => {
+                self.tell_devices(asked);
+            }
             Command::Control(asked) => {
+                if let Request::LimitDevice(change) = asked.request.clone() {
+                    return self.limit_device(&change, asked);
+                }
                 let answer = self.answer(now, asked.request.clone(), io);
                 self.count_and_answer(asked, answer);
             }

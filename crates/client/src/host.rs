@@ -9,7 +9,7 @@ use ropewalk_settings::NamePattern;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 use crate::config::Inbound;
 
@@ -205,6 +205,13 @@ pub struct Desired {
     pub asked: Vec<IpAddr>,
     /// Interfaces whose hosts use the tunnel too.
     pub shared: Vec<String>,
+    /// Addresses that some of them are to have, each with its network's prefix.
+    pub addresses: Vec<(String, IpNet)>,
+    /// The IPv6 networks of their hosts that the proxy routes here, so that these keep their addresses.
+    pub prefix: Option<Ipv6Net>,
+    /// How much some of their hosts may have.
+    #[cfg(target_os = "linux")]
+    pub limited: Vec<crate::devices::Limited>,
     /// What may begin connections to this machine out of the tunnel.
     pub inbound: Inbound,
     /// What goes through the tunnel or around it whatever the prefixes say; those around it first.

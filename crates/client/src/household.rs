@@ -18,7 +18,7 @@
 //! | [`text`] | the config of a `dnsmasq` |
 //! | [`words`] | the lines between client and helper |
 //! | [`supervise`] | when one is started, and started again |
-//! | [`helper`] | the helper |
+//! | `helper` | the helper |
 //! | `server` | one `dnsmasq`, from its start to its end |
 //! | [`leases`] | which addresses are lent to whom |
 //! | `ports` | whether another program serves there already |
@@ -26,7 +26,7 @@
 //! | `handle` | the client's end |
 
 pub(crate) mod handle;
-pub mod helper;
+pub(crate) mod helper;
 pub mod lan;
 pub mod leases;
 mod ports;

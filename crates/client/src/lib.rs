@@ -20,6 +20,8 @@
 //! | [`near`] | which routes of the host win over the tunnel |
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
 //! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
+//! | [`household`] | what these are handed out: addresses, names, IPv6 |
+//! | [`devices`] | what each of them has carried, and may have |
 //! | [`unsolicited`] | what may come out of the tunnel, and to its addresses |
 //! | `proxies` | the proxies of the fleet, as they were told last: the file of it |
 //! | `resolve` | where the proxy is, asked outside the tunnel |
@@ -29,7 +31,11 @@
 //! What the proxy does alike stands in [`ropewalk_daemon`].
 
 pub mod config;
+#[cfg(target_os = "linux")]
+pub mod devices;
 pub mod host;
+#[cfg(target_os = "linux")]
+pub mod household;
 #[cfg(target_os = "linux")]
 pub mod interfaces;
 pub mod joining;
@@ -151,6 +157,20 @@ pub fn purge(left: &Traces) -> anyhow::Result<()> {
 #[cfg(target_os = "linux")]
 pub fn help_with_names(client: std::os::unix::net::UnixStream) -> anyhow::Result<()> {
     service::help_with_names(client)
+}
+
+/// Hands out addresses for the client at the other end of this connection, as [`household`] says, until it ends. `folder` is that
+/// of its files.
+///
+/// # Errors
+/// The folder is another one, or cannot be had; the client asked for what is not understood.
+#[cfg(target_os = "linux")]
+pub fn help_with_lans(
+    client: std::os::unix::net::UnixStream,
+    folder: &Path,
+    sandbox: ropewalk_settings::Sandbox,
+) -> anyhow::Result<()> {
+    service::help_with_lans(client, folder, sandbox)
 }
 
 /// Runs the daemon until it is told to stop.

@@ -12,29 +12,36 @@
 //! another program took away of these is put back because its removal is such news. The rest is looked at now and
 //! then. A failure is tried again, ever less often.
 
+mod lan;
+mod slots;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use ropewalk_link_io::netlink::Events;
 use ropewalk_settings::{InterfaceName, NamePattern, Selector};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::config::{Config, Inbound, TunConfig, prefixes};
+use crate::config::{Config, Inbound, ShareConfig, TunConfig, prefixes};
 use crate::daemon::Command;
 use crate::host::linux::{LinuxNetwork, all_of};
 use crate::host::{
     Candidate, Choice, Desired, HostNetwork, LinkDesired, Listed, NoWay, TunDesired,
 };
+use crate::household::handle::{Household, Started};
 use crate::links::{Seat, choice};
 use crate::names::Names;
 use crate::resolve::{RESOLV_CONF, name_servers};
-use crate::routes::MAX_LINKS;
 use crate::split::chains::NAMES;
 use crate::split::forwarder::{Forwarder, Learn, Settings};
 use crate::split::{self, Rule, RuleState, Tally};
+use lan::Lans;
+use slots::Slots;
+
+pub(crate) use lan::DevicesAsked;
 
 /// How long to wait after the first news: an interface that comes up makes a dozen within some
 /// milliseconds, and one that returns is to carry packets again well within two seconds.
@@ -69,6 +76,10 @@ pub(crate) struct Wanted {
     pub(crate) inbound: Option<Inbound>,
     /// What goes through the tunnel, and what of that around it, if otherwise than at the start.
     pub(crate) lists: Option<Lists>,
+    /// Whose hosts use the tunnel too, and what they get, if otherwise than at the start.
+    pub(crate) share: Option<ShareConfig>,
+    /// The IPv6 networks of these hosts that the proxy routes here.
+    pub(crate) prefix: Option<Ipv6Net>,
 }
 
 /// `routes` and `exclude`.
@@ -83,6 +94,13 @@ impl Lists {
     pub(crate) fn of(tun: &TunConfig) -> Self {
         Self { routes: tun.routes.clone(), exclude: tun.exclude.clone() }
     }
+}
+
+/// By which ways the task is asked.
+pub(crate) struct Asked {
+    pub(crate) bypass: mpsc::Receiver<Bypass>,
+    pub(crate) counting: mpsc::Receiver<Counting>,
+    pub(crate) devices: mpsc::Receiver<DevicesAsked>,
 }
 
 /// Somebody who wants to know what was counted of each rule.
@@ -166,13 +184,12 @@ pub(crate) struct Network {
     events: Events,
     choice: Choice,
     tun: String,
-    shared: Vec<String>,
+    lans: Lans,
     inbound: Inbound,
     lists: Lists,
     slots: Slots,
     wanted: watch::Receiver<Wanted>,
-    bypass: mpsc::Receiver<Bypass>,
-    counting: mpsc::Receiver<Counting>,
+    asked: Asked,
     /// Answers questions for names, while domains are chosen.
     forwarder: Option<Forwarder>,
     /// What its answers give.
@@ -198,17 +215,19 @@ const MAX_WARNINGS: usize = 16;
 const MAX_LOGGED: usize = 256;
 
 impl Network {
-    /// Takes hold of the host's network, and removes what a crashed client left behind.
+    /// Takes hold of the host's network, and removes what a crashed client left behind. The helper is there if the client was
+    /// started with something shared.
     ///
     /// # Errors
     /// When the right is missing or the kernel refuses.
     pub(crate) async fn open(
         config: &Config,
         wanted: watch::Receiver<Wanted>,
-        bypass: mpsc::Receiver<Bypass>,
-        counting: mpsc::Receiver<Counting>,
+        asked: Asked,
+        helper: Option<Started>,
         daemon: mpsc::Sender<Command>,
     ) -> anyhow::Result<Self> {
+        let household = helper.map(Household::open).transpose()?;
         // Before the first look at the state, so that no change falls between.
         let events = Events::open(None)?;
         let mut host = LinuxNetwork::open(crate::routes::Numbers::default()).await?;
@@ -229,13 +248,12 @@ impl Network {
             events,
             choice: choice(&config.links),
             tun: config.tun.name.to_string(),
-            shared: config.share.iter().map(ToString::to_string).collect(),
+            lans: Lans::new(config.share.clone(), household),
             inbound: config.inbound.clone(),
             lists: Lists::of(&config.tun),
             slots: Slots::default(),
             wanted,
-            bypass,
-            counting,
+            asked,
             forwarder: None,
             learned: mpsc::channel(WAITING_ANSWERS),
             bypassing: false,
@@ -278,7 +296,7 @@ impl Network {
                         Ok(()) => break,
                         Err(_) => break 'run End::KeepLock,
                     },
-                    Some(bypass) = self.bypass.recv() => {
+                    Some(bypass) = self.asked.bypass.recv() => {
                         self.set_bypass(bypass.on).await;
                         // An asker who is gone needs no answer.
                         let _ = bypass.done.send(());
@@ -287,9 +305,13 @@ impl Network {
                     Some(Learn { answered, done }) = self.learned.1.recv() => {
                         let _ = done.send(self.host.place(&answered).await);
                     }
-                    Some(asker) = self.counting.recv() => {
+                    Some(asker) = self.asked.counting.recv() => {
                         let _ = asker.send(self.host.tallies().await);
                     }
+                    Some(asker) = self.asked.devices.recv() => {
+                        let _ = asker.send(self.lans.report(&self.host).await);
+                    }
+                    () = self.lans.news() => break,
                     () = self.host.news_of_groups() => self.follow_groups().await,
                     _ = self.events.changed(SETTLE) => break,
                     () = &mut pause => break,
@@ -297,6 +319,7 @@ impl Network {
             }
             worked = self.update().await;
         };
+        self.lans.end().await;
         // Each whatever became of the others: whoever stops the client is not to be left locked in.
         let restored = self.names.restore(&self.tun).await;
         let removed = self.host.remove().await;
@@ -435,8 +458,22 @@ impl Network {
     }
 
     async fn apply(&mut self) -> anyhow::Result<News> {
-        let Wanted { tun, proxy, tls_port, dns, dns_inside, connected: _, choice, inbound, lists } =
-            self.wanted.borrow_and_update().clone();
+        let Wanted {
+            tun,
+            proxy,
+            tls_port,
+            dns,
+            connected: _,
+            dns_inside,
+            choice,
+            inbound,
+            lists,
+            share,
+            prefix,
+        } = self.wanted.borrow_and_update().clone();
+        if let Some(share) = share {
+            self.lans.set(share);
+        }
         self.choice = choice.unwrap_or_else(|| self.choice.clone());
         self.inbound = inbound.unwrap_or_else(|| self.inbound.clone());
         self.lists = lists.unwrap_or_else(|| self.lists.clone());
@@ -467,7 +504,10 @@ impl Network {
             routed,
             excluded: prefixes(&self.lists.exclude).collect(),
             asked: self.bypassed.clone(),
-            shared: self.shared.clone(),
+            shared: self.lans.shared(),
+            addresses: self.lans.addresses(prefix),
+            prefix,
+            limited: self.lans.limited(),
             inbound: self.inbound.clone(),
             rules,
             name_servers: dns,
@@ -483,6 +523,7 @@ impl Network {
         // After the routes: the first question finds its way.
         // Without the rules nobody leads questions to where they are answered.
         let asked_at = if outcome.rules.is_empty() { &desired.name_servers } else { &asked_at };
+        problems.extend(self.lans.apply(&self.host, asked_at, prefix).await);
         problems.extend(self.apply_names(asked_at).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
         warnings.splice(..0, left_out.iter().map(ToString::to_string));
@@ -527,49 +568,10 @@ fn without(told: &News, gone: &BTreeMap<String, Option<NoWay>>) -> News {
     news
 }
 
-/// The small number of each interface, by its place: it stays with the name for as long as there are
-/// numbers left, so that a link that returns is the same link.
-#[derive(Debug, Default)]
-struct Slots(Vec<String>);
-
-impl Slots {
-    fn seat(&mut self, candidates: Vec<Candidate>) -> Vec<Seat> {
-        let names: Vec<String> =
-            candidates.iter().map(|candidate| candidate.name.clone()).collect();
-        let seats = candidates.into_iter().filter_map(|candidate| {
-            let slot = self.slot_of(&candidate.name, &names)?;
-            Some(Seat { slot, interface: candidate.name, state: candidate.state })
-        });
-        seats.collect()
-    }
-
-    fn slot_of(&mut self, name: &str, present: &[String]) -> Option<u16> {
-        let known = self.0.iter().position(|known| known == name);
-        let place = known.or_else(|| {
-            if self.0.len() < usize::from(MAX_LINKS) {
-                self.0.push(name.to_owned());
-                return Some(self.0.len() - 1);
-            }
-            // Names that come and go without end (usb0, usb1, ...): the number of one that is away.
-            let away = self.0.iter().position(|known| !present.contains(known))?;
-            name.clone_into(&mut self.0[away]);
-            Some(away)
-        })?;
-        u16::try_from(place).ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::{Way, Ways};
-
-    fn seat(slots: &mut Slots, names: &[&str]) -> Vec<(u16, String)> {
-        let candidate =
-            |name: &&str| Candidate { name: (*name).to_owned(), state: Err(NoWay::Down) };
-        let seats = slots.seat(names.iter().map(candidate).collect());
-        seats.into_iter().map(|seat| (seat.slot, seat.interface)).collect()
-    }
 
     #[test]
     fn an_inner_address_in_the_network_of_a_link_is_told() {
@@ -625,28 +627,5 @@ mod tests {
             expected.seats[1].state = Err(why.unwrap_or(NoWay::Missing));
             assert_eq!(without(&told, &gone), expected);
         }
-    }
-
-    #[test]
-    fn an_interface_that_returns_has_its_number_again() {
-        let mut slots = Slots::default();
-        assert_eq!(seat(&mut slots, &["a", "b"]), [(0, "a".into()), (1, "b".into())]);
-        assert_eq!(seat(&mut slots, &["c", "b"]), [(2, "c".into()), (1, "b".into())]);
-        assert_eq!(seat(&mut slots, &["b", "a"]), [(1, "b".into()), (0, "a".into())]);
-    }
-
-    #[test]
-    fn names_without_end_get_the_numbers_of_those_that_are_away() {
-        let mut slots = Slots::default();
-        for round in 0..1000 {
-            let name = format!("usb{round}");
-            let seats = seat(&mut slots, &["stays", &name]);
-            assert_eq!(seats.len(), 2);
-            assert_eq!(seats[0], (0, "stays".into()));
-            assert!(seats[1].0 > 0 && seats[1].0 < MAX_LINKS, "{seats:?}");
-        }
-        let many: Vec<String> = (0..100).map(|n| format!("all{n}")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(seat(&mut slots, &many).len(), usize::from(MAX_LINKS));
     }
 }

@@ -71,6 +71,8 @@ pub struct Numbers {
     pub lock: String,
     /// The name of the one that chooses connections.
     pub split: String,
+    /// The name of the one that counts devices behind this machine.
+    pub devices: String,
 }
 
 impl Default for Numbers {
@@ -86,6 +88,7 @@ impl Default for Numbers {
             firewall: "ropewalk_client".into(),
             lock: "ropewalk_lock".into(),
             split: "ropewalk_split".into(),
+            devices: "ropewalk_devices".into(),
         }
     }
 }

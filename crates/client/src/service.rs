@@ -1,6 +1,6 @@
 //! The daemon from start to clean end.
 //!
-//! 1. The sandbox, before the first thread.
+//! 1. The helper that hands out addresses, if something is shared; then the sandbox, before the first thread.
 //! 2. The control socket, and the mark that says "a client runs in this network namespace": whoever comes
 //!    second ends here, before anything was touched.
 //! 3. The kill switch, if there is one.
@@ -29,6 +29,9 @@ use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunControl as _, TunOptions};
 use ropewalk_link_io::udp::Sockets;
+use ropewalk_settings::Sandbox;
+use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use sd_notify::NotifyState;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,9 +43,11 @@ use crate::config::{Config, TUN_NAME};
 use crate::counters::{self, Keeper};
 use crate::daemon::{Command, Daemon, FIRST_MTU, Setup};
 use crate::host::linux::{LinuxNetwork, all_of};
+use crate::household::handle::{self, Started};
+use crate::household::{helper, tidy};
 use crate::lock;
 use crate::names::{self, Names};
-use crate::network::{End, Network, Wanted};
+use crate::network::{Asked, End, Network, Wanted};
 use crate::proxies;
 use crate::resolve::Resolver;
 use crate::routes::Numbers;
@@ -61,12 +66,15 @@ const END_TIME: Duration = Duration::from_secs(10);
 /// See [`crate::run`].
 pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     let options = server::Options::of_config(&config.control)?;
-    sandbox::enter(config.sandbox, &needs(&config, file));
+    let needs = needs(&config, file);
+    let helper = helper_of(&config);
+    give_up_rights();
+    sandbox::enter(config.sandbox, &needs);
     let (server, requests) = Server::start(options)?;
     let _only_one = mark::hold(Role::Client)?;
     let runtime = service::runtime()?;
     let locked = config.kill_switch;
-    let result = runtime.block_on(serve(config, file, requests));
+    let result = runtime.block_on(serve(config, file, requests, helper));
     if locked && result.is_err() {
         tracing::warn!("{STAYS_LOCKED}");
     }
@@ -74,6 +82,44 @@ pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     runtime.shutdown_background();
     drop(server);
     result
+}
+
+/// Starts the helper that hands out addresses, if something is shared. What a crashed client left of one is tidied up before.
+fn helper_of(config: &Config) -> Option<Started> {
+    // One that runs has its own, and this one ends in a moment.
+    if mark::is_held(Role::Client) {
+        return None;
+    }
+    if let Err(error) = tidy::tidy() {
+        tracing::warn!("{error:#}");
+    }
+    if config.share.interfaces.is_empty() {
+        return None;
+    }
+    match handle::start(config.sandbox) {
+        Ok(started) => Some(started),
+        Err(error) => {
+            tracing::warn!("{error:#}");
+            None
+        }
+    }
+}
+
+/// Gives up the rights that only the helper needs, if this is not root.
+fn give_up_rights() {
+    if geteuid().is_root() {
+        return;
+    }
+    let of_helper = CapabilitySet::NET_BIND_SERVICE | CapabilitySet::NET_RAW;
+    let done = capabilities(None).and_then(|mut own| {
+        for set in [&mut own.effective, &mut own.permitted, &mut own.inheritable] {
+            set.remove(of_helper);
+        }
+        set_capabilities(None, own)
+    });
+    if let Err(error) = done {
+        tracing::debug!(%error, "rights that only a helper needs are kept");
+    }
 }
 
 /// The files that a client needs.
@@ -119,7 +165,7 @@ pub(crate) fn purge(left: &Traces) -> anyhow::Result<()> {
     service::runtime()?.block_on(async {
         let network = LinuxNetwork::purge(Numbers::default()).await;
         let names = Names::new(&left.state_dir).restore(&left.tun).await;
-        all_of([network, names])
+        all_of([network, names, tidy::tidy()])
     })
 }
 
@@ -133,6 +179,15 @@ pub(crate) fn help_with_names(client: std::os::unix::net::UnixStream) -> anyhow:
         };
         names::help(UnixStream::from_std(client)?, stop).await
     })
+}
+
+/// See [`crate::help_with_lans`].
+pub(crate) fn help_with_lans(
+    client: std::os::unix::net::UnixStream,
+    folder: &Path,
+    sandbox: Sandbox,
+) -> anyhow::Result<()> {
+    helper::run(client, folder, sandbox)
 }
 
 /// Ends the daemon when told that another start follows, and notes that.
@@ -157,6 +212,7 @@ async fn serve(
     config: Config,
     file: &Path,
     requests: mpsc::Receiver<server::Command>,
+    helper: Option<Started>,
 ) -> anyhow::Result<()> {
     // First, so that a signal during the start ends it cleanly too.
     let ServiceInputs { stop, reload, reloader } = ServiceInputs::open(file, Config::load)?;
@@ -174,7 +230,10 @@ async fn serve(
     let (wanted, to_network) = watch::channel(Wanted { tls_port, ..Wanted::default() });
     let (bypass, bypasses) = mpsc::channel(1);
     let (counting, to_count) = mpsc::channel(WAITING_COUNTS);
-    let network = Network::open(&config, to_network, bypasses, to_count, commands.clone()).await?;
+    let (asking_devices, to_tell) = mpsc::channel(WAITING_COUNTS);
+    let asked = Asked { bypass: bypasses, counting: to_count, devices: to_tell };
+    let hands_out = helper.is_some();
+    let network = Network::open(&config, to_network, asked, helper, commands.clone()).await?;
 
     let (look_up, wishes) = mpsc::channel(1);
     let (endpoints, to_resolver) = watch::channel(config.proxy.all_addresses());
@@ -208,6 +267,8 @@ async fn serve(
     let setup = Setup {
         proxies,
         counting,
+        asking_devices,
+        hands_out,
         portals,
         udp_again,
         counts,

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use humantime::format_duration;
@@ -217,6 +218,12 @@ pub fn list<T: Display>(values: &[T]) -> String {
 #[must_use]
 pub fn or<T: Display>(values: [Option<T>; 2], missing: &str) -> [String; 2] {
     values.map(|value| value.map_or_else(|| missing.to_owned(), |value| value.to_string()))
+}
+
+/// Two times.
+#[must_use]
+pub fn times(values: [Duration; 2]) -> [String; 2] {
+    values.map(|time| format_duration(time).to_string())
 }
 
 /// Two files.

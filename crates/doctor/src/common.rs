@@ -130,7 +130,8 @@ impl<C: ConfigFile> Patient<C> {
             rules,
             routes,
             table: has_table(&format!("ropewalk_{}", self.role))
-                || (self.role == Role::Client && has_table("ropewalk_split")),
+                || (self.role == Role::Client
+                    && (has_table("ropewalk_split") || has_table("ropewalk_devices"))),
             lock: has_table("ropewalk_lock"),
             names: records.iter().any(|record| record.exists()),
             tun: interfaces.iter().find(|one| one.name == tun).map(|one| leftovers::Tun {

@@ -7,14 +7,16 @@ use ropewalk_control::api::{
     ApiError, ErrorCode, EventKind, LinkChange, LinkSettings, ReloadReport, Response,
 };
 use ropewalk_daemon::history::reloaded_in_words;
-use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
+use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts, times};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::{LinkPolicy, TlsUse};
 
 use super::Daemon;
 use super::fleet::choice_word;
-use crate::config::{Config, LinkConfig, LinksConfig, OtherProxy, ProxyConfig, TunConfig};
+use crate::config::{
+    Config, LinkConfig, LinksConfig, OtherProxy, ProxyConfig, ShareConfig, TunConfig,
+};
 use crate::links::{change, choice};
 use crate::network::Lists;
 
@@ -47,7 +49,10 @@ impl Daemon {
         mut config: Config,
         io: &mut Io<'_>,
     ) -> ReloadReport {
-        let report = compare(&self.config, &config);
+        let mut report = compare(&self.config, &config);
+        if config.share.dhcp && !self.hands_out {
+            report.changes.iter_mut().for_each(|one| one.applied &= one.key != DHCP);
+        }
         keep(&self.config.links, &mut config.links);
         if self.config.tunnel.scheduling != config.tunnel.scheduling {
             self.set_scheduling(now, config.tunnel.scheduling);
@@ -57,6 +62,7 @@ impl Daemon {
             self.want_tun(None);
         }
         self.set_routes(Lists::of(&config.tun));
+        self.set_share(config.share);
         if self.config.proxy.addresses != config.proxy.addresses {
             self.config.proxy.addresses.clone_from(&config.proxy.addresses);
             // The look-up ends with the daemon only.
@@ -136,7 +142,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("counters_file", files([counters_file, &after.counters_file]), false);
     report.compare("dns", texts([dns, &after.dns]), false);
     report.compare("kill_switch", texts([kill_switch, &after.kill_switch]), false);
-    report.compare("share", [list(share), list(&after.share)], false);
+    compare_share(&mut report, share, &after.share);
     report.compare("inbound", texts([inbound, &after.inbound]), true);
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
@@ -180,6 +186,24 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("history.days", texts([history, &after.history]), true);
     compare_control(&mut report, control, &after.control);
     report
+}
+
+/// Whether addresses are handed out.
+const DHCP: &str = "share.dhcp";
+
+fn compare_share(report: &mut ReloadReport, before: &ShareConfig, after: &ShareConfig) {
+    let ShareConfig { interfaces, address, dhcp, range, lease, limits } = before;
+    report.compare("share.interfaces", [list(interfaces), list(&after.interfaces)], true);
+    report.compare("share.address", or([*address, after.address], "its own"), true);
+    report.compare(DHCP, texts([dhcp, &after.dhcp]), true);
+    report.compare("share.range", or([*range, after.range], "of its network"), true);
+    report.compare("share.lease", times([*lease, after.lease]), true);
+    // Names and hardware addresses of devices are nobody's business who reads the log.
+    if *limits != after.limits {
+        let told = [limits, &after.limits].map(|limits| format!("{} limits", limits.len()));
+        let [told, others] = told;
+        report.compare("share.limit", [told, format!("{others}, others")], true);
+    }
 }
 
 fn compare_links(report: &mut ReloadReport, before: &LinksConfig, after: &LinksConfig) {
@@ -266,6 +290,16 @@ mod tests {
                 ("links = \"auto\"", "[[link]]\ninterface = \"wlan0\""),
                 ("", ""),
                 "link.wlan0 a section -> no section yes",
+            ),
+            (
+                ("share = \"ap0\"", ""),
+                (
+                    "",
+                    "[share]\ninterfaces = \"ap0\"\naddress = \"192.168.77.1/24\"\ndhcp = true\nlease = \"1h\"\n\
+                     limit = [{ device = \"tv\", up = \"1 Mbit/s\" }]",
+                ),
+                "share.address its own -> 192.168.77.1/24 yes, share.dhcp false -> true yes, share.lease 12h -> 1h yes, \
+                 share.limit 0 limits -> 1 limits, others yes",
             ),
             (
                 ("", ""),

@@ -9,6 +9,8 @@
 //! The one setting, `src_valid_mark` of links with strict reverse path filtering, is remembered *before* it is switched,
 //! in the set `src_valid_mark_switched_on` of the firewall table, so that a crashed run's switches are found too.
 
+mod lan;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -16,7 +18,7 @@ use anyhow::Context;
 use ipnet::IpNet;
 use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{
-    AddressScope, FoundRoute, MAIN_TABLE, Netlink, NetlinkError, Target,
+    AddressScope, FoundRoute, Lane, MAIN_TABLE, Netlink, NetlinkError, Target,
 };
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 use ropewalk_link_io::sysctl::{self, SysctlError};
@@ -27,6 +29,7 @@ use super::{
     Candidate, Choice, Desired, HostNetwork, LeftOut, LinkDesired, Outcome, Problem, TunDesired,
 };
 use crate::config::Inbound;
+use crate::devices::table::DeviceTable;
 use crate::interfaces;
 use crate::lock::{self, Lock};
 use crate::near::{Surroundings, near};
@@ -35,6 +38,7 @@ use crate::share;
 use crate::split::learned::Answered;
 use crate::split::table::{Applied, Split};
 use crate::split::{RuleState, Tally};
+use lan::Given;
 
 /// The client's hold on the network of a Linux host.
 #[derive(Debug)]
@@ -50,7 +54,13 @@ pub struct LinuxNetwork {
     lock: Option<Locked>,
     /// What chooses connections.
     split: Split,
-    /// Whether `switched` and `forwarding` hold what the table remembers of an earlier client.
+    /// Addresses that shared interfaces have of us.
+    given: Given,
+    /// What counts devices.
+    devices: DeviceTable,
+    /// The lanes that we put before interfaces, by their numbers.
+    lanes: BTreeMap<u32, Vec<Lane>>,
+    /// Whether `switched`, `forwarding` and `given` hold what the table remembers of an earlier client.
     recalled: bool,
 }
 
@@ -76,8 +86,9 @@ impl LinuxNetwork {
         let what = "cannot clean up what an earlier client left behind";
         // What marks goes before what the marks lead to.
         let split = network.split.remove().await.map(drop).map_err(anyhow::Error::from);
+        let devices = network.remove_devices().await;
         network.remove_routing().await.context(what)?;
-        match all_of([split, network.remove_filter().await]) {
+        match all_of([split, devices, network.remove_filter().await]) {
             Ok(()) => {}
             Err(error) if matches!(error.downcast_ref(), Some(NftError::Permission { .. })) => {
                 return Err(error.context(what));
@@ -101,7 +112,7 @@ impl LinuxNetwork {
 
     /// A hold that changes nothing yet.
     fn untouched(numbers: Numbers, table: Table) -> Result<Self, NetlinkError> {
-        let split = Table::new(&numbers.split);
+        let [split, devices] = [&numbers.split, &numbers.devices].map(|name| Table::new(name));
         Ok(Self {
             netlink: Netlink::open()?,
             numbers,
@@ -110,6 +121,9 @@ impl LinuxNetwork {
             forwarding: Forwarding::default(),
             lock: None,
             split: Split::new(split),
+            given: Given::default(),
+            devices: DeviceTable::new(devices),
+            lanes: BTreeMap::new(),
             recalled: false,
         })
     }
@@ -270,7 +284,7 @@ impl LinuxNetwork {
         Ok(())
     }
 
-    /// Switches settings back and removes the firewall table.
+    /// Switches settings back, takes back addresses that were given, and removes the firewall table.
     async fn remove_filter(&mut self) -> anyhow::Result<()> {
         match self.recall().await {
             // Where nft is missing there is no table of ours either.
@@ -278,6 +292,10 @@ impl LinuxNetwork {
             Err(error) => return Err(error.into()),
         }
         let mut failed = Vec::new();
+        let mut outcome = Outcome::default();
+        self.give(&Given::default(), &mut outcome).await;
+        let problems = outcome.problems.into_iter();
+        failed.extend(problems.map(|problem| Err(anyhow::Error::msg(problem.what))));
         for name in std::mem::take(&mut self.switched) {
             if let Err(error) = switch_back(&name) {
                 failed.push(Err(error.into()));
@@ -301,6 +319,7 @@ impl LinuxNetwork {
         if !self.recalled {
             self.switched.extend(self.table.set_elements(SWITCHED).await?);
             self.forwarding = self.forwarding.union(&Forwarding::recall(&self.table).await?);
+            self.given = self.given.union(&Given::recall(&self.table.sets().await?));
             self.recalled = true;
         }
         Ok(())
@@ -394,6 +413,7 @@ impl LinuxNetwork {
         let strict: BTreeSet<&str> = named.filter(|name| is_strict(name)).collect();
         let recalled = self.recall().await;
         let wanted_forwarding = self.wanted_forwarding(desired).await?;
+        let wanted_given = self.wanted_addresses(desired).await?;
         let wanted: BTreeSet<String> = strict
             .iter()
             .filter(|name| self.switched.contains(**name) || !marks_count(name))
@@ -401,8 +421,10 @@ impl LinuxNetwork {
             .collect();
         let remembered = self.switched.union(&wanted).cloned().collect();
         let forwarding = self.forwarding.union(&wanted_forwarding);
+        let given = self.given.union(&wanted_given);
+        let text = body(plan, desired, &remembered, &forwarding, &given);
         let applied = match recalled {
-            Ok(()) => self.table.apply(&body(plan, desired, &remembered, &forwarding)).await,
+            Ok(()) => self.table.apply(&text).await,
             Err(error) => Err(error),
         };
         match applied {
@@ -449,10 +471,11 @@ impl LinuxNetwork {
                     .push(Problem { link: None, what: format!("cannot share: {error}") });
             }
         }
-        if (self.switched != remembered || self.forwarding != forwarding)
-            && let Err(error) =
-                self.table.apply(&body(plan, desired, &self.switched, &self.forwarding)).await
-        {
+        self.give(&wanted_given, outcome).await;
+        let text = body(plan, desired, &self.switched, &self.forwarding, &self.given);
+        let is_as_remembered =
+            self.switched == remembered && self.forwarding == forwarding && self.given == given;
+        if !is_as_remembered && let Err(error) = self.table.apply(&text).await {
             outcome.problems.push(unfiltered(None, &error));
         }
         Ok(())
@@ -550,13 +573,15 @@ impl HostNetwork for LinuxNetwork {
         self.apply_plan(&plan, &desired.links, &mut outcome).await?;
         // What marks, once there is what the marks lead to.
         self.apply_split(desired, &mut outcome).await?;
+        self.apply_devices(desired, &mut outcome).await?;
         Ok(outcome)
     }
 
     async fn remove(&mut self) -> anyhow::Result<()> {
         let split = self.split.remove().await.map(drop).map_err(anyhow::Error::from);
+        let devices = self.remove_devices().await;
         let routing = self.remove_routing().await.map_err(anyhow::Error::from);
-        all_of([split, routing, self.remove_filter().await])
+        all_of([split, devices, routing, self.remove_filter().await])
     }
 }
 
@@ -572,6 +597,7 @@ fn body(
     desired: &Desired,
     remembered: &BTreeSet<String>,
     forwarding: &Forwarding,
+    given: &Given,
 ) -> String {
     let names: Vec<_> = remembered.iter().map(|name| format!("\"{name}\"")).collect();
     let elements = match names.as_slice() {
@@ -579,8 +605,10 @@ fn body(
         names => format!("elements = {{ {} }}", names.join(", ")),
     };
     let forwarded = share::forwarded(desired, forwarding.switched_on());
-    let (forwarding, chains) = (forwarding.sets(), &plan.firewall);
-    format!("    set {SWITCHED} {{ type ifname; {elements} }}\n{forwarding}{chains}{forwarded}")
+    let (forwarding, given, chains) = (forwarding.sets(), given.sets(), &plan.firewall);
+    format!(
+        "    set {SWITCHED} {{ type ifname; {elements} }}\n{forwarding}{given}{chains}{forwarded}"
+    )
 }
 
 /// What the table keeps apart.
