@@ -7,11 +7,12 @@ mod look;
 mod run;
 
 pub(crate) use change::{
-    Links, LinksWhat, List, Reload, Set, SetRedundant, SetRoutes, SetScheduler, SetWhat,
+    Devices, DevicesWhat, Links, LinksWhat, List, Reload, Set, SetRedundant, SetRoutes,
+    SetScheduler, SetWhat,
 };
 pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
-    CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
+    CheckConfig, Client, Complete, Completions, Doctor, Keygen, LanServers, Man, Proxy, Reference,
 };
 pub(crate) use look::{
     Bugreport, Flows, Forward, History, Logs, Notify, Proxies, Speedtest, Status, Use, Watch, Why,
@@ -208,6 +209,25 @@ EXAMPLES
   sudo ropewalk links set wwan0 max_down=off
   sudo ropewalk links --json | jq '.[0].links[] | {name, state}'")]
     Links(Links),
+
+    /// Show the devices behind this machine and what each has carried, or limit how much one may have
+    #[command(after_long_help = "\
+For a client that shares its tunnel with other devices ([share] in its config). A device is named as it calls itself
+when it asks for an address, or by its hardware address; so it is in a limit, or by one of its addresses. What is counted
+is what went through the tunnel or would have, not what devices send to each other.
+
+What comes too fast for a limit waits, and is dropped only when that becomes too much. A limit lasts until the client ends or
+reads its config again (`ropewalk reload`); with --save it is written into the config's [[share.limit]] as well.
+Whoever is behind this machine can call his device as he likes, and give it another hardware address: a limit is for
+fairness, not against somebody who does not want it.
+
+EXAMPLES
+  sudo ropewalk devices
+  sudo ropewalk devices --json | jq '.devices[] | {name, down: .down.rate_bps, up: .up.rate_bps}'
+  sudo ropewalk devices limit tv --down '5 Mbit/s'
+  sudo ropewalk devices limit 52:54:00:12:34:56 --down '2 Mbit/s' --up '500 kbit/s' --save
+  sudo ropewalk devices limit tv --down off")]
+    Devices(Devices),
 
     /// Show the proxies that the client knows: how far away each is, its state, and why one is in use
     #[command(after_long_help = "\
@@ -426,6 +446,10 @@ EXAMPLES
     /// Write /etc/resolv.conf for the client at standard input: systemd starts it (ropewalk-resolv-conf.socket)
     #[command(hide = true)]
     ResolvConf,
+
+    /// Run dnsmasq for the client at standard input: the client starts it
+    #[command(hide = true)]
+    LanServers(LanServers),
 
     /// Write the manual pages, one for each subcommand
     #[command(after_long_help = "\

@@ -51,6 +51,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Forward(forward) => commands::forward::run(&forward),
         Command::Status(status) => commands::status::run(&status),
         Command::Links(links) => commands::links::run(&links),
+        Command::Devices(devices) => commands::devices::run(&devices),
         Command::Watch(watch) => commands::watch::run(&watch),
         Command::Logs(logs) => commands::logs::run(&logs),
         Command::Reload(reload) => commands::reload::run(&reload),
@@ -70,6 +71,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Completions(completions) => commands::completions::run(completions.shell),
         Command::Complete(complete) => commands::complete::run(&complete.words),
         Command::ResolvConf => commands::resolv_conf::run(),
+        Command::LanServers(wanted) => commands::lan_servers::run(&wanted),
         Command::Man(man) => commands::man::run(&man.folder),
         Command::Reference(reference) => commands::reference::run(&reference.folder),
     }

@@ -3,6 +3,7 @@
 //! Names and reasons may come from the other end of a tunnel; control characters in them are replaced,
 //! so that they cannot steer the terminal.
 
+mod devices;
 pub(crate) mod doctor;
 mod fleet;
 mod flows;
@@ -30,6 +31,7 @@ use ropewalk_control::api::{
 use ropewalk_settings::LinkTerms;
 use ropewalk_settings::figures::{megabits, rate, size};
 
+pub(crate) use devices::devices;
 pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
 pub(crate) use forwards::forwards;

@@ -60,9 +60,13 @@ fn where_no_name_is_wanted_shells_offer_what_clap_knows_and_nothing_hidden() {
         if shell.name == "zsh" {
             assert!(offered.contains(&"words of clap".to_owned()), "{offered:?}");
         } else {
-            for (command, is_offered) in
-                [("links", true), ("doctor", true), ("complete", false), ("resolv-conf", false)]
-            {
+            for (command, is_offered) in [
+                ("links", true),
+                ("doctor", true),
+                ("complete", false),
+                ("resolv-conf", false),
+                ("lan-servers", false),
+            ] {
                 let found = offered.contains(&command.to_owned());
                 assert_eq!(found, is_offered, "{}: {command} in {offered:?}", shell.name);
             }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_settings::{
-    Bitrate, Count, Formula, Network, PortRange, Profile, SchedulerKind, Selector, Text, Weights,
-    WhenFull,
+    Bitrate, Count, DeviceSelector, Formula, Network, PortRange, Profile, SchedulerKind, Selector,
+    Text, Weights, WhenFull,
 };
 use serde::de::value::Error as ConfigNameError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -66,6 +66,45 @@ pub(crate) enum LinksWhat {
 fn setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as use=when-needed")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Devices {
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// Print the devices, or what holds then, as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Write the limit into the client's config file, too, so that it holds after a restart
+    #[arg(long, global = true)]
+    pub(crate) save: bool,
+
+    /// The client's config file, for --save
+    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG, global = true)]
+    pub(crate) config: PathBuf,
+
+    #[command(subcommand)]
+    pub(crate) what: Option<DevicesWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DevicesWhat {
+    /// Limit how much a device may have
+    Limit {
+        /// The device: its name, its hardware address, or one of its addresses
+        #[arg(value_name = "DEVICE", value_parser = DeviceSelector::from_text)]
+        device: DeviceSelector,
+
+        /// The most that comes to it, such as '5 Mbit/s'; off: as much as there is
+        #[arg(long, value_name = "RATE", required_unless_present = "up")]
+        down: Option<String>,
+
+        /// The most that it sends through the tunnel, such as '1 Mbit/s'; off: as much as there is
+        #[arg(long, value_name = "RATE")]
+        up: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -117,3 +117,14 @@ pub(crate) struct Reference {
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct LanServers {
+    /// The folder for its files, which the client names
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+
+    /// Close no files to itself
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+}

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use ropewalk_control::api::{
-    FlowsReport, ForwardsReport, HistoryQuery, HistoryReport, LinkChange, LinkSettings,
-    ProxiesReport, ReloadReport, Request, Response, RoutesChange, RoutesReport, SpeedTestReport,
-    StatusReport,
+    DeviceLimitChange, DeviceLimitSettings, DevicesReport, FlowsReport, ForwardsReport,
+    HistoryQuery, HistoryReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request,
+    Response, RoutesChange, RoutesReport, SpeedTestReport, StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::{CLIENT_SOCKET, PROXY_SOCKET};
@@ -73,6 +73,25 @@ pub(crate) fn history(
 pub(crate) fn change_link(socket: &Path, change: LinkChange) -> Result<LinkSettings, Failure> {
     match call(Some(socket), &Request::ChangeLink(change))? {
         Response::Link(settings) => Ok(*settings),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// The devices behind the client at this socket.
+pub(crate) fn devices(socket: &Path) -> Result<DevicesReport, Failure> {
+    match call(Some(socket), &Request::Devices)? {
+        Response::Devices(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// Limits a device behind the client at this socket; returns what holds for it then.
+pub(crate) fn limit_device(
+    socket: &Path,
+    change: DeviceLimitChange,
+) -> Result<DeviceLimitSettings, Failure> {
+    match call(Some(socket), &Request::LimitDevice(change))? {
+        Response::DeviceLimit(settings) => Ok(*settings),
         other => Err(unasked(&other)),
     }
 }

@@ -1,5 +1,7 @@
-//! Settings of a link that were changed while the client runs, written into its config file. All else stays as it is,
-//! comments too.
+//! Settings of a link, and limits of devices, that were changed while the client runs, written into its config file. All else
+//! stays as it is, comments too.
+
+mod limit;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +15,8 @@ use toml_edit::{
 
 use super::Config;
 use crate::links::change::{ALLOWANCE, OFF, RESET_DAY, STOP, importance};
+
+pub use limit::save_limit;
 
 /// Keys that go where their value is `off`.
 const OPTIONAL: [&str; 7] =
@@ -30,9 +34,14 @@ pub fn save_link(
     interface: &str,
     values: &BTreeMap<String, String>,
 ) -> anyhow::Result<()> {
+    save(file, |text| edited(text, interface, values))
+}
+
+/// Has the file say what this makes of its text.
+fn save(file: &Path, edited: impl FnOnce(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let source = Source::read(file)?;
-    let text = edited(source.text(), interface, values)
-        .with_context(|| format!("cannot change {}", file.display()))?;
+    let text =
+        edited(source.text()).with_context(|| format!("cannot change {}", file.display()))?;
     Config::parse(&Source::from_text(file, &text, KeyFiles::Disk))
         .with_context(|| format!("{} would be wrong with this change", file.display()))?;
     ropewalk_daemon::file::rewrite(file, text.as_bytes())
@@ -70,7 +79,12 @@ fn section<'a>(
         (Some(at), _) => (at, None),
         (None, pattern) => (count(list), Some(of_its_own(interface, pattern)?)),
     };
-    let section = match list {
+    section_at(list, at, new).context("`link` is no list of tables")
+}
+
+/// The section at this place of a list, after a new one was put to its end, if there is one.
+fn section_at(list: &mut Item, at: usize, new: Option<Table>) -> Option<&mut dyn TableLike> {
+    match list {
         Item::ArrayOfTables(tables) => {
             if let Some(new) = new {
                 tables.push(new);
@@ -85,8 +99,7 @@ fn section<'a>(
             inline.map(|table| table as &mut dyn TableLike)
         }
         _ => None,
-    };
-    section.context("`link` is no list of tables")
+    }
 }
 
 /// Where the interface's own section is, and what the first pattern that means it says.
