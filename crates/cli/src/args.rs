@@ -386,8 +386,9 @@ links, routes, our firewall tables, and counts of flows. It is a text that begin
 is in it with the reason, and costs nothing else. It takes some seconds, as `ropewalk doctor` does, and asks the proxy the same.
 Without sudo it has what this user may see. The exit code is 0 if it was written.
 
-Secrets are not in it: no keys, invitations, hardware addresses, names of a proxy's clients, comments of the config. Addresses of
-the Internet and names of hosts are hidden, too; equal ones have equal numbers. Read it through before you send it.
+Secrets are not in it: no keys, invitations, hardware addresses, names of a proxy's clients and of devices behind a client, comments
+of the config. Addresses of the Internet and names of hosts are hidden, too; equal ones have equal numbers. Read it through before
+you send it.
 
 EXAMPLES
   sudo ropewalk bugreport                             writes ropewalk-bugreport-TIME.md into this folder

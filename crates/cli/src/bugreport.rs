@@ -190,7 +190,7 @@ fn left_out(hider: &Hider) -> Vec<String> {
          `<invitation>`, `<pem>`, `<token-1>`. Files of keys, of invitations and of who joined are not read for it.",
         "Of the config, comments, and all that is no known setting.",
         "Hardware addresses (`<mac-1>`), names of home folders, and what is behind the host in an address of the web.",
-        "Names of a proxy's clients (`<client-1>`).",
+        "Names of a proxy's clients (`<client-1>`), and of the devices behind a client (`<device-1>`).",
         "What flows carry, and their addresses: flows are counted only.",
         "What is equal has the same number everywhere. Names that stand in sentences of other programs are found by their looks: \
          read it through.",
@@ -229,6 +229,9 @@ fn of_daemon(report: &mut Report, hider: &mut Hider, one: &Gathered<'_>) {
     ];
     if let Ok(Some(clients)) = looked.as_ref().map(Looked::clients) {
         parts.push((title("clients"), "GET /v1/peers, counted".to_owned(), Ok(clients)));
+    }
+    if let Ok(Some(devices)) = looked.as_ref().map(Looked::devices) {
+        parts.push((title("devices"), "GET /v1/devices, counted".to_owned(), Ok(devices)));
     }
     let of_config = subject.file.parent().map(Path::to_owned);
     let of_state = config::state_folder(role, subject.config.as_ref().ok());

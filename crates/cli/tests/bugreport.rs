@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use ropewalk_control::api::{ApiError, ErrorCode, Request, Response, StatusReport};
+use ropewalk_control::api::{
+    ApiError, DeviceStatus, DevicesReport, DhcpState, ErrorCode, LanStatus, Request, Response,
+    StatusReport,
+};
 use ropewalk_control::invitation::Invitation;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::namespace::{Namespace, next_number};
@@ -22,6 +25,7 @@ const PROXY: &str = include_str!("../../control/tests/status/proxy.json");
 /// What is in no report, wherever it stood.
 const PASSWORD: &str = "hunter2hunter2";
 const NAME: &str = "annas-phone";
+const DEVICE: &str = "toms-television";
 const HOST: &str = "vps.secret-name.example";
 const V4: &str = "198.51.100.77";
 const V6: &str = "2001:db8:77::1:2";
@@ -55,6 +59,9 @@ fn no_secret_is_in_a_report_wherever_it_was() {
                 }
                 if role == "proxy" {
                     assert!(text.contains("<client-2>"), "{text}");
+                } else {
+                    assert!(text.contains("<device-2>"), "{text}");
+                    assert!(text.contains("1 devices, of which 1 say a name"), "{text}");
                 }
             }
         }
@@ -207,7 +214,8 @@ impl Planted {
                 "private_key_file = \"own.key\"\nstate_dir = {state:?}\npassword = \"{PASSWORD}\"\n# {PASSWORD}\n\
                  [proxy]\naddress = \"{HOST}:51900\"\npublic_key = \"{public}\"\npreshared_key_file = \"own.psk\"\n\
                  invitation_file = \"own.invitation\"\n[[link]]\ninterface = \"{wrong_place}\"\n\
-                 name = \"{invitation}\"\n"
+                 name = \"{invitation}\"\n[share]\ninterfaces = [\"lan0\"]\n[[share.limit]]\ndevice = \"{NAME}\"\n\
+                 down = \"5 Mbit/s\"\n[[share.limit]]\ndevice = \"{MAC}\"\nup = \"5 Mbit/s\"\n"
             ),
             _ => format!(
                 "private_key = \"{private}\"\nstate_dir = {state:?}\npublic_addresses = [\"{HOST}:51900\", \"{V4}\"]\n\
@@ -221,7 +229,8 @@ impl Planted {
             "2026-11-27T16:00:00Z INFO session is established addresses={V4} {V6} by enx001b21123456 {MAC}\n\
              2026-11-27T16:00:01Z WARN peer=\"{NAME}\" {invitation} {private} {preshared}\n\
              2026-11-27T16:00:02Z INFO this network may want a sign-in at http://{HOST}/?token={PASSWORD}\n\
-             {pem}2026-11-27T16:00:03Z INFO the proxy in use is {HOST}\n"
+             {pem}2026-11-27T16:00:03Z INFO the proxy in use is {HOST}\n\
+             2026-11-27T16:00:04Z WARN not giving the name {DEVICE} away\n"
         );
         secret("daemon.log", &log);
         let standard_error = std::fs::OpenOptions::new().append(true).open(path.join("daemon.log"));
@@ -245,6 +254,7 @@ impl Planted {
             while let Some(command) = commands.blocking_recv() {
                 let answer = match command.request {
                     Request::Status => Ok(Response::Status(Box::new(status.clone()))),
+                    Request::Devices => Ok(Response::Devices(Box::new(devices()))),
                     _ => Err(ApiError::new(ErrorCode::NotFound, "there is no such thing")),
                 };
                 command.answer(answer);
@@ -260,15 +270,16 @@ impl Planted {
             ("invitation", invitation["ropewalk:".len()..].to_owned()),
             ("password", PASSWORD.to_owned()),
             ("PEM", PEM[..40].to_owned()),
-            ("client", NAME.to_owned()),
+            ("client or device", NAME.to_owned()),
+            ("device", DEVICE.to_owned()),
             ("MAC", MAC.to_owned()),
             ("MAC in a name", "001b21123456".to_owned()),
             ("host", HOST.to_owned()),
             ("v4", V4.to_owned()),
             ("v6", V6.to_owned()),
         ];
-        // A client has no clients: what is called so is a word like others there.
-        let secrets = named.into_iter().filter(|(what, _)| *what != "client" || role == "proxy");
+        // A proxy knows no devices: what is called so is a word like others there.
+        let secrets = named.into_iter().filter(|(what, _)| *what != "device" || role == "client");
         Self { secrets: secrets.collect(), folder, process, _server: server }
     }
 
@@ -296,6 +307,20 @@ impl Planted {
         command.current_dir(Path::new("/"));
         namespace.run(|| command.output()).unwrap().unwrap()
     }
+}
+
+/// What a client tells of one device.
+fn devices() -> DevicesReport {
+    let lan = LanStatus {
+        interface: "lan0".to_owned(),
+        dhcp: DhcpState::On,
+        trouble: None,
+        address: Some("192.168.77.1/24".parse().unwrap()),
+        prefix: None,
+        leases: 1,
+    };
+    let device = DeviceStatus { name: Some(DEVICE.to_owned()), ..DeviceStatus::default() };
+    DevicesReport { lans: vec![lan], devices: vec![device], ..DevicesReport::default() }
 }
 
 impl Drop for Planted {

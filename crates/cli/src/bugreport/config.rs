@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ropewalk_control::api::Role;
 use ropewalk_control::config::source::MAX_FILE_BYTES;
 use ropewalk_control::folder;
+use ropewalk_settings::{DeviceSelector, Text as _};
 use toml::{Table, Value};
 
 use super::hide::Hider;
@@ -39,6 +40,12 @@ const NAMED: [&str; 2] = ["tunnel.link", "tunnel.safire.routes"];
 /// Where a proxy's config names clients: the section and its key.
 const CLIENT_NAMES: [(&str, &str); 2] = [("peer", "name"), ("forward", "to")];
 
+/// Where a client's config names a device.
+const DEVICE: &str = "share.limit.device";
+
+/// Sections that may also be written as the list of their first key.
+const LISTS: [&str; 1] = ["share"];
+
 /// Sections of one kind, and values of one list, that are shown.
 const MOST_ALIKE: usize = 24;
 
@@ -68,7 +75,7 @@ pub(crate) fn read(file: &Path) -> Result<Table, String> {
     })
 }
 
-/// Tells `hider` which names in it are of hosts and clients.
+/// Tells `hider` which names in it are of hosts, clients and devices.
 pub(crate) fn learn(table: &Table, hider: &mut Hider) {
     let within = |table: &Value, key: &str| table.get(key).cloned();
     let proxy = table.get("proxy");
@@ -85,6 +92,17 @@ pub(crate) fn learn(table: &Table, hider: &mut Hider) {
         let names = sections.filter_map(|section| section.get(key)?.as_str());
         names.for_each(|name| hider.learn_client(name));
     }
+    let limits = table.get("share").and_then(|share| share.get("limit")?.as_array());
+    let devices = limits.into_iter().flatten().filter_map(|limit| limit.get("device")?.as_str());
+    devices.filter(|device| is_device_name(device)).for_each(|name| hider.learn_device(name));
+}
+
+/// Whether a device is called so by its name, or not in a way that there is; what else it is called by is known by its shape.
+fn is_device_name(text: &str) -> bool {
+    !matches!(
+        DeviceSelector::from_text(text),
+        Ok(DeviceSelector::Mac(_) | DeviceSelector::Address(_))
+    )
 }
 
 /// Whether the key at this path names a client.
@@ -181,7 +199,7 @@ impl Writer<'_> {
         let name = if is_plain(key) { key } else { "a key" };
         let line = if is_secret(key) {
             format!("# {name}: left out, for it is a secret\n")
-        } else if self.known.contains(path) {
+        } else if self.known.contains(path) || LISTS.contains(&path) {
             format!("{key} = {}\n", self.value(path, value))
         } else {
             format!("# {name}: left out, for no setting is called so\n")
@@ -192,6 +210,9 @@ impl Writer<'_> {
     fn value(&mut self, path: &str, value: &Value) -> String {
         match value {
             Value::String(name) if is_client_name(path) => format!("{:?}", self.hider.client(name)),
+            Value::String(name) if path == DEVICE && is_device_name(name) => {
+                format!("{:?}", self.hider.device(name))
+            }
             Value::String(text) => shown(text),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
@@ -324,6 +345,28 @@ mod tests {
         assert!(shown.contains("name = \"<client-1>\"\n"), "{shown}");
         assert!(shown.contains("# and 6 more of [[peer]]\n"), "{shown}");
         assert!(shown.contains("[tunnel.link.lte]\nmax = \"5 Mbit/s\"\n"), "{shown}");
+    }
+
+    #[test]
+    fn names_of_devices_are_hidden_however_the_limits_are_written() {
+        let sections = "[share]\ninterfaces = [\"lan0\"]\ndhcp = true\n[[share.limit]]\ndevice = \"annas-tv\"\n\
+                        down = \"5 Mbit/s\"\n[[share.limit]]\ndevice = \"192.168.77.20\"\nup = \"1 Mbit/s\"\n";
+        let inline = "share = { interfaces = [\"lan0\"], dhcp = true, limit = [{ device = \"annas-tv\", down = \
+                      \"5 Mbit/s\" }, { device = \"192.168.77.20\", up = \"1 Mbit/s\" }] }\n";
+        for text in [sections, inline] {
+            let shown = written(Role::Client, text);
+            assert!(!shown.contains("annas-tv"), "{shown}");
+            for expected in [
+                "[share]\n",
+                "interfaces = [\"lan0\"]\n",
+                "dhcp = true\n",
+                "[[share.limit]]\ndevice = \"<device-1>\"\ndown = \"5 Mbit/s\"\n",
+                "[[share.limit]]\ndevice = \"192.168.77.20\"\nup = \"1 Mbit/s\"\n",
+            ] {
+                assert!(shown.contains(expected), "{expected} is missing in\n{shown}");
+            }
+        }
+        assert_eq!(written(Role::Client, "share = [\"lan0\"]\n"), "share = [\"lan0\"]\n");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a running daemon says of itself, looked at twice; without names of clients, and without the addresses of anybody's flows.
+//! What a running daemon says of itself, looked at twice; without names of clients and devices, and without the addresses of anybody's flows.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use ropewalk_control::api::{
-    FlowWait, FlowsReport, PeerOrigin, PeersReport, Request, Response, Role, StatusReport,
-    TunnelState,
+    DevicesReport, FlowWait, FlowsReport, LanStatus, PeerOrigin, PeersReport, Request, Response,
+    Role, StatusReport, TunnelState,
 };
 use ropewalk_control::client::call_blocking;
 use ropewalk_control::metrics;
@@ -43,6 +43,8 @@ pub(crate) struct Looked {
     flows: Vec<FlowsReport>,
     /// Of a proxy.
     peers: Option<PeersReport>,
+    /// Of a client.
+    devices: Option<DevicesReport>,
     /// Tunnels beyond [`MOST_TUNNELS`].
     left_out: usize,
 }
@@ -65,15 +67,17 @@ pub(crate) fn look(socket: &Path, peer: Option<&str>) -> Result<Looked, Failure>
     thread::sleep(BETWEEN);
     let (later, left_out) = once()?;
     let flows = flows(socket, &later);
-    let peers = match later.daemon.role {
-        Role::Client => None,
-        Role::Proxy => match call_blocking(socket, &Request::Peers) {
-            Ok(Response::Peers(peers)) => Some(*peers),
-            // The status says most of it.
-            Ok(_) | Err(_) => None,
-        },
+    let more = match later.daemon.role {
+        Role::Client => Request::Devices,
+        Role::Proxy => Request::Peers,
     };
-    Ok(Looked { earlier, later, flows, peers, left_out })
+    let (peers, devices) = match call_blocking(socket, &more) {
+        Ok(Response::Peers(peers)) => (Some(*peers), None),
+        Ok(Response::Devices(devices)) => (None, Some(*devices)),
+        // The status says most of it.
+        Ok(_) | Err(_) => (None, None),
+    };
+    Ok(Looked { earlier, later, flows, peers, devices, left_out })
 }
 
 /// What the flows of the tunnels do. Where that is not known, less is said.
@@ -92,7 +96,7 @@ impl Looked {
         self.later.daemon.pid
     }
 
-    /// Tells `hider` which names in it are of hosts and clients.
+    /// Tells `hider` which names in it are of hosts, clients and devices.
     pub(crate) fn learn(&self, hider: &mut Hider) {
         for tunnel in &self.later.tunnels {
             match self.later.daemon.role {
@@ -107,6 +111,9 @@ impl Looked {
             let invited = known.invitations.iter().map(|invited| &invited.name);
             joined.chain(invited).for_each(|name| hider.learn_client(name));
         }
+        let devices = self.devices.iter().flat_map(|report| &report.devices);
+        let names = devices.filter_map(|device| device.name.as_deref());
+        names.for_each(|name| hider.learn_device(name));
     }
 
     /// The same without names of clients and addresses of flows, so that nothing that is made of it has them.
@@ -184,6 +191,11 @@ impl Looked {
     /// How many clients a proxy has; `None` for a client.
     pub(crate) fn clients(&self) -> Option<String> {
         self.peers.as_ref().map(clients)
+    }
+
+    /// How many devices are behind a client, and whether they are handed out addresses; `None` where it shares nothing.
+    pub(crate) fn devices(&self) -> Option<String> {
+        self.devices.as_ref().filter(|report| !report.lans.is_empty()).map(devices)
     }
 }
 
@@ -283,6 +295,19 @@ fn clients(peers: &PeersReport) -> String {
     )
 }
 
+fn devices(report: &DevicesReport) -> String {
+    let of_lan = |lan: &LanStatus| {
+        let LanStatus { interface, dhcp, leases, .. } = lan;
+        let trouble = lan.trouble.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+        format!("{interface}: addresses handed out: {dhcp}{trouble}, {leases} lent\n")
+    };
+    let lans: String = report.lans.iter().map(of_lan).collect();
+    let count = report.devices.len() + report.left_out;
+    let named = report.devices.iter().filter(|device| device.name.is_some()).count();
+    let limited = report.devices.iter().filter(|device| device.limit.is_some()).count();
+    format!("{lans}{count} devices, of which {named} say a name, and {limited} have a limit\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,7 +330,8 @@ mod tests {
             recent_over_s: Some(2.0),
             ..FlowsReport::default()
         };
-        Looked { earlier: later.clone(), later, flows: vec![flows], peers: None, left_out: 0 }
+        let earlier = later.clone();
+        Looked { earlier, later, flows: vec![flows], peers: None, devices: None, left_out: 0 }
     }
 
     #[test]

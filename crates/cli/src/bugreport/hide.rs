@@ -9,6 +9,7 @@
 //! | `<v4-1>`, `<v6-1>` | addresses of the Internet, and IPv6 addresses that are made of hardware addresses | its shape |
 //! | `<host-1>` | names of hosts | being told ([`Hider::learn_host`]) |
 //! | `<client-1>` | names of a proxy's clients | being told ([`Hider::learn_client`]) |
+//! | `<device-1>` | names of the devices behind a client | being told ([`Hider::learn_device`]) |
 //! | `/home/<user>` | home folders | its shape |
 //!
 //! What is equal has the same number throughout a report, so a reader can tell that two lines are about one address. Addresses of
@@ -56,6 +57,7 @@ const LEAST_NAME: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Client,
+    Device,
     Host,
     Key,
     Mac,
@@ -68,6 +70,7 @@ impl Kind {
     const fn word(self) -> &'static str {
         match self {
             Self::Client => "client",
+            Self::Device => "device",
             Self::Host => "host",
             Self::Key => "key",
             Self::Mac => "mac",
@@ -85,7 +88,8 @@ pub(crate) struct Hider {
     known: BTreeMap<Kind, BTreeMap<String, usize>>,
     /// In small letters.
     hosts: BTreeSet<String>,
-    clients: BTreeSet<String>,
+    /// Of clients and devices.
+    names: BTreeMap<String, Kind>,
 }
 
 impl Hider {
@@ -115,14 +119,28 @@ impl Hider {
 
     /// The name of a client of this proxy.
     pub(crate) fn learn_client(&mut self, name: &str) {
+        self.learn(Kind::Client, name);
+    }
+
+    /// The name of a device behind this client.
+    pub(crate) fn learn_device(&mut self, name: &str) {
+        self.learn(Kind::Device, name);
+    }
+
+    fn learn(&mut self, kind: Kind, name: &str) {
         if is_worth_looking_for(&name.to_ascii_lowercase()) {
-            self.clients.insert(name.to_owned());
+            self.names.insert(name.to_owned(), kind);
         }
     }
 
     /// What stands in for the name of a client, where it is certain that it is one.
     pub(crate) fn client(&mut self, name: &str) -> String {
         self.stand_in(Kind::Client, name)
+    }
+
+    /// What stands in for the name of a device, where it is certain that it is one.
+    pub(crate) fn device(&mut self, name: &str) -> String {
+        self.stand_in(Kind::Device, name)
     }
 
     /// A text of programs, or a document whose names of clients were replaced: all that is known by its shape, and hosts.
@@ -147,10 +165,10 @@ impl Hider {
         shown
     }
 
-    /// Sentences of people and lines of a log: the same, and names of clients.
+    /// Sentences of people and lines of a log: the same, and names of clients and devices.
     pub(crate) fn prose(&mut self, text: &str) -> String {
         let shown = self.text(text);
-        if self.clients.is_empty() { shown } else { self.without_clients(&shown) }
+        if self.names.is_empty() { shown } else { self.without_names(&shown) }
     }
 
     /// What hides the beginning of `rest`, and how many bytes of it.
@@ -222,12 +240,12 @@ impl Hider {
         self.hosts.iter().filter(is_here).map(String::len).max()
     }
 
-    fn without_clients(&mut self, text: &str) -> String {
-        let names = std::mem::take(&mut self.clients);
+    fn without_names(&mut self, text: &str) -> String {
+        let names = std::mem::take(&mut self.names);
         // By their first words, for there may be thousands.
-        let mut known: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for name in &names {
-            known.entry(first_word(name)).or_default().push(name);
+        let mut known: BTreeMap<&str, Vec<(&str, Kind)>> = BTreeMap::new();
+        for (name, kind) in &names {
+            known.entry(first_word(name)).or_default().push((name.as_str(), *kind));
         }
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
@@ -236,10 +254,10 @@ impl Hider {
             // A full stop may belong to a name, or end a sentence.
             let words = [word, word.trim_end_matches('.')];
             let begin_so = words.into_iter().filter_map(|word| known.get(word)).flatten();
-            let here = begin_so.filter(|name| is_whole(rest, name));
-            let length = match here.max_by_key(|name| name.len()) {
-                Some(name) => {
-                    shown.push_str(&self.stand_in(Kind::Client, name));
+            let here = begin_so.filter(|(name, _)| is_whole(rest, name));
+            let length = match here.max_by_key(|(name, _)| name.len()) {
+                Some((name, kind)) => {
+                    shown.push_str(&self.stand_in(*kind, name));
                     name.len()
                 }
                 None => {
@@ -251,7 +269,7 @@ impl Hider {
             rest = &rest[length..];
         }
         drop(known);
-        self.clients = names;
+        self.names = names;
         shown
     }
 
@@ -381,5 +399,7 @@ mod tests {
         assert_eq!(hider.prose(text), expected);
         assert_eq!(hider.client("up"), "<client-4>", "a usual word too, where it is certain");
         assert_eq!(hider.text("van"), "van", "a document has other words in it");
+        hider.learn_device("tv-of-anna");
+        assert_eq!(hider.prose("tv-of-anna, not tv-of-anna2"), "<device-1>, not tv-of-anna2");
     }
 }
