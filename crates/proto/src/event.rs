@@ -104,6 +104,8 @@ pub struct SessionInfo {
     pub links: Option<u8>,
     /// Where the client may look up names.
     pub name_servers: ArrayVec<IpAddr, { 2 * MAX_NAME_SERVERS }>,
+    /// The IPv6 network that the proxy routes to the client, for hosts behind it.
+    pub network: Option<Ipv6Net>,
 }
 
 impl SessionInfo {
@@ -117,14 +119,22 @@ impl SessionInfo {
             index,
             links: None,
             name_servers: name_servers(accept),
+            network: accept.parameters.network,
         }
     }
 
     /// As the proxy sees it.
     pub(crate) fn of_proxy(accept: &Accept, links: Option<u8>) -> Self {
         let (peer, own) = addresses(accept);
-        let name_servers = name_servers(accept);
-        Self { own, peer, cipher: accept.cipher, index: accept.index, links, name_servers }
+        Self {
+            own,
+            peer,
+            cipher: accept.cipher,
+            index: accept.index,
+            links,
+            name_servers: name_servers(accept),
+            network: accept.parameters.network,
+        }
     }
 }
 

@@ -428,6 +428,7 @@ mod tests {
             index: SessionIndex::new(7),
             links: Some(2),
             name_servers: ArrayVec::new(),
+            network: None,
         });
         let (a, b) = (LinkId(1), LinkId(2));
         let ended = |reason| Event::SessionEnded(reason);

@@ -417,6 +417,7 @@ impl Admission {
                 partial_checksums: self.partial_checksums,
                 orders_flows: true,
                 speed_tests: self.speed_tests,
+                network: config.filter.network.filter(|_| config.inner_v6.is_some()),
                 ..Parameters::default()
             },
         };

@@ -1,6 +1,7 @@
 //! The clients that may have a session, by public key, and whose each inner address is.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -54,6 +55,9 @@ pub enum AddPeerError {
     /// Two clients would have the same inner address.
     #[error("another client has the inner address {0}")]
     AddressTaken(IpAddr),
+    /// The networks behind two clients would have addresses in common.
+    #[error("the network {0} overlaps that of another client")]
+    NetworkTaken(Ipv6Net),
 }
 
 /// Pending sessions of one client. A client has two questions open at most, and may take either answer.
@@ -133,6 +137,8 @@ impl Peer {
 pub(super) struct PeerTable {
     peers: Table<PublicKey, Peer>,
     owners: Table<IpAddr, PublicKey>,
+    /// The networks behind clients, by their first addresses, and whose each is.
+    networks: BTreeMap<Ipv6Addr, (Ipv6Net, PublicKey)>,
 }
 
 impl PeerTable {
@@ -147,8 +153,13 @@ impl PeerTable {
         if let Some(address) = config.addresses().find(taken) {
             return Err(AddPeerError::AddressTaken(address));
         }
+        let network = config.filter.network;
+        if let Some(network) = network.filter(|network| self.overlaps_another(*network, &key)) {
+            return Err(AddPeerError::NetworkTaken(network));
+        }
         self.free_addresses(&key);
         self.owners.extend(config.addresses().map(|address| (address, key)));
+        self.networks.extend(network.map(|network| (network.network(), (network, key))));
         if let Some(peer) = self.peers.get_mut(&key) {
             let changed = !peer.config.is_same(&config);
             peer.config = config;
@@ -180,6 +191,18 @@ impl PeerTable {
         for address in peer.config.addresses() {
             self.owners.remove(&address);
         }
+        if let Some(network) = peer.config.filter.network {
+            self.networks.remove(&network.network());
+        }
+    }
+
+    /// Whether a network has addresses that are behind another client than this one. Those that are known have none in common.
+    fn overlaps_another(&self, network: Ipv6Net, own: &PublicKey) -> bool {
+        let is_anothers = |(_, owner): &(Ipv6Net, PublicKey)| owner != own;
+        let within = self.networks.range(network.network()..=network.broadcast());
+        let around = self.networks.range(..network.network()).next_back();
+        let around = around.filter(|(_, (known, _))| known.contains(&network.network()));
+        within.chain(around).any(|(_, known)| is_anothers(known))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -206,9 +229,17 @@ impl PeerTable {
         self.peers.iter()
     }
 
-    /// The session in use that leads to an inner address.
+    /// The session in use that leads to an inner address, or to one behind a client.
     pub(super) fn session_for(&self, destination: IpAddr) -> Option<SessionIndex> {
-        self.peers.get(self.owners.get(&destination)?)?.session
+        let owner = self.owners.get(&destination).or_else(|| self.behind(destination));
+        self.peers.get(owner?)?.session
+    }
+
+    /// The client in whose network an address lies.
+    fn behind(&self, address: IpAddr) -> Option<&PublicKey> {
+        let IpAddr::V6(address) = address else { return None };
+        let (_, (network, owner)) = self.networks.range(..=address).next_back()?;
+        network.contains(&address).then_some(owner)
     }
 }
 
@@ -241,6 +272,43 @@ mod tests {
         assert_eq!(peers.set(b, config("10.0.0.2/24"), NOW), Ok(false));
         peers.remove(&a);
         assert_eq!(peers.set(b, config("10.0.0.3/24"), NOW), Ok(true));
+    }
+
+    #[test]
+    fn a_network_is_behind_one_client_and_each_of_its_addresses_leads_there() {
+        let mut peers = PeerTable::default();
+        let (a, b) = (PublicKey::from_bytes([1; 32]), PublicKey::from_bytes([2; 32]));
+        let with = |v4: &str, network: &str| {
+            let network = Some(network.parse().unwrap());
+            PeerConfig { filter: InnerFilter { network, ..InnerFilter::default() }, ..config(v4) }
+        };
+        assert_eq!(peers.set(a, with("10.0.0.2/24", "2001:db8:7:100::/56"), NOW), Ok(false));
+        for taken in ["2001:db8:7::/48", "2001:db8:7:100::/56", "2001:db8:7:1ff::/64"] {
+            let error = AddPeerError::NetworkTaken(taken.parse().unwrap());
+            assert_eq!(peers.set(b, with("10.0.0.3/24", taken), NOW), Err(error), "{taken}");
+        }
+        assert_eq!(peers.set(b, with("10.0.0.3/24", "2001:db8:7:200::/64"), NOW), Ok(false));
+        let owner = |peers: &PeerTable, address: &str| {
+            peers.behind(address.parse().unwrap()).copied()
+        };
+        for (address, expected) in [
+            ("2001:db8:7:100::", Some(a)),
+            ("2001:db8:7:1ff:ffff:ffff:ffff:ffff", Some(a)),
+            ("2001:db8:7:200::5", Some(b)),
+            ("2001:db8:7:201::", None),
+            ("2001:db8:7:ff::1", None),
+            ("::1", None),
+            ("10.0.0.2", None),
+        ] {
+            assert_eq!(owner(&peers, address), expected, "{address}");
+        }
+        // Another one of its own, also one around the old one, is no other client's.
+        assert_eq!(peers.set(a, with("10.0.0.2/24", "2001:db8:7:100::/64"), NOW), Ok(true));
+        assert_eq!(owner(&peers, "2001:db8:7:1ff::1"), None);
+        assert_eq!(peers.set(a, with("10.0.0.2/24", "2001:db8:7:100::/56"), NOW), Ok(true));
+        peers.remove(&a);
+        assert_eq!(owner(&peers, "2001:db8:7:100::"), None);
+        assert_eq!(peers.set(b, with("10.0.0.3/24", "2001:db8:7::/48"), NOW), Ok(true));
     }
 
     #[test]

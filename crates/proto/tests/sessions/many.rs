@@ -1,5 +1,7 @@
 //! Several clients on one proxy.
 
+use std::net::Ipv6Addr;
+
 use ropewalk_proto::client::{ClientState, Trouble};
 use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::endpoint::PeerConfig;
@@ -77,13 +79,63 @@ fn ipv6_packets_find_their_client_too() {
     world.connect();
     world.run_for(ms(1500));
     assert_eq!(world.clients[0].client.session().unwrap().own.len(), 2);
-    let mut packet = vec![0; 60];
-    packet[0] = 0x60;
-    packet[4..8].copy_from_slice(&[0, 20, 17, 64]);
-    packet[24..40].copy_from_slice(&own.addr().octets());
+    let packet = packet_v6("::", &own.addr().to_string());
     world.send_down(&packet);
     world.run_for(ms(50));
     assert_eq!(world.clients[0].tun.0, [packet]);
+}
+
+/// An IPv6 packet without a payload that anybody looks at.
+fn packet_v6(from: &str, to: &str) -> Vec<u8> {
+    let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
+    let mut packet = vec![0; 60];
+    packet[0] = 0x60;
+    packet[4..8].copy_from_slice(&[0, 20, 17, 64]);
+    packet[8..24].copy_from_slice(&octets(from));
+    packet[24..40].copy_from_slice(&octets(to));
+    packet
+}
+
+#[test]
+fn hosts_behind_a_client_are_reached_by_its_network_and_no_other_client_sends_in_their_name() {
+    const HOST: &str = "2001:db8:7:1::20";
+    const FAR: &str = "2001:db8::1";
+    let mut world = World::new(8);
+    world.echo = false;
+    let secret = StaticSecret::generate(&mut world.rng);
+    let own: ipnet::Ipv6Net = "fd00:77::2/64".parse().unwrap();
+    let network: ipnet::Ipv6Net = "2001:db8:7:1::/64".parse().unwrap();
+    let filter = InnerFilter { network: Some(network), ..peer(0).filter };
+    world.allow(secret.public(), PeerConfig { inner_v6: Some(own), filter, ..peer(0) });
+    let config = world.client_config(secret);
+    world.add_end(config, &[10]);
+    world.add_client(&[15]);
+    world.connect();
+    world.run_for(ms(1500));
+    let told =
+        |world: &World, client: usize| world.clients[client].client.session().unwrap().network;
+    assert_eq!((told(&world, 0), told(&world, 1)), (Some(network), None));
+
+    world.send_down(&packet_v6(FAR, HOST));
+    world.send_down(&packet_v6(FAR, "2001:db8:7:2::20"));
+    world.send_up(0, &packet_v6(HOST, FAR));
+    world.run_for(ms(200));
+    assert_eq!(world.clients[0].tun.0, [packet_v6(FAR, HOST)]);
+    assert_eq!(world.proxy_tun.0, [packet_v6(HOST, FAR)]);
+    assert_eq!(world.proxy.stats().drops.get(DropReason::UnknownDestination), 1);
+
+    // Not its network, not its own network's way back, and not another client's network.
+    world.send_up(0, &packet_v6("2001:db8:7:2::20", FAR));
+    world.send_up(0, &packet_v6(HOST, "2001:db8:7:1::99"));
+    world.send_up(1, &packet_v6(HOST, FAR));
+    world.run_for(ms(200));
+    assert_eq!(world.proxy_tun.0.len(), 1);
+    let dropped = |reason| {
+        let peers = world.proxy.stats().peers;
+        peers.iter().map(|peer| peer.drops.get(reason)).sum::<u64>()
+    };
+    assert_eq!(dropped(DropReason::ForeignSource), 2);
+    assert_eq!(dropped(DropReason::RefusedDestination), 1);
 }
 
 #[test]

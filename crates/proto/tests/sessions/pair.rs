@@ -678,6 +678,7 @@ pub(crate) fn peer(client: usize) -> PeerConfig {
             sources: [inner(client).into()].into_iter().collect(),
             refused: ["10.77.0.0/16".parse::<ipnet::IpNet>().unwrap()].into(),
             allowed: [IpAddr::from(PROXY)].into(),
+            ..InnerFilter::default()
         },
         enabled: true,
     }

@@ -21,7 +21,7 @@ const NOISE_LEN: usize = 32 + 48 + 16;
 pub(crate) const PAYLOAD_LEN: usize = FIRST_LEN - ENVELOPE_LEN - NOISE_LEN;
 
 const FIXED_LEN: usize = 16 + TOKEN_LEN;
-const _: () = assert!(FIXED_LEN + super::parameters::MAX_LEN <= PAYLOAD_LEN);
+const _: () = assert!(FIXED_LEN + super::parameters::MAX_FIRST_LEN <= PAYLOAD_LEN);
 
 /// Flag: the token field holds a token.
 const WITH_TOKEN: u8 = 1;

@@ -11,9 +11,11 @@
 //! an end that does not know it may ignore it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use ipnet::Ipv6Net;
 
 use ropewalk_settings::{INVITATION_TOKEN_LEN, InvitationToken};
 
@@ -29,16 +31,30 @@ const NAME_SERVERS_V6: u8 = 7;
 const PARTIAL_CHECKSUMS: u8 = 8;
 const ORDERS_FLOWS: u8 = 9;
 const SPEED_TESTS: u8 = 10;
+const NETWORK: u8 = 11;
 
 /// Most name servers of each family: resolvers ask no more than three altogether.
 pub const MAX_NAME_SERVERS: usize = 2;
 
-/// Bytes of the longest list that this version writes into a response, with its end.
-pub const MAX_ANSWER_LEN: usize =
-    (2 + 4) + (2 + 4) + (2 + MAX_NAME_SERVERS * 4) + (2 + MAX_NAME_SERVERS * 16) + 2 + 2 + 2 + 1;
+/// Lengths of the prefix of a network behind a client: from one for a site to one for a single link (RFC 6177, RFC 4291 §2.5.4).
+pub const NETWORK_BITS: RangeInclusive<u8> = 48..=64;
 
-/// Bytes of all that this version knows, with the end.
-pub const MAX_LEN: usize = MAX_ANSWER_LEN + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 1);
+/// Bytes of such a network: the length of its prefix, and the half of the address in which the prefix lies.
+const NETWORK_LEN: usize = 1 + 8;
+
+/// Bytes of the longest list that this version writes into a response, with its end.
+pub const MAX_ANSWER_LEN: usize = (2 + 4)
+    + (2 + 4)
+    + (2 + MAX_NAME_SERVERS * 4)
+    + (2 + MAX_NAME_SERVERS * 16)
+    + 2
+    + 2
+    + 2
+    + (2 + NETWORK_LEN)
+    + 1;
+
+/// Bytes of the longest list that this version writes into a first message, with its end.
+pub const MAX_FIRST_LEN: usize = (2 + 4) + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 1) + 2 + 2 + 1;
 
 /// Where names are to be looked up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -92,6 +108,9 @@ pub struct Parameters {
     pub orders_flows: bool,
     /// In a response: the proxy knows speed tests, and answers who asks for one.
     pub speed_tests: bool,
+    /// In a response: the IPv6 network that the proxy routes to the client, for hosts behind it. Its prefix is as long as
+    /// [`NETWORK_BITS`] says, and nothing follows it.
+    pub network: Option<Ipv6Net>,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -138,6 +157,10 @@ impl Parameters {
         if self.speed_tests {
             out.extend_from_slice(&[SPEED_TESTS, 0]);
         }
+        if let Some(network) = self.network {
+            out.extend_from_slice(&[NETWORK, NETWORK_LEN as u8, network.prefix_len()]);
+            out.extend_from_slice(&network.network().octets()[..8]);
+        }
         out.push(END);
     }
 
@@ -168,6 +191,7 @@ impl Parameters {
                 PARTIAL_CHECKSUMS => word(&mut parameters.partial_checksums, value)?,
                 ORDERS_FLOWS => word(&mut parameters.orders_flows, value)?,
                 SPEED_TESTS => word(&mut parameters.speed_tests, value)?,
+                NETWORK => once(&mut parameters.network, read_network(value)?)?,
                 _ => {}
             }
         }
@@ -212,6 +236,15 @@ fn read_token(value: &[u8]) -> Result<InvitationToken, BadContent> {
     value.try_into().map(InvitationToken::from_bytes).map_err(|_| BadContent)
 }
 
+fn read_network(value: &[u8]) -> Result<Ipv6Net, BadContent> {
+    let (&bits, half) = value.split_first().ok_or(BadContent)?;
+    let half: [u8; 8] = half.try_into().map_err(|_| BadContent)?;
+    let address = Ipv6Addr::from(u128::from(u64::from_be_bytes(half)) << 64);
+    let network = Ipv6Net::new(address, bits).map_err(|_| BadContent)?;
+    let is_one = NETWORK_BITS.contains(&bits) && network.network() == address;
+    is_one.then_some(network).ok_or(BadContent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,6 +264,7 @@ mod tests {
             partial_checksums: true,
             orders_flows: true,
             speed_tests: true,
+            network: Some("2001:db8:7:100::/56".parse().unwrap()),
         }
     }
 
@@ -244,11 +278,23 @@ mod tests {
     fn a_list_reads_back_as_written_and_padding_is_ignored() {
         for parameters in [all(), Parameters::default()] {
             let mut bytes = written(&parameters);
-            assert!(bytes.len() <= MAX_LEN);
             bytes.extend_from_slice(b"\xff\xff padding");
             assert_eq!(Parameters::parse(&bytes), Ok(parameters));
         }
-        assert_eq!(written(&all()).len(), MAX_LEN);
+    }
+
+    #[test]
+    fn what_each_message_may_hold_is_as_long_as_its_bound() {
+        let first = Parameters {
+            displaced: None,
+            name_servers: NameServers::default(),
+            speed_tests: false,
+            network: None,
+            ..all()
+        };
+        assert_eq!(written(&first).len(), MAX_FIRST_LEN);
+        let answer = Parameters { invitation: None, yields: false, links: None, ..all() };
+        assert_eq!(written(&answer).len(), MAX_ANSWER_LEN);
     }
 
     #[test]
@@ -272,6 +318,7 @@ mod tests {
             &[8, 0],
             &[9, 0],
             &[10, 0],
+            &[11, 9, 56, 0x20, 1, 0x0d, 0xb8, 0, 7, 1, 0],
             &[0],
         ];
         assert_eq!(written(&all()), parts.concat());
@@ -308,9 +355,16 @@ mod tests {
             ("three name servers", &[6, 12, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]),
             ("name servers twice", &[6, 4, 1, 1, 1, 1, 6, 4, 1, 1, 1, 1]),
             ("an IPv4 address for IPv6", &[7, 4, 1, 1, 1, 1]),
+            ("half a network", &[11, 5, 48, 0x20, 1, 0x0d, 0xb8]),
+            ("a network that is too large", &[11, 9, 47, 0x20, 1, 0x0d, 0xb8, 0, 6, 0, 0]),
+            ("a network that is too small", &[11, 9, 65, 0x20, 1, 0x0d, 0xb8, 0, 7, 0, 0]),
+            ("no prefix length", &[11, 9, 129, 0x20, 1, 0x0d, 0xb8, 0, 7, 0, 0]),
+            ("a host of a network", &[11, 9, 56, 0x20, 1, 0x0d, 0xb8, 0, 7, 1, 1]),
         ] {
             assert_eq!(Parameters::parse(bytes), Err(BadContent), "{name}");
         }
+        let twice = [11, 9, 48, 0x20, 1, 0x0d, 0xb8, 0, 7, 0, 0].repeat(2);
+        assert_eq!(Parameters::parse(&twice), Err(BadContent), "a network twice");
     }
 
     proptest! {
