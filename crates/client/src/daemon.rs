@@ -61,6 +61,7 @@ use crate::config::{Config, Dns};
 use crate::core;
 use crate::gaps::Gaps;
 use crate::host::TunDesired;
+use crate::household::lan::is_for_hosts;
 use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
 use crate::network::{Counting, DevicesAsked, News, Wanted};
 use crate::others::Others;
@@ -385,7 +386,7 @@ impl Daemon {
             wanted.tun = tun;
             if let Some(session) = session {
                 self.want_dns(session, wanted);
-                wanted.prefix = session.prefix;
+                wanted.prefix = session.network.filter(|network| is_for_hosts(*network));
             }
             *wanted != before
         });

@@ -474,6 +474,7 @@ impl Network {
         if let Some(share) = share {
             self.lans.set(share);
         }
+        let prefix = self.lans.used(prefix);
         self.choice = choice.unwrap_or_else(|| self.choice.clone());
         self.inbound = inbound.unwrap_or_else(|| self.inbound.clone());
         self.lists = lists.unwrap_or_else(|| self.lists.clone());

@@ -13,6 +13,7 @@
 //! | +2 from an inner address, or bound to the TUN → tunnel table | packets that name the tunnel | whatever is routed |
 //! | +3 from an address of a link → near networks | packets that name a link | the LAN first |
 //! | +4 from an address of a link → table of that link | the same | replies leave by where the question came |
+//! | (+3, +4 from the network that the proxy routes here → near networks, tunnel table) | hosts behind this one | no other way takes such a source |
 //! | +10… to a routed prefix → near networks, only what is longer than the prefix | everything else | the LAN stays reachable |
 //! | +11… to a routed prefix → tunnel table | everything else | the tunnel |
 //! | (+10… to an excluded prefix → main | everything else | the host's own way) |
@@ -44,7 +45,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use ropewalk_link_io::netlink::{
     CLIENT_PROTOCOL, Family, MAIN_TABLE, Route, Rule, RuleAction, Target,
 };
@@ -185,6 +186,9 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
     if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
         plan.add_tunnel(numbers, wanted, index, &desired.rules);
         plan.add_routed(numbers, &desired.routed, &excluded);
+        if let Some(network) = desired.prefix {
+            plan.add_network(numbers, network);
+        }
     }
     plan.add_sides(numbers, &desired.rules, desired.tun.as_ref().and(tun).is_some());
     plan.firewall =
@@ -311,6 +315,16 @@ impl Plan {
         for inner in &tun.inner {
             let mut by_source = rule(numbers, Family::of(*inner), 2, lookup);
             by_source.from = Some(host(*inner));
+            self.rules.insert(by_source);
+        }
+    }
+
+    /// What hosts behind this machine send with addresses of their own leaves by the tunnel, if not for the LAN.
+    fn add_network(&mut self, numbers: &Numbers, network: Ipv6Net) {
+        for (offset, table) in [(BY_SOURCE, numbers.near()), (BY_SOURCE + 1, numbers.table)] {
+            let lookup = RuleAction::Lookup { table, suppress: None };
+            let mut by_source = rule(numbers, Family::V6, offset, lookup);
+            by_source.from = Some(network.trunc().into());
             self.rules.insert(by_source);
         }
     }
@@ -466,6 +480,20 @@ mod tests {
                 "5311: lookup 7700",
             ]
         );
+    }
+
+    #[test]
+    fn hosts_with_addresses_of_their_own_send_by_the_tunnel_whatever_is_excluded() {
+        let mut desired = desired();
+        desired.tun.as_mut().unwrap().inner.push("fd77::2".parse().unwrap());
+        desired.excluded = vec!["2001:db8:99::/48".parse().unwrap()];
+        desired.prefix = Some("2001:db8:7:1::/64".parse().unwrap());
+        let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+        let rules = rules(&plan, Family::V6);
+        let place = |text: &str| rules.iter().position(|rule| rule == text);
+        let near = place("5303: from 2001:db8:7:1::/64 lookup 7765").unwrap();
+        assert_eq!(place("5304: from 2001:db8:7:1::/64 lookup 7700"), Some(near + 1));
+        assert!(place("5310: to 2001:db8:99::/48 lookup 254").unwrap() > near, "{rules:?}");
     }
 
     fn chosen(routes: &[&str], exclude: &[&str]) -> Vec<split::Rule> {

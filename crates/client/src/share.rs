@@ -8,7 +8,7 @@
 //!   containers and virtual machines by the names of their bridges: they may have been started since.
 //! * `shared_segments`: the MSS that a TCP connection announces is lowered to what fits the way in both directions.
 //! * `shared_sources`: what enters the tunnel with a source that is not this machine's gets its inner address. The proxy
-//!   delivers nothing else, and IPv6 has no other way: the client has one address of each family.
+//!   delivers nothing else, but for the IPv6 network that it may route here: hosts with an address of that keep it.
 
 use crate::host::{Desired, TunDesired};
 
@@ -23,8 +23,12 @@ pub fn chains(desired: &Desired) -> String {
     let sources: String = inner
         .iter()
         .map(|inner| {
-            let word = if inner.is_ipv4() { "ip" } else { "ip6" };
-            format!("        oifname \"{tun}\" {word} saddr != {inner} counter masquerade\n")
+            let (word, kept) = match (inner.is_ipv4(), desired.prefix) {
+                (true, _) => ("ip", inner.to_string()),
+                (false, None) => ("ip6", inner.to_string()),
+                (false, Some(network)) => ("ip6", format!("{{ {inner}, {} }}", network.trunc())),
+            };
+            format!("        oifname \"{tun}\" {word} saddr != {kept} counter masquerade\n")
         })
         .collect();
     format!(
@@ -119,6 +123,11 @@ mod tests {
             assert!(text.contains(rule), "{rule} in\n{text}");
         }
         assert!(!chains(&desired(&["10.77.0.2"])).contains("ip6"));
+        let mut routed = desired(&["10.77.0.2", "fd77::2"]);
+        routed.prefix = Some("2001:db8:7:1::/64".parse().unwrap());
+        let text = chains(&routed);
+        let rule = "ip6 saddr != { fd77::2, 2001:db8:7:1::/64 } counter masquerade";
+        assert!(text.contains(rule), "{text}");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //!   that, which few systems have. What goes to an inner address comes out of the tunnel, or from this machine itself.
 //! * Out of the tunnel comes what goes to an inner address, and nothing else: the answers to guests and containers go
 //!   there too until their translation is undone, behind this chain. So nothing is forwarded from the tunnel into the local
-//!   networks but answers and what a DNAT rule of the user's leads on, whoever switched forwarding on.
+//!   networks but answers and what a DNAT rule of the user's leads on, whoever switched forwarding on. Where the proxy routes
+//!   a network here for hosts behind this machine, what is for it comes out, too; only answers are led on to it (`share`), and
+//!   what is for it comes in by no other interface than theirs.
 //! * The far end of the tunnel is no router of a local network: what routers and neighbours say of themselves, and redirects, do
 //!   not come from there.
 //!
@@ -37,9 +39,19 @@ pub fn chains(desired: &Desired) -> String {
             rule(&mut from_tunnel, &format!("meta nfproto {family} counter drop"));
             continue;
         }
-        let own = format!("{{ {} }}", own.join(", "));
-        rule(&mut from_tunnel, &format!("{word} daddr != {own} counter drop"));
-        rule(&mut to_inner, &format!("iifname != \"lo\" {word} daddr {own} counter drop"));
+        let own = own.join(", ");
+        let network = desired.prefix.filter(|_| !is_v4).map(|network| network.trunc());
+        let behind = network.map(|network| format!(", {network}")).unwrap_or_default();
+        rule(&mut from_tunnel, &format!("{word} daddr != {{ {own}{behind} }} counter drop"));
+        rule(&mut to_inner, &format!("iifname != \"lo\" {word} daddr {{ {own} }} counter drop"));
+        if let Some(network) = network {
+            let inside = desired.shared.iter().map(|name| format!(", \"{name}\""));
+            let inside = inside.collect::<String>();
+            rule(
+                &mut to_inner,
+                &format!("iifname != {{ \"lo\"{inside} }} {word} daddr {network} counter drop"),
+            );
+        }
     }
     rule(&mut from_tunnel, "icmp type redirect counter drop");
     rule(&mut from_tunnel, &format!("icmpv6 type {{ {NEIGHBOURS} }} counter drop"));
@@ -120,6 +132,28 @@ mod tests {
         assert!(v4.contains("meta nfproto ipv6 counter drop") && !v4.contains("ip6"), "{v4}");
         assert!(!v4.contains("chain inbound"), "{v4}");
         assert_eq!(chains(&Desired::default()), "");
+    }
+
+    #[test]
+    fn what_is_for_a_network_behind_this_machine_comes_out_of_the_tunnel_and_by_no_other_link() {
+        let text = chains(&Desired {
+            tun: Some(TunDesired {
+                name: "rope0".into(),
+                inner: ["10.77.0.2", "fd77::2"].map(|address| address.parse().unwrap()).into(),
+                mtu: 1400,
+            }),
+            shared: vec!["lan0".into()],
+            prefix: Some("2001:db8:7:1::/64".parse().unwrap()),
+            ..Desired::default()
+        });
+        for rule in [
+            "ip daddr != { 10.77.0.2 } counter drop",
+            "ip6 daddr != { fd77::2, 2001:db8:7:1::/64 } counter drop",
+            "iifname != \"lo\" ip6 daddr { fd77::2 } counter drop",
+            "iifname != { \"lo\", \"lan0\" } ip6 daddr 2001:db8:7:1::/64 counter drop",
+        ] {
+            assert!(text.contains(rule), "{rule} in\n{text}");
+        }
     }
 
     #[test]

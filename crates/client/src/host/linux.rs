@@ -509,11 +509,14 @@ impl Locked {
         };
         let outside = desired.rules.iter().filter(|rule| rule.side == Side::Outside);
         let let_out: Vec<u32> = outside.map(|rule| rule.mark(numbers)).collect();
+        // Hosts behind this machine get their answers, whatever kind of addresses they have.
+        let behind = desired.prefix.map(IpNet::V6);
+        let excluded: Vec<IpNet> = desired.excluded.iter().copied().chain(behind).collect();
         let chains = lock::chains(&Lock {
             tun: &self.tun,
             mark: (numbers.mark, MARK_MASK),
             connected: &connected,
-            excluded: &desired.excluded,
+            excluded: &excluded,
             asked: &desired.asked,
             askers: &askers,
             proxy: &desired.proxy,

@@ -165,6 +165,14 @@ pub fn router_of(prefix: Ipv6Net) -> Ipv6Net {
     Ipv6Net::new(address, prefix.prefix_len()).unwrap_or(prefix)
 }
 
+/// Whether hosts can have addresses of this network: what a proxy says is not taken for granted.
+#[must_use]
+pub fn is_for_hosts(network: Ipv6Net) -> bool {
+    let first = network.network().segments()[0];
+    // Global unicast (RFC 4291 section 2.4) and unique local (RFC 4193 section 3.1).
+    first & 0xe000 == 0x2000 || first & 0xfe00 == 0xfc00
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,6 +268,15 @@ mod tests {
         assert_eq!(part(prefix("2001:db8:1::/64"), 1), None);
         assert_eq!(part(prefix("2001:db8:1::/48"), 9), Some(prefix("2001:db8:1:9::/64")));
         assert_eq!(router_of(prefix("2001:db8:1::/64")).to_string(), "2001:db8:1::1/64");
+        for (text, expected) in [
+            ("2001:db8:1::/64", true),
+            ("fd12:3456:789a::/48", true),
+            ("fe80::/64", false),
+            ("ff02::/64", false),
+            ("::/64", false),
+        ] {
+            assert_eq!(is_for_hosts(prefix(text)), expected, "{text}");
+        }
     }
 
     #[test]

@@ -50,13 +50,17 @@ impl Lans {
         self.share.interfaces.iter().map(ToString::to_string).collect()
     }
 
+    /// Of the network that the proxy routes here, what is used: without somebody who tells the devices of it, it is of no use.
+    pub(super) fn used(&self, prefix: Option<Ipv6Net>) -> Option<Ipv6Net> {
+        prefix.filter(|_| self.share.dhcp && !self.share.interfaces.is_empty())
+    }
+
     /// Which addresses they are to have, where the proxy routes `prefix` here.
     pub(super) fn addresses(&self, prefix: Option<Ipv6Net>) -> Vec<(String, IpNet)> {
         let names = || self.share.interfaces.iter().map(ToString::to_string);
         let v4 = self.share.address.map(IpNet::V4);
         let v4 = names().zip(v4);
-        // Without somebody who tells the devices of it, it would be of no use.
-        let prefix = prefix.filter(|_| self.share.dhcp);
+        let prefix = self.used(prefix);
         let v6 = names().enumerate().filter_map(|(at, name)| {
             let part = prefix.and_then(|all| lan::part(all, at))?;
             Some((name, IpNet::V6(lan::router_of(part))))
@@ -190,6 +194,7 @@ mod tests {
         let expected = ["lan0 2001:db8:1::1/64", "lan1 2001:db8:1:1::1/64"];
         assert_eq!(told(&three, prefix), expected, "there are two networks in it");
         assert_eq!(told(&lans(&["lan0"], false), prefix), [""; 0]);
+        assert_eq!(lans(&[], true).used(prefix), None);
     }
 
     #[test]
