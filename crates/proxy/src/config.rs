@@ -5,6 +5,7 @@
 //! key with its default.
 
 mod forward;
+mod prefix;
 mod registry;
 mod speed_test;
 mod tls;
@@ -213,6 +214,8 @@ pub struct PeerConfig {
     pub address_v4: Option<Ipv4Addr>,
     /// The same for IPv6.
     pub address_v6: Option<Ipv6Addr>,
+    /// The IPv6 network behind it, which the provider routes here.
+    pub prefix_v6: Option<Ipv6Net>,
     /// The key that it had before, whose leased addresses are its own now.
     pub formerly: Option<Box<PublicKey>>,
     /// It gets no session, and is told so.
@@ -366,6 +369,7 @@ struct PeerFile {
     preshared_key_file: Option<Spanned<PathBuf>>,
     address_v4: Option<Spanned<Parsed<Ipv4Addr>>>,
     address_v6: Option<Spanned<Parsed<Ipv6Addr>>>,
+    prefix_v6: Option<Spanned<Parsed<Ipv6Net>>>,
     #[serde(default)]
     disabled: bool,
 }
@@ -701,6 +705,7 @@ fn resolve_peers(
         return Err(source.error(beyond.span(), &message));
     }
     let mut seen = Seen::default();
+    let mut networks = prefix::Networks::default();
     let mut peers = Vec::with_capacity(files.len());
     for file in files.iter().map(Spanned::get_ref) {
         let name = peer_name(source, &file.name)?;
@@ -728,6 +733,7 @@ fn resolve_peers(
                     .map_err(|message| source.error(address.span(), &message))?,
             ),
         };
+        let prefix_v6 = networks.resolve(source, file.prefix_v6.as_ref(), &name, pools)?;
         seen.note(source, file, &name)?;
         let preshared_key =
             file.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
@@ -737,6 +743,7 @@ fn resolve_peers(
             preshared_key: preshared_key.map(Box::new),
             address_v4,
             address_v6,
+            prefix_v6,
             formerly: None,
             disabled: file.disabled,
         });

@@ -76,6 +76,7 @@ pub fn peer(peer: &PeerConfig, lease: Option<Lease>, pools: &Pools, inside: &Ins
         inner_v6,
         filter: InnerFilter {
             sources: sources.into_iter().flatten().collect(),
+            network: peer.prefix_v6.filter(|_| inner_v6.is_some()),
             refused: Arc::clone(&inside.refused),
             allowed: Arc::clone(&inside.allowed),
         },
@@ -87,6 +88,12 @@ pub fn peer(peer: &PeerConfig, lease: Option<Lease>, pools: &Pools, inside: &Ins
 #[must_use]
 pub fn prefixes(pools: &Pools) -> Vec<IpNet> {
     [Some(IpNet::V4(pools.v4())), pools.v6().map(IpNet::V6)].into_iter().flatten().collect()
+}
+
+/// The networks behind clients.
+#[must_use]
+pub fn networks(config: &Config) -> Vec<IpNet> {
+    config.peers.iter().filter_map(|peer| peer.prefix_v6).map(IpNet::V6).collect()
 }
 
 /// The proxy's own inner addresses.
@@ -129,6 +136,10 @@ mod tests {
         let without_v6 = peer(&file.peers[0], Some(lease_v4), &file.pools, &inside(false));
         assert_eq!(without_v6.inner_v6, None);
         assert_eq!(without_v6.filter.sources[..], [IpAddr::V4(v4)]);
+        let network = Some("2001:db8:7::/56".parse().unwrap());
+        let routed = PeerConfig { prefix_v6: network, ..file.peers[0].clone() };
+        let of = |lease| peer(&routed, Some(lease), &file.pools, &inside(false)).filter.network;
+        assert_eq!((of(lease), of(lease_v4)), (network, None));
         let disabled = PeerConfig { disabled: true, ..file.peers[0].clone() };
         let disabled = peer(&disabled, Some(lease), &file.pools, &inside(false));
         assert!(alone.enabled && !disabled.enabled);

@@ -9,10 +9,10 @@ mod history;
 mod reload;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use ropewalk_control::api::{
     ApiError, ForwardStatus, ForwardsReport, PeersReport, Request, Response,
 };
@@ -53,9 +53,9 @@ const GROUP_ENDS: Duration = Duration::from_secs(3);
 
 /// The host's network, as the daemon sees it. Calls return at once.
 pub trait Host {
-    /// Packets to this inner address go into the TUN if they have at most so many bytes; `None`: it is
-    /// unreachable.
-    fn route(&self, inner: IpAddr, mtu: Option<u16>);
+    /// Packets to this inner address, or to this network behind a client, go into the TUN if they have at most so many bytes;
+    /// `None`: it is unreachable.
+    fn route(&self, inner: IpNet, mtu: Option<u16>);
 
     /// These ports lead to clients from now on, and no others.
     fn forward(&self, forwards: Forwards);
@@ -238,7 +238,7 @@ impl<H: Host> Daemon<H> {
             RouteChange::Route(mtu) => Some(mtu),
             RouteChange::Remove => None,
         };
-        peer.addresses().for_each(|inner| self.host.route(inner, mtu));
+        peer.networks().for_each(|inner| self.host.route(inner, mtu));
     }
 
     /// Somebody asked at the control socket: answered at once, or when the workers have said what is needed.

@@ -165,15 +165,29 @@ fn opened(text: &mut String, desired: &Desired) {
     // A connection is new until it is answered, and some never are: only its first packet, which the table does not hold yet, is counted.
     let mut rules =
         vec!["ct state != new accept".to_owned(), "ct status confirmed accept".to_owned()];
-    for Words { word, protocol, .. } in [V4, V6] {
+    let mut count = |from: &str, Words { protocol, .. }: Words, whose: &str| {
         rules.push(format!(
-            "update @connection_rates_{protocol} {{ {word} saddr limit rate over {rate}/second burst {burst} \
+            "{from}update @connection_rates_{protocol} {{ {whose} limit rate over {rate}/second burst {burst} \
              packets }} counter name \"{BOUNDED}\" drop"
         ));
         rules.push(format!(
-            "add @connections_{protocol} {{ {word} saddr ct count over {most} }} counter name \"{BOUNDED}\" drop"
+            "{from}add @connections_{protocol} {{ {whose} ct count over {most} }} counter name \"{BOUNDED}\" drop"
         ));
+    };
+    // All hosts behind a client have what one client has: it could take any number of addresses there.
+    let mut by_mask: BTreeMap<IpAddr, Vec<IpNet>> = BTreeMap::new();
+    for net in &desired.behind {
+        by_mask.entry(net.netmask()).or_default().push(*net);
     }
+    for (mask, nets) in by_mask {
+        if let Some(nets) = V6.set(nets.into_iter()) {
+            count(&format!("ip6 saddr {nets} "), V6, &format!("ip6 saddr & {mask}"));
+        }
+    }
+    let behind = V6.set(desired.behind.iter().copied());
+    count("", V4, "ip saddr");
+    let others = behind.map(|nets| format!("ip6 saddr != {nets} ")).unwrap_or_default();
+    count(&others, V6, "ip6 saddr");
     rules.push("accept".to_owned());
     chain(text, "opened", &rules);
 }
@@ -273,6 +287,7 @@ mod tests {
             mtu: 1440,
             own: Vec::new(),
             inner: nets(&["10.77.0.0/16", "fd77::/64"]),
+            behind: Vec::new(),
             ipv6: Ipv6::Nat66,
             ports: vec![51900, 443],
             allow: Vec::new(),
@@ -299,6 +314,29 @@ mod tests {
         ] {
             assert!(text.contains(rule), "{rule} in\n{text}");
         }
+    }
+
+    #[test]
+    fn hosts_behind_a_client_keep_their_addresses_and_count_as_one_client() {
+        let behind = nets(&["2001:db8:7::/64", "2001:db8:8::/64", "2001:db8:9:100::/56"]);
+        let inner = [desired().inner, behind.clone()].concat();
+        let text = chains(&Desired { inner, behind, ..desired() }, &[]);
+        for rule in [
+            "ip6 saddr != { 2001:db8:7::/64, 2001:db8:8::/64, 2001:db8:9:100::/56, fd77::/64 } counter drop",
+            "ip6 saddr { 2001:db8:7::/64, 2001:db8:8::/64 } add @connections_ipv6 { ip6 saddr & ffff:ffff:ffff:ffff:: \
+             ct count over 8192 }",
+            "ip6 saddr { 2001:db8:9:100::/56 } update @connection_rates_ipv6 { ip6 saddr & ffff:ffff:ffff:ff00:: \
+             limit rate over 500/second",
+            "ip6 saddr != { 2001:db8:7::/64, 2001:db8:8::/64, 2001:db8:9:100::/56 } add @connections_ipv6 { ip6 saddr ct",
+            "        add @connections_ipv4 { ip saddr ct count over 8192 }",
+            "ip6 daddr { 2001:db8:7::/64, 2001:db8:8::/64, 2001:db8:9:100::/56, fd77::/64 } counter drop",
+        ] {
+            assert!(text.contains(rule), "{rule} in\n{text}");
+        }
+        let (_, translation) = text.split_once("chain postrouting").unwrap();
+        let kept = "ip6 saddr { 2001:db8:7::/64, 2001:db8:8::/64, 2001:db8:9:100::/56 } return";
+        let place = |rule: &str| translation.find(rule).unwrap();
+        assert!(place(kept) < place("counter masquerade"), "{translation}");
     }
 
     #[test]

@@ -165,6 +165,7 @@ pub(crate) mod testing {
             mtu: 1440,
             own: ["10.77.0.1", "fd77::1"].map(|address| address.parse().unwrap()).into(),
             inner: ["10.77.0.0/16", "fd77::/64"].map(|net| net.parse().unwrap()).into(),
+            behind: Vec::new(),
             ipv6: Ipv6::Nat66,
             no_nat: Vec::new(),
             ports: vec![51900],

@@ -1,12 +1,11 @@
 //! Routes to the clients, and the guard behind them.
 //!
-//! Each client's inner address is a route of its own into the TUN. Behind all of them stands, for each inner prefix, a route
+//! Each client's inner address, and the network behind a client, is a route of its own into the TUN. Behind all of them stands, for each inner prefix, a route
 //! "unreachable" with the worst metric: an inner address without a client has no way. The guard stays *on purpose* when the
 //! daemon stops or crashes: the TUN and its routes are gone then, and without the guard the host would send inner packets
 //! (answers for clients, translated back) along its own default route to its provider.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 use ropewalk_link_io::netlink::{MAIN_TABLE, PROXY_PROTOCOL, Route, Target};
@@ -43,22 +42,23 @@ pub fn is_guard(route: &Route) -> bool {
 /// go on with what does not fit; packets of this size take the links that carry them.
 const IPV6_MIN_MTU: u32 = 1280;
 
-/// The route of one client's inner address into the TUN (its interface number), for packets of at most `mtu` bytes.
+/// The route of one client's inner address, or of the network behind it, into the TUN (its interface number), for packets of at
+/// most `mtu` bytes.
 #[must_use]
-pub fn client_route(tun: u32, inner: IpAddr, mtu: u32) -> Route {
+pub fn client_route(tun: u32, inner: IpNet, mtu: u32) -> Route {
     Route {
-        destination: inner.into(),
+        destination: inner.trunc(),
         table: MAIN_TABLE,
         metric: CLIENT_METRIC,
         target: Target::Interface { index: tun, gateway: None, onlink: false },
         protocol: PROXY_PROTOCOL,
-        mtu: Some(if inner.is_ipv6() { mtu.max(IPV6_MIN_MTU) } else { mtu }),
+        mtu: Some(if inner.addr().is_ipv6() { mtu.max(IPV6_MIN_MTU) } else { mtu }),
     }
 }
 
 /// The routes of all clients, with the MTU of each.
 #[must_use]
-pub fn client_routes(tun: u32, clients: &BTreeMap<IpAddr, u32>) -> BTreeSet<Route> {
+pub fn client_routes(tun: u32, clients: &BTreeMap<IpNet, u32>) -> BTreeSet<Route> {
     clients.iter().map(|(inner, mtu)| client_route(tun, *inner, *mtu)).collect()
 }
 
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(guards.len(), 2);
         assert!(guards.iter().all(is_guard));
         assert_eq!(guards.first().unwrap().destination.to_string(), "10.77.0.0/16");
-        let client = client_route(7, "10.77.0.2".parse().unwrap(), 1400);
+        let client = client_route(7, "10.77.0.2/32".parse().unwrap(), 1400);
         assert!(!is_guard(&client));
         assert_eq!(client.destination.to_string(), "10.77.0.2/32");
     }
@@ -82,10 +82,11 @@ mod tests {
     #[test]
     fn no_ipv6_sender_is_told_an_mtu_that_it_would_ignore() {
         for (inner, mtu, told) in [
-            ("10.77.0.2", 1240, 1240),
-            ("10.77.0.2", 1400, 1400),
-            ("fd77::2", 1240, 1280),
-            ("fd77::2", 1400, 1400),
+            ("10.77.0.2/32", 1240, 1240),
+            ("10.77.0.2/32", 1400, 1400),
+            ("fd77::2/128", 1240, 1280),
+            ("fd77::2/128", 1400, 1400),
+            ("2001:db8:7:1::/64", 1240, 1280),
         ] {
             let route = client_route(7, inner.parse().unwrap(), mtu);
             assert_eq!(route.mtu, Some(told), "{inner} {mtu}");

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use ropewalk_proto::endpoint::Handed;
 use tokio::sync::mpsc;
 
@@ -32,9 +33,38 @@ const FIRSTS: usize = 128;
 /// Most that is on its way to a worker from one other.
 pub const PLACES: usize = BATCHES + FIRSTS;
 
-/// Which worker serves an inner address. Read without a lock: each worker has it from the coordinator, and is given
-/// another when it changes.
-pub type Homes = BTreeMap<IpAddr, u16>;
+/// Which worker serves an inner address, or one in a network behind a client. Read without a lock: each worker has it from the
+/// coordinator, and is given another when it changes.
+#[derive(Debug, Default)]
+pub struct Homes {
+    addresses: BTreeMap<IpAddr, u16>,
+    /// By their first addresses; no two have an address in common.
+    networks: BTreeMap<IpAddr, (IpNet, u16)>,
+}
+
+impl Homes {
+    fn get(&self, address: &IpAddr) -> Option<u16> {
+        let of_network = || {
+            let (_, (net, home)) = self.networks.range(..=*address).next_back()?;
+            net.contains(address).then_some(*home)
+        };
+        self.addresses.get(address).copied().or_else(of_network)
+    }
+}
+
+impl FromIterator<(IpNet, u16)> for Homes {
+    fn from_iter<I: IntoIterator<Item = (IpNet, u16)>>(all: I) -> Self {
+        let mut homes = Self::default();
+        for (net, home) in all {
+            if net.prefix_len() == net.max_prefix_len() {
+                homes.addresses.insert(net.addr(), home);
+            } else {
+                homes.networks.insert(net.network(), (net, home));
+            }
+        }
+        homes
+    }
+}
 
 /// What comes from another worker.
 #[derive(Debug)]
@@ -154,7 +184,7 @@ impl Handover {
     /// Takes a packet to this address if it is another worker's.
     pub fn take(&mut self, to: IpAddr, packet: &[u8]) -> bool {
         let Some(home) = self.homes.get(&to) else { return false };
-        let Some(Some(way)) = self.ways.get_mut(usize::from(*home)) else { return false };
+        let Some(Some(way)) = self.ways.get_mut(usize::from(home)) else { return false };
         if way.filling.as_ref().is_some_and(|batch| !batch.has_room(packet.len())) {
             self.lost.packets += way.send();
         }
@@ -210,7 +240,7 @@ mod tests {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel(PLACES)).unzip();
         let others = senders.into_iter().map(|orders| Some(Mailbox::Worker(orders)));
         let mut handover = Handover::new(std::iter::once(None).chain(others));
-        let homes = (0..3).map(|home| (address(home), home)).collect();
+        let homes = (0..3).map(|home| (IpNet::from(address(home)), home)).collect();
         handover.set_homes(Arc::new(homes));
         (handover, receivers)
     }
@@ -245,6 +275,25 @@ mod tests {
         handover.flush();
         assert!(packets(&mut others[0]).is_empty());
         assert_eq!(handover.lost(), Lost::default());
+    }
+
+    #[test]
+    fn an_address_in_a_network_behind_a_client_is_served_where_the_client_is() {
+        let homes: Homes = [("10.77.0.2/32", 1), ("fd77::2/128", 1), ("2001:db8:7:100::/56", 2)]
+            .map(|(net, home)| (net.parse().unwrap(), home))
+            .into_iter()
+            .collect();
+        for (address, expected) in [
+            ("10.77.0.2", Some(1)),
+            ("10.77.0.3", None),
+            ("fd77::2", Some(1)),
+            ("2001:db8:7:100::", Some(2)),
+            ("2001:db8:7:1ff::20", Some(2)),
+            ("2001:db8:7:200::", None),
+            ("2001:db8:7:ff::1", None),
+        ] {
+            assert_eq!(homes.get(&address.parse().unwrap()), expected, "{address}");
+        }
     }
 
     #[test]

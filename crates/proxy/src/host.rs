@@ -31,12 +31,12 @@ pub trait HostNetwork {
     /// open, and after changes of routes or addresses.
     fn apply(&mut self, desired: &Desired) -> impl Future<Output = anyhow::Result<Outcome>>;
 
-    /// Routes a client's inner address into the TUN, for packets of at most `mtu` bytes; called again when the inner MTU
-    /// of that client changes. Needs an `apply` before.
-    fn set_client(&mut self, inner: IpAddr, mtu: u32) -> impl Future<Output = anyhow::Result<()>>;
+    /// Routes a client's inner address, or the network behind it, into the TUN, for packets of at most `mtu` bytes; called again
+    /// when the inner MTU of that client changes. Needs an `apply` before.
+    fn set_client(&mut self, inner: IpNet, mtu: u32) -> impl Future<Output = anyhow::Result<()>>;
 
-    /// Takes the route of a client's inner address back: it is unreachable then.
-    fn remove_client(&mut self, inner: IpAddr) -> impl Future<Output = anyhow::Result<()>>;
+    /// Takes that route back: what it led to is unreachable then.
+    fn remove_client(&mut self, inner: IpNet) -> impl Future<Output = anyhow::Result<()>>;
 
     /// What the firewall has counted since this proxy started.
     fn counts(&mut self) -> impl Future<Output = anyhow::Result<Counts>>;
@@ -58,8 +58,10 @@ pub struct Desired {
     pub mtu: u32,
     /// The proxy's own inner addresses.
     pub own: Vec<IpAddr>,
-    /// The prefixes that clients' inner addresses come from.
+    /// The prefixes that clients' inner addresses come from, and the networks behind clients.
     pub inner: Vec<IpNet>,
+    /// The latter alone: their hosts keep their addresses.
+    pub behind: Vec<IpNet>,
     /// What happens to clients' IPv6 packets.
     pub ipv6: Ipv6,
     /// Destinations, and parts of the inner prefixes, for which source addresses are kept.

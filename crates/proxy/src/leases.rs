@@ -667,6 +667,7 @@ mod tests {
             preshared_key: None,
             address_v4: None,
             address_v6: None,
+            prefix_v6: None,
             formerly: None,
             disabled: false,
         }

@@ -2,7 +2,8 @@
 //!
 //! The paper's mapping: the source becomes the host's own address when, and only when, it is an inner one *and* the packet
 //! leaves by an uplink; packets into the TUN, of the host itself, and whatever `no_nat` lists keep theirs. An entry of
-//! `no_nat` that lies within an inner prefix names sources, any other names destinations.
+//! `no_nat` that lies within an inner prefix names sources, any other names destinations. Hosts behind a client that have addresses
+//! of their own keep them.
 
 use std::net::IpAddr;
 
@@ -49,8 +50,9 @@ pub fn postrouting(text: &mut String, desired: &Desired) {
             continue;
         }
         let Some(inner) = family.set(desired.inner.iter().copied()) else { continue };
-        let (sources, destinations): (Vec<IpNet>, Vec<IpNet>) =
+        let (mut sources, destinations): (Vec<IpNet>, Vec<IpNet>) =
             desired.no_nat.iter().partition(|kept| desired.is_inner(kept));
+        sources.extend(&desired.behind);
         for (side, kept) in [("saddr", sources), ("daddr", destinations)] {
             if let Some(kept) = family.set(kept.into_iter()) {
                 rules.push(format!("{} {side} {kept} return", family.word));
@@ -73,6 +75,7 @@ pub fn lacks_translation(desired: &Desired, host: &[IpAddr], connection: &Connec
         let side = if desired.is_inner(kept) { source } else { destination };
         kept.contains(&side)
     });
+    let is_kept = is_kept || desired.behind.iter().any(|net| net.contains(&source));
     let is_translated = connection.is_source_translated;
     !is_translated && is_inner(&source) && translates && leaves && !is_kept
 }
@@ -146,7 +149,8 @@ mod tests {
             tun: "rope0".into(),
             mtu: 1440,
             own: Vec::new(),
-            inner: nets(&["10.77.0.0/16", "fd77::/64"]),
+            inner: nets(&["10.77.0.0/16", "fd77::/64", "2001:db8:7::/56"]),
+            behind: nets(&["2001:db8:7::/56"]),
             ipv6,
             no_nat: nets(&["192.168.0.0/16", "10.77.5.0/24"]),
             ports: Vec::new(),
@@ -164,6 +168,7 @@ mod tests {
             (Ipv6::Nat66, "10.77.0.2", "192.0.2.2", false, true),
             (Ipv6::Nat66, "10.77.0.2", "192.0.2.2", true, false),
             (Ipv6::Nat66, "fd77::2", "2001:db8::2", false, true),
+            (Ipv6::Nat66, "2001:db8:7::2", "2001:db8::2", false, false),
             (Ipv6::Routed, "fd77::2", "2001:db8::2", false, false),
             // The host's own, a neighbour's, and what comes in.
             (Ipv6::Nat66, "203.0.113.2", "192.0.2.2", false, false),

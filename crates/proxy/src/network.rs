@@ -1,15 +1,15 @@
 //! The task that keeps the host's network as the daemon wants it, beside the packets' way.
 //!
-//! The daemon's loop never waits for the kernel or for `nft`: it notes at the [`NetworkRequests`] which inner address
-//! is to be routed, one entry for each address, so that a flood of changes stays small, and which ports are forwarded. This
+//! The daemon's loop never waits for the kernel or for `nft`: it notes at the [`NetworkRequests`] which inner address,
+//! or network behind a client, is to be routed, one entry for each, so that a flood of changes stays small, and which ports are forwarded. This
 //! task does what is noted, puts back what others took away, and looks at the table of connections.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use ropewalk_control::api::{ConntrackStatus, TurnedAwayStatus};
 use ropewalk_link_io::netlink::{Changes, Events};
 use tokio::sync::{Notify, mpsc};
@@ -48,7 +48,7 @@ const IPV6_LOST: &str =
 /// Where the daemon leaves what it wants, and finds what is known.
 #[derive(Debug, Default)]
 pub struct NetworkRequests {
-    routes: RefCell<BTreeMap<IpAddr, Option<u32>>>,
+    routes: RefCell<BTreeMap<IpNet, Option<u32>>>,
     forwards: RefCell<Option<Forwards>>,
     facts: RefCell<HostFacts>,
     news: Notify,
@@ -64,7 +64,7 @@ impl NetworkRequests {
 }
 
 impl Host for Rc<NetworkRequests> {
-    fn route(&self, inner: IpAddr, mtu: Option<u16>) {
+    fn route(&self, inner: IpNet, mtu: Option<u16>) {
         self.routes.borrow_mut().insert(inner, mtu.map(u32::from));
         self.news.notify_one();
     }
@@ -366,12 +366,15 @@ fn desired(config: &Config, ipv6: Ipv6) -> Desired {
     let mut own = core::gateways(&config.pools);
     own.retain(|own| wanted(own.is_ipv4()));
     let mut inner = core::prefixes(&config.pools);
+    let behind = if wanted(false) { core::networks(config) } else { Vec::new() };
+    inner.extend(&behind);
     inner.retain(|inner| wanted(inner.addr().is_ipv4()));
     Desired {
         tun: config.tun_name.as_str().to_owned(),
         mtu: TUN_MTU.into(),
         own,
         inner,
+        behind,
         ipv6,
         no_nat: config.no_nat.clone(),
         ports: std::iter::once(config.listen.port()).chain(config.more_ports.clone()).collect(),

@@ -1,4 +1,5 @@
-//! Whether a pool overlaps what this host has already: then packets of clients, or the host's own, would go astray.
+//! Whether a pool, or a network behind a client, overlaps what this host has already: then packets of clients, or the host's own,
+//! would go astray.
 //!
 //! What counts is every address of the host with its prefix, and every route, in any table. What does not: default routes
 //! (shorter than /2, as VPNs write two halves for one), the proxy's own routes and TUN, and what the kernel keeps in its table
@@ -10,6 +11,7 @@ use ipnet::IpNet;
 use ropewalk_link_io::netlink::{AddressScope, LOCAL_TABLE, Netlink, NetlinkError, PROXY_PROTOCOL};
 
 use crate::config::{Config, Ipv6Mode};
+use crate::core::networks;
 use crate::pool::overlap;
 
 /// The longest prefix that counts as a default route.
@@ -39,11 +41,13 @@ pub struct Used {
     pub what: String,
 }
 
-/// A pool overlaps something.
+/// A pool, or a network behind a client, overlaps something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Overlap {
     /// The key of the config.
     key: &'static str,
+    /// What that is, for people.
+    meaning: &'static str,
     pool: IpNet,
     /// What it overlaps.
     used: String,
@@ -53,10 +57,10 @@ pub struct Overlap {
 
 impl fmt::Display for Overlap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, pool, used, free } = self;
+        let Self { key, meaning, pool, used, free } = self;
         write!(
             f,
-            "the pool of inner addresses, {key} = \"{pool}\", overlaps {used} of this host: packets would go astray. "
+            "{meaning}, {key} = \"{pool}\", overlaps {used} of this host: packets would go astray. "
         )?;
         match free {
             Some(free) => write!(f, "Write {key} = \"{free}\" into the config, which is free here"),
@@ -123,12 +127,23 @@ pub fn judge(config: &Config, used: &[Used]) -> Option<Overlap> {
     let within = config.ipv6 == Ipv6Mode::Routed;
     let of_v4 = || Some(("pool_v4", v4, overlapped(v4, false, used)?));
     let of_v6 = || v6.and_then(|v6| Some(("pool_v6", v6, overlapped(v6, within, used)?)));
-    let (key, pool, by) = of_v4().or_else(of_v6)?;
+    if let Some((key, pool, by)) = of_v4().or_else(of_v6) {
+        return Some(of_pool(key, pool, by, used));
+    }
+    let mut networks = networks(config).into_iter();
+    let (net, by) = networks.find_map(|net| Some((net, overlapped(net, true, used)?)))?;
+    let meaning = "the network behind a client";
+    Some(Overlap { key: "prefix_v6", meaning, pool: net, used: by.what.clone(), free: None })
+}
+
+/// A pool overlaps this, of what is used.
+fn of_pool(key: &'static str, pool: IpNet, by: &Used, used: &[Used]) -> Overlap {
     let is_free =
         |text: &&str| text.parse().is_ok_and(|net: IpNet| overlapped(net, false, used).is_none());
     let proposed: &[&str] = if pool.addr().is_ipv4() { &PROPOSED_V4 } else { &PROPOSED_V6 };
     let free = proposed.iter().find(|text| is_free(text)).map(|text| (*text).to_owned());
-    Some(Overlap { key, pool, used: by.what.clone(), free })
+    let meaning = "the pool of inner addresses";
+    Overlap { key, meaning, pool, used: by.what.clone(), free }
 }
 
 fn overlapped(pool: IpNet, may_lie_within: bool, used: &[Used]) -> Option<&Used> {
@@ -174,7 +189,9 @@ mod tests {
     fn a_pool_that_overlaps_an_address_or_a_route_is_named_with_one_that_is_free() {
         let v6 = "pool_v6 = \"fd00:7::/64\"\n";
         let routed = "pool_v6 = \"2001:db8:7:1::/64\"\nipv6 = \"routed\"\n";
-        let cases: [Case<'_>; 11] = [
+        let behind = "[[peer]]\nname = \"lisa\"\nprefix_v6 = \"2001:db8:7:100::/56\"\n\
+                      public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n";
+        let cases: [Case<'_>; 13] = [
             ("", &["address 192.168.1.5/24", "route 10.0.0.0/12"], None),
             ("", &["address 10.77.3.1/24"], Some(["address 10.77.3.1/24", "10.88.0.0/16"])),
             ("", &["route 10.0.0.0/8"], Some(["route 10.0.0.0/8", "172.29.0.0/16"])),
@@ -187,6 +204,12 @@ mod tests {
             (routed, &["route 2001:db8:7:1::/64"], Some(["2001:db8:7:1::/64", "fd5c:"])),
             (routed, &["address 2001:db8:7:1::1/48"], Some(["2001:db8:7:1::1/48", "fd5c:"])),
             ("pool_v6 = \"off\"\n", &["route fd00::/8"], None),
+            (behind, &["route 2001:db8:7::/48", "address 2001:db8:7::1/48"], None),
+            (
+                behind,
+                &["address 2001:db8:7:100::1/64"],
+                Some(["behind a client", "prefix_v6 in the"]),
+            ),
         ];
         for (text, used, expected) in cases {
             let found = judge(&config(text).unwrap(), &of_host(used));

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use ropewalk_control::api::{ApiError, ErrorCode, TunnelState};
 use ropewalk_proto::endpoint::{IDLE_LIFETIME, PeerConfig as CorePeer};
 use ropewalk_proto::event::{DownReason, EndReason, Event};
@@ -163,7 +164,7 @@ impl PeerBook {
         now: Instant,
         known: &[PeerConfig],
         leases: &LeaseTable,
-    ) -> Vec<IpAddr> {
+    ) -> Vec<IpNet> {
         let before = std::mem::take(&mut self.peers).into_iter().flatten();
         let mut before: BTreeMap<_, _> =
             before.map(|peer| (peer.config.public_key, peer)).collect();
@@ -176,7 +177,7 @@ impl PeerBook {
                 continue;
             };
             if peer.lease != fresh.lease {
-                freed.extend(peer.addresses());
+                freed.extend(peer.networks());
             }
             peer.update(fresh);
             self.push(peer);
@@ -319,6 +320,13 @@ impl Peer {
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let v6 = self.lease.and_then(|lease| lease.v6).map(IpAddr::V6);
         self.lease.map(|lease| IpAddr::V4(lease.v4)).into_iter().chain(v6)
+    }
+
+    /// All that is routed to it: its inner addresses, and the network behind it.
+    pub fn networks(&self) -> impl Iterator<Item = IpNet> {
+        let has_v6 = self.lease.is_some_and(|lease| lease.v6.is_some());
+        let behind = self.config.prefix_v6.filter(|_| has_v6).map(IpNet::V6);
+        self.addresses().map(IpNet::from).chain(behind)
     }
 
     fn note(&mut self, now: Instant, event: &Event) -> RouteChange {
@@ -495,6 +503,7 @@ mod tests {
             preshared_key: None,
             address_v4: None,
             address_v6: None,
+            prefix_v6: None,
             formerly: None,
             disabled: false,
         };
@@ -581,7 +590,7 @@ mod tests {
         renamed.name = "another name".into();
         let freed =
             book.take_over(Instant::from_millis(5), &[renamed], leases("10.9.0.0/24").table());
-        assert_eq!(freed, [] as [IpAddr; 0]);
+        assert_eq!(freed, [] as [IpNet; 0]);
         let peer = book.only().unwrap();
         assert_eq!((peer.state, &*peer.config.name), (TunnelState::Up, "another name"));
         assert_eq!(book.iter().count(), 1);
@@ -627,6 +636,7 @@ mod tests {
             preshared_key: None,
             address_v4: None,
             address_v6: None,
+            prefix_v6: None,
             formerly: None,
             disabled: false,
         };

@@ -110,7 +110,7 @@ impl WorkerGroup {
         }
         let homes = peers.iter().flat_map(|peer| {
             let home = self.home(&peer.config.public_key);
-            peer.addresses().map(move |address| (address, home))
+            peer.networks().map(move |net| (net, home))
         });
         let homes: Arc<Homes> = Arc::new(homes.collect());
         self.order_all(|| Order::Homes(Arc::clone(&homes)));

@@ -104,6 +104,7 @@ name = "rw"
 name = "van"
 public_key = "{PEER}"
 address_v6 = "2001:db8:9::5"
+prefix_v6 = "2001:db8:a:100::/56"
 [[peer]]
 name = "boat"
 public_key = "{OTHER}"
@@ -119,6 +120,8 @@ socket = "/run/p.sock"
     );
     let config = parse(&text).unwrap();
     assert_eq!(config.peers.len(), 2);
+    let prefixes: Vec<_> = config.peers.iter().map(|peer| peer.prefix_v6).collect();
+    assert_eq!(prefixes, [Some("2001:db8:a:100::/56".parse().unwrap()), None]);
     assert_eq!(config.no_nat.len(), 2);
     let names = ["eth0", "eth1"].map(|name| InterfaceName::new(name).unwrap());
     assert_eq!(config.uplinks, Uplinks::Named(names.into()));
@@ -180,6 +183,31 @@ fn mistakes_are_told_with_place_and_remedy() {
         (format!("{peer}address_v4 = \"10.77.0.1\""), "5:14: 10.77.0.1 is the proxy's own", ""),
         (format!("{peer}address_v6 = \"fd00::5\""), "5:14: fd00::5 is not in pool_v6", ""),
         (format!("pool_v6 = \"off\"\n{peer}address_v6 = \"fd00::5\""), "6:14: pool_v6 is off", ""),
+        (format!("{peer}prefix_v6 = \"2001:db8::/40\""), "5:13: the network behind a client", ""),
+        (format!("{peer}prefix_v6 = \"2001:db8::/80\""), "5:13: the network behind a client", ""),
+        (format!("{peer}prefix_v6 = \"2001:db8::1/64\""), "5:13: `2001:db8::1/64` has bits", ""),
+        (format!("{peer}prefix_v6 = \"fd00:7::/64\""), "5:13: fd00:7::/64 is a unique local", ""),
+        (format!("{peer}prefix_v6 = \"fe80::/64\""), "5:13: fe80::/64 overlaps fe80::/10", ""),
+        (
+            format!("pool_v6 = \"off\"\n{peer}prefix_v6 = \"2001:db8::/64\""),
+            "6:13: pool_v6 is off",
+            "",
+        ),
+        (
+            format!(
+                "pool_v6 = \"2001:db8:9::/64\"\nipv6 = \"routed\"\n{peer}prefix_v6 = \"2001:db8:9::/56\""
+            ),
+            "7:13: 2001:db8:9::/56 overlaps pool_v6, which is \"2001:db8:9::/64\"",
+            "",
+        ),
+        (
+            format!(
+                "{peer}prefix_v6 = \"2001:db8:9::/56\"\n[[peer]]\nname = \"b\"\npublic_key = \"{OTHER}\"\n\
+                 prefix_v6 = \"2001:db8:9:1::/64\""
+            ),
+            "9:13: 2001:db8:9:1::/64 overlaps 2001:db8:9::/56, that of `a`",
+            "",
+        ),
         (format!("{peer}{peer}"), "6:8: two peers are called `a`", ""),
         (
             format!("{peer}{}", peer.replace("\"a\"", "\"b\"")),

@@ -233,6 +233,11 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
     lines.forwards(config);
     let switch = if config.client_to_client { "on" } else { "off" };
     lines.add("peers", &format!("{peers}; client-to-client: {switch}"));
+    let behind = config.peers.iter().filter_map(|peer| Some((peer.prefix_v6?, &peer.name)));
+    let behind: Vec<_> = behind.map(|(net, name)| format!("{net} behind {name}")).collect();
+    if !behind.is_empty() {
+        lines.add("networks", &behind.join(", "));
+    }
     lines.add("speed tests", &config.speed_tests.to_string());
     lines.tunnel(&config.tunnel);
     lines.add("leases", &config.leases_file().display().to_string());

@@ -1,8 +1,9 @@
 //! A config that was read again, for the running proxy: clients come and go, and sessions of those that stay are not
 //! touched. What cannot be changed while the proxy runs is told, and stays.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::Ipv6Net;
 use ropewalk_control::api::ReloadReport;
 use ropewalk_daemon::history::reloaded_in_words;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
@@ -37,7 +38,7 @@ impl<H: Host> Daemon<H> {
             self.bound_speed_tests();
         }
         if self.config.peers != config.peers {
-            self.config.peers = config.peers;
+            self.config.peers = with_networks_of(&self.config.peers, config.peers);
             self.take_over_peers(now);
         }
         self.take_over_forwards(config.forwards);
@@ -64,8 +65,8 @@ impl<H: Host> Daemon<H> {
             self.end_peer(now, gone);
         }
         self.registry.admit(&self.config.peers);
-        for address in self.peers.take_over(now, &known, self.registry.leases()) {
-            self.host.route(address, None);
+        for freed in self.peers.take_over(now, &known, self.registry.leases()) {
+            self.host.route(freed, None);
         }
         self.set_peers(now);
     }
@@ -81,6 +82,16 @@ impl<H: Host> Daemon<H> {
         self.forwards.follow(&self.peers);
         self.host.forward(self.forwards.forwards());
     }
+}
+
+/// These clients, with the networks that were behind them at the start: the firewall and the guard have no others.
+fn with_networks_of(before: &[PeerConfig], mut after: Vec<PeerConfig>) -> Vec<PeerConfig> {
+    let known: BTreeMap<&str, Ipv6Net> =
+        before.iter().filter_map(|peer| Some((&*peer.name, peer.prefix_v6?))).collect();
+    for peer in &mut after {
+        peer.prefix_v6 = known.get(&*peer.name).copied();
+    }
+    after
 }
 
 /// Key by key what differs.
@@ -181,6 +192,8 @@ fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[Peer
     for new in after {
         let Some(known) = before.iter().find(|known| known.name == new.name) else {
             report.compare(&format!("peer.{}", new.name), [word(false), word(true)], true);
+            let prefix = or([None, new.prefix_v6], "none");
+            report.compare(&format!("peer.{}.prefix_v6", new.name), prefix, false);
             continue;
         };
         // `formerly` never stands in the file.
@@ -190,9 +203,12 @@ fn compare_peers(report: &mut ReloadReport, before: &[PeerConfig], after: &[Peer
             preshared_key,
             address_v4,
             address_v6,
+            prefix_v6,
             formerly: _,
             disabled,
         } = known;
+        let prefix = or([*prefix_v6, new.prefix_v6], "none");
+        report.compare(&format!("peer.{name}.prefix_v6"), prefix, false);
         let mut compare = |key: &str, values| {
             report.compare(&format!("peer.{name}.{key}"), values, true);
         };
@@ -259,6 +275,14 @@ mod tests {
                     "public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n"
                 ),
                 "peer.lisa.disabled false -> true yes",
+            ),
+            (
+                LISA,
+                concat!(
+                    "[[peer]]\nname = \"lisa\"\nprefix_v6 = \"2001:db8:7::/56\"\n",
+                    "public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n"
+                ),
+                "peer.lisa.prefix_v6 none -> 2001:db8:7::/56 no",
             ),
             ("", "public_addresses = [\"vps:443\"]", "public_addresses [] -> [vps:443] yes"),
             ("", "client_to_client = true", "client_to_client false -> true no"),

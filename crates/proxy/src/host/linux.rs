@@ -32,7 +32,7 @@ pub struct LinuxNetwork {
     table: Table,
     switched: Forwarding,
     tun: Option<u32>,
-    clients: BTreeMap<IpAddr, u32>,
+    clients: BTreeMap<IpNet, u32>,
     /// Ports that lead to clients by the table that stands, or by that of an earlier proxy.
     forwarded: Ports,
     ended: Ended,
@@ -286,7 +286,7 @@ impl HostNetwork for LinuxNetwork {
         Ok(Outcome { changed, warnings: self.warnings(&desired.tun).await })
     }
 
-    async fn set_client(&mut self, inner: IpAddr, mtu: u32) -> anyhow::Result<()> {
+    async fn set_client(&mut self, inner: IpNet, mtu: u32) -> anyhow::Result<()> {
         let tun = self.tun.context("the TUN is not set up yet")?;
         if self.clients.insert(inner, mtu) != Some(mtu) {
             self.netlink.replace_route(&guard::client_route(tun, inner, mtu)).await?;
@@ -294,7 +294,7 @@ impl HostNetwork for LinuxNetwork {
         Ok(())
     }
 
-    async fn remove_client(&mut self, inner: IpAddr) -> anyhow::Result<()> {
+    async fn remove_client(&mut self, inner: IpNet) -> anyhow::Result<()> {
         let (Some(tun), Some(mtu)) = (self.tun, self.clients.remove(&inner)) else {
             return Ok(());
         };

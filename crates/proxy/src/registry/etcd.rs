@@ -429,6 +429,7 @@ fn peer(key: PublicKey, client: &Client) -> PeerConfig {
         preshared_key: None,
         address_v4: None,
         address_v6: None,
+        prefix_v6: None,
         formerly: None,
         disabled: client.disabled,
     }

@@ -443,6 +443,7 @@ impl Member {
             preshared_key: None,
             address_v4: None,
             address_v6: None,
+            prefix_v6: None,
             formerly: self.formerly.map(Box::new),
             disabled: self.disabled,
         }

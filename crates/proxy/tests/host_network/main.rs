@@ -81,6 +81,7 @@ fn desired() -> Desired {
         mtu: 1440,
         own: vec!["10.77.0.1".parse().unwrap(), "fd77::1".parse().unwrap()],
         inner: nets(&["10.77.0.0/16", "fd77::/64"]),
+        behind: Vec::new(),
         ipv6: Ipv6::Nat66,
         no_nat: Vec::new(),
         ports: vec![51900],
@@ -109,7 +110,7 @@ fn applied(lab: &Lab, desired: Desired) {
     lab.proxy.block_on(async move || {
         let mut network = open().await;
         network.apply(&desired).await.unwrap();
-        for inner in ["10.77.0.2", "10.77.5.2", "fd77::2"] {
+        for inner in ["10.77.0.2/32", "10.77.5.2/32", "fd77::2/128"] {
             network.set_client(inner.parse().unwrap(), 1400).await.unwrap();
         }
     });
@@ -169,6 +170,34 @@ fn a_routed_ipv6_prefix_keeps_its_addresses_and_only_named_uplinks_translate() {
     applied(&lab, Desired { ipv6: Ipv6::Routed, uplinks: vec!["eth9".into()], ..desired() });
     assert_eq!(seen(&lab, "fd77::2", SERVER_V6).unwrap(), "fd77::2");
     assert_eq!(seen(&lab, "10.77.0.2", SERVER).unwrap(), "10.77.0.2");
+}
+
+#[test]
+fn hosts_behind_a_client_keep_their_addresses_while_it_is_there_and_nobody_else_uses_them() {
+    let Some(lab) = lab() else { return };
+    lab.clients.sh("for a in 2001:db8:a:1::20 2001:db8:b:1::20; do
+             ip addr add $a/128 dev c0 nodad
+         done");
+    // The provider routes here more than is behind the client.
+    lab.server.sh("ip -6 route add 2001:db8:a::/47 via 2001:db8:9::1");
+    let behind = nets(&["2001:db8:a:1::/64"]);
+    let wanted =
+        Desired { inner: [desired().inner, behind.clone()].concat(), behind, ..desired() };
+    lab.proxy.block_on(async move || {
+        let mut network = open().await;
+        network.apply(&wanted).await.unwrap();
+        for inner in ["fd77::2/128", "2001:db8:a:1::/64"] {
+            network.set_client(inner.parse().unwrap(), 1400).await.unwrap();
+        }
+    });
+    assert_eq!(seen(&lab, "2001:db8:a:1::20", SERVER_V6).unwrap(), "2001:db8:a:1::20");
+    assert_eq!(seen(&lab, "fd77::2", SERVER_V6).unwrap(), "2001:db8:9::1");
+    assert!(seen(&lab, "2001:db8:b:1::20", SERVER_V6).is_err());
+    let route = lab.proxy.read("ip -6 route show 2001:db8:a:1::/64");
+    assert!(route.contains("dev rope0") && route.contains("mtu 1400"), "{route}");
+    lab.proxy.block_on(async || open().await.stop().await.unwrap());
+    let way = lab.proxy.read("ip route get 2001:db8:a:1::20 2>&1 || true");
+    assert!(way.contains("No route to host"), "{way}");
 }
 
 #[test]
@@ -355,7 +384,7 @@ fn applied_twice_nothing_changes_and_a_purge_leaves_no_trace() {
         let mut network = open().await;
         let desired = Desired { no_nat: nets(&["192.168.0.0/16"]), ..desired() };
         assert!(network.apply(&desired).await.unwrap().changed);
-        network.set_client("10.77.0.2".parse().unwrap(), 1400).await.unwrap();
+        network.set_client("10.77.0.2/32".parse().unwrap(), 1400).await.unwrap();
         let second = network.apply(&desired).await.unwrap();
         assert!(!second.changed && second.warnings.is_empty(), "{second:?}");
     });
@@ -409,7 +438,7 @@ fn a_clients_route_carries_its_mtu_and_follows_it() {
     let routes = lab.proxy.block_on(async || {
         let mut network = open().await;
         network.apply(&desired()).await.unwrap();
-        let inner = "10.77.0.2".parse().unwrap();
+        let inner = "10.77.0.2/32".parse().unwrap();
         let mut seen = Vec::new();
         for mtu in [1400, 1300] {
             network.set_client(inner, mtu).await.unwrap();

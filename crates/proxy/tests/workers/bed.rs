@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use ropewalk_control::api::{ApiError, Request, Response, StatusReport};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_control::server;
@@ -69,11 +70,11 @@ pub(crate) fn packet(from: [u8; 4], to: [u8; 4], number: u32) -> Vec<u8> {
 struct TestHost(Routes);
 
 impl Host for TestHost {
-    fn route(&self, inner: IpAddr, mtu: Option<u16>) {
+    fn route(&self, inner: IpNet, mtu: Option<u16>) {
         let mut routes = self.0.lock().unwrap();
         match mtu {
-            Some(mtu) => drop(routes.insert(inner, mtu)),
-            None => drop(routes.remove(&inner)),
+            Some(mtu) => drop(routes.insert(inner.addr(), mtu)),
+            None => drop(routes.remove(&inner.addr())),
         }
     }
 
