@@ -9,6 +9,7 @@ pub mod company;
 pub mod compare;
 pub mod demo;
 pub mod deployment;
+pub mod dhcp;
 pub mod direct;
 pub mod dns;
 pub mod download;

@@ -138,6 +138,7 @@ impl Lans {
         let problem = self.plan.problems.iter().find(|problem| names(problem, interface));
         let (dhcp, trouble) = match (self.share.dhcp, planned, told) {
             (false, _, _) => (DhcpState::Off, None),
+            (true, None, _) if problem.is_none() => (DhcpState::Starting, None),
             (true, None, _) => (DhcpState::Failed, problem.cloned()),
             (true, Some(_), _) if self.household.is_none() => {
                 (DhcpState::Failed, Some(NO_HELPER.to_owned()))
@@ -206,6 +207,6 @@ mod tests {
         let status = failed.lan("lan0");
         assert_eq!(status.dhcp, DhcpState::Failed);
         assert_eq!(status.trouble.as_deref(), Some("no addresses are handed out on lan0: why"));
-        assert_eq!(failed.lan("lan1").trouble, None);
+        assert_eq!(failed.lan("lan1").dhcp, DhcpState::Starting);
     }
 }
