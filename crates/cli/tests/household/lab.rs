@@ -265,6 +265,13 @@ impl Household {
         client.wait_until(&format!("DHCP {state}"), PATIENCE, is_so).unwrap();
     }
 
+    /// Waits until what leaves by this interface may have to wait for its turn.
+    pub(crate) fn wait_for_lane(&self, client: &mut Process, interface: &str) {
+        let show = ["class", "show", "dev", interface];
+        let is_there = || self.router().tool("tc", &show).unwrap().contains("class htb");
+        client.wait_until("a lane", PATIENCE, is_there).unwrap();
+    }
+
     /// What this device finds under a name.
     pub(crate) fn resolve(&self, device: &Device, name: &str) -> String {
         let etc = etc(&self.folder.join(format!("etc-{}", device.name)), "192.168.77.1");
