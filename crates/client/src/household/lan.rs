@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_link_io::nft::is_plain_name;
+use ropewalk_settings::InterfaceName;
 use serde::{Deserialize, Serialize};
 
 use crate::config::ShareConfig;
@@ -79,7 +80,7 @@ pub fn plan(
     if !share.dhcp {
         return plan;
     }
-    let names: Vec<&str> = share.interfaces.iter().map(|name| name.as_str()).collect();
+    let names: Vec<&str> = share.interfaces.iter().map(InterfaceName::as_str).collect();
     // A question that comes back here would go round without end.
     let own: Vec<IpAddr> =
         names.iter().filter_map(|name| addresses(name)).flatten().map(|net| net.addr()).collect();
@@ -177,7 +178,7 @@ pub fn is_for_hosts(network: Ipv6Net) -> bool {
 mod tests {
     use super::*;
     use crate::config::AddressRange;
-    use ropewalk_settings::{InterfaceName, Text as _};
+    use ropewalk_settings::Text as _;
 
     fn share(interfaces: &[&str]) -> ShareConfig {
         let name = |name: &&str| InterfaceName::new(name).unwrap();
