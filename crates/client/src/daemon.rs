@@ -449,15 +449,8 @@ impl Driven for Daemon {
     }
 
     fn handle_send_error(&mut self, now: Instant, path: Path, error: SendError) {
-        let name = match error.kind {
-            // A probe of the path MTU may be longer than the interface allows: that is its answer.
-            SendErrorKind::TooBig => "send_too_big",
-            SendErrorKind::Unreachable => "send_unreachable",
-            SendErrorKind::Forbidden => "send_forbidden",
-            SendErrorKind::Full => "send_full",
-            _ => "send_failed",
-        };
-        *self.send_errors.entry(name).or_default() += error.datagrams as u64;
+        let counted = self.send_errors.entry(error.kind.counter()).or_default();
+        *counted += error.datagrams as u64;
         if error.kind != SendErrorKind::TooBig {
             self.links.note_send_error(path, error.kind);
         }

@@ -228,16 +228,7 @@ impl Link {
 
     /// What the kernel says against sending on it, for people.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
-        self.refused.map(|kind| match kind {
-            SendErrorKind::TooBig => "the interface's MTU is too small",
-            SendErrorKind::Unreachable => "no route to the proxy by this interface",
-            SendErrorKind::InterfaceDown => "the interface is down",
-            SendErrorKind::InterfaceGone => "the interface is gone",
-            SendErrorKind::AddressGone => "the interface has lost its address",
-            SendErrorKind::Forbidden => "a firewall on this machine forbids it",
-            SendErrorKind::Full => "the interface takes no more",
-            _ => "the kernel refuses to send",
-        })
+        self.refused.map(SendErrorKind::in_words)
     }
 
     fn owns(&self, socket: SocketId) -> bool {

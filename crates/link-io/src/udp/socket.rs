@@ -133,7 +133,7 @@ impl Bound {
     }
 
     /// Binds.
-    fn new(raw: RawSocket, address: SocketAddr) -> Result<Self, OpenError> {
+    pub(super) fn new(raw: RawSocket, address: SocketAddr) -> Result<Self, OpenError> {
         raw.bind(&address.into()).map_err(|source| match errno(&source) {
             Some(Errno::ADDRINUSE) => OpenError::InUse { address },
             Some(Errno::ADDRNOTAVAIL) => OpenError::NotOurs { address: address.ip() },
@@ -410,7 +410,7 @@ impl Offload {
 }
 
 /// A socket of the address's family; an IPv6 socket for a particular address is for IPv6 only.
-fn create(address: IpAddr) -> Result<RawSocket, OpenError> {
+pub(super) fn create(address: IpAddr) -> Result<RawSocket, OpenError> {
     let domain = if address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let raw = RawSocket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
         .map_err(|source| io_error("creating the socket", source))?;
@@ -505,7 +505,7 @@ fn privilege(what: &'static str, capability: &'static str) -> OpenError {
     OpenError::Privilege { what, capability }
 }
 
-fn io_error(what: &'static str, source: io::Error) -> OpenError {
+pub(super) fn io_error(what: &'static str, source: io::Error) -> OpenError {
     OpenError::Io { what, source }
 }
 
