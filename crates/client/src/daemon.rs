@@ -20,7 +20,6 @@ mod events;
 mod fleet;
 mod reload;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -30,6 +29,9 @@ use ipnet::IpNet;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{Request, TunnelState};
 use ropewalk_control::server;
+use ropewalk_daemon::gaps::Gaps;
+use ropewalk_daemon::held::Held;
+use ropewalk_daemon::patience::Patience;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;
 use ropewalk_link_io::clock::Clock;
@@ -39,7 +41,6 @@ use ropewalk_link_io::udp::{ReceivedDatagram, SendError, SendErrorKind};
 use ropewalk_proto::client::ClientState;
 use ropewalk_proto::event::SessionInfo;
 use ropewalk_proto::fleet::{FleetClient, FleetList};
-use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
@@ -52,12 +53,11 @@ use crate::allowance::{self, Counts};
 use crate::captive::Question;
 use crate::config::{Config, Dns};
 use crate::core;
-use crate::gaps::Gaps;
 use crate::host::TunDesired;
 use crate::links::{LinkResources, Links, Obstacle, decide};
 use crate::network::{News, Wanted};
 use crate::others::Others;
-use crate::resolve::{Patience, Resolved};
+use crate::resolve::Resolved;
 use crate::status;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
@@ -320,7 +320,8 @@ impl Daemon {
                 (None, None) => return false,
             };
             let has_v6 = inner.iter().any(IpAddr::is_ipv6);
-            let mtu = tun_mtu(self.inner_mtu, self.config.tun.mtu, has_v6);
+            let fits = self.inner_mtu.unwrap_or(FIRST_MTU);
+            let mtu = self.config.tun.mtu.of_tun(fits, has_v6);
             let name = self.config.tun.name.to_string();
             let tun = Some(TunDesired { name, inner, mtu: mtu.into() });
             let before = wanted.clone();
@@ -464,7 +465,7 @@ impl Driven for Daemon {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let at_once = !self.held.0.is_empty() || self.has_ended();
+        let at_once = !self.held.is_empty() || self.has_ended();
         let at_once = at_once.then_some(Instant::ZERO);
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
@@ -499,71 +500,5 @@ impl Driven for Daemon {
             self.count_allowances(now, io);
         }
         if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-/// The MTU of the TUN. With IPv6 inside it is never below 1280: Linux takes IPv6 and its addresses off
-/// an interface with less. Packets that are then too long for a link are answered by the core.
-fn tun_mtu(inner: Option<u16>, limit: Mtu, has_v6: bool) -> u16 {
-    let fits = inner.unwrap_or(FIRST_MTU);
-    let wanted = match limit {
-        Mtu::Auto => fits,
-        Mtu::AtMost(most) => fits.min(most),
-    };
-    if has_v6 { wanted.max(Mtu::MIN) } else { wanted }
-}
-
-/// Packets that the core gave while no TUN was at hand; delivered before anything newer.
-#[derive(Debug, Default)]
-struct Held(Vec<Vec<u8>>);
-
-impl Held {
-    fn release(&mut self, sink: &mut impl PacketSink) {
-        for packet in self.0.drain(..) {
-            sink.deliver(Packet::whole(&packet));
-        }
-    }
-}
-
-impl PacketSink for Held {
-    /// Bounded by what the resequencer may hold: it is asked once for each link that goes.
-    fn deliver(&mut self, packet: Packet<'_>) {
-        self.0.extend(packet.completed().map(Cow::into_owned));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tun_follows_the_links_within_the_users_bound_and_what_ipv6_needs() {
-        let table = [
-            (None, Mtu::Auto, true, 1280),
-            (Some(1440), Mtu::Auto, true, 1440),
-            (Some(1440), Mtu::AtMost(1400), true, 1400),
-            (Some(1380), Mtu::AtMost(1400), false, 1380),
-            (Some(1140), Mtu::Auto, false, 1140),
-            (Some(1140), Mtu::Auto, true, 1280),
-        ];
-        for (inner, limit, has_v6, expected) in table {
-            assert_eq!(tun_mtu(inner, limit, has_v6), expected, "{inner:?} {limit:?} {has_v6}");
-        }
-    }
-
-    #[test]
-    fn held_packets_are_delivered_once_and_in_order() {
-        struct Seen(Vec<u8>);
-        impl PacketSink for Seen {
-            fn deliver(&mut self, packet: Packet<'_>) {
-                self.0.extend_from_slice(packet.bytes);
-            }
-        }
-        let (mut held, mut seen) = (Held::default(), Seen(Vec::new()));
-        held.deliver(Packet::whole(&[1]));
-        held.deliver(Packet::whole(&[2]));
-        held.release(&mut seen);
-        held.release(&mut seen);
-        assert_eq!(seen.0, [1, 2]);
     }
 }

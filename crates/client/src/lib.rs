@@ -9,7 +9,6 @@
 //! | `links` | which interfaces are links now; their sockets |
 //! | `others` | what others send and receive on the links' interfaces |
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
-//! | `gaps` | times in which this machine stood still |
 //! | `captive` | whether a network wants a sign-in first |
 //! | [`probe`] | what `ropewalk doctor` tries without a daemon |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
@@ -56,8 +55,6 @@ mod core;
 mod counters;
 #[cfg(target_os = "linux")]
 mod daemon;
-#[cfg(target_os = "linux")]
-mod gaps;
 #[cfg(target_os = "linux")]
 mod links;
 #[cfg(target_os = "linux")]

@@ -13,9 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use rand::Rng;
 use rand::rngs::SmallRng;
-use ropewalk_proto::time::Instant;
+use ropewalk_daemon::patience::Backoff;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{HostPort, unusable};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -31,9 +30,6 @@ const LOOKUP_TIME: Duration = Duration::from_secs(15);
 
 /// Pauses after failed look-ups: from, to.
 const LOOKUP_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// How long the proxy may be silent before it is looked for again, and the longest pause after that.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
 /// Addresses kept, over all names: more than any proxy has.
 pub(crate) const MAX_ADDRESSES: usize = 32;
@@ -204,66 +200,9 @@ pub(crate) fn name_servers(files: &[impl AsRef<Path>]) -> Vec<IpAddr> {
     servers
 }
 
-/// When to look for the proxy again: while nothing answers, ever less often.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    next: Option<Instant>,
-    pauses: Backoff,
-}
-
-impl Patience {
-    pub(crate) fn new() -> Self {
-        Self { next: None, pauses: Backoff::new(PATIENCE) }
-    }
-
-    /// It answers, or there is nothing to ask over.
-    pub(crate) fn rest(&mut self) {
-        self.next = None;
-        self.pauses.reset();
-    }
-
-    /// It does not answer; said as often as one likes. Returns whether it should be looked for now.
-    pub(crate) fn is_due(&mut self, now: Instant, rng: &mut impl Rng) -> bool {
-        let due = self.next.is_some_and(|next| next <= now);
-        if due || self.next.is_none() {
-            self.next = Some(now + self.pauses.next(rng));
-        }
-        due
-    }
-
-    /// When [`Patience::is_due`] will say yes.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.next
-    }
-}
-
-/// Pauses that double between two bounds, each a quarter more or less by chance.
-#[derive(Debug)]
-struct Backoff {
-    bounds: (Duration, Duration),
-    pause: Duration,
-}
-
-impl Backoff {
-    fn new(bounds: (Duration, Duration)) -> Self {
-        Self { bounds, pause: bounds.0 }
-    }
-
-    fn next(&mut self, rng: &mut impl Rng) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(self.bounds.1);
-        pause.mul_f64(rng.random_range(0.75..1.25))
-    }
-
-    fn reset(&mut self) {
-        self.pause = self.bounds.0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng;
 
     #[test]
     fn addresses_that_mean_another_machine_on_each_link_are_left_out() {
@@ -328,28 +267,5 @@ mod tests {
         let servers = name_servers(&[one, folder.path().join("none"), two]);
         let expected: [IpAddr; 2] = ["192.0.2.53", "2001:db8::53"].map(|ip| ip.parse().unwrap());
         assert_eq!(servers, expected);
-    }
-
-    #[test]
-    fn patience_lasts_ever_longer_and_begins_anew_after_an_answer() {
-        let mut rng = SmallRng::seed_from_u64(1);
-        let mut patience = Patience::new();
-        let mut now = Instant::from_millis(0);
-        assert_eq!(patience.poll_timeout(), None);
-        let mut last = Duration::ZERO;
-        for round in 0..12 {
-            assert!(!patience.is_due(now, &mut rng), "round {round}");
-            let next = patience.poll_timeout().unwrap();
-            let pause = next.since(now);
-            assert!(pause <= PATIENCE.1.mul_f64(1.25), "{pause:?}");
-            assert!(round > 4 || pause > last, "{pause:?} after {last:?}");
-            (now, last) = (next, pause);
-            assert!(patience.is_due(now, &mut rng), "round {round}");
-            // The next pause has begun with that answer.
-            now += Duration::from_nanos(1);
-        }
-        patience.rest();
-        assert!(!patience.is_due(now, &mut rng));
-        assert!(patience.poll_timeout().unwrap().since(now) <= PATIENCE.0.mul_f64(1.25));
     }
 }

@@ -5,6 +5,9 @@
 //! | part | its one concern |
 //! | --- | --- |
 //! | [`core`] | keys and ciphers of a config, for the protocol core |
+//! | [`gaps`] | times in which this machine stood still |
+//! | [`held`] | packets that the core gave while no TUN was at hand |
+//! | [`patience`] | pauses that grow while something does not answer |
 //! | [`status`] | what the core counts, in the words of the status document |
 //! | [`scheduling_status`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
@@ -21,10 +24,13 @@
 pub mod core;
 pub mod file;
 pub mod format;
+pub mod gaps;
 pub mod heartbeat;
+pub mod held;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod offload;
+pub mod patience;
 pub mod reload;
 pub mod sandbox;
 pub mod scheduling_status;
