@@ -29,6 +29,7 @@ use ipnet::IpNet;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{Request, TunnelState};
 use ropewalk_control::server;
+use ropewalk_daemon::client_status;
 use ropewalk_daemon::gaps::Gaps;
 use ropewalk_daemon::held::Held;
 use ropewalk_daemon::patience::Patience;
@@ -58,7 +59,6 @@ use crate::links::{LinkResources, Links, Obstacle, decide};
 use crate::network::{News, Wanted};
 use crate::others::Others;
 use crate::resolve::Resolved;
-use crate::status;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
 /// nearly every path carries.
@@ -349,7 +349,7 @@ impl Daemon {
     /// Follows the state, and looks for the proxy again while it is silent.
     fn watch_state(&mut self, now: Instant) {
         let state = self.client.state();
-        let shown = status::tunnel_state(&state, self.is_routed());
+        let shown = client_status::tunnel_state(&state, self.is_routed());
         if self.state.0 != shown {
             self.state = (shown, now);
         }

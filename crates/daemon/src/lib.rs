@@ -9,6 +9,7 @@
 //! | [`held`] | packets that the core gave while no TUN was at hand |
 //! | [`patience`] | pauses that grow while something does not answer |
 //! | [`status`] | what the core counts, in the words of the status document |
+//! | [`client_status`] | of that, the tunnel of a client, and how it stands with its session in words |
 //! | [`scheduling_status`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
 //! | [`mod@file`], [`writer`] | files that survive a crash; the same beside a packet loop |
@@ -21,6 +22,7 @@
 //! | [`offload`] | what is left to the kernel |
 //! | [`mark`] | its being the only one in a network namespace |
 
+pub mod client_status;
 pub mod core;
 pub mod file;
 pub mod format;

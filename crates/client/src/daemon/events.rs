@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use ropewalk_control::folder;
+use ropewalk_daemon::client_status::end_in_words;
 use ropewalk_daemon::status;
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::client::ClientEvent;
-use ropewalk_proto::event::{DownReason, EndReason, Event};
+use ropewalk_proto::event::{DownReason, Event};
 use ropewalk_proto::fleet::FleetEvent;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::wire::frame::CloseReason;
 
 use super::Daemon;
 
@@ -70,7 +70,7 @@ impl Daemon {
             }
             Event::SessionEnded(reason) => {
                 self.displaced = None;
-                tracing::info!("session is over: {}", words(reason));
+                tracing::info!("session is over: {}", end_in_words(reason));
             }
             Event::Refused(refusal) => tracing::warn!("no session: {refusal}"),
             Event::OtherVersions(versions) => {
@@ -100,20 +100,5 @@ fn remove_invitation(file: &Path) {
              removed, which did not work: {error}",
             file.display()
         ),
-    }
-}
-
-fn words(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Closed(CloseReason::Shutdown) => "the proxy stopped",
-        EndReason::Closed(CloseReason::Replaced) => "another machine connected with the same key",
-        EndReason::Closed(CloseReason::Removed) => {
-            "the proxy's owner took this client's key out: to come back, join with a new invitation"
-        }
-        EndReason::Closed(CloseReason::Other(_)) => "the proxy ended it",
-        EndReason::Replaced | EndReason::Elsewhere => "a newer one took its place",
-        EndReason::Idle => "nothing came for too long",
-        EndReason::Withdrawn | EndReason::Removed => "it was withdrawn",
-        EndReason::Stopped => "this end stops",
     }
 }
