@@ -5,6 +5,7 @@
 //! | part | its one concern |
 //! | --- | --- |
 //! | [`core`] | keys and ciphers of a config, for the protocol core |
+//! | [`proxies`] | the proxies that a client knows: how they are told, and what outlives a run |
 //! | [`gaps`] | times in which this machine stood still |
 //! | [`held`] | packets that the core gave while no TUN was at hand |
 //! | [`patience`] | pauses that grow while something does not answer |
@@ -33,6 +34,7 @@ pub mod held;
 pub mod mark;
 pub mod offload;
 pub mod patience;
+pub mod proxies;
 pub mod reload;
 pub mod sandbox;
 pub mod scheduling_status;

@@ -3,24 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use ropewalk_control::api::{ApiError, ErrorCode, KnownProxy, ProxiesReport, Response};
+use ropewalk_control::api::{ApiError, ErrorCode, ProxiesReport, Response};
+use ropewalk_daemon::proxies::{self, choice_word, preference};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::fleet::choice::Why;
-use ropewalk_proto::fleet::{FleetList, NamedProxy, Preference, ProxyView};
-use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_proto::fleet::{FleetList, NamedProxy};
+use ropewalk_proto::time::Instant;
 use ropewalk_settings::PublicKey;
 
 use super::Daemon;
-use crate::config::{CHOOSE_AUTO, preference};
 use crate::resolve::MAX_ADDRESSES;
-
-/// How a choice is written.
-pub(super) fn choice_word(choice: &Preference) -> String {
-    match choice {
-        Preference::Auto => CHOOSE_AUTO.to_owned(),
-        Preference::Named(name) => name.clone(),
-    }
-}
 
 impl Daemon {
     /// The proxies of the config are where their names lead, the others where the fleet says.
@@ -124,37 +116,10 @@ impl Daemon {
 
     /// All that are known, and why one of them is in use.
     pub(super) fn proxies_report(&self, now: Instant) -> Box<ProxiesReport> {
-        let (why, since) = self.client.why();
-        let known = self.client.proxies(now);
-        Box::new(ProxiesReport {
-            choose: choice_word(self.client.preference()),
-            why: why.to_string(),
-            since_s: now.since(since).as_secs_f64(),
-            moves: self.client.moves(),
-            proxies: known.into_iter().map(shown).collect(),
-        })
+        Box::new(proxies::report(&self.client, now))
     }
 }
 
 fn words(addresses: &[impl ToString]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn shown(proxy: ProxyView) -> KnownProxy {
-    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
-    KnownProxy {
-        id: proxy.id,
-        region: Some(proxy.region).filter(|region| !region.is_empty()),
-        addresses: proxy.addresses,
-        public_key: proxy.key,
-        state: proxy.state.as_str().to_owned(),
-        load_percent: proxy.load,
-        rtt_ms: ms(proxy.rtt),
-        distance_ms: ms(proxy.distance),
-        answered_s: proxy.answered.map(|ago| ago.as_secs_f64()),
-        in_use: proxy.present,
-        staying_flows: proxy.staying,
-        wanted: proxy.wanted,
-        not_tried_for_s: proxy.shunned.map(|time| time.as_secs_f64()),
-    }
 }

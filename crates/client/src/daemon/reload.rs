@@ -6,13 +6,13 @@
 use ropewalk_control::api::{
     ApiError, ErrorCode, LinkChange, LinkSettings, ReloadReport, Response,
 };
+use ropewalk_daemon::proxies::choice_word;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::LinkPolicy;
 
 use super::Daemon;
-use super::fleet::choice_word;
 use crate::config::{Config, LinkConfig, LinksConfig, OtherProxy, ProxyConfig, TunConfig};
 use crate::links::{change, choice};
 
