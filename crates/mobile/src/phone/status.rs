@@ -1,0 +1,154 @@
+//! The status document: what `ropewalk status --json` prints of a client, as far as an app has it.
+//!
+//! The `interface` of a link is the app's number for the network. What only a daemon has (allowances, the kill switch, the
+//! sandbox, a portal's page) is absent.
+
+use std::collections::BTreeMap;
+
+use ropewalk_control::api::{LinkState, LinkStatus, Role, STATUS_VERSION, StatusReport};
+use ropewalk_daemon::client_status::{self, ClientFacts, heard};
+use ropewalk_daemon::status::{self, LinkFacts};
+use ropewalk_daemon::{offload, proxies, scheduling_status};
+use ropewalk_link_io::driver::Io;
+use ropewalk_proto::client::{ClientState, ClientStats};
+use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
+use ropewalk_settings::{Direction, LinkTerms};
+
+use super::Phone;
+use super::networks::Joined;
+
+impl Phone {
+    /// The document.
+    pub(super) fn report(&self, now: Instant, io: &Io<'_>) -> StatusReport {
+        let (state, stats, peer) = (self.client.state(), self.client.stats(), self.peer(now));
+        let facts = self.facts(now, io, (&state, &stats, peer.as_str()));
+        let links = self.networks.iter().map(|joined| self.link(&facts, joined, io)).collect();
+        let known = || self.networks.iter().map(|joined| &joined.network);
+        let price = |name: &str| known().find(|one| one.name == name)?.policy.cost.clone();
+        let names = known().map(|network| network.name.clone());
+        let spending = scheduling_status::spending(names, price, &stats.ledger);
+        let warnings = self.displaced.iter().cloned().collect();
+        let offload = offload::status(
+            &self.config.tunnel.offload,
+            io.tun.offload(),
+            io.sockets.offload(),
+        );
+        let uptime_s = status::seconds(now, self.started);
+        let all = Box::new(proxies::report(&self.client, now));
+        StatusReport {
+            version: STATUS_VERSION,
+            daemon: status::daemon(Role::Client, uptime_s, warnings, offload),
+            tunnels: vec![client_status::tunnel(&facts, links, spending)],
+            drops: BTreeMap::new(),
+            proxy: None,
+            proxies: Some(all).filter(|report| report.proxies.len() > 1),
+        }
+    }
+
+    /// Why packets do not pass, if they do not.
+    pub(super) fn reason(&self, now: Instant, io: &Io<'_>) -> Option<String> {
+        let (state, stats) = (self.client.state(), self.client.stats());
+        client_status::reason(&self.facts(now, io, (&state, &stats, "")))
+    }
+
+    fn facts<'a>(
+        &'a self,
+        now: Instant,
+        io: &Io<'_>,
+        (state, stats, peer): (&'a ClientState, &'a ClientStats, &'a str),
+    ) -> ClientFacts<'a> {
+        let unrouted = match (self.is_paused, io.tun.is_open()) {
+            (true, _) => Some("the app has it pause"),
+            (false, false) => Some("there is no TUN yet"),
+            (false, true) => None,
+        };
+        let is_known = !self.remotes(now).is_empty();
+        ClientFacts {
+            now,
+            settings: &self.config.tunnel,
+            peer,
+            peer_public_key: self.client.present(),
+            state,
+            unrouted,
+            unresolved: (!is_known).then_some("the app has not said yet where the proxy is"),
+            since: self.state.1,
+            keys_since: self.keys_since,
+            stats,
+            tun: io.tun.counters(),
+            send_errors: &self.send_errors,
+        }
+    }
+
+    /// The proxy in use, for people.
+    fn peer(&self, now: Instant) -> String {
+        let key = self.client.present();
+        let known = self.client.proxies(now).into_iter().find(|proxy| proxy.key == key);
+        let id = known.as_ref().and_then(|known| known.id.clone());
+        let written = self.config.proxies.iter().find(|proxy| proxy.public_key == key);
+        let place = match (written, known) {
+            (Some(written), _) => words(&written.addresses),
+            (None, Some(known)) => words(&known.addresses),
+            (None, None) => key.to_string(),
+        };
+        id.map_or_else(|| place.clone(), |id| format!("{id} ({place})"))
+    }
+
+    fn link(&self, facts: &ClientFacts<'_>, joined: &Joined, io: &Io<'_>) -> LinkStatus {
+        let stats = joined.key().and_then(|key| {
+            let mut stats = facts.stats.links.iter();
+            stats.find(|stats| stats.key == key)
+        });
+        let core = stats.and_then(|stats| stats.link.as_ref());
+        let since = core.map_or(joined.since, |core| core.since.max(joined.since));
+        let seconds = status::seconds(facts.now, since);
+        let (state, reason) = state_of(joined, core, heard(facts.state), seconds);
+        let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
+        let [up_bps, down_bps] = core.map(|core| core.rates(facts.now)).unwrap_or_default();
+        let scheduler = facts.settings.scheduling.scheduler;
+        let all = facts.stats.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.links);
+        let socket = core.map(|core| core.path.socket).or_else(|| joined.socket());
+        let facts = LinkFacts {
+            name: joined.network.name.clone(),
+            interface: Some(joined.network.id.to_string()),
+            state,
+            reason,
+            state_age_s: seconds,
+            local: socket.and_then(|socket| io.sockets.local_addr(socket)),
+            up: status::datagrams(up_bps, sent),
+            down: status::datagrams(down_bps, received),
+            told: Some(joined.network.policy.terms(Direction::Up))
+                .filter(|told| *told != LinkTerms::default()),
+            allowance: None,
+            limits: core.map(|core| status::limits(facts.now, core)),
+            share: core.and_then(|core| scheduling_status::share(scheduler, core, all)),
+        };
+        status::link(facts, core)
+    }
+}
+
+/// The state of a link and its reason: its sockets first, then the core.
+fn state_of(
+    joined: &Joined,
+    core: Option<&LinkStats>,
+    heard: Option<&str>,
+    seconds: f64,
+) -> (LinkState, Option<String>) {
+    if joined.key().is_none() {
+        return (LinkState::Down, joined.trouble.clone());
+    }
+    let silent = || format!("no answer from the proxy for {seconds:.0} s");
+    let known = joined.refusal().or(heard).map(str::to_owned);
+    match core.map(|core| core.state) {
+        // One family of two may have no socket; that is worth a word even then.
+        Some(CoreLinkState::Up) => (LinkState::Up, joined.trouble.clone()),
+        Some(CoreLinkState::Joining) | None => {
+            (LinkState::Joining, Some(known.unwrap_or_else(silent)))
+        }
+        Some(CoreLinkState::Down) => (LinkState::Down, Some(known.unwrap_or_else(silent))),
+    }
+}
+
+fn words(addresses: &[impl ToString]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
