@@ -14,7 +14,10 @@
 //! [`ropewalk_tunnel_new`] gave, and is not used during or after [`ropewalk_tunnel_free`]. The callbacks are functions of
 //! these types, may be called by any thread until the tunnel has ended, and throw nothing.
 
-#![expect(unsafe_code, reason = "C gives pointers; what is checked of them and what not stands above")]
+#![expect(
+    unsafe_code,
+    reason = "C gives pointers; what is checked of them, and what is not, stands above"
+)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
@@ -542,7 +545,7 @@ unsafe fn key<'a>(
     check_key(what, length)?;
     check_pointer(what, pointer)?;
     // SAFETY: as the caller promised.
-    Ok(unsafe { &*pointer.cast() })
+    Ok(unsafe { &*pointer.cast::<[u8; KEY_LEN]>() })
 }
 
 unsafe fn key_place<'a>(
@@ -553,7 +556,7 @@ unsafe fn key_place<'a>(
     check_key(what, length)?;
     check_pointer(what, pointer)?;
     // SAFETY: as the caller promised. It need not have a value yet: any byte is one.
-    Ok(unsafe { &mut *pointer.cast() })
+    Ok(unsafe { &mut *pointer.cast::<[u8; KEY_LEN]>() })
 }
 
 fn check_key(what: &str, length: usize) -> Result<(), Error> {

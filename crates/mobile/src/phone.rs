@@ -372,7 +372,10 @@ impl Phone {
                 Event::Refused { reason: refusal.to_string() }.tell(&*self.app);
             }
             CoreEvent::OtherVersions(versions) => {
-                tracing::warn!(theirs = ?versions, "the proxy speaks other versions of the protocol");
+                tracing::warn!(
+                    theirs = ?versions,
+                    "the proxy speaks other versions of the protocol"
+                );
             }
             // The first two show in the status. The client turns the others into the session's end, and into an event of
             // its own; only a proxy hears the last.
