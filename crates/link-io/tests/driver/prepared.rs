@@ -24,7 +24,8 @@ fn networks() {
 
 /// Binds to network `number`, as the system of a phone does.
 fn bind(number: u8) -> impl FnMut(BorrowedFd<'_>) -> io::Result<()> {
-    move |fd| SockRef::from(&fd).bind_device(Some(format!("rwnet{number}").as_bytes()))
+    let interface = format!("rwnet{number}");
+    move |fd: BorrowedFd<'_>| SockRef::from(&fd).bind_device(Some(interface.as_bytes()))
 }
 
 #[test]
