@@ -238,7 +238,7 @@ impl Joined {
     /// Our address on it in each family in which there is a proxy.
     fn sources(&self, remotes: &[SocketAddr], app: &dyn App) -> Result<Vec<IpAddr>, String> {
         let Network { id, addresses, .. } = &self.network;
-        let (mut sources, mut trouble) = (Vec::new(), None);
+        let (mut sources, mut trouble): (Vec<IpAddr>, _) = (Vec::new(), None);
         for is_ipv4 in [true, false] {
             let Some(remote) = remotes.iter().find(|remote| remote.is_ipv4() == is_ipv4) else {
                 continue;
