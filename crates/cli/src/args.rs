@@ -4,13 +4,19 @@ mod change;
 mod clients;
 mod files;
 mod look;
+mod run;
 
-pub(crate) use change::{Links, LinksWhat, Reload, Set, SetRedundant, SetScheduler, SetWhat};
+pub(crate) use change::{
+    Links, LinksWhat, List, Reload, Set, SetRedundant, SetRoutes, SetScheduler, SetWhat,
+};
 pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};
 pub(crate) use files::{
     CheckConfig, Client, Complete, Completions, Doctor, Keygen, Man, Proxy, Reference,
 };
-pub(crate) use look::{Flows, Logs, Proxies, Status, Use, Watch, Why};
+pub(crate) use look::{
+    Bugreport, Flows, Forward, History, Logs, Notify, Proxies, Speedtest, Status, Use, Watch, Why,
+};
+pub(crate) use run::Run;
 
 use std::path::PathBuf;
 
@@ -36,7 +42,8 @@ EXIT CODES
   1  it failed
   2  wrong use, or an error in a config file
   3  no daemon answers
-  4  no permission, or a missing capability"
+  4  no permission, or a missing capability
+  5  no desktop to show notifications on"
 )]
 pub(crate) struct Arguments {
     /// What to log to standard error: error, warn, info, debug, trace, or a filter such as
@@ -110,7 +117,7 @@ EXAMPLES
   sudo ropewalk join --config /etc/ropewalk/client/work.toml another proxy, beside the first")]
     Join(Join),
 
-    /// Invite, list and remove the clients of this proxy
+    /// Invite, list, disable and remove the clients of this proxy
     #[command(after_long_help = "\
 Each command acts on the running proxy at once. While none runs, it changes what the next start reads.
 
@@ -119,6 +126,7 @@ EXAMPLES
   sudo ropewalk peer add phone --expires 10m --address vps.example.org
   sudo ropewalk peer list
   sudo ropewalk peer rotate laptop                    a new key for laptop; the old one works until the new one came
+  sudo ropewalk peer disable laptop                   its session ends, it gets no other; `peer enable` lets it in again
   sudo ropewalk peer remove laptop                    its session ends, its key is refused")]
     Peer(Peer),
 
@@ -132,6 +140,21 @@ EXAMPLES
   sudo ropewalk fleet drain fra-1                     it takes no new sessions
   sudo ropewalk fleet undrain fra-1")]
     Fleet(Fleet),
+
+    /// Show which ports of this proxy lead to clients, and what they have carried
+    #[command(after_long_help = "\
+Ports are forwarded by the [[forward]] sections of the proxy's config; `ropewalk reload` takes a change over, and nothing else is touched.
+
+STATES
+  active     it leads to a client that is connected
+  away       its client is not connected to this proxy: who comes is told that it is unreachable
+  waiting    no client of that name has joined yet
+  refused    it leads nowhere; the reason says why
+
+EXAMPLES
+  sudo ropewalk forward
+  sudo ropewalk forward --json | jq '.forwards[] | {port, to, state}'")]
+    Forward(Forward),
 
     /// Show the tunnel and each of its links
     #[command(after_long_help = "\
@@ -148,8 +171,8 @@ EXAMPLES
     /// Show the links live: rates both ways as graphs, RTT, loss, share, state, and what limits each
     #[command(after_long_help = "\
 For a terminal of 80x24 and up. Keys: q or Esc ends it, the arrows choose a link, of which the lowest lines say what
-limits it. With NO_COLOR in the environment there are no colours. On a proxy with several clients each has a row;
---peer shows the links of one.
+limits it, h turns to the last hour, day and month, and back. With NO_COLOR in the environment there are no colours.
+On a proxy with several clients each has a row; --peer shows the links of one.
 
 EXAMPLES
   sudo ropewalk watch
@@ -242,7 +265,52 @@ EXAMPLES
   sudo ropewalk why --peer laptop                     on a proxy: about one client")]
     Why(Why),
 
-    /// Change how a running daemon sends: its scheduler, and which packets go over two links
+    /// Start a program whose connections go around the tunnel, or through it
+    #[command(after_long_help = "\
+The client is told of the application (app:NAME, in `exclude` or `routes`), until it ends or reads its config again. The
+program starts when the client has its control group, and its children are in the same one; programs that run already stay
+where they are. It is started as you, where systemd runs; else as root. Whoever may ask the client may do this: root, and
+the group in its [control].
+
+EXAMPLES
+  ropewalk run --outside -- firefox                   as without a tunnel
+  ropewalk run --outside --name call -- chromium --app=https://meet.example.org
+  sudo ropewalk run --inside -- curl https://example.org      where only some programs go through the tunnel
+  sudo ropewalk set routes                            what goes which way, and how much was sent")]
+    Run(Run),
+
+    /// Show what was carried over the last hours and days, and what happened
+    #[command(after_long_help = "\
+The daemon remembers rates, RTT and losses of each link (in steps of 10 s for an hour, of a minute for a day, of 15 min
+for a month), what was used on each day, and what happened; [history] in its config says for how long. Links count
+datagrams with IP and UDP headers, as providers do; packets are what is inside. A blank in a chart is time of which nothing
+is known. A proxy remembers what all its clients carry together. Times are those of this machine.
+
+EXAMPLES
+  sudo ropewalk history                               the last 24 hours
+  sudo ropewalk history --since 1h --link wlan0
+  sudo ropewalk history --since 7d --events           only what happened
+  sudo ropewalk history --since 30d --json | jq '.used[] | {day, links}'")]
+    History(History),
+
+    /// Test how fast each link is, alone and together with the others, up and down
+    #[command(after_long_help = "\
+On the client: each link is filled with test data for ten seconds a way, and then all at once. The test data is the tunnel's own,
+between this client and its proxy, so what is found is what packets get. Packets go first; the table has them in its rates,
+and a sentence says how much they were. The round trip is measured before and while the link is full: the difference is the queue.
+
+A link with an allowance is tested with at most 1 % of it, and one that is metered or has a price not at all; --metered tests
+them with as much as is left of the allowance, or as --max says. The proxy's owner may bound tests, or forbid them ([speed_test]
+of its config). Ctrl-C ends the test, and what was found by then is shown; the exit code is 1 then.
+
+EXAMPLES
+  sudo ropewalk speedtest                             all links: some 25 s for one, 65 s for two
+  sudo ropewalk speedtest --link wlan0 --down --seconds 5
+  sudo ropewalk speedtest --link wwan0 --metered --max '50 MB'
+  sudo ropewalk speedtest --json | jq '.links[] | {name, down: .down.rate_bps, up: .up.rate_bps}'")]
+    Speedtest(Speedtest),
+
+    /// Change how a running daemon sends: its scheduler, which packets go over two links, what goes through the tunnel
     #[command(after_long_help = "\
 Each end decides for what it sends: the client for what goes up, the proxy for what comes down. How a link is used is
 said once for both, on the client (`ropewalk links set`). A change holds
@@ -256,6 +324,8 @@ EXAMPLES
   sudo ropewalk set scheduler batcp
   sudo ropewalk set redundant --ports 5060,16384-32767      a call goes over two links at once
   sudo ropewalk set --peer van scheduler safire             on a proxy: for one client
+  sudo ropewalk set exclude --add user:backup,domain:example.org      around the tunnel, on a client
+  sudo ropewalk set routes --remove 0.0.0.0/0,::/0 --add unit:steam.service      only these through it
   sudo ropewalk set                                         show what is in force")]
     Set(Set),
 
@@ -288,6 +358,35 @@ EXAMPLES
   sudo ropewalk doctor --config /etc/ropewalk/client/work.toml
   sudo ropewalk doctor --json | jq '.examinations[].findings[] | select(.level == \"fail\") | .commands'")]
     Doctor(Doctor),
+
+    /// Write one file about a daemon and its machine, to be attached to an issue
+    #[command(after_long_help = "\
+In it are: versions, status, the findings of `ropewalk doctor` and `ropewalk why`, the log's last lines, the settings, the unit,
+links, routes, our firewall tables, and counts of flows. It is a text that begins with a table of all parts; what could not be had
+is in it with the reason, and costs nothing else. It takes some seconds, as `ropewalk doctor` does, and asks the proxy the same.
+Without sudo it has what this user may see. The exit code is 0 if it was written.
+
+Secrets are not in it: no keys, invitations, hardware addresses, names of a proxy's clients, comments of the config. Addresses of
+the Internet and names of hosts are hidden, too; equal ones have equal numbers. Read it through before you send it.
+
+EXAMPLES
+  sudo ropewalk bugreport                             writes ropewalk-bugreport-TIME.md into this folder
+  sudo ropewalk bugreport proxy --peer laptop         about one client of a proxy
+  sudo ropewalk bugreport --stdout | less
+  sudo ropewalk bugreport --json --output report.json")]
+    Bugreport(Bugreport),
+
+    /// Show notifications on this desktop: links lost and back, a sign-in that is wanted, an allowance used up
+    #[command(after_long_help = "\
+It runs in your own session, as you, and asks the client every 5 s. For that the client's config names a group ([control], group),
+and you are a member of it. What lasts only some seconds is not told; what comes and goes is told once.
+If the client does not run, it waits for it.
+
+EXAMPLES
+  ropewalk notify --try                               shows one, to see whether it works
+  systemctl --user enable --now ropewalk-notify       at every login
+  ropewalk notify")]
+    Notify(Notify),
 
     /// Make a key, or print the public key of one
     #[command(after_long_help = "\

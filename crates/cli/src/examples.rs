@@ -104,6 +104,29 @@ fn every_piece_of_a_config_is_valid() {
 }
 
 #[test]
+fn every_unit_and_desktop_entry_starts_what_the_program_has() {
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+    let units = fs::read_dir(configs.join("systemd")).unwrap().map(|entry| entry.unwrap().path());
+    let mut seen = 0;
+    for file in units.chain([configs.join("ropewalk-notify.desktop")]) {
+        let text = fs::read_to_string(&file).unwrap();
+        let starts = |line: &str| {
+            let (key, command) = line.split_once('=')?;
+            ["Exec", "ExecStart", "ExecReload"].contains(&key).then(|| command.to_owned())
+        };
+        for command in text.lines().filter_map(starts) {
+            let named = command.strip_prefix("/usr/bin/").unwrap();
+            for words in ropewalk_commands(named) {
+                let read = Arguments::try_parse_from(&words);
+                assert!(read.is_ok(), "{}: {words:?}: {}", file.display(), read.unwrap_err());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 5, "only {seen} were found");
+}
+
+#[test]
 fn every_shell_example_has_the_syntax_of_a_shell() {
     for (page, text) in pages() {
         for block in blocks(&text).filter(|block| block.language == "sh") {

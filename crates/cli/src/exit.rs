@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     Daemon(ClientError),
     /// A missing permission or capability, with the remedy.
     Permission(String),
+    /// There is no desktop to show anything on.
+    NoDesktop(String),
 }
 
 impl Failure {
@@ -58,6 +60,7 @@ impl Failure {
             },
             Self::Daemon(ClientError::Version { .. } | ClientError::Protocol { .. }) => 1,
             Self::Permission(_) => 4,
+            Self::NoDesktop(_) => 5,
         })
     }
 }
@@ -67,9 +70,10 @@ impl fmt::Display for Failure {
         match self {
             // With all causes, each after a colon.
             Self::Failed(error) => write!(f, "{error:#}"),
-            Self::Usage(message) | Self::NoDaemon(message) | Self::Permission(message) => {
-                f.write_str(message)
-            }
+            Self::Usage(message)
+            | Self::NoDaemon(message)
+            | Self::Permission(message)
+            | Self::NoDesktop(message) => f.write_str(message),
             Self::Config(error) => error.fmt(f),
             Self::Daemon(error) => error.fmt(f),
         }

@@ -1,14 +1,16 @@
 //! The `ropewalk` program: runs a daemon, or asks one.
 //!
-//! `args` holds every flag, `commands` what they do, `render` how a status looks, `watch` how it looks live, `qr` how a QR code
-//! does, `exit` what the program's exit code says.
+//! `args` holds every flag, `commands` what they do, `render` how a status looks, `watch` how it looks live, `bugreport` what is
+//! told of a fault, `notify` what a desktop is told, `qr` how a QR code looks, `exit` what the program's exit code says.
 
 mod args;
+mod bugreport;
 mod commands;
 #[cfg(test)]
 mod examples;
 mod exit;
 mod logging;
+mod notify;
 mod privilege;
 mod qr;
 mod render;
@@ -46,17 +48,23 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Join(join) => commands::join::run(&join),
         Command::Peer(peer) => commands::peer::run(&peer),
         Command::Fleet(fleet) => commands::fleet::run(&fleet),
+        Command::Forward(forward) => commands::forward::run(&forward),
         Command::Status(status) => commands::status::run(&status),
         Command::Links(links) => commands::links::run(&links),
         Command::Watch(watch) => commands::watch::run(&watch),
         Command::Logs(logs) => commands::logs::run(&logs),
         Command::Reload(reload) => commands::reload::run(&reload),
         Command::Why(why) => commands::why::run(&why),
+        Command::Run(run) => commands::run::run(&run),
+        Command::History(history) => commands::history::run(&history),
+        Command::Speedtest(test) => commands::speedtest::run(&test),
         Command::Set(set) => commands::set::run(&set),
         Command::Flows(flows) => commands::flows::run(&flows),
         Command::Proxies(proxies) => commands::proxies::run(&proxies),
         Command::Use(wanted) => commands::proxies::choose(&wanted),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
+        Command::Bugreport(wanted) => commands::bugreport::run(&wanted),
+        Command::Notify(notify) => commands::notify::run(&notify),
         Command::Keygen(keygen) => commands::keygen::run(&keygen),
         Command::CheckConfig(check) => commands::check_config::run(&check),
         Command::Completions(completions) => commands::completions::run(completions.shell),

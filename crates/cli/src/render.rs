@@ -6,10 +6,15 @@
 pub(crate) mod doctor;
 mod fleet;
 mod flows;
+mod forwards;
+mod history;
 mod links;
 mod model;
 mod peers;
 mod proxies;
+mod registry;
+mod rules;
+mod speedtest;
 mod why;
 
 use std::collections::BTreeMap;
@@ -19,17 +24,21 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use ropewalk_control::api::{
     AllowanceStatus, FlowTableStatus, LinkStatus, OffloadStatus, OutagesStatus, PacketTraffic,
-    ProxiesReport, ProxyStatus, RegistryStatus, Role, SensedStatus, ShareStatus, SpendingStatus,
-    StatusReport, TunnelState, TunnelStatus, TurnedAwayStatus,
+    ProxiesReport, ProxyStatus, Role, SensedStatus, ShareStatus, SpendingStatus, StatusReport,
+    TlsStatus, TunnelState, TunnelStatus, TurnedAwayStatus,
 };
 use ropewalk_settings::LinkTerms;
 use ropewalk_settings::figures::{megabits, rate, size};
 
 pub(crate) use fleet::fleet;
 pub(crate) use flows::flows;
+pub(crate) use forwards::forwards;
+pub(crate) use history::{chart_width, event_in_words, history, local};
 pub(crate) use links::links;
-pub(crate) use peers::{invited, moment, peers, removed};
+pub(crate) use peers::{enabled, invited, moment, peers, removed};
 pub(crate) use proxies::proxies;
+pub(crate) use rules::routes;
+pub(crate) use speedtest::{speed_progress, speed_test};
 pub(crate) use why::why;
 
 /// Columns of the narrowest terminal that is catered for, and of what is no terminal.
@@ -70,6 +79,9 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
     if let Some(sandbox) = daemon.sandbox {
         page.fact("sandbox", &sandbox.to_string());
     }
+    if let Some(history) = &daemon.history {
+        page.fact("history", &history.to_string());
+    }
     if let Some(proxy) = &report.proxy {
         proxy_lines(&mut page, proxy);
     }
@@ -90,6 +102,7 @@ pub(crate) fn status(report: &StatusReport, full: bool, columns: u16) -> String 
             page.line(0, "All about one of them: ropewalk status --peer NAME");
         }
     }
+    rules::rules(&mut page, &report.rules);
     page.drops("Dropped before any tunnel", &report.drops);
     page.text
 }
@@ -111,6 +124,15 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
     let ports: Vec<_> = ports.collect();
     let (ports, uplinks) = (ports.join(", "), proxy.uplinks.join(", "));
     page.fact("listens", &format!("{ports}/udp, uplinks {uplinks}"));
+    if let Some(TlsStatus { listen, clients, strangers, refused, unproven }) = proxy.tls {
+        page.fact(
+            "over TLS",
+            &format!(
+                "{listen}/tcp: {clients} connections of clients, {strangers} not known yet; {refused} \
+                 refused, {unproven} ended unknown"
+            ),
+        );
+    }
     for pool in &proxy.pools {
         // All of a /64 would say nothing.
         let all = Some(pool.size).filter(|size| *size < 1_000_000_000);
@@ -136,8 +158,11 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
             shakes.with_cookie
         ),
     );
+    if !proxy.forwards.is_empty() {
+        page.fact("forwards", &forwards::line(&proxy.forwards));
+    }
     if let Some(registry) = &proxy.registry {
-        page.fact("fleet", &registry_line(registry));
+        page.fact("fleet", &registry::line(registry));
     }
     if let Some(conntrack) = &proxy.conntrack {
         page.fact("conntrack", &format!("{} of {} entries", conntrack.count, conntrack.limit));
@@ -149,23 +174,6 @@ fn proxy_lines(page: &mut Page, proxy: &ProxyStatus) {
                 "{refused} packets of clients to what is closed to them, {bounded} connections over a client's limits"
             ),
         );
-    }
-}
-
-fn registry_line(registry: &RegistryStatus) -> String {
-    let draining = if registry.draining { ", drains" } else { "" };
-    let known = format!(
-        "{} as {}{draining}: {} clients, {} proxies, {} sessions",
-        registry.fleet, registry.id, registry.clients, registry.proxies, registry.sessions
-    );
-    match (registry.away_s, &registry.away_why) {
-        (Some(away), why) => {
-            let away = age(Duration::from_secs(away).as_secs_f64());
-            let why = why.as_deref().unwrap_or_default();
-            format!("{known}; its registry has been away for {away}: {why}")
-        }
-        (None, _) if !registry.begun => format!("{known}; its registry has not answered yet"),
-        (None, _) => known,
     }
 }
 

@@ -7,8 +7,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use nix::unistd::geteuid;
-use ropewalk_control::api::{DaemonStatus, Response, Role, STATUS_VERSION, StatusReport};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use ropewalk_control::api::{
+    DaemonStatus, LinkSpeed, Request, Response, Role, STATUS_VERSION, Speed, SpeedTestReport,
+    SpeedTestState, StatusReport,
+};
 use ropewalk_control::invitation::Invitation;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::privilege::skipped;
@@ -27,17 +31,32 @@ fn help_teaches_and_wrong_use_is_told() {
     for text in ["EXAMPLES", "EXIT CODES", "sudo ropewalk client", "sudo ropewalk join"] {
         assert!(stdout(&help).contains(text), "{text} is missing in\n{}", stdout(&help));
     }
-    for command in ["client", "proxy", "join", "peer", "status", "keygen", "check-config"] {
+    for command in [
+        "client",
+        "proxy",
+        "join",
+        "peer",
+        "status",
+        "history",
+        "bugreport",
+        "notify",
+        "keygen",
+        "check-config",
+    ] {
         let help = run(&[command, "--help"]);
         assert_eq!(code(&help), 0);
         assert!(stdout(&help).contains("EXAMPLE"), "{command}: {}", stdout(&help));
     }
-    let wrong: [(&[&str], &str); 8] = [
+    let wrong: [(&[&str], &str); 12] = [
         (&[], "Usage"),
         (&["stauts"], "similar subcommand exists: 'status'"),
         (&["peer"], "Usage"),
         (&["peer", "add"], "NAME"),
         (&["peer", "add", "laptop", "--expires", "2"], "time unit"),
+        (&["history", "--since", "2months"], "from 1min to 31d are possible"),
+        (&["speedtest", "--seconds", "1"], "3..=60"),
+        (&["speedtest", "--max", "5"], "has no unit"),
+        (&["speedtest", "--max", "0.5 MB"], "less than 1 MB"),
         (&["keygen"], "FILE"),
         (&["keygen", "--public", "x"], "cannot be used with"),
         (&["--log", "loud", "status"], "`loud`: this is no level"),
@@ -237,6 +256,7 @@ fn a_config_is_checked_and_explained() {
         "clients to  the Internet and the proxy's inner address\n",
         "note        private networks behind the proxy, its neighbours and its other addresses are closed",
         "each client at most 4096 connections, 500 new ones a second",
+        "speed tests 2 at a time; each client 10m and 5 GB in an hour",
     ] {
         assert!(stdout(&proxy).contains(text), "{text} is missing in\n{}", stdout(&proxy));
     }
@@ -323,12 +343,37 @@ fn what_a_config_does_to_its_machine_is_explained() {
     );
     let part = check("client.toml", "\"0.0.0.0/0\", \"::/0\"", "\"0.0.0.0/0\"");
     assert!(part.contains("neither in `routes` nor in `exclude` has no way out"), "{part}");
+    let chosen = check(
+        "client.toml",
+        "exclude = []",
+        "exclude = [\"user:root\", \"unit:no-such.service\", \"domain:example.org\"]",
+    );
+    assert!(
+        chosen.contains("but not     user:root, unit:no-such.service, domain:example.org"),
+        "{chosen}"
+    );
+    assert!(chosen.contains("note        unit:no-such.service "), "{chosen}");
+    assert!(chosen.contains("DNS over HTTPS"), "{chosen}");
     let shared = check("client.toml", "share = []", "share = [\"ap0\", \"ap1\"]");
     assert!(shared.contains("shared      with the hosts behind ap0, ap1"), "{shared}");
     let servers = check("client.toml", "dns = \"proxy\"", "dns = [\"9.9.9.9\", \"2620:fe::fe\"]");
     assert!(servers.contains("names       looked up at 9.9.9.9, 2620:fe::fe"), "{servers}");
     let proxy = check("proxy.toml", "dns = []", "dns = \"9.9.9.9\"");
     assert!(proxy.contains("names       looked up by clients at 9.9.9.9"), "{proxy}");
+}
+
+#[test]
+fn a_user_whom_this_machine_does_not_know_does_not_fit_it() {
+    let folder = tempfile::tempdir().unwrap();
+    configs(folder.path());
+    let file = folder.path().join("client.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let named = text.replace("exclude = []", "exclude = \"user:nobody-of-this-name\"");
+    std::fs::write(&file, named).unwrap();
+    let checked = run(&["check-config", file.to_str().unwrap()]);
+    assert_eq!(code(&checked), 2);
+    let said = stderr(&checked);
+    assert!(said.contains("`user:nobody-of-this-name`") && said.contains("/etc/passwd"), "{said}");
 }
 
 #[test]
@@ -394,6 +439,71 @@ fn status_is_a_table_or_the_document() {
     let nobody = run(&["status", "--peer", "van", "--socket", path]);
     assert_eq!(code(&nobody), 2);
     assert!(stderr(&nobody).contains("there is no peer `van`"), "{}", stderr(&nobody));
+    drop(server);
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_speed_test_is_asked_for_until_it_is_over_and_a_signal_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("client.sock");
+    let access = Access::new(None).unwrap();
+    let (server, mut commands) =
+        Server::start(Options { socket: socket.clone(), access, web: None }).unwrap();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    // What goes down takes two looks; what goes up takes until somebody ends it.
+    let daemon = std::thread::spawn(move || {
+        let (mut looks, mut is_endless) = (0, false);
+        while let Some(command) = commands.blocking_recv() {
+            looks += 1;
+            let (state, trouble) = match &command.request {
+                Request::StartSpeedTest(wish) => {
+                    (looks, is_endless) = (0, wish.up);
+                    begun.send(wish.clone()).unwrap();
+                    (SpeedTestState::Running, None)
+                }
+                Request::SpeedTest { id: 5 } if looks < 2 || is_endless => {
+                    (SpeedTestState::Running, None)
+                }
+                Request::SpeedTest { id: 5 } => (SpeedTestState::Done, None),
+                Request::EndSpeedTest { id: 5 } => {
+                    (SpeedTestState::Stopped, Some("it was stopped".to_owned()))
+                }
+                other => panic!("{other:?}"),
+            };
+            let speed = Speed { rate_bps: 12e6, ..Speed::default() };
+            let link =
+                LinkSpeed { name: "lte".to_owned(), down: Some(speed), ..LinkSpeed::default() };
+            let report =
+                SpeedTestReport { id: 5, state, trouble, links: vec![link], ..Default::default() };
+            command.answer(Ok(Response::SpeedTest(Box::new(report))));
+        }
+    });
+    let path = socket.to_str().unwrap();
+    let of_lte = ["speedtest", "--down", "--link", "lte", "--socket", path];
+    let table = run(&of_lte);
+    assert_eq!(code(&table), 0, "{}", stderr(&table));
+    assert!(stdout(&table).contains("12.0"), "{}", stdout(&table));
+    assert_eq!(stderr(&table), "", "the progress is for terminals");
+    let wish = has_begun.recv().unwrap();
+    assert_eq!((wish.links, wish.seconds, wish.up), (vec!["lte".to_owned()], 10, false));
+    let json = run(&[&of_lte[..], &["--json"]].concat());
+    let report: SpeedTestReport = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((code(&json), report.state), (0, SpeedTestState::Done));
+    has_begun.recv().unwrap();
+    let endless = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+        .args(["speedtest", "--socket", path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let wish = has_begun.recv().unwrap();
+    assert!(wish.down && wish.up, "both, if nothing is said");
+    kill(Pid::from_raw(i32::try_from(endless.id()).unwrap()), Signal::SIGINT).unwrap();
+    let ended = endless.wait_with_output().unwrap();
+    assert_eq!(code(&ended), 1);
+    assert!(stdout(&ended).contains("12.0"), "what was found is shown: {}", stdout(&ended));
+    assert!(stderr(&ended).contains("it was stopped"), "{}", stderr(&ended));
     drop(server);
     daemon.join().unwrap();
 }
@@ -492,10 +602,12 @@ fn status() -> StatusReport {
             offload: None,
             kill_switch: None,
             sandbox: None,
+            history: None,
         },
         tunnels: Vec::new(),
         drops: [].into(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }

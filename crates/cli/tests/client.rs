@@ -313,8 +313,10 @@ impl Host {
     fn write_config(&self, name: &str, proxy: &str, config: &str) {
         let socket = self.path(name).with_extension("sock");
         let text = format!(
-            "private_key = \"{PRIVATE}\"\n[proxy]\naddress = \"{proxy}\"\npublic_key = \"{PROXY_KEY}\"\n\
+            "private_key = \"{PRIVATE}\"\nstate_dir = \"{}\"\n\
+             [proxy]\naddress = \"{proxy}\"\npublic_key = \"{PROXY_KEY}\"\n\
              [control]\nsocket = \"{}\"\n{config}",
+            self.path("state").display(),
             socket.display()
         );
         std::fs::write(self.path(name), text).unwrap();

@@ -209,6 +209,21 @@ fn an_invitation_lets_one_machine_in_and_the_owner_can_take_it_back() {
         let inner = |machine: &Machine| machine.status()["tunnels"][0]["inner_v4"].clone();
         assert_eq!(inner(&one), "10.77.0.2", "the name keeps its address");
 
+        // Disabled, with its key and its address, and let in again.
+        let said = vps.run(&["peer", "disable", "laptop"]).expect_success();
+        assert!(said.contains("ropewalk peer enable laptop"), "{said}");
+        client
+            .wait_until("the refusal", SOON, || one.reason().contains("disabled on the proxy"))
+            .unwrap();
+        let list = vps.run(&["peer", "list"]).expect_success();
+        assert!(list.contains("laptop: disabled"), "{list}");
+        client.stop(SOON).unwrap();
+        let said = vps.run(&["peer", "enable", "laptop"]).expect_success();
+        assert!(said.contains("let in again"), "{said}");
+        let mut client = one.start("client");
+        client.wait_until("its tunnel", SOON, || one.state() == "up").unwrap();
+        assert_eq!(inner(&one), "10.77.0.2");
+
         // Out, at once.
         let asked = Instant::now();
         let removed = vps.run(&["peer", "remove", "laptop"]).expect_success();

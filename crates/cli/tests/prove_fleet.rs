@@ -27,6 +27,19 @@ fn clients_notice_nothing_of_what_befalls_etcd() {
 }
 
 #[test]
+fn what_an_operator_of_etcd_gets_wrong_is_told_and_tunnels_go_on() {
+    prove("what_an_operator_of_etcd_gets_wrong_is_told_and_tunnels_go_on", "fleet-trouble");
+}
+
+#[test]
+fn a_client_in_another_network_uses_the_proxy_that_is_near_there_and_its_download_goes_on() {
+    prove(
+        "a_client_in_another_network_uses_the_proxy_that_is_near_there_and_its_download_goes_on",
+        "fleet-travel",
+    );
+}
+
+#[test]
 fn a_proxy_that_is_cut_off_from_etcd_keeps_no_client_that_moved() {
     prove("a_proxy_that_is_cut_off_from_etcd_keeps_no_client_that_moved", "fleet-partition");
 }

@@ -236,13 +236,15 @@ fn a_changed_pool_that_would_take_addresses_away_asks_for_drop_leases() {
 fn files_of_a_newer_program_are_called_so_and_stay_as_they_are() {
     let Some(host) = Host::new("") else { return };
     std::fs::create_dir(host.path("state")).unwrap();
-    for name in ["leases.json", "peers.json"] {
+    for (name, known) in [("leases.json", 1), ("peers.json", 2)] {
         let file = host.path("state").join(name);
         let newer = "{\"version\": 3, \"something\": \"else\"}";
         std::fs::write(&file, newer).unwrap();
         let (status, said) = host.run(&["--drop-leases"]);
         assert_eq!(status.code(), Some(1), "{said}");
-        for part in [name, "a newer version of ropewalk (format 3, this program knows up to 1)"] {
+        let newer_format =
+            format!("a newer version of ropewalk (format 3, this program knows up to {known})");
+        for part in [name, &newer_format] {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(!said.contains("damaged"), "{said}");

@@ -152,6 +152,7 @@ fn a_network_that_wants_a_sign_in_is_told_with_its_page_and_used_after_it() {
             reason.is_some_and(|reason| reason.contains("http://192.168.11.1/login"))
         });
         assert!(told.is_up("wan0"), "the other link carries the tunnel");
+        assert_eq!(told.link("wan1").unwrap()["sign_in"], "http://192.168.11.1/login");
         // Signed in.
         let router = stage.topology().routers()[1].namespace();
         router.nft("delete table inet block").unwrap();
@@ -159,6 +160,7 @@ fn a_network_that_wants_a_sign_in_is_told_with_its_page_and_used_after_it() {
         let up = wait_for(&stage, "the link", |status| status.is_up("wan1"));
         let took = signed_in.elapsed();
         assert!(took < Duration::from_secs(3), "{took:?}");
-        assert!(up.link("wan1").unwrap()["reason"].is_null());
+        let up = up.link("wan1").unwrap();
+        assert!(up["reason"].is_null() && up["sign_in"].is_null());
     });
 }

@@ -15,13 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
+use ropewalk_control::api::AllowanceStatus;
 use ropewalk_proto::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Allowance;
-
-/// The share of an allowance at which a person is warned, in percent.
-const WARN_PERCENT: u64 = 80;
 
 /// Most links of which a count is kept: names that come and go would fill the file.
 const MAX_COUNTS: usize = 256;
@@ -157,6 +155,13 @@ impl Allowances {
         Some((meter.allowance, *count, end))
     }
 
+    /// The bytes that are left of the allowance of a link that has carried so much since the daemon's start.
+    pub(crate) fn left(&self, link: &str, carried: u64) -> Option<u64> {
+        let (meter, count) = (self.meters.get(link)?, self.counts.get(link)?);
+        let used = count.bytes.saturating_add(carried.saturating_sub(meter.seen));
+        Some(meter.allowance.bytes.saturating_sub(used))
+    }
+
     /// The links that must not be used, and from which day on they may.
     pub(crate) fn stopped(&self) -> BTreeMap<String, Date> {
         let names: BTreeSet<&String> = self.meters.keys().collect();
@@ -183,7 +188,7 @@ impl Allowances {
                         "link {name} has used {percent} % of its allowance until {end}, and is still used"
                     ),
                 ),
-                WARN_PERCENT.. => (
+                AllowanceStatus::WARN_PERCENT.. => (
                     Line::Nearly,
                     format!("link {name} has used {percent} % of its allowance until {end}"),
                 ),
@@ -266,6 +271,18 @@ mod tests {
         second.count(today, |_| 7 * GB);
         assert!(second.stopped().is_empty(), "only if so set");
         assert!(warning(&second).1.contains("110 %"), "{:?}", warning(&second));
+    }
+
+    #[test]
+    fn what_is_left_is_known_between_two_counts() {
+        let mut allowances = Allowances::default();
+        allowances.set("lte", allowance(1, true));
+        assert_eq!(allowances.left("lte", 0), None, "nothing was counted");
+        allowances.count(date(2026, 11, 21), |_| 4 * GB);
+        assert_eq!(allowances.left("lte", 4 * GB), Some(6 * GB));
+        assert_eq!(allowances.left("lte", 9 * GB), Some(GB));
+        assert_eq!(allowances.left("lte", 11 * GB), Some(0));
+        assert_eq!(allowances.left("wlan", 0), None);
     }
 
     #[test]

@@ -5,29 +5,34 @@
 
 mod allowance;
 mod dns;
+mod inbound;
 mod saving;
+mod tun;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ipnet::IpNet;
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
 use ropewalk_daemon::proxies::preference;
 use ropewalk_proto::fleet::Preference;
 use ropewalk_settings::{
-    Bitrate, Cost, Direction, HostPort, Importance, InterfaceName, InvitationToken, Keepalive,
-    LinkPolicy, Mtu, NamePattern, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey, Sandbox,
-    SettingError, TunnelSection, TunnelSettings, Usage,
+    Bitrate, Cost, DEFAULT_TLS_PORT, Direction, HistoryDays, HistorySection, HostPort, Importance,
+    InterfaceName, InvitationToken, Keepalive, LinkPolicy, NamePattern, OneOrMany, Parsed,
+    PresharedKey, PrivateKey, PublicKey, Sandbox, SettingError, TlsUse, TunnelSection,
+    TunnelSettings, Usage,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
 pub use allowance::Allowance;
 pub use dns::Dns;
+pub use inbound::Inbound;
 pub use saving::save_link;
+pub use tun::{MAX_PREFIXES, MAX_RULES, TunConfig};
+pub(crate) use tun::{check_lists, prefixes};
 
 /// Why a client's config has no `[tunnel.link.NAME]`.
 pub(crate) const OF_PROXY: &str = "a client says what it says of a link in its [[link]], for both directions: \
@@ -41,10 +46,6 @@ const MAX_ADDRESSES: usize = 16;
 
 /// Most proxies beside the first.
 pub const MAX_OTHER_PROXIES: usize = 3;
-
-/// Most prefixes in `routes` and `exclude` together: the kernel asks its rules one after the other for each packet that
-/// it routes, so there is room for 260, of which name servers take up to 12.
-pub const MAX_PREFIXES: usize = 248;
 
 /// Most patterns in `include_interfaces`, and in `exclude_interfaces`.
 const MAX_PATTERNS: usize = 64;
@@ -78,10 +79,14 @@ pub struct Config {
     pub kill_switch: bool,
     /// Interfaces whose hosts use the tunnel too.
     pub share: Vec<InterfaceName>,
+    /// What may begin connections to this machine out of the tunnel.
+    pub inbound: Inbound,
     /// The folder for what must survive a power cut: what stood in a file that was replaced.
     pub state_dir: PathBuf,
     /// Whether the client gives up at its start what it does not need.
     pub sandbox: Sandbox,
+    /// For how many days it remembers what it carried.
+    pub history: HistoryDays,
 }
 
 /// The TUN where nothing is said.
@@ -108,6 +113,10 @@ pub struct ProxyConfig {
     pub others: Vec<OtherProxy>,
     /// Which of all that are known may be used.
     pub choose: Preference,
+    /// When links go over TLS.
+    pub tls: TlsUse,
+    /// The TCP port at which proxies take them.
+    pub tls_port: u16,
 }
 
 impl ProxyConfig {
@@ -122,6 +131,12 @@ impl ProxyConfig {
     #[must_use]
     pub fn all_addresses(&self) -> Vec<HostPort> {
         self.endpoints().into_iter().flat_map(|(_, addresses)| addresses.iter().cloned()).collect()
+    }
+
+    /// The TCP port to which links over TLS go, where they may.
+    #[must_use]
+    pub fn tls_port_in_use(&self) -> Option<u16> {
+        (self.tls != TlsUse::Never).then_some(self.tls_port)
     }
 }
 
@@ -141,19 +156,6 @@ pub struct PendingInvitation {
     pub file: PathBuf,
     /// What lets the client in.
     pub token: InvitationToken,
-}
-
-/// The TUN of the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TunConfig {
-    /// Its name.
-    pub name: InterfaceName,
-    /// Its MTU.
-    pub mtu: Mtu,
-    /// Destinations that go into the tunnel. Empty: only what is bound to the TUN or the inner address.
-    pub routes: Vec<IpNet>,
-    /// Destinations within `routes` that do not.
-    pub exclude: Vec<IpNet>,
 }
 
 /// Which interfaces are links.
@@ -265,6 +267,7 @@ impl ConfigFile for Config {
         "dns",
         "kill_switch",
         "share",
+        "inbound",
         "state_dir",
         "sandbox",
         "link",
@@ -282,7 +285,7 @@ struct File {
     private_key_file: Option<Spanned<PathBuf>>,
     proxy: ProxyFile,
     #[serde(default)]
-    tun: TunFile,
+    tun: tun::TunFile,
     links: Option<Select>,
     include_interfaces: Option<Spanned<OneOrMany<NamePattern>>>,
     exclude_interfaces: Option<Spanned<OneOrMany<NamePattern>>>,
@@ -292,6 +295,7 @@ struct File {
     #[serde(default)]
     kill_switch: bool,
     share: Option<Spanned<OneOrMany<InterfaceName>>>,
+    inbound: Option<Spanned<OneOrMany<inbound::Word>>>,
     state_dir: Option<Spanned<PathBuf>>,
     #[serde(default)]
     sandbox: Sandbox,
@@ -299,6 +303,8 @@ struct File {
     link: Vec<Spanned<LinkFile>>,
     #[serde(default)]
     tunnel: TunnelSection,
+    #[serde(default)]
+    history: HistorySection,
     #[serde(default)]
     control: ControlFile,
 }
@@ -312,6 +318,9 @@ struct ProxyFile {
     invitation_file: Option<Spanned<PathBuf>>,
     choose: Option<Spanned<String>>,
     #[serde(default)]
+    tls: TlsUse,
+    tls_port: Option<Spanned<u16>>,
+    #[serde(default)]
     other: Vec<Spanned<OtherProxyFile>>,
 }
 
@@ -320,15 +329,6 @@ struct ProxyFile {
 struct OtherProxyFile {
     address: Spanned<OneOrMany<HostPort>>,
     public_key: Spanned<Parsed<PublicKey>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct TunFile {
-    name: Option<Parsed<InterfaceName>>,
-    mtu: Option<Mtu>,
-    routes: Option<Spanned<OneOrMany<IpNet>>>,
-    exclude: Option<Spanned<OneOrMany<IpNet>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -397,19 +397,22 @@ impl File {
             let names: Vec<_> = links.listed.iter().map(|link| link.name.as_str()).collect();
             tunnel.scheduling.check_links(&names).map_err(setting)?;
         }
+        let dns = dns::resolve(source, self.dns.as_ref())?;
         Ok(Config {
             private_key,
             proxy,
-            tun: self.tun.resolve(source)?,
+            tun: self.tun.resolve(source, &dns)?,
             links,
             tunnel,
             control: self.control.resolve(source, ropewalk_control::CLIENT_SOCKET)?,
             counters_file: absolute_path(source, self.counters_file, COUNTERS_FILE)?,
-            dns: dns::resolve(source, self.dns.as_ref())?,
+            dns,
             kill_switch: self.kill_switch,
             share,
+            inbound: inbound::resolve(source, self.inbound.as_ref())?,
             state_dir: absolute_path(source, self.state_dir, STATE_DIR)?,
             sandbox: self.sandbox,
+            history: self.history.days,
         })
     }
 }
@@ -476,7 +479,27 @@ impl ProxyFile {
                 }),
             },
         };
-        Ok(ProxyConfig { addresses, public_key, preshared_key, invitation, others, choose })
+        let (tls, tls_port) = (self.tls, self.tls_port(source)?);
+        Ok(ProxyConfig {
+            addresses,
+            public_key,
+            preshared_key,
+            invitation,
+            others,
+            choose,
+            tls,
+            tls_port,
+        })
+    }
+
+    fn tls_port(&self, source: &Source) -> Result<u16, ConfigError> {
+        match &self.tls_port {
+            None => Ok(DEFAULT_TLS_PORT),
+            Some(port) if *port.get_ref() == 0 => {
+                Err(source.error(port.span(), "port 0 is no port"))
+            }
+            Some(port) => Ok(*port.get_ref()),
+        }
     }
 
     fn others(&self, source: &Source) -> Result<Vec<OtherProxy>, ConfigError> {
@@ -511,32 +534,6 @@ fn addresses(
         return Err(source.error(list.span(), &message));
     }
     Ok(addresses)
-}
-
-impl TunFile {
-    fn resolve(self, source: &Source) -> Result<TunConfig, ConfigError> {
-        let everything =
-            vec![IpNet::V4(ipnet::Ipv4Net::default()), IpNet::V6(ipnet::Ipv6Net::default())];
-        let name = match self.name {
-            Some(Parsed(name)) => name,
-            None => InterfaceName::new(TUN_NAME).expect("a valid name"),
-        };
-        let places = [&self.routes, &self.exclude].map(|list| list.as_ref().map(Spanned::span));
-        let list = |list: Option<Spanned<OneOrMany<IpNet>>>| list.map(|list| list.into_inner().0);
-        let routes = list(self.routes).unwrap_or(everything);
-        let exclude = list(self.exclude).unwrap_or_default();
-        let count = routes.len() + exclude.len();
-        if count > MAX_PREFIXES {
-            let message = format!(
-                "routes and exclude have {count} prefixes; at most {MAX_PREFIXES} are possible together"
-            );
-            // The longer one is the one to shorten.
-            let [of_routes, of_exclude] = places;
-            let place = if routes.len() >= exclude.len() { of_routes } else { of_exclude };
-            return Err(source.error(place.unwrap_or_default(), &message));
-        }
-        Ok(TunConfig { name, mtu: self.mtu.unwrap_or(Mtu::Auto), routes, exclude })
-    }
 }
 
 fn resolve_links(

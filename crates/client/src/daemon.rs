@@ -9,6 +9,7 @@
 //! | a session | the TUN gets its inner addresses, and the routes into the tunnel |
 //! | an inner MTU | the TUN gets it |
 //! | silence of the proxy | its name is looked up again |
+//! | silence of one link | it goes over TLS |
 //! | a gap in time (sleep) | all links are asked at once |
 //!
 //! The routes stay while a session is sought again: packets then wait or are dropped, but never go out
@@ -18,7 +19,11 @@ mod budget;
 mod control;
 mod events;
 mod fleet;
+mod history;
 mod reload;
+mod rules;
+mod speed_test;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,11 +32,12 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
-use ropewalk_control::api::{Request, TunnelState};
+use ropewalk_control::api::{EventKind, Request, TunnelState};
 use ropewalk_control::server;
 use ropewalk_daemon::client_status;
 use ropewalk_daemon::gaps::Gaps;
 use ropewalk_daemon::held::Held;
+use ropewalk_daemon::history::Recorder;
 use ropewalk_daemon::patience::Patience;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;
@@ -55,10 +61,12 @@ use crate::captive::Question;
 use crate::config::{Config, Dns};
 use crate::core;
 use crate::host::TunDesired;
-use crate::links::{LinkResources, Links, Obstacle, decide};
-use crate::network::{News, Wanted};
+use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
+use crate::network::{Counting, News, Wanted};
 use crate::others::Others;
 use crate::resolve::Resolved;
+use crate::speed_test::SpeedTest;
+use crate::udp_again;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
 /// nearly every path carries.
@@ -84,6 +92,8 @@ pub(crate) enum Command {
     Resolved(Resolved),
     /// Where the network of the link in this slot leads those who ask for a page.
     Portal(u16, Option<String>),
+    /// The proxy answers by UDP on the link in this slot, which goes over TLS.
+    UdpAnswers(u16),
     /// The counts of allowances were written, or why they could not be.
     Counters(Option<String>),
     /// Send what waits, say goodbye, and end.
@@ -119,11 +129,21 @@ pub(crate) struct Daemon {
     others: Others,
     clock: Clock,
     gaps: Gaps,
+    /// Asks what was counted of the rules.
+    counting: mpsc::Sender<Counting>,
     /// Asks whether a network wants a sign-in.
     portals: mpsc::Sender<Question>,
     /// When links are looked at for that.
     portals_at: Instant,
+    /// Asks whether UDP is answered again on a link that goes over TLS.
+    udp_again: mpsc::Sender<udp_again::Question>,
+    /// When it is looked at which links are to go over TLS; `None`: when something happens to one.
+    tls_at: Option<Instant>,
     budget: Budget,
+    /// Remembers what is carried and what happens.
+    history: Recorder,
+    /// The speed test that goes on, or was the last.
+    speed_test: Option<SpeedTest>,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -160,19 +180,26 @@ pub(crate) struct Setup {
     pub(crate) reloader: mpsc::Sender<server::Command>,
     /// What the fleet told of itself before; gets what it tells.
     pub(crate) proxies: watch::Sender<FleetList>,
+    /// Asks what was counted of the rules.
+    pub(crate) counting: mpsc::Sender<Counting>,
     /// Asks whether a network wants a sign-in.
     pub(crate) portals: mpsc::Sender<Question>,
+    /// Asks whether UDP is answered again.
+    pub(crate) udp_again: mpsc::Sender<udp_again::Question>,
     /// What the links with an allowance carried before; gets what they carry.
     pub(crate) counts: watch::Sender<Counts>,
     /// Why that is not known.
     pub(crate) counts_trouble: Option<String>,
+    /// Remembers what is carried and what happens.
+    pub(crate) history: Recorder,
 }
 
 impl Daemon {
     /// A client that knows neither its links nor where the proxy is; [`Command`]s tell.
     pub(crate) fn new(setup: Setup) -> Self {
         let Setup { config, file, clock, tun, seed, rng, wanted, look_up, .. } = setup;
-        let Setup { endpoints, reloader, portals, counts, counts_trouble, proxies, .. } = setup;
+        let Setup { endpoints, reloader, portals, udp_again, counts, counts_trouble, .. } = setup;
+        let Setup { counting, proxies, history, .. } = setup;
         let now = clock.now();
         let mut client = FleetClient::new(now, core::client_config(&config, clock, tun), seed);
         client.set_preference(now, config.proxy.choose.clone());
@@ -196,9 +223,14 @@ impl Daemon {
             others: Others::new(now),
             clock,
             gaps: Gaps::new(now, clock.asleep()),
+            counting,
             portals,
             portals_at: now,
+            udp_again,
+            tls_at: None,
             budget: Budget::new(now, counts, counts_trouble),
+            history,
+            speed_test: None,
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -242,7 +274,9 @@ impl Daemon {
     fn count_allowances(&mut self, now: Instant, io: &mut Io<'_>) {
         let ledger = self.client.stats().ledger;
         let today = allowance::today(io.clock.unix_time());
-        if self.budget.count(now, today, |link| ledger.of(link).bytes()) {
+        let stops = self.budget.count(now, today, |link| ledger.of(link).bytes());
+        self.note_allowances(now);
+        if stops {
             self.relink(now, io);
         }
     }
@@ -270,7 +304,10 @@ impl Daemon {
         let Some(gap) = self.gaps.notice(now, self.clock.asleep(), due) else { return };
         let seconds = gap.as_secs();
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
+        self.history.note(now, EventKind::StoodStill, None, &format!("for {seconds} s"));
         self.client.on_resume(now);
+        self.links.forget_fallbacks();
+        self.tls_at = Some(now);
         // Another look at the host's network, whose timers slept too.
         self.wanted.send_modify(|_| ());
     }
@@ -304,11 +341,21 @@ impl Daemon {
                 decision.wish = Err(Obstacle::UsedUp(until));
             }
         }
+        let names = self.names_of_proxies();
+        let tls = TlsTerms {
+            setting: self.config.proxy.tls,
+            port: self.config.proxy.tls_port,
+            names: &names,
+            clock: self.clock,
+        };
+        let before = self.standing();
         let (sockets, client) = (&mut *io.sockets, &mut self.client);
-        let mut resources =
-            LinkResources { sockets, client, sink: &mut self.held, lingering: &mut self.lingering };
+        let (sink, lingering) = (&mut self.held, &mut self.lingering);
+        let mut resources = LinkResources { sockets, client, sink, lingering, tls };
         let done = self.links.reconcile(now, decisions, &mut resources);
         self.reopen_at = (!done).then(|| now + REOPEN_PAUSE);
+        self.tls_at = Some(now);
+        self.note_links(now, &before);
     }
 
     /// Tells what the TUN is to be, with the addresses of a new session or those it has.
@@ -351,6 +398,7 @@ impl Daemon {
         let state = self.client.state();
         let shown = client_status::tunnel_state(&state, self.is_routed());
         if self.state.0 != shown {
+            self.note_tunnel(now, shown);
             self.state = (shown, now);
         }
         let connected = matches!(state, ClientState::Connected { .. });
@@ -403,9 +451,13 @@ impl Driven for Daemon {
                 let file = self.file.clone();
                 loaded.settle(&file, |config| self.take_over(now, config, io));
             }
+            Command::Control(asked) if matches!(asked.request, Request::History(_)) => {
+                let seen = self.seen(now);
+                self.history.ask(asked, seen);
+            }
             Command::Control(asked) => {
                 let answer = self.answer(now, asked.request.clone(), io);
-                asked.answer(answer);
+                self.count_and_answer(asked, answer);
             }
             Command::Network(news) => {
                 self.notice_gap(now);
@@ -413,10 +465,14 @@ impl Driven for Daemon {
             }
             Command::Resolved(resolved) => self.on_resolved(now, resolved, io),
             Command::Portal(slot, page) => self.links.note_portal(slot, page),
+            Command::UdpAnswers(slot) => self.on_udp_answer(now, slot, io),
             Command::Counters(trouble) => self.budget.note_written(trouble),
             Command::Stop => {
                 self.client.close(now);
-                self.stopping = true;
+                if !std::mem::replace(&mut self.stopping, true) {
+                    let seen = self.seen(now);
+                    self.history.stop(seen);
+                }
             }
         }
     }
@@ -469,8 +525,10 @@ impl Driven for Daemon {
         let at_once = at_once.then_some(Instant::ZERO);
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
+        let own = earliest(own, self.tls_at.filter(|_| !self.stopping));
+        let own = earliest(own, self.speed_test.as_ref().and_then(SpeedTest::poll_timeout));
         // While nothing goes, only the calendar moves.
-        let calendar = self.budget.poll_timeout();
+        let calendar = earliest(self.budget.poll_timeout(), self.history.poll_timeout());
         let core = self.client.poll_timeout().map(|(at, _)| at);
         earliest(at_once, earliest(earliest(own, calendar), core))
     }
@@ -494,8 +552,11 @@ impl Driven for Daemon {
             self.on_event(now, event, io);
         }
         self.watch_state(now);
+        self.look_at_tls(now, io);
         self.others.count(now, &self.links, &mut self.client);
         self.look_for_portals(now);
+        self.remember(now);
+        self.tick_speed_test(now);
         if self.budget.is_due(now) || self.has_ended() {
             self.count_allowances(now, io);
         }

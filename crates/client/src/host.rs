@@ -11,6 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
+use crate::config::Inbound;
+
 #[cfg(target_os = "linux")]
 pub mod linux;
 
@@ -193,6 +195,8 @@ pub struct Desired {
     pub links: Vec<LinkDesired>,
     /// Every address and port of the proxy: datagrams that come from there belong to the link they come by.
     pub proxy: Vec<SocketAddr>,
+    /// The TCP port at which it takes links over TLS, where they may go so.
+    pub tls_port: Option<u16>,
     /// The prefixes that are routed through the tunnel; [`everything`] by default.
     pub routed: Vec<IpNet>,
     /// Prefixes within these that take the host's own way all the same.
@@ -201,6 +205,15 @@ pub struct Desired {
     pub asked: Vec<IpAddr>,
     /// Interfaces whose hosts use the tunnel too.
     pub shared: Vec<String>,
+    /// What may begin connections to this machine out of the tunnel.
+    pub inbound: Inbound,
+    /// What goes through the tunnel or around it whatever the prefixes say; those around it first.
+    #[cfg(target_os = "linux")]
+    pub rules: Vec<crate::split::Rule>,
+    /// The tunnel's name servers: whoever asks them is led there.
+    pub name_servers: Vec<IpAddr>,
+    /// Where this machine's questions for names are answered, while domains are chosen.
+    pub forwarder: Option<SocketAddr>,
 }
 
 /// All of IPv4 and IPv6.
@@ -242,6 +255,9 @@ pub struct Outcome {
     pub unlocked: bool,
     /// What the user should know of the host's network, for a person to read.
     pub warnings: Vec<String>,
+    /// What became of each rule.
+    #[cfg(target_os = "linux")]
+    pub rules: Vec<crate::split::RuleState>,
 }
 
 /// A part of the desired state that could not be reached.

@@ -9,10 +9,13 @@
 //! | `links` | which interfaces are links now; their sockets |
 //! | `others` | what others send and receive on the links' interfaces |
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
+//! | `speed_test` | how fast the links are, one after the other and together |
 //! | `captive` | whether a network wants a sign-in first |
+//! | `udp_again` | whether UDP is answered again on a link that goes over TLS |
 //! | [`probe`] | what `ropewalk doctor` tries without a daemon |
 //! | `network` | keeps the host's network as the daemon wants it, beside the loop |
 //! | [`host`], [`interfaces`], [`routes`] | what that means on this system |
+//! | [`split`] | what goes through the tunnel by program, user and domain |
 //! | [`near`] | which routes of the host win over the tunnel |
 //! | [`names`] | which name servers this machine asks while the tunnel is up |
 //! | [`lock`], [`share`] | the kill switch; the tunnel for hosts behind this one |
@@ -43,6 +46,8 @@ pub mod routes;
 #[cfg(target_os = "linux")]
 pub mod share;
 #[cfg(target_os = "linux")]
+pub mod split;
+#[cfg(target_os = "linux")]
 pub mod unsolicited;
 
 #[cfg(target_os = "linux")]
@@ -68,7 +73,11 @@ mod resolve;
 #[cfg(target_os = "linux")]
 mod service;
 #[cfg(target_os = "linux")]
+mod speed_test;
+#[cfg(target_os = "linux")]
 mod status;
+#[cfg(target_os = "linux")]
+mod udp_again;
 
 use std::path::{Path, PathBuf};
 

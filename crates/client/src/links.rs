@@ -3,10 +3,12 @@
 //! One link's trouble is its own: an interface that vanishes closes its sockets and leaves the others
 //! alone. A link whose address changes keeps its key, so that its counters go on, and gets a new path. A
 //! socket belongs to the interface's *number*, so an interface that returns under its old name gets a new
-//! one.
+//! one. Where UDP is not answered, [`Fallback`] says when the link goes over TLS.
 
 pub(crate) mod change;
 mod decide;
+mod fallback;
+mod over_tls;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,13 +19,18 @@ use ropewalk_proto::config::LinkConfig;
 use ropewalk_proto::fleet::{FleetClient, FleetLink};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
-use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_settings::{Keepalive, LinkPolicy, shortened};
+use ropewalk_proto::time::{Duration, Instant, earliest};
+use ropewalk_settings::{Keepalive, LinkPolicy, PublicKey, TlsUse, shortened};
 
+use self::fallback::{Fallback, Seen};
+use self::over_tls::OpenOverTls;
 use crate::captive::Question;
+use crate::probe::Way;
 use crate::routes::Numbers;
+use crate::udp_again;
 
 pub(crate) use decide::{Decision, Obstacle, Seat, Wish, choice, decide};
+pub(crate) use over_tls::TlsTerms;
 
 /// A link without an answer for this long may be in a network that wants a sign-in.
 const PORTAL_PATIENCE: Duration = Duration::from_secs(4);
@@ -44,7 +51,12 @@ pub(crate) struct Link {
     pub(crate) decision: Decision,
     /// Since when it is used, or not used for this reason.
     pub(crate) since: Instant,
+    /// As it goes by UDP.
     open: Option<Open>,
+    /// As it goes over TLS.
+    over_tls: Option<OpenOverTls>,
+    /// Which of the two it goes by.
+    fallback: Fallback,
     /// Why a socket could not be opened.
     pub(crate) trouble: Option<String>,
     /// Where this network leads those who ask for a page: perhaps to its sign-in.
@@ -55,7 +67,7 @@ pub(crate) struct Link {
     refused: Option<SendErrorKind>,
 }
 
-/// A link as it was given to the core.
+/// A link by UDP as it was given to the core.
 #[derive(Debug)]
 struct Open {
     key: LinkKey,
@@ -84,6 +96,19 @@ pub(crate) struct LinkResources<'a, S> {
     pub(crate) sink: &'a mut S,
     /// Sockets of links that were taken out, and until when they stay open for what is under way.
     pub(crate) lingering: &'a mut Vec<(Instant, SocketId)>,
+    /// When and how links go over TLS.
+    pub(crate) tls: TlsTerms<'a>,
+}
+
+/// What is to be done after a look at which links go over TLS.
+#[derive(Debug, Default)]
+pub(crate) struct TlsOutlook {
+    /// Some go by other ways than before.
+    pub(crate) changed: bool,
+    /// On these UDP is to be asked for.
+    pub(crate) ask: Vec<udp_again::Question>,
+    /// When to look again, if nothing happens before.
+    pub(crate) at: Option<Instant>,
 }
 
 impl Links {
@@ -99,7 +124,55 @@ impl Links {
 
     /// The link that the core knows by this key.
     pub(crate) fn of(&self, key: LinkKey) -> Option<&Link> {
-        self.0.iter().find(|link| link.key() == Some(key))
+        self.0.iter().find(|link| link.has(key))
+    }
+
+    /// Whether the core knows a link over TLS by this key.
+    pub(crate) fn is_over_tls(&self, key: LinkKey) -> bool {
+        self.0.iter().any(|link| link.tls_key() == Some(key))
+    }
+
+    /// Looks which links are to go over TLS. `is_up` tells those that carry datagrams; `heard`: the proxy, whose key is
+    /// `proxy`, has answered, and gives no session.
+    pub(crate) fn look_at_tls(
+        &mut self,
+        now: Instant,
+        setting: TlsUse,
+        is_up: impl Fn(LinkKey) -> bool,
+        heard: bool,
+        proxy: PublicKey,
+    ) -> TlsOutlook {
+        let mut all = TlsOutlook::default();
+        // What is told by the config does not change by itself.
+        let of_auto = self.0.iter_mut().filter(|_| setting == TlsUse::Auto);
+        for link in of_auto.filter(|link| link.decision.wish.is_ok()) {
+            let seen = Seen {
+                udp: link.key().is_some_and(&is_up),
+                tls: link.tls_key().is_some_and(&is_up),
+                heard,
+            };
+            let outlook = link.fallback.look(now, seen);
+            all.changed |= outlook.changed;
+            all.at = earliest(all.at, outlook.at);
+            if outlook.changed {
+                link.tell_way();
+            }
+            if outlook.ask {
+                all.ask.extend(link.question(proxy));
+            }
+        }
+        all
+    }
+
+    /// The proxy answers on this link by UDP. Returns whether links go by other ways than before.
+    pub(crate) fn note_udp_answer(&mut self, now: Instant, slot: u16) -> bool {
+        let link = self.0.iter_mut().find(|link| link.decision.slot == Some(slot));
+        link.is_some_and(|link| link.fallback.on_udp_answer(now))
+    }
+
+    /// All is to be tried again: the machine stood still.
+    pub(crate) fn forget_fallbacks(&mut self) {
+        self.0.iter_mut().for_each(|link| link.fallback = Fallback::default());
     }
 
     /// Makes it as decided, changing only what differs. Returns whether every wish was fulfilled; if not,
@@ -138,7 +211,8 @@ impl Links {
                 let link = &link.decision.name;
                 tracing::info!(%link, "link is gone: its interface is not there, or leads nowhere");
             }
-            link.close(now, resources);
+            link.end(now, false, resources);
+            link.end_over_tls(now, false, resources);
         }
         self.0.iter().all(|link| link.trouble.is_none())
     }
@@ -153,7 +227,7 @@ impl Links {
 
     /// Datagrams pass on this link (again).
     pub(crate) fn note_up(&mut self, key: LinkKey) {
-        if let Some(link) = self.0.iter_mut().find(|link| link.key() == Some(key)) {
+        if let Some(link) = self.0.iter_mut().find(|link| link.has(key)) {
             link.refused = None;
             (link.portal, link.portal_asked) = (None, None);
         }
@@ -178,6 +252,9 @@ impl Links {
     ) -> Option<Question> {
         self.0.iter_mut().find_map(|link| {
             let key = link.key().filter(|key| !is_up(*key))?;
+            if link.tls_key().is_some_and(&is_up) {
+                return None;
+            }
             let waited = now.since(link.since) >= PORTAL_PATIENCE;
             let due = link.portal_asked.is_none_or(|asked| now.since(asked) >= PORTAL_INTERVAL);
             let wish = link.decision.wish.as_ref().ok().filter(|_| waited && due)?;
@@ -198,6 +275,8 @@ impl Link {
             decision,
             since: now,
             open: None,
+            over_tls: None,
+            fallback: Fallback::default(),
             trouble: None,
             portal: None,
             portal_asked: None,
@@ -205,14 +284,28 @@ impl Link {
         }
     }
 
-    /// The name that the core has for it, while it has it.
+    /// The name that the core has for it by UDP, while it has it.
     pub(crate) fn key(&self) -> Option<LinkKey> {
         self.open.as_ref().map(|open| open.key)
+    }
+
+    /// The name that the core has for it over TLS, while it has it.
+    pub(crate) fn tls_key(&self) -> Option<LinkKey> {
+        self.over_tls.as_ref().map(|open| open.key)
+    }
+
+    fn has(&self, key: LinkKey) -> bool {
+        self.key() == Some(key) || self.tls_key() == Some(key)
     }
 
     /// Its first socket, while it has one.
     pub(crate) fn socket(&self) -> Option<SocketId> {
         self.open.as_ref()?.sockets.first().map(|(_, id)| *id)
+    }
+
+    /// The socket whose datagrams go over TLS, while there is one.
+    pub(crate) fn tls_socket(&self) -> Option<SocketId> {
+        self.over_tls.as_ref().map(|open| open.socket)
     }
 
     /// Whether it is to be used, as far as config and host are concerned.
@@ -239,29 +332,30 @@ impl Link {
     fn reconcile<S: PacketSink>(&mut self, now: Instant, resources: &mut LinkResources<'_, S>) {
         let (Ok(wish), Some(slot)) = (&self.decision.wish, self.decision.slot) else {
             self.trouble = None;
+            self.fallback = Fallback::default();
             let on_purpose =
                 matches!(self.obstacle(), Some(Obstacle::Disabled | Obstacle::UsedUp(_)));
-            if on_purpose {
-                self.leave(now, resources);
-            } else {
-                self.close(now, resources);
-            }
+            self.end(now, on_purpose, resources);
+            self.end_over_tls(now, on_purpose, resources);
             return;
         };
-        if let Some(open) = &mut self.open
-            && open.policy != self.decision.policy
-        {
-            open.policy.clone_from(&self.decision.policy);
-            resources.client.set_policy(open.key, &open.policy);
+        let wish = wish.clone();
+        self.follow_policy(resources);
+        if self.known_wish().is_some_and(|known| !known.is_like(&wish)) {
+            // In another network UDP may pass.
+            self.fallback = Fallback::default();
+        }
+        let known_trouble = self.trouble.take();
+        self.reconcile_over_tls(now, slot, &wish, known_trouble.as_deref(), resources);
+        if !self.fallback.uses_udp(resources.tls.setting) {
+            return self.end(now, true, resources);
         }
         let is_as_wished = self.open.as_ref().is_some_and(|open| {
-            open.is_like(wish, &self.decision) && open.sockets.len() == wish.sources.len()
+            open.is_like(&wish, &self.decision) && open.sockets.len() == wish.sources.len()
         });
         if is_as_wished {
             return;
         }
-        let wish = wish.clone();
-        let known_trouble = self.trouble.take();
         // Sockets of the same interface and address go on; the rest is closed when the core has let go.
         let same_interface = self.open.as_ref().filter(|open| open.wish.index == wish.index);
         let kept = same_interface.map(|open| open.sockets.clone()).unwrap_or_default();
@@ -276,7 +370,7 @@ impl Link {
             }
         }
         if sockets.is_empty() {
-            return self.close(now, resources);
+            return self.end(now, false, resources);
         }
         if self
             .open
@@ -293,7 +387,7 @@ impl Link {
             sockets.iter().filter(|socket| !kept.contains(socket)).for_each(|(_, id)| {
                 resources.sockets.close(*id);
             });
-            return self.close(now, resources);
+            return self.end(now, false, resources);
         }
         (self.since, self.refused) = (now, None);
         let Decision { keepalive, metered, .. } = self.decision;
@@ -330,7 +424,7 @@ impl Link {
         };
         let sockets = sockets.iter().map(|(source, id)| (source.is_ipv4(), *id));
         // One for each family.
-        FleetLink { config, sockets: sockets.take(2).collect() }
+        FleetLink { config, sockets: sockets.take(2).collect(), any_port: false }
     }
 
     /// Notes why the link cannot be used as wished; `known` is what was said the last time.
@@ -342,27 +436,129 @@ impl Link {
         self.trouble = Some(error);
     }
 
-    /// It is gone, and its sockets are.
-    fn close<S: PacketSink>(&mut self, now: Instant, resources: &mut LinkResources<'_, S>) {
-        for socket in self.take_out(now, resources) {
-            resources.sockets.close(socket);
+    /// It goes no more by UDP. `on_purpose`: it works, so what is under way on it is still taken.
+    fn end<S: PacketSink>(
+        &mut self,
+        now: Instant,
+        on_purpose: bool,
+        resources: &mut LinkResources<'_, S>,
+    ) {
+        let Some(open) = self.open.take() else { return };
+        let sockets = open.sockets.into_iter().map(|(_, socket)| socket);
+        resources.take_out(now, open.key, sockets, on_purpose);
+    }
+
+    /// It goes no more over TLS.
+    fn end_over_tls<S: PacketSink>(
+        &mut self,
+        now: Instant,
+        on_purpose: bool,
+        resources: &mut LinkResources<'_, S>,
+    ) {
+        let Some(open) = self.over_tls.take() else { return };
+        resources.take_out(now, open.key, [open.socket], on_purpose);
+    }
+
+    /// Opens it over TLS, changes it, or ends it there, as [`Fallback`] says; `known_trouble` is what was said the last
+    /// time.
+    fn reconcile_over_tls<S: PacketSink>(
+        &mut self,
+        now: Instant,
+        slot: u16,
+        wish: &Wish,
+        known_trouble: Option<&str>,
+        resources: &mut LinkResources<'_, S>,
+    ) {
+        let terms = resources.tls;
+        if !self.fallback.uses_tls(terms.setting) {
+            return self.end_over_tls(now, true, resources);
+        }
+        let known = self.over_tls.as_ref();
+        if known.is_some_and(|open| open.is_like(wish, &self.decision, terms.port)) {
+            return;
+        }
+        self.end_over_tls(now, false, resources);
+        let opened = OpenOverTls::open(slot, wish, &self.decision, terms, resources.sockets);
+        let opened = opened.and_then(|(open, link)| {
+            match resources.client.set_link(now, open.key, Some(link), resources.sink) {
+                Ok(()) => Ok(open),
+                Err(error) => {
+                    resources.sockets.close(open.socket);
+                    Err(error.to_string())
+                }
+            }
+        });
+        match opened {
+            Ok(open) => self.over_tls = Some(open),
+            Err(error) => self.complain(format!("over TLS: {error}"), known_trouble),
         }
     }
 
-    /// It works and is to be used no more: what is under way on it is still taken.
-    fn leave<S: PacketSink>(&mut self, now: Instant, resources: &mut LinkResources<'_, S>) {
-        let sockets = self.take_out(now, resources);
-        resources.lingering.extend(sockets.into_iter().map(|socket| (now + LINGER, socket)));
+    /// What people say of the link holds for it by UDP and over TLS.
+    fn follow_policy<S>(&mut self, resources: &mut LinkResources<'_, S>) {
+        let policy = &self.decision.policy;
+        let udp = self.open.as_mut().map(|open| (open.key, &mut open.policy));
+        let tls = self.over_tls.as_mut().map(|open| (open.key, &mut open.policy));
+        for (key, known) in udp.into_iter().chain(tls) {
+            if known != policy {
+                known.clone_from(policy);
+                resources.client.set_policy(key, policy);
+            }
+        }
     }
 
-    fn take_out<S: PacketSink>(
+    /// The network in which it was opened.
+    fn known_wish(&self) -> Option<&Wish> {
+        let udp = self.open.as_ref().map(|open| &open.wish);
+        udp.or_else(|| self.over_tls.as_ref().map(|open| &open.wish))
+    }
+
+    /// Whether the proxy answers on it by UDP: what is to be asked.
+    fn question(&self, proxy: PublicKey) -> Option<udp_again::Question> {
+        let (wish, slot) = (self.decision.wish.as_ref().ok()?, self.decision.slot?);
+        let way = |remote: &SocketAddr| {
+            let same = |source: &&IpAddr| source.is_ipv4() == remote.is_ipv4();
+            Some(Way {
+                interface: self.decision.interface.clone(),
+                source: *wish.sources.iter().find(same)?,
+                mark: Some(Numbers::default().mark_of(slot)),
+                remote: *remote,
+            })
+        };
+        let ways = wish.remotes.iter().filter_map(way).collect();
+        Some(udp_again::Question { slot, ways, proxy })
+    }
+
+    /// A line of the log for the way it goes now.
+    fn tell_way(&self) {
+        let link = &self.decision.name;
+        match self.fallback {
+            Fallback::Udp(_) => tracing::info!(%link, "UDP is answered here: TLS is not used"),
+            Fallback::Both(..) => tracing::info!(%link, "the link is tried by UDP and over TLS"),
+            Fallback::Tls(_) => {
+                tracing::info!(%link, "the link goes over TLS, because UDP is not answered here");
+            }
+        }
+    }
+}
+
+impl<S: PacketSink> LinkResources<'_, S> {
+    /// Takes a link out of the core, and closes its sockets: at once, or when what is under way has come.
+    fn take_out(
         &mut self,
         now: Instant,
-        resources: &mut LinkResources<'_, S>,
-    ) -> Vec<SocketId> {
-        let Some(open) = self.open.take() else { return Vec::new() };
+        key: LinkKey,
+        sockets: impl IntoIterator<Item = SocketId>,
+        on_purpose: bool,
+    ) {
         // Taking a link out never fails.
-        let _ = resources.client.set_link(now, open.key, None, resources.sink);
-        open.sockets.into_iter().map(|(_, socket)| socket).collect()
+        let _ = self.client.set_link(now, key, None, self.sink);
+        for socket in sockets {
+            if on_purpose {
+                self.lingering.push((now + LINGER, socket));
+            } else {
+                self.sockets.close(socket);
+            }
+        }
     }
 }

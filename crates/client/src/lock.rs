@@ -8,8 +8,10 @@
 //! | --- | --- |
 //! | into the TUN, and to this machine itself | |
 //! | our own datagrams (UDP with our mark) | the tunnel |
+//! | to the proxy, TCP with our mark at its port for TLS | the tunnel, where the network lets no UDP through |
 //! | to near prefixes: those of this machine's interfaces, if private | the LAN, and a network's sign-in page on its router |
 //! | to `exclude` | as told |
+//! | connections that `exclude` chooses by program, user or domain | as told |
 //! | link-local multicast, neighbour discovery, DHCP | addresses, routers, printers |
 //! | from our own user and systemd-resolved's to the user's name servers, port 53 and 853, while the proxy's name is looked up | reaching the proxy |
 //! | to the proxy, TCP port 80 | whether a network wants a sign-in |
@@ -42,6 +44,10 @@ pub struct Lock<'a> {
     pub askers: &'a [u32],
     /// Where the proxy is.
     pub proxy: &'a [SocketAddr],
+    /// The marks of connections that go around the tunnel, as `exclude` says of programs, users and domains.
+    pub let_out: &'a [u32],
+    /// The TCP port at which it takes links over TLS, where they may go so.
+    pub tls_port: Option<u16>,
 }
 
 /// The chains of the table.
@@ -61,6 +67,10 @@ pub fn chains(lock: &Lock<'_>) -> String {
     line("jump leave");
     let (mark, mask) = lock.mark;
     line(&format!("meta l4proto udp meta mark & {mask:#x} == {mark:#x} accept"));
+    if !lock.let_out.is_empty() {
+        let marks: Vec<String> = lock.let_out.iter().map(|mark| format!("{mark:#x}")).collect();
+        line(&format!("ct mark {{ {} }} accept", marks.join(", ")));
+    }
     let asked: Vec<IpNet> = lock.asked.iter().copied().map(IpNet::from).collect();
     let askers: Vec<String> = lock.askers.iter().map(ToString::to_string).collect();
     for (word, asked) in by_family(&asked).filter(|_| !askers.is_empty()) {
@@ -78,6 +88,11 @@ pub fn chains(lock: &Lock<'_>) -> String {
     let proxy: Vec<IpNet> = proxy.into_iter().map(IpNet::from).collect();
     for (word, proxy) in by_family(&proxy) {
         line(&format!("{word} daddr {proxy} tcp dport 80 accept"));
+        if let Some(port) = lock.tls_port {
+            line(&format!(
+                "{word} daddr {proxy} tcp dport {port} meta mark & {mask:#x} == {mark:#x} accept"
+            ));
+        }
     }
     line(REFUSE);
     text.push_str(
@@ -112,7 +127,7 @@ pub fn askers(own: u32, passwd: &str) -> Vec<u32> {
 
 /// nft's word for each family that has prefixes here, and they as a set. Overlapping ones are merged: a set of nft must
 /// not hold an address twice.
-fn by_family(nets: &[IpNet]) -> impl Iterator<Item = (&'static str, String)> {
+pub(crate) fn by_family(nets: &[IpNet]) -> impl Iterator<Item = (&'static str, String)> {
     let of = |word, v4: bool| {
         let own: Vec<IpNet> =
             nets.iter().copied().filter(|net| net.addr().is_ipv4() == v4).collect();
@@ -177,6 +192,8 @@ mod tests {
             askers: &[997, 0],
             proxy: &["203.0.113.5:51900", "203.0.113.5:443", "[2001:db8:f::5]:443"]
                 .map(|address| address.parse().unwrap()),
+            let_out: &[0x5258_0007, 0x5258_0009],
+            tls_port: Some(443),
         });
         for rule in [
             "oifname { \"lo\", \"rope0\" } accept",
@@ -185,7 +202,10 @@ mod tests {
             "ip daddr { 9.9.9.9/32 } meta l4proto { tcp, udp } th dport { 53, 853 } meta skuid { 997, 0 } accept",
             "meta l4proto udp meta mark & 0xffff0000 == 0x52570000 accept",
             "ip daddr { 203.0.113.5/32 } tcp dport 80 accept",
+            "ip daddr { 203.0.113.5/32 } tcp dport 443 meta mark & 0xffff0000 == 0x52570000 accept",
             "ip6 daddr { 2001:db8:f::5/128 } tcp dport 80 accept",
+            "ct mark { 0x52580007, 0x52580009 } accept",
+            "ip6 daddr { 2001:db8:f::5/128 } tcp dport 443 meta mark & 0xffff0000 == 0x52570000 accept",
         ] {
             assert!(text.contains(rule), "{rule} in\n{text}");
         }
@@ -193,6 +213,7 @@ mod tests {
         // Neither other users nor guests ask outside.
         let (_, output) = text.split_once("chain output").unwrap();
         assert_eq!(text.matches("9.9.9.9").count(), 1, "{text}");
+        assert_eq!(text.matches("ct mark").count(), 1, "{text}");
         assert!(output.split("chain forward").next().unwrap().contains("9.9.9.9"), "{text}");
         assert_eq!(text.matches(REFUSE).count(), 2, "{text}");
     }

@@ -159,9 +159,14 @@ pub(crate) fn near(
     near
 }
 
+/// The prefixes of private addresses.
+pub(crate) fn private() -> impl Iterator<Item = IpNet> {
+    PRIVATE.iter().filter_map(|private| private.parse().ok())
+}
+
 /// Whether all addresses of this prefix are private.
 pub(crate) fn is_private(net: &IpNet) -> bool {
-    PRIVATE.iter().filter_map(|private| private.parse::<IpNet>().ok()).any(|all| all.contains(net))
+    private().any(|all| all.contains(net))
 }
 
 /// Whether no interface's own network is believed to be so wide.

@@ -19,10 +19,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ipnet::IpNet;
 use ropewalk_link_io::netlink::Events;
-use ropewalk_settings::{InterfaceName, NamePattern};
+use ropewalk_settings::{InterfaceName, NamePattern, Selector};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::config::Config;
+use crate::config::{Config, Inbound, TunConfig, prefixes};
 use crate::daemon::Command;
 use crate::host::linux::{LinuxNetwork, all_of};
 use crate::host::{
@@ -32,6 +32,9 @@ use crate::links::{Seat, choice};
 use crate::names::Names;
 use crate::resolve::{RESOLV_CONF, name_servers};
 use crate::routes::MAX_LINKS;
+use crate::split::chains::NAMES;
+use crate::split::forwarder::{Forwarder, Learn, Settings};
+use crate::split::{self, Rule, RuleState, Tally};
 
 /// How long to wait after the first news: an interface that comes up makes a dozen within some
 /// milliseconds, and one that returns is to carry packets again well within two seconds.
@@ -52,6 +55,8 @@ pub(crate) struct Wanted {
     pub(crate) tun: Option<TunDesired>,
     /// Where the proxy is.
     pub(crate) proxy: Vec<SocketAddr>,
+    /// The TCP port to which links over TLS go, where they may.
+    pub(crate) tls_port: Option<u16>,
     /// Name servers of the tunnel; none: names are looked up as without it.
     pub(crate) dns: Vec<IpAddr>,
     /// Whether the tunnel carries packets now. That alone changes nothing, and is told to nobody.
@@ -60,7 +65,28 @@ pub(crate) struct Wanted {
     pub(crate) dns_inside: bool,
     /// Which interfaces are to be links, if otherwise than at the start.
     pub(crate) choice: Option<Choice>,
+    /// What may begin connections out of the tunnel, if otherwise than at the start.
+    pub(crate) inbound: Option<Inbound>,
+    /// What goes through the tunnel, and what of that around it, if otherwise than at the start.
+    pub(crate) lists: Option<Lists>,
 }
+
+/// `routes` and `exclude`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
+    pub(crate) routes: Vec<Selector>,
+    pub(crate) exclude: Vec<Selector>,
+}
+
+impl Lists {
+    /// As this config has them.
+    pub(crate) fn of(tun: &TunConfig) -> Self {
+        Self { routes: tun.routes.clone(), exclude: tun.exclude.clone() }
+    }
+}
+
+/// Somebody who wants to know what was counted of each rule.
+pub(crate) type Counting = oneshot::Sender<BTreeMap<u16, Tally>>;
 
 /// What the daemon hears.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +103,8 @@ pub(crate) struct News {
     pub(crate) unlocked: bool,
     /// What they should know of the network they are in.
     pub(crate) warnings: Vec<String>,
+    /// What became of each rule.
+    pub(crate) rules: Vec<RuleState>,
 }
 
 impl News {
@@ -139,11 +167,16 @@ pub(crate) struct Network {
     choice: Choice,
     tun: String,
     shared: Vec<String>,
-    routed: Vec<IpNet>,
-    excluded: Vec<IpNet>,
+    inbound: Inbound,
+    lists: Lists,
     slots: Slots,
     wanted: watch::Receiver<Wanted>,
     bypass: mpsc::Receiver<Bypass>,
+    counting: mpsc::Receiver<Counting>,
+    /// Answers questions for names, while domains are chosen.
+    forwarder: Option<Forwarder>,
+    /// What its answers give.
+    learned: (mpsc::Sender<Learn>, mpsc::Receiver<Learn>),
     bypassing: bool,
     bypassed: Vec<IpAddr>,
     names: Names,
@@ -152,6 +185,12 @@ pub(crate) struct Network {
     /// Warnings that the log has.
     logged: BTreeSet<String>,
 }
+
+/// Answers that may wait until their addresses are in place; who gives more waits too.
+const WAITING_ANSWERS: usize = 64;
+
+/// Where name servers are asked (RFC 1035 §4.2).
+const DNS_PORT: u16 = 53;
 
 /// How many warnings of the network are logged and shown, and in a client's life: who runs it could think up more without
 /// end.
@@ -167,6 +206,7 @@ impl Network {
         config: &Config,
         wanted: watch::Receiver<Wanted>,
         bypass: mpsc::Receiver<Bypass>,
+        counting: mpsc::Receiver<Counting>,
         daemon: mpsc::Sender<Command>,
     ) -> anyhow::Result<Self> {
         // Before the first look at the state, so that no change falls between.
@@ -190,11 +230,14 @@ impl Network {
             choice: choice(&config.links),
             tun: config.tun.name.to_string(),
             shared: config.share.iter().map(ToString::to_string).collect(),
-            routed: config.tun.routes.clone(),
-            excluded: config.tun.exclude.clone(),
+            inbound: config.inbound.clone(),
+            lists: Lists::of(&config.tun),
             slots: Slots::default(),
             wanted,
             bypass,
+            counting,
+            forwarder: None,
+            learned: mpsc::channel(WAITING_ANSWERS),
             bypassing: false,
             bypassed: Vec::new(),
             names,
@@ -211,8 +254,9 @@ impl Network {
     /// When something could not be taken back.
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<End>) -> anyhow::Result<()> {
         let mut retry = RETRY;
-        let end = loop {
-            let pause = if !self.update().await {
+        let mut worked = self.update().await;
+        let end = 'run: loop {
+            let pause = if !worked {
                 let pause = retry.min(LOOK_INTERVAL);
                 retry = pause * 2;
                 pause
@@ -223,18 +267,35 @@ impl Network {
                 retry = RETRY;
                 self.events.patience()
             };
-            tokio::select! {
-                biased;
-                end = &mut stop => break end.unwrap_or(End::KeepLock),
-                changed = self.wanted.changed() => if changed.is_err() { break End::KeepLock },
-                Some(bypass) = self.bypass.recv() => {
-                    self.set_bypass(bypass.on).await;
-                    // An asker who is gone needs no answer.
-                    let _ = bypass.done.send(());
+            let pause = tokio::time::sleep(pause);
+            tokio::pin!(pause);
+            // What is small is done beside the pause, which goes on.
+            loop {
+                tokio::select! {
+                    biased;
+                    end = &mut stop => break 'run end.unwrap_or(End::KeepLock),
+                    changed = self.wanted.changed() => match changed {
+                        Ok(()) => break,
+                        Err(_) => break 'run End::KeepLock,
+                    },
+                    Some(bypass) = self.bypass.recv() => {
+                        self.set_bypass(bypass.on).await;
+                        // An asker who is gone needs no answer.
+                        let _ = bypass.done.send(());
+                        break;
+                    }
+                    Some(Learn { answered, done }) = self.learned.1.recv() => {
+                        let _ = done.send(self.host.place(&answered).await);
+                    }
+                    Some(asker) = self.counting.recv() => {
+                        let _ = asker.send(self.host.tallies().await);
+                    }
+                    () = self.host.news_of_groups() => self.follow_groups().await,
+                    _ = self.events.changed(SETTLE) => break,
+                    () = &mut pause => break,
                 }
-                _ = self.events.changed(SETTLE) => {}
-                () = tokio::time::sleep(pause) => {}
             }
+            worked = self.update().await;
         };
         // Each whatever became of the others: whoever stops the client is not to be left locked in.
         let restored = self.names.restore(&self.tun).await;
@@ -244,6 +305,51 @@ impl Network {
             End::KeepLock => Ok(()),
         };
         all_of([restored, removed, unlocked])
+    }
+
+    /// A control group began or ended: the rules follow it at once, and nothing else is looked at.
+    async fn follow_groups(&mut self) {
+        let (rules, warnings) = match self.host.follow_groups().await {
+            Ok(Some(followed)) => followed,
+            Ok(None) => return,
+            // The next look tells more, and tries again.
+            Err(error) => return tracing::warn!("{error:#}"),
+        };
+        let Some(told) = &mut self.told else { return };
+        told.rules = rules;
+        for warning in warnings {
+            if !told.warnings.contains(&warning) && told.warnings.len() < MAX_WARNINGS {
+                told.warnings.push(warning);
+            }
+        }
+        let news = told.clone();
+        // A daemon that is ending does not listen.
+        let _ = self.daemon.send(Command::Network(news)).await;
+    }
+
+    /// Has questions for names answered here while domains are chosen and there are name servers to ask. Returns where this
+    /// machine's programs ask.
+    async fn forward_names(&mut self, rules: &[Rule], servers: &[IpAddr]) -> Vec<IpAddr> {
+        let by_domain = rules.iter().filter(|rule| rule.selector.is_by_domain());
+        let settings = Settings {
+            servers: servers.iter().map(|server| SocketAddr::new(*server, DNS_PORT)).collect(),
+            rules: by_domain.cloned().collect(),
+        };
+        if settings.rules.is_empty() || servers.is_empty() {
+            self.forwarder = None;
+            return servers.to_vec();
+        }
+        match &self.forwarder {
+            Some(forwarder) => forwarder.set(settings),
+            None => match Forwarder::start(settings, self.learned.0.clone()).await {
+                Ok(forwarder) => self.forwarder = Some(forwarder),
+                Err(error) => {
+                    tracing::warn!("questions for names cannot be answered at {NAMES}: {error}");
+                    return servers.to_vec();
+                }
+            },
+        }
+        vec![NAMES.into()]
     }
 
     /// Has names looked up beside the tunnel, or no more.
@@ -329,9 +435,11 @@ impl Network {
     }
 
     async fn apply(&mut self) -> anyhow::Result<News> {
-        let Wanted { tun, proxy, dns, dns_inside, connected: _, choice } =
+        let Wanted { tun, proxy, tls_port, dns, dns_inside, connected: _, choice, inbound, lists } =
             self.wanted.borrow_and_update().clone();
         self.choice = choice.unwrap_or_else(|| self.choice.clone());
+        self.inbound = inbound.unwrap_or_else(|| self.inbound.clone());
+        self.lists = lists.unwrap_or_else(|| self.lists.clone());
         let (candidates, left_out) = self.host.candidates(&self.choice, &self.tun).await?;
         let is_missing = |candidate: &Candidate| candidate.state == Err(NoWay::Missing);
         let known = match candidates.iter().any(is_missing) {
@@ -347,15 +455,23 @@ impl Network {
         let inner = tun.as_ref().map(|tun| tun.inner.clone()).unwrap_or_default();
         let inside = dns.iter().copied().filter(|_| dns_inside).map(IpNet::from);
         // Of two alike the excluded counts.
-        let routed = self.routed.iter().copied().chain(inside).collect();
+        let routed = prefixes(&self.lists.routes).chain(inside).collect();
+        let links = links.collect();
+        let rules = split::rules(&self.lists.routes, &self.lists.exclude);
+        let asked_at = self.forward_names(&rules, &dns).await;
         let desired = Desired {
             tun,
-            links: links.collect(),
+            links,
             proxy,
+            tls_port,
             routed,
-            excluded: self.excluded.clone(),
+            excluded: prefixes(&self.lists.exclude).collect(),
             asked: self.bypassed.clone(),
             shared: self.shared.clone(),
+            inbound: self.inbound.clone(),
+            rules,
+            name_servers: dns,
+            forwarder: self.forwarder.as_ref().map(Forwarder::address),
         };
         let outcome = self.host.apply(&desired).await?;
         let problems = outcome.problems.into_iter().map(|problem| match problem.link {
@@ -365,7 +481,9 @@ impl Network {
         // The same trouble with several routes of one link is one trouble.
         let mut problems: BTreeSet<String> = problems.collect();
         // After the routes: the first question finds its way.
-        problems.extend(self.apply_names(&dns).await);
+        // Without the rules nobody leads questions to where they are answered.
+        let asked_at = if outcome.rules.is_empty() { &desired.name_servers } else { &asked_at };
+        problems.extend(self.apply_names(asked_at).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
         warnings.splice(..0, left_out.iter().map(ToString::to_string));
         if warnings.len() > MAX_WARNINGS {
@@ -379,6 +497,7 @@ impl Network {
             problems: problems.into_iter().collect(),
             unlocked,
             warnings,
+            rules: outcome.rules,
         })
     }
 }

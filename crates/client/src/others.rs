@@ -69,6 +69,8 @@ impl Others {
         let mut before = std::mem::take(&mut self.links);
         for (interface, bytes) in found {
             let link = links.iter().find(|link| link.decision.interface == interface);
+            // What goes over TLS has other headers, and acknowledgements that are nobody's else either.
+            let link = link.filter(|link| link.tls_key().is_none());
             let Some(key) = link.and_then(Link::key) else { continue };
             let Some(ours) = stats.links.iter().find(|link| link.key == key) else { continue };
             let Some(core) = &ours.link else { continue };

@@ -20,16 +20,19 @@ use ropewalk_link_io::nft::{NftError, Table};
 use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_settings::PublicKey;
+use ropewalk_settings::selector::is_plain_folder;
+use ropewalk_tls::{Dial, DialError, exchange};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::captive;
-use crate::config::{Config, TunConfig};
+use crate::config::{Config, TunConfig, prefixes};
 use crate::host::{Candidate, LeftOut};
 use crate::interfaces;
 use crate::links::choice;
 use crate::near::{PassedOver, Surroundings, near};
 use crate::routes::{MAX_LINKS, Numbers};
+use crate::split::cgroups::Tree;
 
 /// How long an answer may take, and how often is asked: a satellite's round trip is 0.6 s.
 const PATIENCE: Duration = Duration::from_millis(800);
@@ -86,7 +89,8 @@ pub fn survey(config: Option<&Config>) -> anyhow::Result<Survey> {
             let links: Vec<&str> = links.map(|link| link.name.as_str()).collect();
             let around = Surroundings { tun: name.as_str(), links: &links, interfaces, gateways };
             let main = netlink.routes_in(MAIN_TABLE).await?;
-            passed_over = near(&main, &around, routes, exclude).passed_over;
+            let lists = [routes, exclude].map(|list| prefixes(list).collect::<Vec<_>>());
+            passed_over = near(&main, &around, &lists[0], &lists[1]).passed_over;
         }
         let marks = marks(&netlink.routes_of(CLIENT_PROTOCOL).await?);
         Ok(Survey { interfaces, gateways, candidates, left_out, passed_over, marks })
@@ -132,6 +136,23 @@ pub fn firewall() -> Result<String, NftError> {
     runtime.block_on(Table::new("ropewalk_client").ruleset())
 }
 
+/// Whether `nft` and the kernel take a rule by a control group; `None` where there is none to try it with. Nothing is changed.
+#[must_use]
+pub fn takes_groups() -> Option<Result<(), NftError>> {
+    let tree = Tree::mounted()?;
+    let mut folders = std::fs::read_dir(tree.root()).ok()?.flatten();
+    let group = folders.find_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| is_plain_folder(name))?;
+        entry.file_type().is_ok_and(|kind| kind.is_dir()).then_some(name)
+    })?;
+    let (level, path) = tree.named(&group);
+    let body = format!(
+        "    chain trial {{\n        type filter hook output priority 0; policy accept;\n        socket cgroupv2 level {level} \"{path}\" accept\n    }}"
+    );
+    let runtime = service::runtime().ok()?;
+    Some(runtime.block_on(Table::new("ropewalk_check").check(&body)))
+}
+
 /// Whether a daemon of this role runs in this network namespace, whatever its config.
 #[must_use]
 pub fn is_running(role: Role) -> bool {
@@ -174,6 +195,62 @@ pub enum Reply {
 #[must_use]
 pub fn ask(way: &Way, proxy: &PublicKey) -> Reply {
     inquire(way, proxy, SHORT, TRIES)
+}
+
+/// What came of a question over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsReply {
+    /// A proxy with that public key is there: so long it took to connect, and to be answered.
+    Answer(Duration),
+    /// None is, and why.
+    No(String),
+}
+
+/// Asks over this way whether a proxy with this key takes links over TLS at this TCP port.
+#[must_use]
+pub fn ask_over_tls(way: &Way, port: u16, proxy: &PublicKey) -> TlsReply {
+    let dial = Dial {
+        interface: way.interface.clone(),
+        sources: vec![way.source],
+        mark: way.mark,
+        port,
+        names: Vec::new(),
+    };
+    let mut answered = exchange_question(&dial, way.remote.ip(), proxy);
+    if let (Err(DialError::Io { source, .. }), Some(_)) = (&answered, dial.mark)
+        && source.kind() == ErrorKind::PermissionDenied
+    {
+        // Without the right to mark it is asked without: the rules by address lead there, too.
+        let unmarked = Dial { mark: None, ..dial };
+        answered = exchange_question(&unmarked, way.remote.ip(), proxy);
+    }
+    match answered {
+        Ok(Some(time)) => TlsReply::Answer(time),
+        Ok(None) => TlsReply::No(format!(
+            "what listens at TCP {port} does not answer to the proxy's public key"
+        )),
+        Err(error) => TlsReply::No(error.to_string()),
+    }
+}
+
+/// How long it took until an answer came, if one did.
+fn exchange_question(
+    dial: &Dial,
+    at: IpAddr,
+    proxy: &PublicKey,
+) -> Result<Option<Duration>, DialError> {
+    let unusable = |error: anyhow::Error| DialError::Io {
+        address: SocketAddr::new(at, dial.port),
+        source: io::Error::other(error),
+    };
+    let runtime = service::runtime().map_err(unusable)?;
+    let Some(index) = indices(1).next() else { return Ok(None) };
+    let inquiry = Inquiry::new(proxy, index, SHORT);
+    let is_answer = |datagram: &[u8]| inquiry.is_answer(datagram);
+    let begun = Instant::now();
+    let asked = exchange(dial, at, inquiry.datagram(), PATIENCE, is_answer);
+    let answered = runtime.block_on(asked)?;
+    Ok(answered.then(|| begun.elapsed()))
 }
 
 /// The path MTU upstream of a way on which the proxy answers: how large an IP packet may be.

@@ -123,7 +123,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use ropewalk_proto::fleet::{FleetProxy, Preference, ProxyId, ProxyState, Region};
-    use ropewalk_settings::KEY_LEN;
+    use ropewalk_settings::{KEY_LEN, TlsUse};
 
     use super::*;
 
@@ -135,6 +135,8 @@ mod tests {
             invitation: None,
             others: Vec::new(),
             choose: Preference::Auto,
+            tls: TlsUse::Auto,
+            tls_port: 443,
         }
     }
 

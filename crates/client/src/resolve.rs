@@ -31,7 +31,7 @@ const LOOKUP_TIME: Duration = Duration::from_secs(15);
 /// Pauses after failed look-ups: from, to.
 const LOOKUP_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Addresses kept, over all names: more than any proxy has.
+/// Addresses kept, over all names of the config: more than its proxies have.
 pub(crate) const MAX_ADDRESSES: usize = 32;
 
 /// Name servers that a look-up can need; the system's resolver asks at most three.

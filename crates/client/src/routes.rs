@@ -5,6 +5,9 @@
 //!
 //! | rule | for | why |
 //! | --- | --- | --- |
+//! | −6, −5 mark of what goes around the tunnel → main, else unreachable | chosen [connections](crate::split) | `exclude` |
+//! | −4 mark of what goes through it → near networks, only what is longer than a default route | the same | `routes`: the LAN stays reachable |
+//! | −3, −2 the same → tunnel table, else unreachable | the same | never around it, also before the first session |
 //! | +0 mark of link *i* → table of link *i* | our own datagrams | each leaves by its link, past the tunnel |
 //! | +1 any of our marks → unreachable | our own datagrams | a link without a way out never sends by another one |
 //! | +2 from an inner address, or bound to the TUN → tunnel table | packets that name the tunnel | whatever is routed |
@@ -31,9 +34,10 @@
 //! Strict reverse path filtering (`rp_filter` = 1, RFC 3704) asks, for each datagram that comes in, whether the answer
 //! would leave by the same interface. The rules +3 and +4 say yes, because the question is asked with our address as the
 //! source. That fails in two cases: the main table holds a special route to the proxy, or two links have the same address
-//! (two LTE routers of one make). So a datagram that comes from the proxy to this host by a link gets the link's mark
-//! (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given after address
-//! translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left alone.
+//! (two LTE routers of one make). So what comes from the proxy to this host by a link, from a port of its own, gets the
+//! link's mark (chain `prerouting`), which with `src_valid_mark` = 1 leads the question to rule +0. The mark is given
+//! after address translation and only if the host itself is the receiver: a tunnel of a machine behind this one is left
+//! alone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -44,9 +48,11 @@ use ipnet::IpNet;
 use ropewalk_link_io::netlink::{
     CLIENT_PROTOCOL, Family, MAIN_TABLE, Route, Rule, RuleAction, Target,
 };
+use ropewalk_settings::Side;
 
 use crate::host::{Desired, LinkDesired, TunDesired, Way};
-use crate::{share, unsolicited};
+use crate::split::chains::lets_come;
+use crate::{share, split, unsolicited};
 
 /// The numbers under which a client's changes are found. A second client in the same network namespace needs others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +69,8 @@ pub struct Numbers {
     pub firewall: String,
     /// The name of the one that outlives a crash: the kill switch.
     pub lock: String,
+    /// The name of the one that chooses connections.
+    pub split: String,
 }
 
 impl Default for Numbers {
@@ -77,6 +85,7 @@ impl Default for Numbers {
             protocol: CLIENT_PROTOCOL,
             firewall: "ropewalk_client".into(),
             lock: "ropewalk_lock".into(),
+            split: "ropewalk_split".into(),
         }
     }
 }
@@ -95,6 +104,16 @@ impl Numbers {
     #[must_use]
     pub fn mark_of(&self, slot: u16) -> u32 {
         self.mark + 1 + u32::from(slot)
+    }
+
+    /// The first mark (upper 16 bits) of connections that go on this side of the tunnel.
+    #[must_use]
+    pub fn mark_of_side(&self, side: Side) -> u32 {
+        self.mark
+            + match side {
+                Side::Outside => 0x1_0000,
+                Side::Inside => 0x2_0000,
+            }
     }
 
     /// The routing table of the link in this slot.
@@ -161,9 +180,10 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
         }
     }
     if let (Some(wanted), Some(index)) = (&desired.tun, tun) {
-        plan.add_tunnel(numbers, wanted, index);
+        plan.add_tunnel(numbers, wanted, index, &desired.rules);
         plan.add_routed(numbers, &desired.routed, &excluded);
     }
+    plan.add_sides(numbers, &desired.rules, desired.tun.as_ref().and(tun).is_some());
     plan.firewall =
         firewall(numbers, desired) + &unsolicited::chains(desired) + &share::chains(desired);
     Ok(plan)
@@ -240,11 +260,43 @@ impl Plan {
         }
     }
 
-    fn add_tunnel(&mut self, numbers: &Numbers, tun: &TunDesired, index: u32) {
+    /// Where chosen connections go, in front of all else: their source address may name the other side.
+    fn add_sides(&mut self, numbers: &Numbers, rules: &[split::Rule], has_tun: bool) {
+        let lookup = |table, suppress| RuleAction::Lookup { table, suppress };
+        let outside = [(6_u32, Some(lookup(MAIN_TABLE, None))), (5, Some(RuleAction::Unreachable))];
+        let inside = [
+            (4_u32, Some(lookup(numbers.near(), Some(0)))),
+            (3, has_tun.then(|| lookup(numbers.table, None))),
+            (2, Some(RuleAction::Unreachable)),
+        ];
+        for (side, actions) in [(Side::Outside, &outside[..]), (Side::Inside, &inside[..])] {
+            if !rules.iter().any(|rule| rule.side == side) {
+                continue;
+            }
+            for (before, action) in actions {
+                let Some(action) = action else { continue };
+                for family in Family::BOTH {
+                    let mut by_side = rule(numbers, family, 0, *action);
+                    by_side.priority = numbers.priority - before;
+                    by_side.mark = Some((numbers.mark_of_side(side), MARK_MASK));
+                    self.rules.insert(by_side);
+                }
+            }
+        }
+    }
+
+    fn add_tunnel(
+        &mut self,
+        numbers: &Numbers,
+        tun: &TunDesired,
+        index: u32,
+        rules: &[split::Rule],
+    ) {
         let lookup = RuleAction::Lookup { table: numbers.table, suppress: None };
         for family in Family::BOTH {
             let way = route(numbers, numbers.table, family.everything(), index, None);
-            self.routes.insert(if hands_out(tun, family) {
+            let comes = lets_come(tun, family == Family::V4, rules);
+            self.routes.insert(if hands_out(tun, family) || comes {
                 way
             } else {
                 Route { metric: METRIC_REFUSAL, target: Target::Unreachable, ..way }
@@ -293,18 +345,22 @@ fn firewall(numbers: &Numbers, desired: &Desired) -> String {
         "    chain prerouting {\n        type filter hook prerouting priority -90; policy accept;\n",
     );
     // Sorted, so that the same state gives the same text whatever order the resolver answered in.
-    let proxies: BTreeSet<_> = desired.proxy.iter().collect();
+    let udp = desired.proxy.iter().map(|proxy| ("udp", proxy.ip(), proxy.port()));
+    let tcp = desired
+        .tls_port
+        .into_iter()
+        .flat_map(|port| desired.proxy.iter().map(move |proxy| ("tcp", proxy.ip(), port)));
+    let sources: BTreeSet<_> = udp.chain(tcp).collect();
     for link in &desired.links {
-        for proxy in &proxies {
-            if link.ways.to(proxy.ip()).is_none() {
+        for (protocol, ip, port) in &sources {
+            if link.ways.to(*ip).is_none() {
                 continue;
             }
-            let (ip, name, mark) = (proxy.ip(), &link.name, numbers.mark_of(link.slot));
+            let (name, mark) = (&link.name, numbers.mark_of(link.slot));
             let word = if ip.is_ipv4() { "ip" } else { "ip6" };
             writeln!(
                 text,
-                "        iifname \"{name}\" {word} saddr {ip} udp sport {} fib daddr type local meta mark set {mark:#x}",
-                proxy.port()
+                "        iifname \"{name}\" {word} saddr {ip} {protocol} sport {port} fib daddr type local meta mark set {mark:#x}"
             )
             .expect("writing to a string");
         }
@@ -357,6 +413,7 @@ fn host(address: IpAddr) -> IpNet {
 mod tests {
     use super::*;
     use crate::host::{Ways, everything};
+    use ropewalk_settings::{Selector, Text as _};
 
     fn link(name: &str, slot: u16, source: &str, gateway: Option<&str>) -> LinkDesired {
         let net: IpNet = source.parse().unwrap();
@@ -406,6 +463,49 @@ mod tests {
                 "5311: lookup 7700",
             ]
         );
+    }
+
+    fn chosen(routes: &[&str], exclude: &[&str]) -> Vec<split::Rule> {
+        let list = |entries: &[&str]| -> Vec<Selector> {
+            entries.iter().map(|text| Selector::from_text(text).unwrap()).collect()
+        };
+        split::rules(&list(routes), &list(exclude))
+    }
+
+    #[test]
+    fn chosen_connections_go_on_their_side_or_nowhere_in_front_of_all_else() {
+        let both = chosen(&["user:1"], &["user:2"]);
+        let desired = Desired { rules: both, ..desired() };
+        let all = [
+            "5294: mark 0x52580000/0xffff0000 lookup 254",
+            "5295: mark 0x52580000/0xffff0000 unreachable",
+            "5296: mark 0x52590000/0xffff0000 lookup 7765 longer than /0",
+            "5297: mark 0x52590000/0xffff0000 lookup 7700",
+            "5298: mark 0x52590000/0xffff0000 unreachable",
+        ];
+        for family in Family::BOTH {
+            let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+            assert_eq!(rules(&plan, family)[..5], all);
+        }
+        // Before the first session nothing goes through, and so nothing of that goes at all.
+        let before = Desired { tun: None, rules: chosen(&["user:1"], &[]), ..desired };
+        let plan = plan(&Numbers::default(), &before, None).unwrap();
+        assert_eq!(rules(&plan, Family::V6)[..2], [all[2], all[4]]);
+    }
+
+    #[test]
+    fn where_something_goes_around_the_tunnel_a_family_that_is_not_handed_out_comes_as_far_as_the_marks()
+     {
+        let target = |rules: Vec<split::Rule>| {
+            let desired = Desired { rules, ..desired() };
+            let plan = plan(&Numbers::default(), &desired, Some(9)).unwrap();
+            let mut routes = plan.routes.iter();
+            let v6 = routes.find(|route| route.table == 7700 && route.destination.addr().is_ipv6());
+            v6.unwrap().target
+        };
+        assert_eq!(target(chosen(&["user:1"], &[])), Target::Unreachable);
+        let way = Target::Interface { index: 9, gateway: None, onlink: false };
+        assert_eq!(target(chosen(&[], &["user:1"])), way);
     }
 
     #[test]
@@ -491,7 +591,18 @@ mod tests {
         desired.proxy.push("[2001:db8::5]:4600".parse().unwrap());
         let text = firewall(&Numbers::default(), &desired);
         assert!(text.contains("iifname \"wan1\" ip saddr 203.0.113.5 udp sport 4600"), "{text}");
-        assert!(!text.contains("ip6"), "{text}");
+        assert!(!text.contains("ip6") && !text.contains("tcp"), "{text}");
+    }
+
+    #[test]
+    fn the_firewall_marks_what_comes_over_tls_once_for_each_address() {
+        let mut desired = desired();
+        desired.proxy.push("203.0.113.5:443".parse().unwrap());
+        desired.tls_port = Some(443);
+        let text = firewall(&Numbers::default(), &desired);
+        let rule = "iifname \"wan1\" ip saddr 203.0.113.5 tcp sport 443 fib daddr type local";
+        assert_eq!(text.matches(rule).count(), 1, "{text}");
+        assert_eq!(text.matches("udp sport").count(), 2, "{text}");
     }
 
     #[test]

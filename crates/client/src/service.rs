@@ -21,6 +21,7 @@ use rand::rngs::SmallRng;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
+use ropewalk_daemon::history::Recorder;
 use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_daemon::service::{self, ServiceInputs, StopSignals};
 use ropewalk_daemon::{file, heartbeat, mark, offload};
@@ -45,9 +46,14 @@ use crate::network::{End, Network, Wanted};
 use crate::proxies;
 use crate::resolve::Resolver;
 use crate::routes::Numbers;
+use crate::split::cgroups::MOUNT;
+use crate::udp_again;
 
 /// Commands that may wait for the loop; who sends more waits too.
 const WAITING_COMMANDS: usize = 64;
+
+/// Askers that may wait for what was counted of the rules; who comes later is told what is known without.
+const WAITING_COUNTS: usize = 4;
 
 /// How long the host's network may take to be as before; it takes a few milliseconds for each rule.
 const END_TIME: Duration = Duration::from_secs(10);
@@ -78,6 +84,8 @@ fn needs(config: &Config, file: &Path) -> Needs {
     // Allowances begin again at this machine's midnight.
     needs.read.push("/usr/share/zoneinfo".into());
     needs.read.extend(names::read());
+    // Which control groups run, also for `nft`; rules by them may come while the client runs.
+    needs.read.push(MOUNT.into());
     needs.keep.extend(names::written());
     needs.programs.push(names::RESOLVECTL);
     needs
@@ -162,9 +170,11 @@ async fn serve(
     let tun =
         LinuxTun::open(&TunOptions { name, mtu: FIRST_MTU, offload: config.tunnel.offload.tun })?;
     let (commands, waiting) = mpsc::channel(WAITING_COMMANDS);
-    let (wanted, to_network) = watch::channel(Wanted::default());
+    let tls_port = config.proxy.tls_port_in_use();
+    let (wanted, to_network) = watch::channel(Wanted { tls_port, ..Wanted::default() });
     let (bypass, bypasses) = mpsc::channel(1);
-    let network = Network::open(&config, to_network, bypasses, commands.clone()).await?;
+    let (counting, to_count) = mpsc::channel(WAITING_COUNTS);
+    let network = Network::open(&config, to_network, bypasses, to_count, commands.clone()).await?;
 
     let (look_up, wishes) = mpsc::channel(1);
     let (endpoints, to_resolver) = watch::channel(config.proxy.all_addresses());
@@ -188,13 +198,21 @@ async fn serve(
     let known = proxies::load(&config.state_dir, &config.proxy);
     let (proxies, lists) = watch::channel(known);
     let proxies_keeper = proxies::Keeper::new(&config.state_dir, &config.proxy, lists);
+    let (history, remembered) =
+        Recorder::start(&config.state_dir, config.history, clock.now(), clock.unix_time())
+            .context("cannot start the thread that keeps the history")?;
     let (portals, questions) = mpsc::channel(1);
     let scout = Scout { questions, daemon: commands.clone() };
+    let (udp_again, questions) = mpsc::channel(1);
+    let udp_scout = udp_again::Scout { questions, daemon: commands.clone() };
     let setup = Setup {
         proxies,
+        counting,
         portals,
+        udp_again,
         counts,
         counts_trouble,
+        history,
         config,
         file: file.to_owned(),
         clock,
@@ -216,6 +234,7 @@ async fn serve(
     let keeper = tokio::spawn(keeper.run(keeper_stopped));
     tokio::spawn(resolver.run());
     tokio::spawn(scout.run());
+    tokio::spawn(udp_scout.run());
     tokio::spawn(proxies_keeper.run());
     tokio::spawn(reload.run(commands.clone(), Command::Loaded));
     tokio::spawn(service::forward(requests, commands.clone(), Command::Control));
@@ -236,6 +255,7 @@ async fn serve(
     drop(stop_keeper);
     // A disk that hangs must not keep the network from being as before.
     let _ = tokio::time::timeout(KEEPER_TIME, keeper).await;
+    remembered.wait().await;
     let removed = match tokio::time::timeout(END_TIME, network).await {
         Ok(Ok(removed)) => removed,
         Ok(Err(panicked)) => Err(panicked.into()),

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    AllowanceStatus, DaemonStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus, Role,
-    STATUS_VERSION, SpendingStatus, StatusReport, TunnelStatus,
+    AllowanceStatus, DaemonStatus, HistoryStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus,
+    Role, STATUS_VERSION, SpendingStatus, StatusReport, TunnelStatus,
 };
 use ropewalk_daemon::client_status::{self, ClientFacts, PATIENCE, heard};
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats};
+use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey};
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
-use ropewalk_settings::{Direction, LinkTerms, PublicKey};
+use ropewalk_settings::{Direction, LinkTerms, PublicKey, TlsUse};
 
 use crate::allowance::Allowances;
 use crate::config::Config;
@@ -39,6 +39,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) peer: (String, PublicKey),
     /// The interfaces.
     pub(crate) links: &'a Links,
+    /// What keeps the carrier of a socket from carrying, for people.
+    pub(crate) carrier_trouble: &'a dyn Fn(SocketId) -> Option<String>,
     /// What they may carry.
     pub(crate) allowances: &'a Allowances,
     /// The core.
@@ -53,6 +55,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) unresolved: Option<&'a str>,
     /// What the user should know and do.
     pub(crate) warnings: Vec<String>,
+    /// How it remembers what it carried.
+    pub(crate) history: HistoryStatus,
     /// Whether packets can leave outside the tunnel.
     pub(crate) kill_switch: KillSwitch,
     /// The TUN.
@@ -74,10 +78,15 @@ pub(crate) fn report(
         status::daemon(Role::Client, facts.seconds(facts.started), warnings, facts.offload);
     StatusReport {
         version: STATUS_VERSION,
-        daemon: DaemonStatus { kill_switch: Some(facts.kill_switch), ..daemon },
+        daemon: DaemonStatus {
+            kill_switch: Some(facts.kill_switch),
+            history: Some(facts.history.clone()),
+            ..daemon
+        },
         tunnels: vec![tunnel(facts, local)],
         drops: BTreeMap::new(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }
@@ -102,11 +111,11 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
 
 fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> Vec<LinkStatus> {
     let links = facts.links.iter().map(|link| {
-        let stats = link.key().and_then(|key| {
+        let of = |key: Option<LinkKey>| {
             let mut stats = facts.stats.links.iter();
-            stats.find(|stats| stats.key == key)
-        });
-        status_of(facts, link, stats, &local)
+            stats.find(|stats| Some(stats.key) == key)
+        };
+        status_of(facts, link, [of(link.key()), of(link.tls_key())], &local)
     });
     links.collect()
 }
@@ -114,13 +123,19 @@ fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> V
 fn status_of(
     facts: &Facts<'_>,
     link: &Link,
-    stats: Option<&ClientLinkStats>,
+    by: [Option<&ClientLinkStats>; 2],
     local: impl Fn(SocketId) -> Option<SocketAddr>,
 ) -> LinkStatus {
-    let core = stats.and_then(|stats| stats.link.as_ref());
+    let [udp, tls] = by.map(|stats| stats?.link.as_ref());
+    let over_tls = is_over_tls(link, udp, tls);
+    let core = if over_tls { tls } else { udp };
     let since = core.map_or(link.since, |core| core.since.max(link.since));
-    let (state, reason) = state_of(link, core, heard(&facts.state), facts.seconds(since));
-    let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
+    let (state, reason) = state_of(facts, link, core, over_tls, facts.seconds(since));
+    let all = by.into_iter().flatten();
+    let (sent, received) = all.fold(Default::default(), |(sent, received), stats| {
+        (stats.sent.plus(sent), stats.received.plus(received))
+    });
+    let remote = core.filter(|_| over_tls).map(|core| core.path.remote.ip());
     let [up_bps, down_bps] = core.map(|core| core.rates(facts.now)).unwrap_or_default();
     let (name, scheduling) = (&link.decision.name, &facts.config.tunnel.scheduling);
     let allowance = facts.allowances.of(name).map(|(allowance, count, until)| AllowanceStatus {
@@ -131,13 +146,18 @@ fn status_of(
         stop: allowance.stop,
     });
     let all = facts.stats.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.links);
+    // A page belongs to the network that the link's socket is in, and is for those who are not through.
+    let is_held_back = state != LinkState::Up && link.key().is_some();
     let facts = LinkFacts {
         name: name.clone(),
         interface: Some(link.decision.interface.clone()),
         state,
         reason,
+        sign_in: link.portal.clone().filter(|_| is_held_back),
         state_age_s: facts.seconds(since),
         local: core.map(|core| core.path.socket).or_else(|| link.socket()).and_then(local),
+        remote: remote.map(|ip| SocketAddr::new(ip, facts.config.proxy.tls_port)),
+        over_tls,
         up: status::datagrams(up_bps, sent),
         down: status::datagrams(down_bps, received),
         told: Some(link.decision.policy.terms(Direction::Up))
@@ -157,8 +177,29 @@ fn spending(facts: &Facts<'_>) -> Option<SpendingStatus> {
     scheduling_status::spending(known, price, &facts.stats.ledger)
 }
 
+/// Whether a link is to be shown as it goes over TLS: while it does, and not by UDP.
+fn is_over_tls(link: &Link, udp: Option<&LinkStats>, tls: Option<&LinkStats>) -> bool {
+    let is_up = |core: Option<&LinkStats>| core.is_some_and(|core| core.state == CoreLinkState::Up);
+    let alone = link.key().is_none() && link.tls_key().is_some();
+    alone || is_up(tls) && !is_up(udp)
+}
+
+/// Why a link goes over TLS.
+fn way_of(setting: TlsUse) -> &'static str {
+    match setting {
+        TlsUse::Always => "over TLS, as the config says (tls = \"always\")",
+        TlsUse::Auto | TlsUse::Never => "over TLS, because UDP is not answered here",
+    }
+}
+
 /// A link has an address and no answer: what was asked, and since when.
-fn no_answer(link: &Link, seconds: f64) -> String {
+fn no_answer(facts: &Facts<'_>, link: &Link, seconds: f64) -> String {
+    let trouble = link.tls_socket().and_then(facts.carrier_trouble);
+    if link.key().is_none() {
+        let why = trouble.map_or_else(String::new, |why| format!(": {why}"));
+        return format!("no answer from the proxy over TLS for {seconds:.0} s{why}");
+    }
+    let over_tls = trouble.map_or_else(String::new, |why| format!("; over TLS: {why}"));
     let remotes = link.decision.wish.as_ref().map_or(&[][..], |wish| &wish.remotes);
     let mut ports: Vec<(IpAddr, Vec<String>)> = Vec::new();
     for remote in remotes {
@@ -180,14 +221,16 @@ fn no_answer(link: &Link, seconds: f64) -> String {
         }
         (None, _) => String::new(),
     };
-    format!("no answer from the proxy for {seconds:.0} s: asked {}{hint}", asked.join(" and "))
+    let asked = asked.join(" and ");
+    format!("no answer from the proxy for {seconds:.0} s: asked {asked}{hint}{over_tls}")
 }
 
 /// The state of a link and its reason: config and host first, then the socket, then the core.
 fn state_of(
+    facts: &Facts<'_>,
     link: &Link,
     core: Option<&LinkStats>,
-    heard: Option<&str>,
+    over_tls: bool,
     seconds: f64,
 ) -> (LinkState, Option<String>) {
     if let Some(obstacle) = link.obstacle() {
@@ -195,12 +238,15 @@ fn state_of(
         let state = if disabled { LinkState::Disabled } else { LinkState::Down };
         return (state, Some(obstacle.to_string()));
     }
-    if link.key().is_none() {
+    if link.key().is_none() && link.tls_key().is_none() {
         return (LinkState::Down, link.trouble.clone());
     }
-    let known = || link.refusal().or(heard).map(str::to_owned);
-    let no_answer = || Some(known().unwrap_or_else(|| no_answer(link, seconds)));
+    let known = || link.refusal().or(heard(&facts.state)).map(str::to_owned);
+    let no_answer = || Some(known().unwrap_or_else(|| no_answer(facts, link, seconds)));
     match core.map(|core| core.state) {
+        Some(CoreLinkState::Up) if over_tls => {
+            (LinkState::Up, Some(way_of(facts.config.proxy.tls).to_owned()))
+        }
         // One family of two may have no socket; that is worth a word even then.
         Some(CoreLinkState::Up) => (LinkState::Up, link.trouble.clone()),
         Some(CoreLinkState::Joining) | None => (LinkState::Joining, no_answer()),

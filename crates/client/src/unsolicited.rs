@@ -9,11 +9,17 @@
 //! * The far end of the tunnel is no router of a local network: what routers and neighbours say of themselves, and redirects, do
 //!   not come from there.
 //!
-//! For each packet that comes in by a link that is one comparison of the interface and one of the address; both chains stand
-//! before connection tracking, so what is dropped costs no entry there.
+//! * What begins a connection to this machine comes as far as the proxy lets it, or as `inbound` says: the chain of that name is
+//!   there where it says less.
+//!
+//! For each packet that comes in by a link that is one comparison of the interface and one of the address; the first two chains
+//! stand before connection tracking, so what is dropped costs no entry there.
 
 use std::fmt::Write as _;
 
+use ropewalk_settings::PortRange;
+
+use crate::config::Inbound;
 use crate::host::{Desired, TunDesired};
 
 /// The chains; nothing without a tunnel.
@@ -44,6 +50,34 @@ pub fn chains(desired: &Desired) -> String {
         type filter hook prerouting priority raw; policy accept;
         iifname \"{tun}\" goto from_tunnel
 {to_inner}    }}
+{}",
+        inbound(tun, &desired.inbound)
+    )
+}
+
+/// What begins a connection out of the tunnel passes only to these ports. Of TCP that is told by its flags, so that a
+/// connection that this machine's table does not know any more goes on.
+fn inbound(tun: &str, inbound: &Inbound) -> String {
+    let (tcp, udp): (&[PortRange], &[PortRange]) = match inbound {
+        Inbound::Proxy => return String::new(),
+        Inbound::Nothing => (&[], &[]),
+        Inbound::Ports { tcp, udp } => (tcp, udp),
+    };
+    let mut rules = String::new();
+    rule(&mut rules, &format!("iifname != \"{tun}\" accept"));
+    rule(&mut rules, "meta l4proto tcp tcp flags & (syn | ack) != syn accept");
+    rule(&mut rules, "meta l4proto != tcp ct state != new accept");
+    for (word, ports) in [("tcp", tcp), ("udp", udp)] {
+        let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+        if !ports.is_empty() {
+            rule(&mut rules, &format!("{word} dport {{ {} }} accept", ports.join(", ")));
+        }
+    }
+    rule(&mut rules, "counter drop");
+    format!(
+        "    chain inbound {{
+        type filter hook prerouting priority mangle; policy accept;
+{rules}    }}
 "
     )
 }
@@ -58,6 +92,8 @@ fn rule(chain: &mut String, rule: &str) {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_settings::Text as _;
+
     use super::*;
 
     #[test]
@@ -82,6 +118,19 @@ mod tests {
         }
         let v4 = chains(&desired(&["10.77.0.2"]));
         assert!(v4.contains("meta nfproto ipv6 counter drop") && !v4.contains("ip6"), "{v4}");
+        assert!(!v4.contains("chain inbound"), "{v4}");
         assert_eq!(chains(&Desired::default()), "");
+    }
+
+    #[test]
+    fn what_begins_a_connection_passes_to_the_ports_that_are_named_and_no_others() {
+        let port = |text| PortRange::from_text(text).unwrap();
+        let ports = Inbound::Ports { tcp: vec![port("443"), port("8000-8010")], udp: vec![] };
+        let text = inbound("rope0", &ports);
+        assert!(text.contains("tcp dport { 443, 8000-8010 } accept"), "{text}");
+        assert!(!text.contains("udp dport"), "{text}");
+        let nothing = inbound("rope0", &Inbound::Nothing);
+        assert!(nothing.contains("counter drop") && !nothing.contains("dport"), "{nothing}");
+        assert_eq!(inbound("rope0", &Inbound::Proxy), "");
     }
 }

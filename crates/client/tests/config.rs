@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropewalk_client::config::{Allowance, Config, Dns, Select};
+use ropewalk_client::config::{Allowance, Config, Dns, Inbound, Select};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_settings::{
-    Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, Usage, WhenClosed,
+    Bitrate, ControllerKind, Keepalive, Mtu, TlsUse, TunnelSettings, Usage, WhenClosed,
 };
 
 const SAMPLE: &str = include_str!("../../../configs/client.toml");
@@ -104,6 +104,28 @@ fn every_key_that_the_sample_only_mentions_exists() {
 }
 
 #[test]
+fn links_go_over_tls_where_they_must_and_a_mistake_there_is_told() {
+    let file = |tls: &str| {
+        let proxy = format!("[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n{tls}");
+        parse(&format!("private_key = \"{PRIVATE}\"\n{proxy}\n"))
+    };
+    let read = |tls: &str| file(tls).map(|config| (config.proxy.tls, config.proxy.tls_port));
+    assert_eq!(read("").unwrap(), (TlsUse::Auto, 443));
+    assert_eq!(read("tls = \"always\"\ntls_port = 8443").unwrap(), (TlsUse::Always, 8443));
+    assert_eq!(file("").unwrap().proxy.tls_port_in_use(), Some(443));
+    assert_eq!(file("tls = \"never\"").unwrap().proxy.tls_port_in_use(), None);
+    for (tls, expected) in [
+        ("tls = \"on\"", "5:7: unknown value `on`"),
+        ("tls = true", "5:7: wanted string"),
+        ("tls_port = 0", "5:12: port 0 is no port"),
+        ("tls_port = 65536", "5:12: invalid value: integer `65536`"),
+    ] {
+        let error = file(tls).map(drop).expect_err(tls);
+        assert!(error.contains(expected), "{tls}: {error}");
+    }
+}
+
+#[test]
 fn name_servers_are_the_proxys_none_or_a_few() {
     let file = |dns: &str| {
         parse(&format!(
@@ -128,6 +150,37 @@ fn name_servers_are_the_proxys_none_or_a_few() {
     ] {
         let error = file(dns).unwrap_err();
         assert!(error.contains(expected), "{dns}: {error}");
+    }
+}
+
+#[test]
+fn what_comes_in_is_what_the_proxy_lets_through_nothing_or_some_ports() {
+    let file = |inbound: &str| {
+        parse(&format!(
+            "private_key = \"{PRIVATE}\"\ninbound = {inbound}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n"
+        ))
+    };
+    for (inbound, expected) in
+        [("\"proxy\"", Inbound::Proxy), ("\"none\"", Inbound::Nothing), ("[]", Inbound::Nothing)]
+    {
+        assert_eq!(file(inbound).unwrap().inbound, expected, "{inbound}");
+    }
+    let some = file("[\"443/tcp\", \"5000-5010/udp\", \"443/udp\"]").unwrap().inbound;
+    assert_eq!(some.to_string(), "443/tcp, 5000-5010/udp, 443/udp");
+    let many: Vec<_> = (1..=65).map(|port| format!("\"{port}/tcp\"")).collect();
+    let many = format!("[{}]", many.join(","));
+    for (inbound, expected) in [
+        ("\"all\"", "`all` is not \"proxy\", \"none\", or ports"),
+        ("\"443\"", "`443` is not"),
+        ("\"443/sctp\"", "`443/sctp` is not"),
+        ("\"0/tcp\"", "`0` is not a port"),
+        ("\"9-7/tcp\"", "write \"7-9\""),
+        ("[\"none\", \"443/tcp\"]", "stand alone"),
+        ("[\"440-450/tcp\", \"443/tcp\"]", "443 has a port that stands here twice"),
+        (many.as_str(), "65 ports; at most 64"),
+    ] {
+        let error = file(inbound).unwrap_err();
+        assert!(error.contains(expected), "{inbound}: {error}");
     }
 }
 
@@ -408,7 +461,14 @@ fn mistakes_are_told_with_place_and_remedy() {
             "6:11: `10.0.0.1/8` has bits set beyond its length",
             "10.0.0.0/8",
         ),
-        ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", ""),
+        ("[tun]\nroutes = [\"everything\"]", "6:11: `everything` is not a prefix", "domain:NAME"),
+        ("[tun]\nroutes = [\"usr:backup\"]", "6:11: `usr:` is no kind of entry", "`user:`"),
+        (
+            "[tun]\nexclude = [\"unit:steam\"]",
+            "6:12: `unit:steam` names no unit",
+            "unit:steam.service",
+        ),
+        ("[tun]\nexclude = \"domain:*.a.test\"", "6:11: `domain:*.a.test`", "\"domain:a.test\""),
         ("[[link]]\nname = \"a\"", "5:1: missing key `interface`", ""),
         ("[[link]]\ninterface = \"a\"\nenabled = false", "no link is enabled", ""),
         (
@@ -546,6 +606,35 @@ fn prefixes_are_bounded_together_at_the_longer_list() {
         let error = parse(&text(routes, exclude)).unwrap_err();
         let expected = format!("{place}routes and exclude have 249 prefixes; at most 248");
         assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
+fn users_programs_and_domains_stand_in_one_list_and_alone_route_nothing_else() {
+    let file = |top: &str, routes: &str, exclude: &str| {
+        parse(&format!(
+            "private_key = \"{PRIVATE}\"\n{top}\n[proxy]\naddress = \"vps\"\npublic_key = \"{PROXY}\"\n\
+             [tun]\nroutes = {routes}\nexclude = {exclude}\n"
+        ))
+    };
+    let only = file("", "[\"user:backup\", \"domain:Example.org.\"]", "[]").unwrap().tun;
+    let shown: Vec<String> = only.routes.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["user:backup", "domain:example.org"]);
+    assert!(!only.routes_all(true) && !only.routes_all(false));
+    let all = file("", "[\"0.0.0.0/0\", \"user:1000\"]", "\"app:firefox\"").unwrap().tun;
+    assert!(all.routes_all(true) && !all.routes_all(false));
+    let many: Vec<String> = (0..65).map(|n| format!("\"user:{n}\"")).collect();
+    let (fits, many) = (format!("[{}]", many[1..].join(", ")), format!("[{}]", many.join(", ")));
+    assert!(file("", "[]", &fits).is_ok());
+    for (top, routes, exclude, expected) in [
+        ("", "[]", many.as_str(), "8:11: routes and exclude have 65 entries that are no prefixes"),
+        ("", fits.as_str(), "\"app:x\"", "7:10: routes and exclude have 65 entries"),
+        ("", "[\"app:x\"]", "[\"app:x\"]", "8:11: `app:x` stands in routes and in exclude"),
+        ("dns = \"none\"", "[\"domain:a.test\"]", "[]", "7:10: `domain:a.test` needs the answers"),
+        ("dns = \"none\"", "[]", "[\"domain:a.test\"]", "8:11: `domain:a.test` needs the answers"),
+    ] {
+        let error = file(top, routes, exclude).unwrap_err();
+        assert!(error.contains(expected), "{error}");
     }
 }
 

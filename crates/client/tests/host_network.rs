@@ -6,9 +6,10 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use ropewalk_client::config::Inbound;
 use ropewalk_client::host::linux::LinuxNetwork;
 use ropewalk_client::host::{
     Choice, Desired, HostNetwork, LinkDesired, Listed, NoWay, TunDesired, everything,
@@ -16,7 +17,7 @@ use ropewalk_client::host::{
 use ropewalk_client::routes::Numbers;
 use ropewalk_link_io::host::testing::Namespace;
 use ropewalk_link_io::nft::Table;
-use ropewalk_settings::{InterfaceName, NamePattern};
+use ropewalk_settings::{InterfaceName, NamePattern, PortRange};
 use serde_json::Value;
 
 const PROXY: &str = "203.0.113.5:4600";
@@ -853,6 +854,66 @@ fn out_of_the_tunnel_comes_only_what_is_for_this_machine_whoever_switched_forwar
     applied(&lab.host, &["10.77.0.2", "fd77::2"]);
     inject(&lab);
     assert_eq!(seen(&lab)[1], before, "forwarded from the tunnel");
+}
+
+/// Whether a datagram is answered; a few are sent, as the first ones may fall to a fresh device.
+fn is_answered(from: &Namespace, to: &'static str) -> bool {
+    from.run(move || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        (0..4).any(|_| {
+            let _ = socket.send_to(b"knock", to);
+            socket.recv(&mut [0; 64]).is_ok()
+        })
+    })
+}
+
+/// Answers datagrams at this address until the test is over.
+fn echo(at: &str) {
+    let socket = UdpSocket::bind(at).unwrap();
+    std::thread::spawn(move || {
+        while let Ok((_, from)) = socket.recv_from(&mut [0; 64]) {
+            let _ = socket.send_to(b"who is there", from);
+        }
+    });
+}
+
+#[test]
+fn what_begins_out_of_the_tunnel_comes_to_the_ports_of_inbound_and_answers_come_in_any_case() {
+    let Some(lab) = lab_with_open_tunnel() else { return };
+    lab.proxy.sh("ip route replace 10.77.0.2 dev far0");
+    lab.proxy.run(|| echo("10.99.0.1:7"));
+    lab.host.run(|| {
+        echo("10.77.0.2:53");
+        for port in [80, 443] {
+            let listener = TcpListener::bind(("10.77.0.2", port)).unwrap();
+            std::thread::spawn(move || listener.incoming().for_each(drop));
+        }
+    });
+    let connects = |port: u16| {
+        lab.proxy.run(move || {
+            let to = SocketAddr::from(([10, 77, 0, 2], port));
+            TcpStream::connect_timeout(&to, Duration::from_millis(500)).is_ok()
+        })
+    };
+    let ports = |first, last| vec![PortRange::new(first, last).unwrap()];
+    for (inbound, expected) in [
+        (Inbound::Proxy, [true, true, true]),
+        (Inbound::Nothing, [false, false, false]),
+        (Inbound::Ports { tcp: ports(443, 443), udp: vec![] }, [false, true, false]),
+        (Inbound::Ports { tcp: vec![], udp: ports(50, 60) }, [false, false, true]),
+    ] {
+        let what = inbound.to_string();
+        lab.host.block_on(async move || {
+            let mut network = open().await;
+            let inner = ["10.77.0.2", "fd77::2"];
+            let desired = Desired { inbound, ..wanted(&network, &inner).await };
+            assert_eq!(network.apply(&desired).await.unwrap().problems, []);
+        });
+        let reached = [connects(80), connects(443), is_answered(&lab.proxy, "10.77.0.2:53")];
+        assert_eq!(reached, expected, "{what}");
+        assert!(is_answered(&lab.host, "10.99.0.1:7"), "{what}: an answer");
+    }
 }
 
 #[test]

@@ -2,11 +2,15 @@
 //! for both roles ([`StatusReport`]).
 
 mod flows;
+mod forwards;
+mod history;
 mod limits;
 mod links;
 mod peers;
 mod proxies;
 mod reload;
+mod routes;
+mod speed;
 mod status;
 
 use std::time::Duration;
@@ -16,13 +20,24 @@ use serde::{Deserialize, Serialize};
 use ropewalk_settings::Scheduling;
 
 pub use flows::{FlowPart, FlowStatus, FlowWait, FlowsReport, PathStatus, RecentFlowStatus};
+pub use forwards::{ForwardProtocol, ForwardState, ForwardStatus, ForwardTraffic, ForwardsReport};
+pub use history::{
+    DayUse, EventKind, HistoryEvent, HistoryQuery, HistoryReport, HistoryState, HistoryStatus,
+    LinkPast, LinkUse, Past, Used,
+};
 pub use limits::LimitTimes;
 pub use links::{LinkChange, LinkSettings};
 pub use peers::{
-    InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
+    EnabledPeer, InviteWish, Invited, OpenInvitation, PeerOrigin, PeerStatus, PeersReport,
+    RemovedPeer,
 };
 pub use proxies::{KnownProxy, ProxiesReport};
 pub use reload::{KeyChange, ReloadReport};
+pub use routes::{RoutesChange, RoutesReport, RuleStatus};
+pub use speed::{
+    LinkSpeed, Speed, SpeedPhaseProgress, SpeedTestReport, SpeedTestState, SpeedTestWish, SpeedWay,
+    SumSpeed, TogetherSpeed,
+};
 pub use status::{
     AllowanceStatus, BackupDuty, ConntrackStatus, DaemonStatus, DatagramTraffic, FlowTableStatus,
     HandshakeCounters, KillSwitch, LinkSpending, LinkState, LinkStatus, LocalAckStatus, ModelLimit,
@@ -30,7 +45,7 @@ pub use status::{
     PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RedundancyStatus,
     RegistryStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SandboxState,
     SandboxStatus, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport,
-    TunnelState, TunnelStatus, TurnedAwayStatus,
+    TlsStatus, TunnelState, TunnelStatus, TunnelTrouble, TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.
@@ -59,14 +74,34 @@ pub enum Request {
         /// Most flows of the answer, at most [`MAX_FLOWS`].
         limit: usize,
     },
+    /// `GET /v1/forwards`: on a proxy, its ports that lead to clients.
+    Forwards,
+    /// `GET /v1/history`: what was carried over the last hours and days, and what happened.
+    History(HistoryQuery),
     /// `PUT /v1/links`: on a client, another setting of one link from now on.
     ChangeLink(LinkChange),
+    /// `GET /v1/routes`: on a client, what goes through its tunnel, and what around it.
+    Routes,
+    /// `PUT /v1/routes`: on a client, other entries of one of the two lists from now on.
+    ChangeRoutes(RoutesChange),
     /// `GET /v1/proxies`: on a client, the proxies that it knows.
     Proxies,
     /// `PUT /v1/proxies?use=NAME`: on a client, which of them may be used from now on.
     UseProxy {
         /// The ID, region or address of some, or `auto`.
         name: String,
+    },
+    /// `POST /v1/speedtest`: on a client, test how fast its links are. It goes on for as long as it is asked for again.
+    StartSpeedTest(SpeedTestWish),
+    /// `GET /v1/speedtest?id=ID`: how far that test came.
+    SpeedTest {
+        /// Which.
+        id: u64,
+    },
+    /// `DELETE /v1/speedtest?id=ID`: it ends.
+    EndSpeedTest {
+        /// Which.
+        id: u64,
     },
     /// `POST /v1/reload`: the config is read again, and what can be is made so.
     Reload,
@@ -79,6 +114,13 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// `PUT /v1/peers?name=NAME&enabled=true` or `=false`: a client is let in again, or gets no session from now on.
+    EnablePeer {
+        /// Its name.
+        name: String,
+        /// Whether it is let in.
+        enabled: bool,
+    },
 }
 
 impl Request {
@@ -87,7 +129,7 @@ impl Request {
     #[must_use]
     pub const fn answer_time(&self) -> Duration {
         Duration::from_secs(match self {
-            Self::Invite(_) | Self::RemovePeer { .. } => 8,
+            Self::Invite(_) | Self::RemovePeer { .. } | Self::EnablePeer { .. } => 8,
             _ => 2,
         })
     }
@@ -108,10 +150,18 @@ pub enum Response {
     Scheduling(Box<Scheduling>),
     /// To [`Request::Flows`].
     Flows(Box<FlowsReport>),
+    /// To [`Request::Forwards`].
+    Forwards(Box<ForwardsReport>),
+    /// To [`Request::History`].
+    History(Box<HistoryReport>),
     /// To [`Request::ChangeLink`]: what holds for the link now.
     Link(Box<LinkSettings>),
+    /// To [`Request::Routes`], and to [`Request::ChangeRoutes`] what holds now.
+    Routes(Box<RoutesReport>),
     /// To [`Request::Proxies`], and to [`Request::UseProxy`] what holds now.
     Proxies(Box<ProxiesReport>),
+    /// To [`Request::StartSpeedTest`], [`Request::SpeedTest`] and [`Request::EndSpeedTest`].
+    SpeedTest(Box<SpeedTestReport>),
     /// To [`Request::Reload`].
     Reloaded(Box<ReloadReport>),
     /// To [`Request::Peers`].
@@ -120,6 +170,8 @@ pub enum Response {
     Invited(Box<Invited>),
     /// To [`Request::RemovePeer`].
     Removed(Box<RemovedPeer>),
+    /// To [`Request::EnablePeer`].
+    Enabled(Box<EnabledPeer>),
 }
 
 /// Why a daemon does not answer a request as asked.

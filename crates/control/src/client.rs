@@ -135,15 +135,28 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let values = [("peer", peer.clone()), ("limit", Some(limit.to_string()))];
             (Method::GET, query::written("/v1/flows", &values), Vec::new())
         }
+        Request::Forwards => (Method::GET, "/v1/forwards".to_owned(), Vec::new()),
+        Request::History(query) => (Method::GET, query.written(), Vec::new()),
         Request::ChangeLink(change) => {
             let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
             (Method::PUT, "/v1/links".to_owned(), body)
+        }
+        Request::Routes => (Method::GET, "/v1/routes".to_owned(), Vec::new()),
+        Request::ChangeRoutes(change) => {
+            let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
+            (Method::PUT, "/v1/routes".to_owned(), body)
         }
         Request::Proxies => (Method::GET, "/v1/proxies".to_owned(), Vec::new()),
         Request::UseProxy { name } => {
             let path = query::written("/v1/proxies", &[("use", Some(name.clone()))]);
             (Method::PUT, path, Vec::new())
         }
+        Request::StartSpeedTest(wish) => {
+            let body = serde_json::to_vec(wish).map_err(|error| error.to_string())?;
+            (Method::POST, "/v1/speedtest".to_owned(), body)
+        }
+        Request::SpeedTest { id } => (Method::GET, speed_test(*id), Vec::new()),
+        Request::EndSpeedTest { id } => (Method::DELETE, speed_test(*id), Vec::new()),
         Request::Reload => (Method::POST, "/v1/reload".to_owned(), Vec::new()),
         Request::Peers => (Method::GET, "/v1/peers".to_owned(), Vec::new()),
         Request::Invite(wish) => {
@@ -154,6 +167,10 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
             let path = query::written("/v1/peers", &[("name", Some(name.clone()))]);
             (Method::DELETE, path, Vec::new())
         }
+        Request::EnablePeer { name, enabled } => {
+            let values = [("name", Some(name.clone())), ("enabled", Some(enabled.to_string()))];
+            (Method::PUT, query::written("/v1/peers", &values), Vec::new())
+        }
     };
     let request = hyper::Request::builder().method(method).uri(path).header(HOST, "ropewalk");
     request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
@@ -161,6 +178,10 @@ fn wire(request: &Request) -> Result<hyper::Request<Full<Bytes>>, String> {
 
 fn scheduling_of(peer: &Option<String>) -> String {
     query::written("/v1/scheduling", &[("peer", peer.clone())])
+}
+
+fn speed_test(id: u64) -> String {
+    query::written("/v1/speedtest", &[("id", Some(id.to_string()))])
 }
 
 type Reader = fn(&Path, &[u8]) -> Result<Response, ClientError>;
@@ -173,14 +194,23 @@ const fn reader(request: &Request) -> Reader {
             |socket, body| Ok(Response::Scheduling(document(socket, body)?))
         }
         Request::Flows { .. } => |socket, body| Ok(Response::Flows(document(socket, body)?)),
+        Request::Forwards => |socket, body| Ok(Response::Forwards(document(socket, body)?)),
+        Request::History(_) => |socket, body| Ok(Response::History(document(socket, body)?)),
         Request::ChangeLink(_) => |socket, body| Ok(Response::Link(document(socket, body)?)),
+        Request::Routes | Request::ChangeRoutes(_) => {
+            |socket, body| Ok(Response::Routes(document(socket, body)?))
+        }
         Request::Proxies | Request::UseProxy { .. } => {
             |socket, body| Ok(Response::Proxies(document(socket, body)?))
+        }
+        Request::StartSpeedTest(_) | Request::SpeedTest { .. } | Request::EndSpeedTest { .. } => {
+            |socket, body| Ok(Response::SpeedTest(document(socket, body)?))
         }
         Request::Reload => |socket, body| Ok(Response::Reloaded(document(socket, body)?)),
         Request::Peers => |socket, body| Ok(Response::Peers(document(socket, body)?)),
         Request::Invite(_) => |socket, body| Ok(Response::Invited(document(socket, body)?)),
         Request::RemovePeer { .. } => |socket, body| Ok(Response::Removed(document(socket, body)?)),
+        Request::EnablePeer { .. } => |socket, body| Ok(Response::Enabled(document(socket, body)?)),
     }
 }
 

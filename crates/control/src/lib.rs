@@ -11,10 +11,12 @@
 //!
 //! `GET /metrics` gives [the numbers](metrics) of the status as Prometheus reads them. They and a page that shows the
 //! links live are served on a TCP port of the loopback interface too where the config asks for that.
-//! `PUT /v1/links` changes a link of a client, `POST /v1/reload` has a daemon read its config again.
+//! `PUT /v1/links` changes a link of a client, `GET` and `PUT /v1/routes` read and change what goes through its tunnel,
+//! `POST /v1/reload` has a daemon read its config again. `POST`, `GET` and `DELETE /v1/speedtest` have a
+//! client test how fast its links are; [`speed`] says what was found in sentences.
 //!
-//! On a proxy `GET`, `POST` and `DELETE /v1/peers` list, invite and remove clients; what an [`invitation`] is stands
-//! there.
+//! On a proxy `GET`, `POST`, `PUT` and `DELETE /v1/peers` list, invite, disable and remove clients; what an [`invitation`]
+//! is stands there. `GET /v1/forwards` shows which of its ports lead to clients.
 //!
 //! This crate knows nothing of packets and depends on no other crate of the workspace.
 
@@ -26,6 +28,7 @@ pub mod invitation;
 pub mod metrics;
 mod query;
 pub mod server;
+pub mod speed;
 pub mod why;
 mod words;
 

@@ -7,8 +7,11 @@
 //! **How many series there can be**: labels are the names of peers (on a proxy only) and of links, and words of this
 //! file. At most [`MAX_TUNNELS`] tunnels, [`MAX_LINKS`] links of each and [`MAX_ALL_LINKS`] links in all are told of; how
 //! many are left out is told too.
+//! Forwarded ports have their client's name and their own numbers; a config has at most 256 of them.
 //! On a proxy a link is called as its client calls it, so a client can make a series of each name that it thinks of, but
 //! no more than these at a time.
+
+mod forwards;
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -276,6 +279,13 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
             help,
             gauge(registry.away_s.unwrap_or(0)),
         );
+        let help = "Age in seconds of the copy from which clients are served until the registry of the fleet was read.";
+        page.family(
+            "registry_copy_age_seconds",
+            Kind::Gauge,
+            help,
+            gauge(registry.copy_age_s.unwrap_or(0)),
+        );
         let help = "Clients of the fleet.";
         page.family("fleet_clients", Kind::Gauge, help, gauge(registry.clients));
         let help = "Proxies of the fleet that run.";
@@ -296,10 +306,11 @@ fn proxy(page: &mut Page, status: &ProxyStatus) {
         let counter = |value| [(Labels::default(), Value::Whole(value))];
         let help = "Packets of clients to what is closed to them.";
         page.family("refused_packets_total", Kind::Counter, help, counter(turned_away.refused));
-        let help = "Connections of clients dropped because one client had, or began, too many.";
+        let help = "Connections dropped because one client had, began or was sent too many.";
         let bounded = counter(turned_away.bounded);
         page.family("bounded_connections_total", Kind::Counter, help, bounded);
     }
+    forwards::families(page, &status.forwards);
 }
 
 /// The proxies that a client knows, by their ids, else by where they are reached; of several that are called alike the first.
@@ -465,6 +476,9 @@ const TUNNEL: &[Family<TunnelStatus>] = &[
 ];
 
 const LINK: &[Family<LinkStatus>] = &[
+    Family::gauge("link_over_tls", "Whether its datagrams go over TLS.", |_, link| {
+        Some(Value::flag(link.over_tls))
+    }),
     Family::gauge("link_state_seconds", "How long it has been in its state.", |_, link| {
         Some(Value::Real(link.state_age_s))
     }),

@@ -14,9 +14,9 @@
 //! daemon at once; a file behind which a daemon answers is refused.
 
 mod access;
-mod history;
 mod http;
 mod places;
+mod recent;
 mod socket;
 mod web;
 

@@ -26,7 +26,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::{FlowsReport, LinkStatus, Role, StatusReport, TunnelState, TunnelStatus};
+use crate::api::{
+    FlowsReport, LinkState, LinkStatus, Role, StatusReport, TunnelState, TunnelStatus,
+};
 use link::Way;
 
 /// What limits the links of a daemon.
@@ -77,6 +79,9 @@ pub struct LinkWhy {
     /// models no link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// That its datagrams do not go by UDP, and why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<String>,
 }
 
 /// What limits a link in one direction.
@@ -242,7 +247,10 @@ impl<'a> Span<'a> {
         let way = if self.sends(Way::Up) { "up" } else { "down" };
         let model = link.model.as_ref();
         let model = model.map(|model| format!("model of the way {way}: {}", model.figures()));
-        LinkWhy { name: link.name.clone(), up, down, model }
+        // The reason of a link that is not up stands in its verdicts.
+        let is_up = link.over_tls && link.state == LinkState::Up;
+        let carried = link.reason.clone().filter(|_| is_up);
+        LinkWhy { name: link.name.clone(), up, down, model, carried }
     }
 
     /// Whether this end sends this way.

@@ -61,6 +61,25 @@ fn a_proxy_tells_of_each_peer_by_its_name_whatever_that_is() {
     assert_eq!(completed, Value::Counter(4.0));
 }
 
+#[test]
+fn a_proxy_tells_of_each_port_that_leads_to_a_client() {
+    let scrape = scrape(&metrics::text(&report(PROXY)));
+    let laptop = [("protocol", "tcp"), ("port", "8443"), ("to", "laptop")];
+    let boat = [("protocol", "both"), ("port", "5000-5010"), ("to", "boat")];
+    for (name, labels, expected) in [
+        ("ropewalk_forward_active", laptop, Value::Gauge(1.0)),
+        ("ropewalk_forward_active", boat, Value::Gauge(0.0)),
+        ("ropewalk_forward_connections_total", laptop, Value::Counter(12.0)),
+        // A proxy sends downstream.
+        ("ropewalk_forward_sent_bytes_total", laptop, Value::Counter(40e3)),
+        ("ropewalk_forward_received_bytes_total", laptop, Value::Counter(700e3)),
+        ("ropewalk_forward_received_packets_total", boat, Value::Counter(0.0)),
+    ] {
+        assert_eq!(value(&scrape, name, &labels), expected, "{name} {labels:?}");
+    }
+    assert!(!metrics::text(&report(CLIENT)).contains("ropewalk_forward_"));
+}
+
 fn known_proxy(number: u8, id: Option<&str>) -> KnownProxy {
     KnownProxy {
         id: id.map(str::to_owned),

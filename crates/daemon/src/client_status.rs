@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
-use ropewalk_control::api::{LinkStatus, SessionStatus, SpendingStatus, TunnelState, TunnelStatus};
+use ropewalk_control::api::{
+    LinkStatus, SessionStatus, SpendingStatus, TunnelState, TunnelStatus, TunnelTrouble,
+};
 use ropewalk_link_io::tun::TunCounters;
 use ropewalk_proto::client::{ClientState, ClientStats, Trouble};
 use ropewalk_proto::event::EndReason;
@@ -69,6 +71,7 @@ pub fn tunnel(
         peer_public_key: facts.peer_public_key,
         state: tunnel_state(facts.state, facts.unrouted.is_none()),
         reason: reason(facts),
+        trouble: trouble(facts.state),
         state_age_s: facts.seconds(facts.since),
         inner_v4: own(true).and_then(|net| match net {
             IpNet::V4(net) => Some(net.addr()),
@@ -130,6 +133,23 @@ pub fn reason(facts: &ClientFacts<'_>) -> Option<String> {
             None => "no link is usable".to_owned(),
         }),
     }
+}
+
+/// Why there is no session, for programs.
+const fn trouble(state: &ClientState) -> Option<TunnelTrouble> {
+    let (ClientState::Stalled { trouble, .. }
+    | ClientState::Asking { trouble, .. }
+    | ClientState::Waiting { trouble, .. }) = state
+    else {
+        return None;
+    };
+    Some(match trouble {
+        Trouble::NoAnswer => TunnelTrouble::NoAnswer,
+        Trouble::Refused(_) => TunnelTrouble::Refused,
+        Trouble::OtherVersions(_) => TunnelTrouble::OtherVersions,
+        Trouble::NotAuthentic => TunnelTrouble::NotAuthentic,
+        Trouble::Closed(_) => TunnelTrouble::Closed,
+    })
 }
 
 /// The proxy has been asked for a session for so many seconds.
@@ -227,5 +247,27 @@ mod tests {
         assert!(!stalled(4.9, &Trouble::NoAnswer).contains("no answer"));
         assert!(stalled(5.0, &Trouble::NoAnswer).contains("cannot be reached"));
         assert!(stalled(0.0, &Trouble::Closed(CloseReason::Shutdown)).contains("stopped"));
+    }
+
+    #[test]
+    fn programs_are_told_in_a_word_why_there_is_no_session() {
+        let at = Instant::from_millis(7);
+        let table = [
+            (Trouble::NoAnswer, TunnelTrouble::NoAnswer),
+            (Trouble::OtherVersions([2, 3].into_iter().collect()), TunnelTrouble::OtherVersions),
+            (Trouble::NotAuthentic, TunnelTrouble::NotAuthentic),
+            (Trouble::Closed(CloseReason::Removed), TunnelTrouble::Closed),
+        ];
+        for (known, told) in table {
+            for state in [
+                ClientState::Stalled { since: at, trouble: known.clone() },
+                ClientState::Asking { since: at, trouble: known.clone() },
+                ClientState::Waiting { until: at, trouble: known.clone() },
+            ] {
+                assert_eq!(trouble(&state), Some(told), "{state:?}");
+            }
+        }
+        assert_eq!(trouble(&ClientState::Connected { since: at }), None);
+        assert_eq!(trouble(&ClientState::NoLinks), None);
     }
 }

@@ -19,6 +19,7 @@
 //! | [`secrecy`] | what keeps a daemon's keys in its memory, and out of core dumps and the swap |
 //! | [`service`] | a daemon's runtime and signals |
 //! | [`heartbeat`] | what its supervisor hears of it |
+//! | [`history`] | what it carried over the last hour, day and month, and what happened |
 //! | [`wakeup`] | which timer of the core woke it |
 //! | [`offload`] | what is left to the kernel |
 //! | [`mark`] | its being the only one in a network namespace |
@@ -30,6 +31,7 @@ pub mod format;
 pub mod gaps;
 pub mod heartbeat;
 pub mod held;
+pub mod history;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod offload;

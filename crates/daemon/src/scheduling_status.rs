@@ -272,10 +272,33 @@ pub fn has_no_peers() -> ApiError {
     ApiError::new(ErrorCode::BadRequest, "this is a client: only a proxy has peers")
 }
 
+/// A client was asked for forwards.
+#[must_use]
+pub fn has_no_forwards() -> ApiError {
+    let message = "this is a client: only a proxy forwards ports; ask there";
+    ApiError::new(ErrorCode::BadRequest, message)
+}
+
 /// A proxy was asked for the proxies that it knows.
 #[must_use]
 pub fn has_no_proxies() -> ApiError {
     ApiError::new(ErrorCode::BadRequest, "this is a proxy: only a client chooses among proxies")
+}
+
+/// A proxy was asked what goes through the tunnel.
+#[must_use]
+pub fn has_no_routes() -> ApiError {
+    let message = "this is a proxy: what goes through a tunnel is said at its client";
+    ApiError::new(ErrorCode::BadRequest, message)
+}
+
+/// A proxy was asked to test how fast links are.
+#[must_use]
+pub fn tests_no_links() -> ApiError {
+    ApiError::new(
+        ErrorCode::BadRequest,
+        "this is a proxy: only a client tests how fast its links are; ask there",
+    )
 }
 
 /// A proxy was asked to change a link.

@@ -37,6 +37,7 @@ pub fn daemon(
         offload: Some(offload),
         kill_switch: None,
         sandbox: sandbox::status(),
+        history: None,
     }
 }
 
@@ -198,10 +199,16 @@ pub struct LinkFacts {
     pub state: LinkState,
     /// Why it is in this state.
     pub reason: Option<String>,
+    /// Where its network wants a sign-in.
+    pub sign_in: Option<String>,
     /// Seconds in this state.
     pub state_age_s: f64,
     /// This end of its path.
     pub local: Option<SocketAddr>,
+    /// The other end, where the core knows it by another address.
+    pub remote: Option<SocketAddr>,
+    /// Whether its datagrams go over TLS.
+    pub over_tls: bool,
     /// Client to proxy.
     pub up: DatagramTraffic,
     /// Proxy to client.
@@ -243,9 +250,11 @@ pub fn link(facts: LinkFacts, core: Option<&LinkStats>) -> LinkStatus {
         interface: facts.interface,
         state: facts.state,
         reason: facts.reason,
+        sign_in: facts.sign_in,
         state_age_s: facts.state_age_s,
         local: facts.local,
-        remote: core.map(|core| core.path.remote),
+        remote: facts.remote.or_else(|| core.map(|core| core.path.remote)),
+        over_tls: facts.over_tls,
         srtt_ms: sender.and_then(|sender| sender.srtt).map(millis),
         min_rtt_ms: sender.and_then(|sender| sender.min_rtt).map(millis),
         rttvar_ms: sender.and_then(|sender| sender.rttvar).map(millis),
@@ -362,8 +371,11 @@ mod tests {
             interface: Some("wwan0".to_owned()),
             state: LinkState::Down,
             reason: Some("no address".to_owned()),
+            sign_in: None,
             state_age_s: 2.0,
             local: None,
+            remote: None,
+            over_tls: false,
             up: datagrams(8.0, Traffic { datagrams: 3, bytes: 300 }),
             down: DatagramTraffic::default(),
             told: None,

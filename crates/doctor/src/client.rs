@@ -16,7 +16,9 @@ use ropewalk_settings::{DEFAULT_PORT, PublicKey};
 use super::common::Patient;
 use super::finding::Finding;
 use super::firewall::{self, Flow, Hook, Needed, Nft, State};
-use super::{forwarding, gateways, kill_switch, links, name, near, paths, reach, rp_filter, vpn};
+use super::{
+    chosen, forwarding, gateways, kill_switch, links, name, near, paths, reach, rp_filter, vpn,
+};
 use crate::privilege;
 
 /// Addresses of the proxy that are asked over a link: more would pass what a proxy answers in a second.
@@ -72,6 +74,8 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
         file,
     }));
     findings.extend(near::judge(&survey.passed_over, file));
+    let told = patient.daemon.status().map_or(&[][..], |report| &report.rules);
+    findings.extend(chosen::judge(file, &chosen::look(config, told)));
     let shared: Vec<String> = config.share.iter().map(ToString::to_string).collect();
     let ipv6 = scene.has_inner_ipv6();
     findings.extend(forwarding::judge(&forwarding::look(
@@ -301,7 +305,8 @@ impl<'a> Scene<'a> {
     }
 
     fn trial(&self, seat: &Seat<'_>) -> Trial {
-        let up = seat.shown.filter(|link| link.state == LinkState::Up);
+        // What goes over TLS shows nothing of UDP.
+        let up = seat.shown.filter(|link| link.state == LinkState::Up && !link.over_tls);
         let ways = self.ways(seat, self.proxy);
         let heard: Vec<Way> = ways.iter().filter(|way| !self.is_deaf(way)).cloned().collect();
         Trial {
@@ -311,6 +316,7 @@ impl<'a> Scene<'a> {
             is_deaf: !ways.is_empty() && heard.is_empty() && up.is_none(),
             is_filtered: self.is_filtered(seat),
             ways: heard,
+            tls_port: self.config.proxy.tls_port_in_use(),
             known: up.and_then(|link| {
                 let rtt = link.srtt_ms.unwrap_or_default().clamp(0.0, 1e6) / 1e3;
                 let reply = Reply::Answer(std::time::Duration::from_secs_f64(rtt));
@@ -357,6 +363,8 @@ struct Trial {
     is_deaf: bool,
     is_filtered: bool,
     ways: Vec<Way>,
+    /// The TCP port to which links over TLS go, where they may.
+    tls_port: Option<u16>,
     /// What the daemon knows of a link that is up: where, how far, how large.
     known: Option<(SocketAddr, Reply, Option<probe::PathMtu>)>,
 }
@@ -382,10 +390,14 @@ impl Trial {
             Some(way) if silent && !self.is_deaf => Some(probe::web(way).unwrap_or(Web::Silence)),
             _ => None,
         };
+        let answers = asked.iter().any(|(_, reply)| matches!(reply, Reply::Answer(_)));
+        let over_tls = self.ways.first().zip(self.tls_port).filter(|_| !answers);
+        let tls = over_tls.map(|(way, port)| probe::ask_over_tls(way, port, key));
         let tried = reach::Tried {
             link: self.link,
             interface: self.interface,
             asked,
+            tls,
             web,
             is_deaf: self.is_deaf,
             is_filtered: self.is_filtered,

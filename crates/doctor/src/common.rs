@@ -129,7 +129,8 @@ impl<C: ConfigFile> Patient<C> {
             runs: self.runs(),
             rules,
             routes,
-            table: has_table(&format!("ropewalk_{}", self.role)),
+            table: has_table(&format!("ropewalk_{}", self.role))
+                || (self.role == Role::Client && has_table("ropewalk_split")),
             lock: has_table("ropewalk_lock"),
             names: records.iter().any(|record| record.exists()),
             tun: interfaces.iter().find(|one| one.name == tun).map(|one| leftovers::Tun {

@@ -101,7 +101,7 @@ fn registry(registry: &RegistryStatus) -> Vec<Finding> {
             Finding::fail("registry.away", subject, format!("away for {away} s: {why}"), look)
         }
         (None, _) if !registry.begun => {
-            let found = "it has not answered since the proxy's start: no client is known";
+            let found = "it was not read since the proxy's start";
             Finding::fail("registry.away", subject, found.to_owned(), look)
         }
         (None, _) => {
@@ -112,13 +112,31 @@ fn registry(registry: &RegistryStatus) -> Vec<Finding> {
             Finding::ok("registry", subject, found)
         }
     }];
+    if !registry.begun {
+        findings.push(match registry.copy_age_s {
+            Some(age) => {
+                let (clients, minutes) = (registry.clients, age / 60);
+                let found = format!(
+                    "{clients} clients are served from the copy on this proxy's disk, which is {minutes} min old: who joined \
+                     since is not known, and who was removed since is let in"
+                );
+                Finding::warn("registry.copy", subject, found, look)
+            }
+            None => {
+                let found = "this proxy's disk has no copy that can be used: no client is known, and the log says why";
+                Finding::fail("registry.copy", subject, found.to_owned(), "sudo ropewalk logs proxy")
+            }
+        });
+    }
     if registry.draining {
         let found = "this proxy drains: no session begins here".to_owned();
         findings.push(Finding::note("registry.drains", subject, found));
     }
     for (key, why) in &registry.foreign {
         let found = format!("{key} is not read: {why}");
-        findings.push(Finding::warn("registry.foreign", subject, found, look));
+        findings.push(Finding::warn("registry.foreign", subject, found, look).advise(
+            "if another program put it there, delete it (`etcdctl del`), or have that program or this fleet use another prefix:",
+        ));
     }
     findings
 }
@@ -203,5 +221,26 @@ mod tests {
         );
         assert_eq!(judge(&Answer::NotRunning, false), [("daemon.absent", Level::Note)]);
         assert_eq!(judge(&Answer::Failed("x".into()), false), [("daemon.mute", Level::Warn)]);
+    }
+
+    #[test]
+    fn a_registry_that_is_away_is_told_with_what_is_served_meanwhile() {
+        let read = RegistryStatus { begun: true, clients: 3, ..RegistryStatus::default() };
+        let away = RegistryStatus { away_s: Some(60), ..read.clone() };
+        let copied = RegistryStatus { begun: false, copy_age_s: Some(7_200), ..away.clone() };
+        let empty = RegistryStatus { copy_age_s: None, ..copied.clone() };
+        let (is_away, ok) = (("registry.away", Level::Fail), ("registry", Level::Ok));
+        for (status, expected) in [
+            (read, vec![ok]),
+            (away, vec![is_away]),
+            (copied.clone(), vec![is_away, ("registry.copy", Level::Warn)]),
+            (empty, vec![is_away, ("registry.copy", Level::Fail)]),
+        ] {
+            let found = registry(&status);
+            let found: Vec<_> = found.into_iter().map(|one| (one.id, one.level)).collect();
+            assert_eq!(found, expected);
+        }
+        let told = registry(&copied).remove(1).found;
+        assert!(told.contains("3 clients") && told.contains("120 min old"), "{told}");
     }
 }

@@ -8,7 +8,7 @@ use ropewalk_control::api::Role;
 use ropewalk_link_io::nft::NftError;
 
 use ruleset::{Drop, Verdict};
-pub(super) use ruleset::{Flow, Hook, Ruleset, State};
+pub(super) use ruleset::{Flow, Hook, Ruleset, State, Transport};
 
 use super::finding::Finding;
 
@@ -158,13 +158,13 @@ fn told(place: &Drop, dropped: &[&Needed]) -> Finding {
 /// The commands that allow a flow in a chain whose policy is to drop, in the words of the firewall that made the chain.
 fn allow(place: &Drop, flow: &Flow) -> Vec<String> {
     let Drop { family, table, chain, .. } = place;
-    let port = flow.destination_port;
+    let (port, protocol) = (flow.destination_port, flow.transport.as_str());
     let tun = flow.tun.as_deref();
     if chain.starts_with("ufw") || place.is_ufw {
         if let Some(tun) = tun {
             return ["in", "out"].map(|way| format!("sudo ufw route allow {way} on {tun}")).into();
         }
-        return port.map(|port| format!("sudo ufw allow {port}/udp")).into_iter().collect();
+        return port.map(|port| format!("sudo ufw allow {port}/{protocol}")).into_iter().collect();
     }
     if let (Some(tun), true) = (tun, place.is_docker) {
         return ["-i", "-o"]
@@ -177,9 +177,9 @@ fn allow(place: &Drop, flow: &Flow) -> Vec<String> {
             .into();
     }
     let matched = match (flow.hook, port, flow.source_port) {
-        (Hook::Input, _, Some(port)) => format!("udp sport {port}"),
-        (_, Some(port), _) => format!("udp dport {port}"),
-        (_, None, Some(port)) => format!("udp sport {port}"),
+        (Hook::Input, _, Some(port)) => format!("{protocol} sport {port}"),
+        (_, Some(port), _) => format!("{protocol} dport {port}"),
+        (_, None, Some(port)) => format!("{protocol} sport {port}"),
         _ => return Vec::new(),
     };
     vec![format!("sudo nft insert rule {family} {table} {chain} {matched} accept")]
@@ -201,6 +201,15 @@ mod tests {
     fn listens(subject: &str) -> Needed {
         let flow = Flow { destination_port: Some(51900), ..Flow::new(Hook::Input) };
         Needed { subject: subject.into(), what: "datagrams to UDP 51900".into(), flow }
+    }
+
+    fn over_tls() -> Needed {
+        let flow = Flow {
+            transport: Transport::Tcp,
+            destination_port: Some(443),
+            ..Flow::new(Hook::Input)
+        };
+        Needed { subject: "clients".into(), what: "connections to TCP 443".into(), flow }
     }
 
     fn forwards() -> Needed {
@@ -234,6 +243,13 @@ mod tests {
                 listens("a"),
                 Some("firewall.policy"),
                 "sudo nft insert rule inet mine in udp dport 51900 accept",
+            ),
+            (rules(&format!("{accepts}, {drop}")), over_tls(), None, ""),
+            (
+                rules(INPUT),
+                over_tls(),
+                Some("firewall.policy"),
+                "sudo nft insert rule inet mine in tcp dport 443 accept",
             ),
             (
                 rules(FORWARD),

@@ -13,6 +13,7 @@
 //! An examination changes nothing: what it tries on the network is what [`ropewalk_client::probe`] may ask of a proxy.
 
 mod buffers;
+mod chosen;
 mod client;
 mod clock;
 mod common;
@@ -22,6 +23,7 @@ mod files;
 pub mod finding;
 mod firewall;
 pub mod fix;
+mod forward;
 mod forwarding;
 mod gateways;
 mod kill_switch;
@@ -50,7 +52,7 @@ pub use finding::{Finding, Level};
 pub use fix::Fix;
 
 /// All findings about one daemon.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Examination {
     /// Which daemon.
     pub role: Role,

@@ -1,4 +1,5 @@
-//! Whether the proxy's ports are its own, and whether it has what it serves with: uplinks, clients.
+//! Whether the proxy's ports are its own, and whether it has what it serves with: uplinks, clients, a way in where UDP
+//! is blocked.
 
 use ropewalk_proxy::port::Holder;
 
@@ -9,6 +10,8 @@ use super::finding::Finding;
 pub(super) struct Facts {
     /// The ports, each with who holds it, where no proxy runs.
     pub(super) ports: Vec<(u16, Option<Holder>)>,
+    /// The port for links over TLS, where the config takes them, with who else holds it.
+    pub(super) tls: Option<(u16, Option<Holder>)>,
     /// Interfaces with a default route.
     pub(super) uplinks: Vec<String>,
     /// Clients that may connect, and open invitations.
@@ -29,6 +32,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         let ports: Vec<_> = facts.ports.iter().map(|(port, _)| port.to_string()).collect();
         findings.push(Finding::ok("port", "port", format!("UDP {} is free", ports.join(", "))));
     }
+    findings.extend(tls(facts));
     findings.push(match facts.uplinks.as_slice() {
         [] => Finding::fail(
             "uplinks.none",
@@ -49,6 +53,28 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
+/// Whether clients get in where UDP is blocked.
+fn tls(facts: &Facts) -> Option<Finding> {
+    match &facts.tls {
+        None => Some(Finding::note(
+            "tls.off",
+            "over TLS",
+            "clients in networks that let no UDP through cannot connect: [tls] in the config takes links over TLS, at TCP 443",
+        )),
+        Some((port, Some(holder))) => {
+            let found = format!("TCP {port} is held by {holder}");
+            let command = format!("sudo kill {}", holder.pid);
+            Some(Finding::fail("tls.taken", "over TLS", found, command).advise(
+                "end that program, or give links over TLS another port (`listen` of [tls], `tls_port` of each client):",
+            ))
+        }
+        Some((port, None)) => {
+            let found = format!("links over TLS are taken at TCP {port}");
+            Some(Finding::ok("tls", "over TLS", found))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,13 +83,19 @@ mod tests {
     fn a_port_that_another_program_holds_is_told_with_its_name() {
         let holder = || Some(Holder { pid: 7, name: "sipd".into() });
         let table = [
-            (holder(), vec!["eth0"], 1, vec!["port.taken", "uplinks"]),
-            (None, vec!["eth0"], 0, vec!["port", "uplinks", "clients.none"]),
-            (None, vec![], 1, vec!["port", "uplinks.none"]),
+            (holder(), None, vec!["eth0"], 1, vec!["port.taken", "tls.off", "uplinks"]),
+            (
+                None,
+                Some((443, None)),
+                vec!["eth0"],
+                0,
+                vec!["port", "tls", "uplinks", "clients.none"],
+            ),
+            (None, Some((443, holder())), vec![], 1, vec!["port", "tls.taken", "uplinks.none"]),
         ];
-        for (holder, uplinks, clients, ids) in table {
+        for (holder, tls, uplinks, clients, ids) in table {
             let uplinks = uplinks.into_iter().map(str::to_owned).collect();
-            let facts = Facts { ports: vec![(51900, holder)], uplinks, clients };
+            let facts = Facts { ports: vec![(51900, holder)], tls, uplinks, clients };
             let found: Vec<_> = judge(&facts).into_iter().map(|one| one.id).collect();
             assert_eq!(found, ids);
         }

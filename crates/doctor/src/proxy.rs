@@ -8,14 +8,15 @@ use ropewalk_control::api::Role;
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, MAIN_TABLE};
 use ropewalk_proxy::Config;
 use ropewalk_proxy::config::Uplinks;
+use ropewalk_proxy::forward::conflicts;
 use ropewalk_proxy::overlap;
-use ropewalk_proxy::port::holder;
+use ropewalk_proxy::port::{holder, tcp_holder};
 
 use super::client::default_interface;
 use super::common::Patient;
 use super::finding::Finding;
-use super::firewall::{self, Flow, Hook, Needed, Nft, State};
-use super::{forwarding, paths, port, rp_filter};
+use super::firewall::{self, Flow, Hook, Needed, Nft, State, Transport};
+use super::{forward, forwarding, paths, port, rp_filter};
 use crate::privilege;
 
 /// All findings about the proxy of this config.
@@ -25,7 +26,7 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     };
     let patient = Patient::look(Role::Proxy, file, socket, meaning);
     let ports = patient.config.as_ref().map_or_else(Vec::new, ports);
-    let lowest = ports.iter().copied().min().unwrap_or(u16::MAX);
+    let lowest = patient.config.as_ref().map_or(u16::MAX, Config::lowest_port);
     let mut findings = patient.examine(privilege::proxy(lowest), false);
     let survey = match probe::survey(None) {
         Ok(survey) => survey,
@@ -51,6 +52,10 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
         } else {
             ports.iter().map(|port| (*port, holder(*port))).collect()
         },
+        tls: config.tls.as_ref().map(|tls| {
+            let port = tls.listen.port();
+            (port, if runs { None } else { tcp_holder(port) })
+        }),
         uplinks: uplinks.clone(),
         clients: clients(&patient, config),
     }));
@@ -61,8 +66,14 @@ pub(super) fn examine(file: &Path) -> Vec<Finding> {
     findings.extend(forwarding::judge(&forwarding::look(Role::Proxy, runs, ipv6, &passed)));
     findings.extend(rp_filter::judge_proxy(&filters(&survey, tun)));
     if let Nft::Rules(rules) = &patient.nft {
-        findings.extend(firewall::judge_rules(rules, &needed(&ports, tun, &uplinks)));
+        let tls = config.tls.as_ref().map(|tls| tls.listen.port());
+        let mut needed = needed(&ports, tls, tun, &uplinks);
+        if !config.forwards.is_empty() {
+            needed.extend(needed_by_forwards(tun, &uplinks));
+        }
+        findings.extend(firewall::judge_rules(rules, &needed));
     }
+    findings.extend(forward::judge(&forwards(&patient, config)));
     for tunnel in patient.daemon.status().iter().flat_map(|report| &report.tunnels) {
         findings.extend(paths::judge_seen(&tunnel.peer, &tunnel.links));
     }
@@ -78,6 +89,16 @@ fn pool(config: &Config, file: &Path) -> Option<Finding> {
     };
     let check = format!("ropewalk check-config {}", file.display());
     Some(Finding::fail("pool.overlaps", "pool", overlap.to_string(), check).advise(advice))
+}
+
+fn forwards(patient: &Patient<Config>, config: &Config) -> forward::Facts {
+    let proxy = patient.daemon.status().and_then(|report| report.proxy.as_ref());
+    let in_words = config.forwards.iter().map(|one| format!("{} to {one}", one.ports_in_words()));
+    forward::Facts {
+        configured: in_words.collect(),
+        conflicts: conflicts::find(&conflicts::ports(&config.forwards), true),
+        seen: proxy.map(|proxy| proxy.forwards.clone()).unwrap_or_default(),
+    }
 }
 
 fn meaning(config: &Config) -> String {
@@ -134,9 +155,9 @@ fn filters(survey: &Survey, tun: &str) -> Vec<rp_filter::Interface> {
     survey.interfaces.iter().filter_map(of).collect()
 }
 
-/// What the firewall must let through: datagrams of the tunnel in and out, which are not tracked as connections, and packets
-/// of clients both ways.
-fn needed(ports: &[u16], tun: &str, uplinks: &[String]) -> Vec<Needed> {
+/// What the firewall must let through: datagrams of the tunnel in and out, which are not tracked as connections,
+/// connections over TLS, and packets of clients both ways.
+fn needed(ports: &[u16], tls: Option<u16>, tun: &str, uplinks: &[String]) -> Vec<Needed> {
     let mut needed: Vec<Needed> = ports
         .iter()
         .flat_map(|port| {
@@ -150,6 +171,15 @@ fn needed(ports: &[u16], tun: &str, uplinks: &[String]) -> Vec<Needed> {
         })
         .map(|(flow, what)| Needed { subject: "clients".to_owned(), what, flow })
         .collect();
+    needed.extend(tls.map(|port| Needed {
+        subject: "clients".to_owned(),
+        what: format!("connections to TCP {port}"),
+        flow: Flow {
+            transport: Transport::Tcp,
+            destination_port: Some(port),
+            ..Flow::new(Hook::Input)
+        },
+    }));
     for uplink in uplinks {
         let out = Flow {
             tun: Some(tun.to_owned()),
@@ -170,4 +200,19 @@ fn needed(ports: &[u16], tun: &str, uplinks: &[String]) -> Vec<Needed> {
         }));
     }
     needed
+}
+
+/// The same where ports lead to clients: packets that begin something there.
+fn needed_by_forwards(tun: &str, uplinks: &[String]) -> Vec<Needed> {
+    let needed = |uplink: &String| Needed {
+        subject: "forward".to_owned(),
+        what: format!("new connections from {uplink} to forwarded ports"),
+        flow: Flow {
+            tun: Some(tun.to_owned()),
+            input: Some(uplink.clone()),
+            output: Some(tun.to_owned()),
+            ..Flow::new(Hook::Forward)
+        },
+    };
+    uplinks.iter().map(needed).collect()
 }

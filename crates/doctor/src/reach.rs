@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use ropewalk_client::probe::{Reply, Web};
+use ropewalk_client::probe::{Reply, TlsReply, Web};
 use ropewalk_control::PROXY_CONFIG;
 use ropewalk_settings::DEFAULT_PORT;
 
@@ -20,6 +20,8 @@ pub(super) struct Tried {
     pub(super) interface: String,
     /// What came of asking each address.
     pub(super) asked: Vec<(SocketAddr, Reply)>,
+    /// What came of asking over TLS, where nothing answers by UDP and it is wanted.
+    pub(super) tls: Option<TlsReply>,
     /// What answers at TCP port 80, where nothing else does.
     pub(super) web: Option<Web>,
     /// Strict filtering drops every answer here, as long as no client runs.
@@ -75,6 +77,14 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
         return None;
     }
     let addresses = addresses(&tried.asked);
+    if let Some(TlsReply::Answer(time)) = &tried.tls {
+        let ms = time.as_secs_f64() * 1e3;
+        let found = format!(
+            "no answer by UDP at {addresses}, and one over TLS within {ms:.1} ms: this network lets no UDP through, so the link \
+             goes over TLS, which is slower where packets are lost"
+        );
+        return Some(Finding::note("reach.tls", link, found));
+    }
     if tried.asked.is_empty() && !tried.is_deaf {
         let found = "the proxy has no address of the family (IPv4, IPv6) that this link has";
         let command = format!("ip -brief address show dev {}", tried.interface);
@@ -129,20 +139,24 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
             "sudo ropewalk doctor",
         ));
     }
+    let tls = match &tried.tls {
+        Some(TlsReply::No(why)) => format!("; over TLS: {why}"),
+        Some(TlsReply::Answer(_)) | None => String::new(),
+    };
     let found = format!(
-        "no answer at {addresses}, while another link has one: this network drops UDP there"
+        "no answer at {addresses}, while another link has one: this network drops UDP there{tls}"
     );
     let tries_443 = tried.asked.iter().any(|(address, _)| address.port() == 443);
     Some(if tries_443 {
         Finding::failure("reach.blocked", link, found)
-            .advise("nothing helps but to leave this link out (`exclude_interfaces`):")
+            .advise("let the proxy take links over TLS (`[tls]` in its config), which nearly every network lets through; or leave this link out (`exclude_interfaces`):")
             .edit(facts.file, Change::exclude(&tried.interface))
     } else {
         let open = format!("sudoedit {PROXY_CONFIG}");
         Finding::fail("reach.blocked", link, found, open)
             .or("sudo systemctl restart ropewalk-proxy")
             .at_proxy()
-            .advise("let the proxy listen at UDP 443 too, which more networks let through (`more_ports = [443]` on top of its config), and add its address with :443 to `address` here:")
+            .advise("let the proxy listen at UDP 443 too, which more networks let through (`more_ports = [443]` on top of its config), and add its address with :443 to `address` here; or take links over TLS (`[tls]` there), which nearly all let through:")
     })
 }
 
@@ -248,6 +262,7 @@ mod tests {
             link: name.into(),
             interface: name.into(),
             asked: replies.iter().map(|(port, reply)| (at(*port), reply.clone())).collect(),
+            tls: None,
             web,
             is_deaf: false,
             is_filtered: false,
@@ -281,6 +296,20 @@ mod tests {
                 "reach.blocked",
             ),
             (link("wan1", &[(51900, Reply::Silence)], Some(page)), "portal"),
+            (
+                Tried {
+                    tls: Some(TlsReply::Answer(Duration::from_millis(30))),
+                    ..link("wan1", &[(51900, Reply::Silence)], Some(Web::There))
+                },
+                "reach.tls",
+            ),
+            (
+                Tried {
+                    tls: Some(TlsReply::No("TCP 203.0.113.2:443 refuses".into())),
+                    ..link("wan1", &[(51900, Reply::Silence)], Some(Web::There))
+                },
+                "reach.blocked",
+            ),
             (link("wan1", &[(51900, Reply::Forbidden)], None), "reach.forbidden"),
             (link("wan1", &[(51900, Reply::NoWay)], None), "reach.no-way"),
             (link("wan1", &[], None), "reach.family"),

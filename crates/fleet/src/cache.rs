@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use etcd_client::KeyValue;
 use ipnet::{Ipv4Net, Ipv6Net};
 use ropewalk_settings::PublicKey;
 
+use crate::last_known::LastKnown;
 use crate::layout::{
     ClientValue, DrainValue, FleetValue, InvitationValue, Layout, Place, ProxyValue, SessionValue,
-    read,
+    Unknown, VERSION, read,
 };
 use crate::store::{Store, StoreError};
 
@@ -17,7 +19,7 @@ use crate::store::{Store, StoreError};
 pub const MAX_CLIENTS: usize = 1 << 20;
 
 /// Most proxies, and most invitations.
-const MAX_OTHERS: usize = 4096;
+pub(crate) const MAX_OTHERS: usize = 4096;
 
 /// Values that are not ours and are named to people.
 const MAX_FOREIGN: usize = 8;
@@ -25,23 +27,25 @@ const MAX_FOREIGN: usize = 8;
 /// A client, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// How it is called.
-    pub name: Box<str>,
+    /// How it is called. Whoever keeps this client, too, shares the text.
+    pub name: Arc<str>,
     /// Its inner addresses.
     pub address_v4: Ipv4Addr,
     /// The same for IPv6.
     pub address_v6: Option<Ipv6Addr>,
+    /// It gets no session.
+    pub disabled: bool,
 }
 
 /// Where a client has its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The proxy's id.
-    pub proxy: std::sync::Arc<str>,
-    /// Since when, in microseconds since 1970.
+    pub proxy: Arc<str>,
+    /// Since when, in microseconds since 1970 by the proxy's clock.
     pub since_us: u64,
-    /// The revision that said so.
-    pub revision: i64,
+    /// The revision at which it was first written.
+    pub first: i64,
 }
 
 /// What a change means for who looks on.
@@ -82,7 +86,7 @@ pub struct Cache {
     /// Below this offset of the pool no address is free.
     next_v4: u32,
     /// Ids of proxies, each kept once.
-    ids: BTreeSet<std::sync::Arc<str>>,
+    ids: BTreeSet<Arc<str>>,
 }
 
 impl Cache {
@@ -157,15 +161,13 @@ impl Cache {
             Place::Client(key) => {
                 full(self.clients.len(), MAX_CLIENTS)?;
                 let value: ClientValue = read(kv.value())?;
-                self.free(&key);
-                self.taken.insert(value.address_v4.into());
-                self.taken.extend(value.address_v6.map(IpAddr::V6));
                 let client = Client {
                     name: value.name.into(),
                     address_v4: value.address_v4,
                     address_v6: value.address_v6,
+                    disabled: value.disabled,
                 };
-                self.clients.insert(key, client.clone());
+                self.insert(key, client.clone());
                 Some(Change::Came(key, client))
             }
             Place::Invitation(hash) => {
@@ -187,8 +189,8 @@ impl Cache {
                 full(self.sessions.len(), MAX_CLIENTS)?;
                 let value: SessionValue = read(kv.value())?;
                 let proxy = self.id(&value.proxy);
-                let (since_us, revision) = (value.since_us, kv.mod_revision());
-                self.sessions.insert(key, Session { proxy, since_us, revision });
+                let first = value.first.unwrap_or_else(|| kv.mod_revision());
+                self.sessions.insert(key, Session { proxy, since_us: value.since_us, first });
                 Some(Change::Session(key))
             }
         })
@@ -226,17 +228,35 @@ impl Cache {
             self.clients.remove(formerly);
         }
         if self.clients.len() < MAX_CLIENTS {
-            self.taken.insert(client.address_v4.into());
-            self.taken.extend(client.address_v6.map(IpAddr::V6));
-            self.clients.insert(key, client);
+            self.insert(key, client);
         }
     }
 
-    /// The client of this name.
+    /// The clients that were known before the proxy's start, and the proxies that were to drain. This is no base for a watch.
+    pub fn recall(&mut self, known: LastKnown) {
+        let LastKnown { as_of: since, drains, clients } = known;
+        for (key, client) in clients {
+            self.insert(key, client);
+        }
+        let drain = || DrainValue { version: VERSION, since, unknown: Unknown::new() };
+        self.drains.extend(drains.into_iter().map(|id| (id, drain())));
+    }
+
+    /// What is worth being known after the proxy's next start, as it was then.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<(PublicKey, &Client)> {
-        let found = self.clients.iter().find(|(_, client)| &*client.name == name);
-        found.map(|(key, client)| (*key, client))
+    pub fn last_known(&self, as_of: u64) -> LastKnown {
+        LastKnown {
+            as_of,
+            drains: self.drains.keys().cloned().collect(),
+            clients: self.clients.iter().map(|(key, client)| (*key, client.clone())).collect(),
+        }
+    }
+
+    fn insert(&mut self, key: PublicKey, client: Client) {
+        self.free(&key);
+        self.taken.insert(client.address_v4.into());
+        self.taken.extend(client.address_v6.map(IpAddr::V6));
+        self.clients.insert(key, client);
     }
 
     /// The lowest free address, and the IPv6 address with the same offset where that is free; both count as taken from now on.
@@ -286,15 +306,15 @@ impl Cache {
         }
     }
 
-    fn id(&mut self, id: &str) -> std::sync::Arc<str> {
+    fn id(&mut self, id: &str) -> Arc<str> {
         if let Some(known) = self.ids.get(id) {
-            return std::sync::Arc::clone(known);
+            return Arc::clone(known);
         }
         if self.ids.len() >= MAX_OTHERS {
             self.ids.clear();
         }
-        let id: std::sync::Arc<str> = id.into();
-        self.ids.insert(std::sync::Arc::clone(&id));
+        let id: Arc<str> = id.into();
+        self.ids.insert(Arc::clone(&id));
         id
     }
 

@@ -72,6 +72,8 @@ pub enum Claimed {
         address_v4: Ipv4Addr,
         /// The same for IPv6.
         address_v6: Option<Ipv6Addr>,
+        /// It gets no session, as the key that it had before.
+        disabled: bool,
     },
 }
 
@@ -112,7 +114,14 @@ impl Changes {
         let key = self.store.layout().fleet();
         let begin =
             Txn::new().when([absent(&key)]).and_then([TxnOp::put(key, written(&self.terms), None)]);
-        self.store.change(&begin).await?;
+        if self.store.change(&begin).await? {
+            tracing::info!(
+                fleet = self.terms.name,
+                prefix = self.store.layout().prefix(),
+                "the fleet was begun: nobody had used this prefix. If it was begun before, `prefix` or `endpoints` of [registry] \
+                 are not those of its other proxies"
+            );
+        }
         self.fleet().await.map(drop)
     }
 
@@ -253,6 +262,7 @@ impl Changes {
             address_v4: addresses.0,
             address_v6: addresses.1,
             since: now(),
+            disabled: false,
             formerly: None,
             invitation: Some(bind.hash.to_owned()),
             unknown: Unknown::new(),
@@ -279,10 +289,10 @@ impl Changes {
 
     /// The client is in; the copy knows it before the watch says so.
     fn bound(&self, client: PublicKey, value: ClientValue) -> Claimed {
-        let ClientValue { name, formerly, address_v4, address_v6, .. } = value;
-        let known = Client { name: name.as_str().into(), address_v4, address_v6 };
+        let ClientValue { name, formerly, address_v4, address_v6, disabled, .. } = value;
+        let known = Client { name: name.as_str().into(), address_v4, address_v6, disabled };
         self.mirror.lock().cache.note_bound(client, known, formerly.as_ref());
-        Claimed::Bound { name, formerly, address_v4, address_v6 }
+        Claimed::Bound { name, formerly, address_v4, address_v6, disabled }
     }
 
     /// The puts of a client with its name and addresses.
@@ -418,6 +428,37 @@ impl Changes {
             let change = Txn::new().when([fleet, unchanged(&key, revision)]).and_then(ops);
             if self.store.change(&change).await? {
                 return Ok(Removed { public_key, invitations });
+            }
+        }
+        Err(ChangeError::Busy)
+    }
+
+    /// A client gets no session from now on, or is let in again. Returns its key, and whether that is new.
+    ///
+    /// # Errors
+    /// There is none; or the registry does not answer.
+    pub async fn enable(
+        &self,
+        name: &str,
+        enabled: bool,
+    ) -> Result<(PublicKey, bool), ChangeError> {
+        let layout = self.store.layout();
+        for _ in 0..TRIES {
+            let fleet = self.fleet().await?;
+            let key = layout.name(name);
+            let Some(owner) = self.owner(&key).await? else { return Err(no_client(name)) };
+            let client = owner.value.public_key;
+            let at = layout.client(&client);
+            // It got another key in this moment.
+            let Some(was) = self.seen::<ClientValue>(&at).await? else { continue };
+            if was.value.disabled != enabled {
+                return Ok((client, false));
+            }
+            let value = ClientValue { disabled: !enabled, ..was.value };
+            let put = TxnOp::put(at.clone(), written(&value), None);
+            let is_so = [fleet, unchanged(&key, owner.revision), unchanged(&at, was.revision)];
+            if self.store.change(&Txn::new().when(is_so).and_then([put])).await? {
+                return Ok((client, true));
             }
         }
         Err(ChangeError::Busy)

@@ -192,6 +192,9 @@ pub struct ClientValue {
     pub address_v6: Option<Ipv6Addr>,
     /// When the key was bound, in seconds since 1970.
     pub since: u64,
+    /// It gets no session until it is enabled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disabled: bool,
     /// The key that it had before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formerly: Option<PublicKey>,
@@ -296,8 +299,11 @@ pub struct SessionValue {
     pub version: u32,
     /// The proxy's id.
     pub proxy: String,
-    /// Since when, in microseconds since 1970.
+    /// Since when, in microseconds since 1970 by the proxy's clock.
     pub since_us: u64,
+    /// The revision at which this session was first written, where that is an earlier one: its proxy was cut off meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<i64>,
     /// Fields of a newer program.
     #[serde(flatten)]
     pub unknown: Unknown,

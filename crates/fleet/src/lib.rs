@@ -8,12 +8,16 @@
 //! | [`changes`] | what is changed: transactions |
 //! | [`cache`] | the copy in memory |
 //! | [`mirror`] | keeps the copy true: list and watch |
+//! | [`last_known`] | what a proxy knew before it was started, from a file of its own |
+//! | `keeping` | when that file is written |
 //! | [`presence`] | what a proxy says of itself, under a lease |
 //! | [`transfer`] | clients of files, brought in and taken out |
 //! | [`service`] | all of it on a thread, for a running proxy |
 
 pub mod cache;
 pub mod changes;
+mod keeping;
+pub mod last_known;
 pub mod layout;
 pub mod mirror;
 pub mod presence;

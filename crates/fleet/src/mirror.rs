@@ -13,6 +13,7 @@ use etcd_client::WatchOptions;
 use tokio::sync::mpsc;
 
 use crate::cache::{Cache, Change};
+use crate::last_known::LastKnown;
 use crate::store::{Store, StoreError};
 
 /// Pauses between attempts: the first, and the longest.
@@ -24,8 +25,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Changes that are told at once, so that no turn of a packet loop takes long.
 const BATCH: usize = 256;
 
-/// The most parts in which a list is told. After each part a proxy tells its workers which of them serves which client, all clients anew, so
-/// that many parts of a long list would take long.
+/// A list is divided into at most this many parts. After each part a proxy tells its workers about all clients again, so many
+/// parts would take long.
 const PARTS: usize = 64;
 
 /// How it is with etcd.
@@ -48,6 +49,30 @@ pub struct Mirrored {
     pub begun: bool,
     /// How often the whole was listed.
     pub lists: u64,
+    /// How often etcd was another one than before, or restored from a snapshot: revisions of before say nothing then.
+    pub restored: u64,
+    /// It was never listed, and the copy is what was known at this time, in seconds since 1970, before the proxy's start.
+    pub recalled: Option<u64>,
+}
+
+impl Mirrored {
+    /// Until etcd was read the copy is what was known before the proxy's start. Returns whether etcd was not read yet.
+    pub fn recall(&mut self, known: LastKnown) -> bool {
+        let is_wanted = self.lists == 0;
+        if is_wanted {
+            self.recalled = Some(known.as_of);
+            self.cache.recall(known);
+        }
+        is_wanted
+    }
+
+    /// What etcd has told, for the proxy's next start: as of now, or of the time since when it does not answer. `None`: it has
+    /// told nothing.
+    #[must_use]
+    pub fn last_known(&self) -> Option<LastKnown> {
+        let as_of = self.away.as_ref().map_or_else(now, |away| away.since);
+        (self.lists > 0).then(|| self.cache.last_known(as_of))
+    }
 }
 
 /// The copy, shared by those who read and write it.
@@ -73,7 +98,13 @@ impl Mirror {
                         pause = PAUSES.0;
                         tracing::warn!("{error}");
                     }
-                    if !matches!(error, StoreError::Forbidden(_) | StoreError::Refused(_)) {
+                    let is_said = matches!(
+                        error,
+                        StoreError::Forbidden(_)
+                            | StoreError::Refused(_)
+                            | StoreError::TooOld { .. }
+                    );
+                    if !is_said {
                         store.turn_away().await;
                     }
                     tokio::time::sleep(pause).await;
@@ -90,10 +121,15 @@ impl Mirror {
         changes: &mpsc::Sender<Vec<Change>>,
     ) -> Result<(), Ended> {
         if self.needs_list(store).await? {
+            store.check_version().await?;
             let fresh = Cache::read(store).await?;
             let differs = {
                 let mut mirrored = self.lock();
+                let (cluster, revision) = (mirrored.cache.cluster, mirrored.cache.revision);
+                let is_other = fresh.cluster != cluster || fresh.revision < revision;
+                mirrored.restored += u64::from(mirrored.lists > 0 && is_other);
                 mirrored.lists += 1;
+                mirrored.recalled = None;
                 mirrored.cache.replace(fresh)
             };
             tell(changes, differs).await?;

@@ -1,8 +1,13 @@
 //! What a proxy says of itself: that it runs, and which clients have their session with it.
 //!
-//! Both stand under a lease of 10 s: when the proxy is gone, or cut off, they go. A session is written with the time at
-//! which it began. The newest wins: a proxy that finds a newer one of another proxy lets its own go, and one that was cut
-//! off for a while does not write an old session over a newer one.
+//! Both stand under a lease of 10 s: when the proxy is gone, or cut off, they go. The newest session of a client wins: a proxy
+//! that finds a newer one of another proxy lets its own go, and one that was cut off for a while does not write an old session
+//! over a newer one.
+//!
+//! | of two sessions the newer is | where |
+//! | --- | --- |
+//! | the one that was written later, by etcd's revisions | both were written when they began |
+//! | the one that began later, by its proxy's clock | one began while its proxy was cut off, or etcd was restored from a snapshot |
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,12 +58,33 @@ pub struct Presence {
     mirror: Mirror,
     since: u64,
     lease: Option<i64>,
-    /// Its sessions, and when each began.
-    sessions: BTreeMap<PublicKey, u64>,
+    /// Its sessions.
+    sessions: BTreeMap<PublicKey, Begun>,
+    /// How often etcd was found to be restored, when revisions were last looked at.
+    restored: u64,
     /// Those of which etcd does not know yet, or knows still.
     unsaid: std::collections::BTreeSet<PublicKey>,
     /// The state and the load that were said last.
     said: Option<(ProxyState, u8)>,
+}
+
+/// A session of this proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Begun {
+    /// When, in microseconds since 1970 by this proxy's clock.
+    since_us: u64,
+    /// The revision at which it was first written; `None`: it was not, or that revision says nothing any more.
+    first: Option<i64>,
+}
+
+impl Begun {
+    /// Whether another proxy's session, which began then and was first written at that revision, is newer.
+    fn is_older_than(self, since_us: u64, first: i64) -> bool {
+        match self.first {
+            Some(own) => first > own,
+            None => since_us > self.since_us,
+        }
+    }
 }
 
 impl Presence {
@@ -72,6 +98,7 @@ impl Presence {
             since: now(),
             lease: None,
             sessions: BTreeMap::new(),
+            restored: 0,
             unsaid: std::collections::BTreeSet::new(),
             said: None,
         }
@@ -80,7 +107,7 @@ impl Presence {
     /// A session with this client began then, or has ended.
     pub fn note(&mut self, client: PublicKey, since_us: Option<u64>) {
         match since_us {
-            Some(since_us) => self.sessions.insert(client, since_us),
+            Some(since_us) => self.sessions.insert(client, Begun { since_us, first: None }),
             None => self.sessions.remove(&client),
         };
         self.unsaid.insert(client);
@@ -89,23 +116,26 @@ impl Presence {
     /// Whether a session here is older than what the registry has of another proxy: then it is forgotten, and this is when it
     /// began.
     pub fn displaced(&mut self, client: &PublicKey) -> Option<u64> {
+        self.note_restored();
         let own = *self.sessions.get(client)?;
         let newer = {
             let mirrored = self.mirror.lock();
             let other = mirrored.cache.sessions.get(client)?;
-            *other.proxy != *self.own.id && other.since_us > own
+            *other.proxy != *self.own.id && own.is_older_than(other.since_us, other.first)
         };
         if !newer {
             return None;
         }
         self.unsaid.remove(client);
-        self.sessions.remove(client)
+        self.sessions.remove(client).map(|own| own.since_us)
     }
 
-    /// The clients that have their session here.
-    #[must_use]
-    pub fn clients(&self) -> Vec<PublicKey> {
-        self.sessions.keys().copied().collect()
+    /// If etcd was restored from a snapshot, or is another one, the revisions that were noted say nothing any more.
+    fn note_restored(&mut self) {
+        let restored = self.mirror.lock().restored;
+        if std::mem::replace(&mut self.restored, restored) != restored {
+            self.sessions.values_mut().for_each(|own| own.first = None);
+        }
     }
 
     /// Whether the operator wants it to drain.
@@ -167,15 +197,16 @@ impl Presence {
     /// etcd does not answer, or another proxy has this id; what was not said is said later.
     pub async fn say(&mut self) -> Result<Vec<(PublicKey, u64)>, StoreError> {
         let Some(lease) = self.lease else { return Ok(Vec::new()) };
+        self.note_restored();
         if self.has_news() {
             self.say_proxy(lease).await?;
         }
         let mut displaced = Vec::new();
         while let Some(client) = self.unsaid.first().copied() {
             match self.sessions.get(&client).copied() {
-                Some(since_us) => {
-                    if self.say_session(client, since_us, lease).await? {
-                        displaced.push((client, since_us));
+                Some(own) => {
+                    if self.say_session(client, own, lease).await? {
+                        displaced.push((client, own.since_us));
                     }
                 }
                 None => self.say_end(client).await?,
@@ -223,7 +254,7 @@ impl Presence {
     async fn say_session(
         &mut self,
         client: PublicKey,
-        since_us: u64,
+        own: Begun,
         lease: i64,
     ) -> Result<bool, StoreError> {
         let key = self.store.layout().session(&client);
@@ -232,20 +263,26 @@ impl Presence {
             let revision = here.as_ref().map_or(0, etcd_client::KeyValue::mod_revision);
             let value = here.and_then(|kv| read::<SessionValue>(kv.value()).ok());
             let other = value.filter(|value| value.proxy != self.own.id);
-            if other.is_some_and(|other| other.since_us > since_us) {
+            let is_newer = |other: SessionValue| {
+                own.is_older_than(other.since_us, other.first.unwrap_or(revision))
+            };
+            if other.is_some_and(is_newer) {
                 self.sessions.remove(&client);
                 return Ok(true);
             }
             let value = SessionValue {
                 version: VERSION,
                 proxy: self.own.id.clone(),
-                since_us,
+                since_us: own.since_us,
+                first: own.first,
                 unknown: Unknown::new(),
             };
             let options = Some(PutOptions::new().with_lease(lease));
             let put = TxnOp::put(key.clone(), written(&value), options);
             let change = Txn::new().when([unchanged(&key, revision)]).and_then([put]);
-            if self.store.change(&change).await? {
+            if let Some(written) = self.store.change_at(&change).await? {
+                let first = Some(own.first.unwrap_or(written));
+                self.sessions.insert(client, Begun { first, ..own });
                 return Ok(false);
             }
         }

@@ -1,4 +1,7 @@
 //! The registry for a running proxy: a thread of its own, so that no packet waits for etcd, TLS or JSON.
+//!
+//! A proxy that starts while etcd does not answer serves the clients that it knew before ([`last_known`](crate::last_known)),
+//! until etcd was read: what differs is done then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +15,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::cache::Change;
 use crate::changes::{ChangeError, Changes, Claimed, Removed};
+use crate::keeping::Keeping;
+use crate::last_known::{KeptFile, LastKnown, NotUsed, hours};
 use crate::layout::{FleetValue, ProxyState};
-use crate::mirror::{Mirror, parts};
+use crate::mirror::{Mirror, now, parts};
 use crate::presence::{Own, Presence, RENEWAL};
 use crate::store::{Access, Store};
 use crate::{FleetProxy, proxies};
@@ -33,6 +38,10 @@ const LOADS: Duration = Duration::from_secs(60);
 /// Pause after etcd has refused or not answered.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// etcd has so long to be read at the start, before what was known before is used: some thousand clients are read in less, and a
+/// client goes on asking for a session for longer.
+const START_PATIENCE: Duration = Duration::from_secs(3);
+
 /// What begins it.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -44,6 +53,8 @@ pub struct Options {
     pub own: Own,
     /// Most clients of the fleet.
     pub max_clients: usize,
+    /// Where what is known is kept for the next start.
+    pub kept_in: Arc<dyn KeptFile>,
 }
 
 /// What the proxy hears.
@@ -57,12 +68,15 @@ pub enum News {
     State(ProxyState),
     /// The proxies of the fleet, this one among them, are these from now on.
     Proxies(Arc<[FleetProxy]>),
+    /// The clients that were known before the start are none: the fleet is another one by now.
+    NotOurs,
 }
 
 enum Order {
     Claim(InvitationToken, PublicKey, oneshot::Sender<Result<Claimed, ChangeError>>),
     Invite(Invite, oneshot::Sender<Result<(Option<PublicKey>, usize), ChangeError>>),
     Remove(String, oneshot::Sender<Result<Removed, ChangeError>>),
+    Enable(String, bool, oneshot::Sender<Result<(PublicKey, bool), ChangeError>>),
     Session(PublicKey, Option<u64>),
     Keep(PublicKey),
 }
@@ -136,6 +150,15 @@ impl Service {
         self.ask(move |reply| Order::Remove(name, reply))
     }
 
+    /// A client is to get no session any more, or is let in again.
+    pub fn enable(
+        &self,
+        name: String,
+        enabled: bool,
+    ) -> impl Future<Output = Result<(PublicKey, bool), ChangeError>> + 'static {
+        self.ask(move |reply| Order::Enable(name, enabled, reply))
+    }
+
     /// A session began then (in microseconds since 1970), or has ended.
     pub fn note_session(&self, client: PublicKey, since_us: Option<u64>) {
         let order = Order::Session(client, since_us);
@@ -191,6 +214,11 @@ struct Serving {
     agreed: bool,
     /// Why it is not, as was said last.
     refused: String,
+    /// The clients that were known before the start were told.
+    recalled: bool,
+    keeping: Keeping,
+    /// The proxies that are to drain, as they are to be kept.
+    drains: Vec<String>,
     /// Clients that move, and until when their sessions are kept although another proxy has a newer one.
     kept: BTreeMap<PublicKey, Instant>,
     under_way: Arc<tokio::sync::Semaphore>,
@@ -198,7 +226,7 @@ struct Serving {
 
 impl Serving {
     fn new(options: Options, mirror: Mirror, news: mpsc::Sender<News>) -> Self {
-        let Options { access, terms, own, max_clients } = options;
+        let Options { access, terms, own, max_clients, kept_in } = options;
         let store = Store::new(access);
         let proxy = own.id.clone();
         let presence = Presence::new(own, store.clone(), mirror.clone());
@@ -211,6 +239,9 @@ impl Serving {
             state: ProxyState::Serving,
             agreed: false,
             refused: String::new(),
+            recalled: false,
+            keeping: Keeping::new(Instant::now(), kept_in),
+            drains: Vec::new(),
             kept: BTreeMap::new(),
             under_way: Arc::new(tokio::sync::Semaphore::new(UNDER_WAY)),
         }
@@ -220,6 +251,10 @@ impl Serving {
         let (seen, mut changes) = mpsc::channel(16);
         let keeper =
             spawn_local(self.changes.mirror.clone().keep(self.changes.store.clone(), seen));
+        let (told, mut agreements) = mpsc::channel(1);
+        let agreeing = spawn_local(agree(self.changes.clone(), told));
+        let (told, mut recalled) = mpsc::channel(1);
+        let recalling = spawn_local(recall(self.changes.clone(), self.keeping.file(), told));
         let mut renewal = tokio::time::interval(RENEWAL);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut not_before = Instant::now();
@@ -231,8 +266,13 @@ impl Serving {
                     None => break,
                 },
                 Some(seen) = changes.recv() => if self.see(seen).await.is_err() { break },
+                Some(agreement) = agreements.recv() => {
+                    if self.note_agreement(agreement).await.is_err() { break }
+                    renewal.reset_immediately();
+                }
+                Some(known) = recalled.recv() => if self.recall(known).await.is_err() { break },
                 _ = renewal.tick() => {
-                    if !self.agreed && self.agree().await.is_err() { break }
+                    self.keep();
                     if self.agreed && let Err(error) = self.presence.renew().await {
                         tracing::debug!("{error}");
                         not_before = Instant::now() + PAUSE;
@@ -257,15 +297,24 @@ impl Serving {
                 }
             }
         }
-        keeper.abort();
+        for task in [keeper, agreeing, recalling] {
+            task.abort();
+        }
         self.presence.leave().await;
+        if self.keeping.is_worth_it(Instant::now()) {
+            self.write();
+        }
     }
 
-    /// Looks whether the fleet is ours; if it is, its clients are told.
-    async fn agree(&mut self) -> Result<(), Unheard> {
-        match self.changes.agree().await {
+    /// Whether the fleet is ours; if it is, its clients are told.
+    async fn note_agreement(&mut self, agreement: Result<(), ChangeError>) -> Result<(), Unheard> {
+        match agreement {
             Ok(()) => {
                 self.agreed = true;
+                if self.recalled {
+                    // They were told, and what differs is told as it is seen.
+                    return Ok(());
+                }
                 let known: Vec<_> = {
                     let mirrored = self.changes.mirror.lock();
                     let clients = mirrored.cache.clients.iter();
@@ -283,11 +332,57 @@ impl Serving {
                     );
                     self.refused = why;
                 }
+                if std::mem::take(&mut self.recalled) {
+                    self.tell(News::NotOurs).await?;
+                }
             }
             // The mirror tells of it.
             Err(_) => {}
         }
         Ok(())
+    }
+
+    /// etcd was not read in time: the clients that were known before are told, unless it was read meanwhile.
+    async fn recall(&mut self, known: LastKnown) -> Result<(), Unheard> {
+        let age = Duration::from_secs(now().saturating_sub(known.as_of));
+        let clients: Vec<_> = {
+            let mut mirrored = self.changes.mirror.lock();
+            if !self.refused.is_empty() || !mirrored.recall(known) {
+                return Ok(());
+            }
+            let clients = mirrored.cache.clients.iter();
+            clients.map(|(key, client)| Change::Came(*key, client.clone())).collect()
+        };
+        tracing::warn!(
+            clients = clients.len(),
+            "the fleet's registry was not read yet: until it is, clients are served from the copy on this proxy's disk, \
+             which is {} old",
+            hours(&age)
+        );
+        self.recalled = true;
+        for part in parts(clients) {
+            self.tell(News::Changes(part)).await?;
+        }
+        self.see_proxies().await
+    }
+
+    /// Has what is known written for the next start, if it is time.
+    fn keep(&mut self) {
+        let now = Instant::now();
+        self.keeping.settle(now);
+        if self.keeping.is_due(now) {
+            self.write();
+        }
+    }
+
+    fn write(&mut self) {
+        if !self.agreed {
+            return;
+        }
+        let Some(known) = self.changes.mirror.lock().last_known() else { return };
+        let Whose { prefix, terms } = Whose::of(&self.changes);
+        let content = Box::new(move || known.to_json(&prefix, &terms));
+        self.keeping.write(Instant::now(), content);
     }
 
     fn take(&mut self, order: Order) {
@@ -315,6 +410,9 @@ impl Serving {
                     drop(reply.send(changes.invite(&name, again, (&token, expires), max).await));
                 }
                 Order::Remove(name, reply) => drop(reply.send(changes.remove(&name).await)),
+                Order::Enable(name, enabled, reply) => {
+                    drop(reply.send(changes.enable(&name, enabled).await));
+                }
                 Order::Session(..) | Order::Keep(_) => {}
             }
         });
@@ -329,10 +427,13 @@ impl Serving {
                 change => clients.push(change),
             }
         }
-        if clients.is_empty() || !self.agreed {
-            Ok(())
-        } else {
-            self.tell(News::Changes(clients)).await
+        if clients.is_empty() {
+            return Ok(());
+        }
+        self.keeping.note_change(Instant::now());
+        match self.agreed || self.recalled {
+            true => self.tell(News::Changes(clients)).await,
+            false => Ok(()),
         }
     }
 
@@ -348,6 +449,11 @@ impl Serving {
 
     async fn see_proxies(&mut self) -> Result<(), Unheard> {
         self.tell_proxies().await?;
+        let drains: Vec<_> = self.changes.mirror.lock().cache.drains.keys().cloned().collect();
+        if self.drains != drains {
+            self.drains = drains;
+            self.keeping.note_change(Instant::now());
+        }
         let state = self.presence.state();
         if std::mem::replace(&mut self.state, state) != state {
             self.tell(News::State(state)).await?;
@@ -383,6 +489,56 @@ impl Serving {
 
     async fn tell(&self, news: News) -> Result<(), Unheard> {
         self.news.send(news).await.map_err(|_| Unheard)
+    }
+}
+
+/// Looks again and again whether the fleet is ours, until it is.
+async fn agree(changes: Changes, told: mpsc::Sender<Result<(), ChangeError>>) {
+    loop {
+        let agreement = changes.agree().await;
+        let is_over = agreement.is_ok();
+        if told.send(agreement).await.is_err() || is_over {
+            return;
+        }
+        tokio::time::sleep(RENEWAL).await;
+    }
+}
+
+/// Reads what was known before the start, if etcd was not read in time.
+async fn recall(changes: Changes, file: Arc<dyn KeptFile>, told: mpsc::Sender<LastKnown>) {
+    tokio::time::sleep(START_PATIENCE).await;
+    if changes.mirror.lock().lists > 0 {
+        return;
+    }
+    let Whose { prefix, terms } = Whose::of(&changes);
+    let read =
+        tokio::task::spawn_blocking(move || LastKnown::read(&*file, (&prefix, &terms), now()));
+    match read.await {
+        // The receiver may have stopped; then nobody needs it.
+        Ok(Ok(known)) => drop(told.send(known).await),
+        Ok(Err(NotUsed::Missing)) => tracing::info!(
+            "this proxy's disk has no copy of the fleet's registry yet: clients are known when etcd was read"
+        ),
+        Ok(Err(why)) => tracing::warn!(
+            "the copy of the fleet's registry on this proxy's disk is not used: {why}. Clients are known when etcd was \
+             read"
+        ),
+        Err(error) => {
+            tracing::error!("the copy of the fleet's registry cannot be read: {error}");
+        }
+    }
+}
+
+/// Whose registry the file is.
+struct Whose {
+    prefix: String,
+    terms: FleetValue,
+}
+
+impl Whose {
+    fn of(changes: &Changes) -> Self {
+        let prefix = changes.store.layout().prefix().to_owned();
+        Self { prefix, terms: changes.terms.clone() }
     }
 }
 

@@ -27,6 +27,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Keys of one page of a list.
 const PAGE: i64 = 1000;
 
+/// The oldest version of etcd that does what is needed: watches in fragments that are asked whether they go on.
+const OLDEST: (u32, u32) = (3, 4);
+
 /// Bytes of the longest answer that is taken: a page of values as long as ours may be.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
@@ -107,6 +110,16 @@ pub enum StoreError {
     /// etcd does not want the question.
     #[error("etcd refuses: {0}")]
     Refused(String),
+    /// etcd is older than what is needed of it.
+    #[error(
+        "etcd is version {version}, and version {}.{} or newer is needed: upgrade its members, one after the other",
+        OLDEST.0,
+        OLDEST.1
+    )]
+    TooOld {
+        /// Its version, as it says itself.
+        version: String,
+    },
 }
 
 impl StoreError {
@@ -365,11 +378,36 @@ impl Store {
     /// # Errors
     /// As all questions.
     pub async fn change(&self, change: &Txn) -> Result<bool, StoreError> {
+        Ok(self.change_at(change).await?.is_some())
+    }
+
+    /// The same. Returns the revision of the change, if it was made.
+    ///
+    /// # Errors
+    /// As all questions.
+    pub async fn change_at(&self, change: &Txn) -> Result<Option<i64>, StoreError> {
         let answer = self.ask(|client| {
             let (mut kv, change) = (client.kv_client(), change.clone());
             async move { kv.txn(change).await }
         });
-        Ok(answer.await?.succeeded())
+        let answer = answer.await?;
+        match answer.header() {
+            Some(header) => Ok(answer.succeeded().then(|| header.revision())),
+            None => Err(self.away("an answer without a header")),
+        }
+    }
+
+    /// Looks whether the member that is asked now is new enough.
+    ///
+    /// # Errors
+    /// It is not, or none answers. One that refuses to say is asked for other things, and tells what is wrong then.
+    pub async fn check_version(&self) -> Result<(), StoreError> {
+        let answer = self.ask(|mut client| async move { client.status().await });
+        match answer.await {
+            Ok(status) => too_old(status.version()).map_or(Ok(()), Err),
+            Err(error) if error.is_of_member() => Err(error),
+            Err(_) => Ok(()),
+        }
     }
 
     /// No member answers, for this reason.
@@ -403,6 +441,14 @@ impl Store {
             _ => self.away(&what),
         }
     }
+}
+
+/// Why this version of etcd, as it says itself, cannot be used. One that is not understood is none that is too old.
+#[must_use]
+pub fn too_old(version: &str) -> Option<StoreError> {
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let known = (numbers.next()?, numbers.next()?);
+    (known < OLDEST).then(|| StoreError::TooOld { version: version.to_owned() })
 }
 
 /// The first key that no longer begins so.
@@ -445,4 +491,21 @@ fn tls(files: &TlsFiles) -> Result<TlsOptions, StoreError> {
     Ok(TlsOptions::new()
         .ca_certificate(Certificate::from_pem(read(&files.ca)?))
         .identity(Identity::from_pem(read(&files.certificate)?, read(&files.key)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etcd_that_is_too_old_is_told_with_what_to_do() {
+        for version in ["3.3.27", "2.3.8", "0.4.9", "3.3.0-rc.1"] {
+            let told = too_old(version).unwrap().to_string();
+            let expected = format!("etcd is version {version}, and version 3.4 or newer is needed");
+            assert!(told.contains(&expected) && told.contains("upgrade"), "{told}");
+        }
+        for version in ["3.4.0", "3.4.23", "3.10.1", "4.0.0", "3.5.0-alpha.0", "", "unknown", "3"] {
+            assert_eq!(too_old(version), None, "{version}");
+        }
+    }
 }

@@ -9,8 +9,9 @@ use ropewalk_settings::PublicKey;
 use crate::changes::{ChangeError, Changes, absent, inner};
 use crate::layout::{ClientValue, Place, Unknown, VERSION, read};
 
-/// Clients that are brought in with one transaction: etcd takes 128 operations, and each client has four keys.
-const BATCH: usize = 30;
+/// Keys of clients that are brought in with one transaction: etcd takes 128 conditions and as many changes (`--max-txn-ops`), and
+/// one condition is the fleet's.
+const BATCH_KEYS: usize = 127;
 
 /// A client, as files have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct FiledClient {
     pub address_v6: Option<Ipv6Addr>,
     /// When the key was bound, in seconds since 1970.
     pub since: u64,
+    /// It gets no session.
+    pub disabled: bool,
     /// The key that it had before.
     pub formerly: Option<PublicKey>,
 }
@@ -68,7 +71,7 @@ impl Changes {
                 Err(why) => imported.refused.push(format!("{}: {why}", client.name.escape_debug())),
             }
         }
-        for batch in fresh.chunks(BATCH) {
+        for batch in batches(&fresh) {
             if self.bring(batch).await? {
                 imported.added += batch.len();
                 continue;
@@ -103,6 +106,7 @@ impl Changes {
                 address_v4: value.address_v4,
                 address_v6: value.address_v6,
                 since: value.since,
+                disabled: value.disabled,
                 formerly: value.formerly,
             })
         });
@@ -164,6 +168,7 @@ impl Changes {
                 address_v4: client.address_v4,
                 address_v6: client.address_v6,
                 since: client.since,
+                disabled: client.disabled,
                 formerly: client.formerly,
                 invitation: None,
                 unknown: Unknown::new(),
@@ -174,6 +179,24 @@ impl Changes {
     }
 }
 
+/// Clients in their order, as many at a time as one transaction takes.
+fn batches<'a, 'b>(
+    mut clients: &'b [&'a FiledClient],
+) -> impl Iterator<Item = &'b [&'a FiledClient]> {
+    std::iter::from_fn(move || {
+        let mut keys = 0;
+        let fits = |client: &&&FiledClient| {
+            // Its own, its name, and its addresses.
+            keys += 2 + inner((client.address_v4, client.address_v6)).count();
+            keys <= BATCH_KEYS
+        };
+        let count = clients.iter().take_while(fits).count();
+        let (batch, rest) = clients.split_at(count);
+        clients = rest;
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
 impl Taken {
     fn note(&mut self, client: &FiledClient) {
         let addresses: Vec<IpAddr> = inner((client.address_v4, client.address_v6)).collect();
@@ -182,5 +205,34 @@ impl Taken {
         }
         self.names.insert(client.name.clone(), client.public_key);
         self.clients.insert(client.public_key, (client.name.clone(), addresses));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_as_many_clients_as_their_keys_allow() {
+        let client = |with_v6: bool| FiledClient {
+            name: "laptop".to_owned(),
+            public_key: PublicKey::from_bytes([1; 32]),
+            address_v4: [10, 77, 0, 2].into(),
+            address_v6: with_v6.then(|| "fd00::2".parse().unwrap()),
+            since: 1,
+            disabled: false,
+            formerly: None,
+        };
+        let (v4, both) = (client(false), client(true));
+        for (all, expected) in [
+            (vec![&v4; 100], vec![42, 42, 16]),
+            (vec![&both; 100], vec![31, 31, 31, 7]),
+            ([vec![&v4; 41], vec![&both; 3]].concat(), vec![42, 2]),
+            (vec![&both], vec![1]),
+            (vec![], vec![]),
+        ] {
+            let sizes: Vec<_> = batches(&all).map(<[_]>::len).collect();
+            assert_eq!(sizes, expected);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! with its next packet, under the rules of that moment.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rtnetlink::packet_core::{
     NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
@@ -20,20 +20,28 @@ const SUBSYSTEM: u16 = 1 << 8;
 const GET: u16 = SUBSYSTEM | 1;
 const DELETE: u16 = SUBSYSTEM | 2;
 
-/// Attributes of a connection (`enum ctattr_type`): the addresses of its first packet, its state, its number, its zone.
+/// Attributes of a connection (`enum ctattr_type`): the addresses of its first packet, those of its answers, its state, its
+/// number, its zone.
 const TUPLE_ORIG: u16 = 1;
+const TUPLE_REPLY: u16 = 2;
 const STATUS: u16 = 3;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
-/// Within the addresses (`enum ctattr_tuple`, `enum ctattr_ip`).
+/// Within the addresses (`enum ctattr_tuple`, `enum ctattr_ip`, `enum ctattr_l4proto`).
 const TUPLE_IP: u16 = 1;
+const TUPLE_PROTOCOL: u16 = 2;
 const V4_SOURCE: u16 = 1;
 const V4_DESTINATION: u16 = 2;
 const V6_SOURCE: u16 = 3;
 const V6_DESTINATION: u16 = 4;
+const PROTOCOL_NUMBER: u16 = 1;
+const SOURCE_PORT: u16 = 2;
+const DESTINATION_PORT: u16 = 3;
 
-/// The state of a connection whose source is translated (`IPS_SRC_NAT`, linux/netfilter/nf_conntrack_common.h).
+/// The states of a connection whose source, or destination, is translated (`IPS_SRC_NAT`, `IPS_DST_NAT`,
+/// linux/netfilter/nf_conntrack_common.h).
 const IS_SOURCE_TRANSLATED: u32 = 1 << 4;
+const IS_DESTINATION_TRANSLATED: u32 = 1 << 5;
 
 /// Bytes of a netlink header, and of what netfilter puts behind it (`struct nfgenmsg`).
 const HEADER_LEN: usize = 16;
@@ -42,12 +50,16 @@ const FAMILY_LEN: usize = 4;
 /// A connection, as its first packet had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Where it came from.
-    pub source: IpAddr,
+    /// The number of its protocol: 6 is TCP, 17 is UDP.
+    pub protocol: u8,
+    /// Where it came from. The port is 0 where the protocol has none.
+    pub source: SocketAddr,
     /// Where it went.
-    pub destination: IpAddr,
+    pub destination: SocketAddr,
     /// Whether its packets leave with another source.
     pub is_source_translated: bool,
+    /// Where its packets are led, if not where they went.
+    pub led_to: Option<SocketAddr>,
 }
 
 /// Has the kernel forget the connections that `is_unwanted` picks, in the network namespace of this thread. Returns how many it
@@ -56,15 +68,14 @@ pub struct Connection {
 /// # Errors
 /// When the kernel does not show its connections, or the right is missing.
 pub async fn forget(is_unwanted: impl Fn(&Connection) -> bool) -> io::Result<usize> {
-    let mut socket: TokioSocket = AsyncSocket::new(NETLINK_NETFILTER)?;
-    socket.socket_mut().bind_auto()?;
-    socket.send(&request(GET, NLM_F_DUMP, 0, &[])).await?;
+    let mut socket = open()?;
     let mut unwanted = Vec::new();
-    let note = |message: &[u8]| {
-        let found = parse(message).filter(|found| is_unwanted(&found.connection));
-        unwanted.extend(found.map(|found| found.deletion));
-    };
-    receive(&socket, note).await?;
+    look(&mut socket, |found| {
+        if is_unwanted(&found.connection) {
+            unwanted.push(found.deletion);
+        }
+    })
+    .await?;
     let mut forgotten = 0;
     for deletion in unwanted {
         socket.send(&deletion).await?;
@@ -76,6 +87,38 @@ pub async fn forget(is_unwanted: impl Fn(&Connection) -> bool) -> io::Result<usi
         }
     }
     Ok(forgotten)
+}
+
+/// The connections that `is_wanted` picks, in the network namespace of this thread.
+///
+/// # Errors
+/// As [`forget`].
+pub async fn find(is_wanted: impl Fn(&Connection) -> bool) -> io::Result<Vec<Connection>> {
+    let mut wanted = Vec::new();
+    look(&mut open()?, |found| {
+        if is_wanted(&found.connection) {
+            wanted.push(found.connection);
+        }
+    })
+    .await?;
+    Ok(wanted)
+}
+
+fn open() -> io::Result<TokioSocket> {
+    let mut socket: TokioSocket = AsyncSocket::new(NETLINK_NETFILTER)?;
+    socket.socket_mut().bind_auto()?;
+    Ok(socket)
+}
+
+/// Hands each connection of the kernel's table on.
+async fn look(socket: &mut TokioSocket, mut each: impl FnMut(Found)) -> io::Result<()> {
+    socket.send(&request(GET, NLM_F_DUMP, 0, &[])).await?;
+    let note = |message: &[u8]| {
+        if let Some(found) = parse(message) {
+            each(found);
+        }
+    };
+    receive(socket, note).await
 }
 
 /// Hands each message of an answer on, until the answer is over.
@@ -111,27 +154,60 @@ struct Found {
 fn parse(message: &[u8]) -> Option<Found> {
     let family = *message.first()?;
     let attributes = message.get(FAMILY_LEN..)?;
-    let tuple = attribute(attributes, TUPLE_ORIG)?;
-    let addresses = attribute(tuple.value(), TUPLE_IP)?;
-    let v4 = |kind| {
-        let bytes: [u8; 4] = attribute(addresses.value(), kind)?.value().try_into().ok()?;
-        Some(IpAddr::from(Ipv4Addr::from(bytes)))
-    };
-    let v6 = |kind| {
-        let bytes: [u8; 16] = attribute(addresses.value(), kind)?.value().try_into().ok()?;
-        Some(IpAddr::from(Ipv6Addr::from(bytes)))
-    };
+    let sent = Tuple::parse(attribute(attributes, TUPLE_ORIG)?.value())?;
     let status = attribute(attributes, STATUS)?.value().try_into().ok()?;
+    let status = u32::from_be_bytes(status);
+    let answered = attribute(attributes, TUPLE_REPLY)
+        .filter(|_| status & IS_DESTINATION_TRANSLATED != 0)
+        .and_then(|tuple| Tuple::parse(tuple.value()));
     let connection = Connection {
-        source: v4(V4_SOURCE).or_else(|| v6(V6_SOURCE))?,
-        destination: v4(V4_DESTINATION).or_else(|| v6(V6_DESTINATION))?,
-        is_source_translated: u32::from_be_bytes(status) & IS_SOURCE_TRANSLATED != 0,
+        protocol: sent.protocol,
+        source: sent.source,
+        destination: sent.destination,
+        is_source_translated: status & IS_SOURCE_TRANSLATED != 0,
+        led_to: answered.map(|answers| answers.source),
     };
     let named: Vec<_> = [TUPLE_ORIG | NLA_F_NESTED, ID, ZONE]
         .into_iter()
         .filter_map(|kind| Some((kind, attribute(attributes, kind & !NLA_F_NESTED)?)))
         .collect();
     Some(Found { connection, deletion: request(DELETE, NLM_F_ACK, family, &named) })
+}
+
+/// The addresses of the packets of one direction.
+struct Tuple {
+    protocol: u8,
+    source: SocketAddr,
+    destination: SocketAddr,
+}
+
+impl Tuple {
+    fn parse(tuple: &[u8]) -> Option<Self> {
+        let addresses = attribute(tuple, TUPLE_IP)?;
+        let v4 = |kind| {
+            let bytes: [u8; 4] = attribute(addresses.value(), kind)?.value().try_into().ok()?;
+            Some(IpAddr::from(Ipv4Addr::from(bytes)))
+        };
+        let v6 = |kind| {
+            let bytes: [u8; 16] = attribute(addresses.value(), kind)?.value().try_into().ok()?;
+            Some(IpAddr::from(Ipv6Addr::from(bytes)))
+        };
+        // ICMP and others have no ports.
+        let protocol = attribute(tuple, TUPLE_PROTOCOL);
+        let of_protocol = |kind| protocol.as_ref().and_then(|of| attribute(of.value(), kind));
+        let port = |kind| {
+            let bytes: [u8; 2] = of_protocol(kind)?.value().try_into().ok()?;
+            Some(u16::from_be_bytes(bytes))
+        };
+        let number = of_protocol(PROTOCOL_NUMBER).and_then(|one| one.value().first().copied());
+        let source = v4(V4_SOURCE).or_else(|| v6(V6_SOURCE))?;
+        let destination = v4(V4_DESTINATION).or_else(|| v6(V6_DESTINATION))?;
+        Some(Self {
+            protocol: number.unwrap_or(0),
+            source: SocketAddr::new(source, port(SOURCE_PORT).unwrap_or(0)),
+            destination: SocketAddr::new(destination, port(DESTINATION_PORT).unwrap_or(0)),
+        })
+    }
 }
 
 fn attribute(attributes: &[u8], kind: u16) -> Option<NlaBuffer<&[u8]>> {
@@ -172,12 +248,25 @@ mod tests {
         bytes
     }
 
+    /// The addresses of one direction, with their ports.
+    fn tuple([from, to]: [[u8; 4]; 2], [source, destination]: [u16; 2]) -> Vec<u8> {
+        let addresses = with(&[(V4_SOURCE, &from), (V4_DESTINATION, &to)]);
+        let ports = [source, destination].map(u16::to_be_bytes);
+        let protocol = with(&[
+            (PROTOCOL_NUMBER, &[17]),
+            (SOURCE_PORT, &ports[0]),
+            (DESTINATION_PORT, &ports[1]),
+        ]);
+        with(&[(TUPLE_IP | NLA_F_NESTED, &addresses), (TUPLE_PROTOCOL | NLA_F_NESTED, &protocol)])
+    }
+
     fn described(status: u32) -> Vec<u8> {
-        let addresses = with(&[(V4_SOURCE, &[10, 77, 0, 2]), (V4_DESTINATION, &[192, 0, 2, 2])]);
-        let tuple = with(&[(TUPLE_IP | NLA_F_NESTED, &addresses), (2, &[17])]);
+        let sent = tuple([[10, 77, 0, 2], [192, 0, 2, 2]], [4000, 53]);
+        let answered = tuple([[10, 77, 0, 9], [203, 0, 113, 2]], [5353, 4000]);
         let mut message = vec![2, 0, 0, 0];
         message.extend(with(&[
-            (TUPLE_ORIG | NLA_F_NESTED, &tuple),
+            (TUPLE_ORIG | NLA_F_NESTED, &sent),
+            (TUPLE_REPLY | NLA_F_NESTED, &answered),
             (STATUS, &status.to_be_bytes()),
             (ID, &[1, 2, 3, 4]),
         ]));
@@ -186,13 +275,17 @@ mod tests {
 
     #[test]
     fn a_connection_is_read_and_its_deletion_names_it_by_addresses_and_number() {
-        for (status, is_source_translated) in [(0x18e, false), (0x19e, true)] {
+        for (status, is_source_translated, is_led) in
+            [(0x18e, false, false), (0x19e, true, false), (0x1ae, false, true)]
+        {
             let message = described(status);
             let found = parse(&message).unwrap();
             let expected = Connection {
-                source: [10, 77, 0, 2].into(),
-                destination: [192, 0, 2, 2].into(),
+                protocol: 17,
+                source: ([10, 77, 0, 2], 4000).into(),
+                destination: ([192, 0, 2, 2], 53).into(),
                 is_source_translated,
+                led_to: is_led.then(|| ([10, 77, 0, 9], 5353).into()),
             };
             assert_eq!(found.connection, expected);
             let deletion = NetlinkBuffer::new_checked(&found.deletion[..]).unwrap();
@@ -204,6 +297,18 @@ mod tests {
             }
             assert!(attribute(named, STATUS).is_none());
         }
+    }
+
+    #[test]
+    fn a_connection_without_ports_is_read_too() {
+        let addresses = with(&[(V4_SOURCE, &[10, 77, 0, 2]), (V4_DESTINATION, &[192, 0, 2, 2])]);
+        let protocol = with(&[(PROTOCOL_NUMBER, &[1])]);
+        let sent = with(&[(TUPLE_IP, &addresses), (TUPLE_PROTOCOL, &protocol)]);
+        let mut message = vec![2, 0, 0, 0];
+        message.extend(with(&[(TUPLE_ORIG, &sent), (STATUS, &0_u32.to_be_bytes())]));
+        let connection = parse(&message).unwrap().connection;
+        assert_eq!((connection.protocol, connection.source.port()), (1, 0));
+        assert_eq!(connection.led_to, None);
     }
 
     #[test]

@@ -108,6 +108,15 @@ pub struct Table {
     applied: Option<Applied>,
 }
 
+/// What a named counter of the table has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, with the headers of IP.
+    pub bytes: u64,
+}
+
 /// What was applied last, and how the kernel showed it right afterwards.
 #[derive(Debug)]
 struct Applied {
@@ -136,27 +145,72 @@ impl Table {
         &self.name
     }
 
+    /// Whether this body is what was applied last. It says nothing of what others did since.
+    #[must_use]
+    pub fn has_applied(&self, body: &str) -> bool {
+        self.applied.as_ref().is_some_and(|applied| applied.body == body)
+    }
+
     /// Puts the table in place with this body (what stands between its braces), or replaces it, in one transaction.
     /// Returns whether anything was done: a table that still stands as it was applied is left alone.
     ///
     /// # Errors
     /// When `nft` is missing, the right is missing, or `nft` refuses the rules. The old table stands unchanged then.
     pub async fn apply(&mut self, body: &str) -> Result<bool, NftError> {
-        if let Some(applied) = &self.applied
-            && applied.body == body
-            && self.listing().await?.as_ref() == Some(&applied.listing)
-        {
+        if self.stands(body).await? {
             return Ok(false);
         }
+        self.replace(body, "").await?;
+        Ok(true)
+    }
+
+    /// Whether the table was applied with this body, and still stands so.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing.
+    pub async fn stands(&self, body: &str) -> Result<bool, NftError> {
+        match &self.applied {
+            Some(applied) if applied.body == body => {
+                Ok(self.listing().await?.as_ref() == Some(&applied.listing))
+            }
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    /// Puts the table in place with this body, whatever stands there, and carries out `further` commands of `nft` in the same
+    /// transaction: elements of the table's dynamic sets, which are no part of what [`Table::stands`] compares.
+    ///
+    /// # Errors
+    /// As [`Table::apply`].
+    pub async fn replace(&mut self, body: &str, further: &str) -> Result<(), NftError> {
         let name = &self.name;
-        // The first line makes sure that there is something to delete; all three are one transaction.
+        // The first line makes sure that there is something to delete; all of it is one transaction.
         let script = format!(
-            "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{body}\n}}\n"
+            "table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{body}\n}}\n{further}"
         );
         self.run(&["-f", "-"], Some(&script), "set the firewall rules").await?;
         self.applied =
             self.listing().await?.map(|listing| Applied { body: body.to_owned(), listing });
-        Ok(true)
+        Ok(())
+    }
+
+    /// Carries out commands of `nft` in one transaction: elements of the table's dynamic sets that come and go.
+    ///
+    /// # Errors
+    /// When `nft` or the right is missing, or it refuses one of them: then none is carried out.
+    pub async fn change(&self, commands: &str) -> Result<(), NftError> {
+        self.run(&["-f", "-"], Some(commands), "change a set of the firewall rules").await?;
+        Ok(())
+    }
+
+    /// Whether `nft` and the kernel would take a table with this body. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check(&self, body: &str) -> Result<(), NftError> {
+        let script = format!("table inet {} {{\n{body}\n}}\n", self.name);
+        self.run(&["--check", "-f", "-"], Some(&script), "check the firewall rules").await?;
+        Ok(())
     }
 
     /// Removes the table. Returns whether there was one.
@@ -189,6 +243,21 @@ impl Table {
     /// # Errors
     /// When `nft` or the right is missing, or the answer is no JSON.
     pub async fn set_elements(&self, set: &str) -> Result<Vec<String>, NftError> {
+        let elements = self.elements(set).await?;
+        Ok(elements.iter().filter_map(|element| element.as_str()).map(str::to_owned).collect())
+    }
+
+    /// The numbers of a named set of the table as ranges, each with its first and last; empty if there is no such set or table.
+    /// An element that is no number of 16 bits is left out.
+    ///
+    /// # Errors
+    /// As [`Table::set_elements`].
+    pub async fn set_ranges(&self, set: &str) -> Result<Vec<(u16, u16)>, NftError> {
+        let elements = self.elements(set).await?;
+        Ok(elements.iter().filter_map(range).collect())
+    }
+
+    async fn elements(&self, set: &str) -> Result<Vec<serde_json::Value>, NftError> {
         let what = "read a set of the firewall rules";
         let answer = self.run(&["-j", "list", "set", "inet", &self.name, set], None, what).await;
         let Some(answer) = absent_is_none(answer)? else { return Ok(Vec::new()) };
@@ -196,15 +265,14 @@ impl Table {
             .map_err(|error| NftError::Answer { what: what.to_owned(), why: error.to_string() })?;
         let objects = json["nftables"].as_array().into_iter().flatten();
         let elements = objects.filter_map(|object| object["set"]["elem"].as_array()).flatten();
-        Ok(elements.filter_map(|element| element.as_str()).map(str::to_owned).collect())
+        Ok(elements.cloned().collect())
     }
 
-    /// The packets that the table's named counters have seen since the table was put in place, by name; empty if there is no
-    /// such table.
+    /// What the table's named counters have seen since the table was put in place, by name; empty if there is no such table.
     ///
     /// # Errors
     /// When `nft` or the right is missing, or the answer is no JSON.
-    pub async fn counters(&self) -> Result<BTreeMap<String, u64>, NftError> {
+    pub async fn counters(&self) -> Result<BTreeMap<String, Count>, NftError> {
         let what = "read the counters of the firewall rules";
         let arguments = ["-j", "list", "counters", "table", "inet", &self.name];
         let Some(answer) = absent_is_none(self.run(&arguments, None, what).await)? else {
@@ -214,7 +282,8 @@ impl Table {
             .map_err(|error| NftError::Answer { what: what.to_owned(), why: error.to_string() })?;
         let objects = json["nftables"].as_array().into_iter().flatten();
         let counters = objects.map(|object| &object["counter"]).filter_map(|counter| {
-            Some((counter["name"].as_str()?.to_owned(), counter["packets"].as_u64()?))
+            let (packets, bytes) = (counter["packets"].as_u64()?, counter["bytes"].as_u64()?);
+            Some((counter["name"].as_str()?.to_owned(), Count { packets, bytes }))
         });
         Ok(counters.collect())
     }
@@ -285,6 +354,15 @@ impl Table {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         Err(refusal(what, &String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+/// An element of a set of numbers: one, or a range.
+fn range(element: &serde_json::Value) -> Option<(u16, u16)> {
+    let number = |value: &serde_json::Value| u16::try_from(value.as_u64()?).ok();
+    match element["range"].as_array().map(Vec::as_slice) {
+        Some([first, last]) => number(first).zip(number(last)),
+        _ => number(element).map(|one| (one, one)),
     }
 }
 
@@ -379,6 +457,19 @@ mod tests {
         let without = format!("table inet t {{\n{dynamic}\t}}\n\n{ours}}}\n");
         assert_eq!(without_dynamic_elements(&with), without);
         assert_eq!(without_dynamic_elements(&without), without);
+    }
+
+    #[test]
+    fn the_elements_of_a_set_of_numbers_are_read_as_nft_writes_them() {
+        for (element, expected) in [
+            (serde_json::json!(8443), Some((8443, 8443))),
+            (serde_json::json!({ "range": [5000, 5010] }), Some((5000, 5010))),
+            (serde_json::json!(70000), None),
+            (serde_json::json!({ "range": [5000] }), None),
+            (serde_json::json!("http"), None),
+        ] {
+            assert_eq!(range(&element), expected, "{element}");
+        }
     }
 
     #[tokio::test]

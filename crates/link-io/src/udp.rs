@@ -4,6 +4,7 @@
 //! to the role as (path, error), so that it can mark a link down; nothing is logged per datagram.
 
 mod batch;
+mod carried;
 mod prepared;
 mod receive;
 mod socket;
@@ -11,6 +12,7 @@ mod socket;
 mod steering;
 
 pub use batch::{LANE_BYTES, LANE_DATAGRAMS, LANES, OutBatch};
+pub use carried::Carrier;
 pub use prepared::{Prepare, source_towards};
 pub use receive::ReceivedDatagram;
 pub use socket::{
@@ -21,6 +23,7 @@ pub use steering::open_group;
 
 use crate::clock::Clock;
 use crate::offload::UdpOffload;
+use carried::CarriedSocket;
 use receive::Arena;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::time::Instant;
@@ -38,6 +41,8 @@ const MAX_SOCKETS: usize = 64;
 pub struct Sockets {
     clock: Clock,
     sockets: Vec<Socket>,
+    /// Those whose datagrams something else than the kernel carries.
+    carried: Vec<CarriedSocket>,
     next_id: u16,
     offload: UdpOffload,
     out: OutBatch,
@@ -49,7 +54,8 @@ impl Sockets {
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         let (offload, out, arena) = (UdpOffload::default(), OutBatch::new(), Arena::new());
-        Self { clock, sockets: Vec::new(), next_id: 0, offload, out, arena }
+        let (sockets, carried) = (Vec::new(), Vec::new());
+        Self { clock, sockets, carried, next_id: 0, offload, out, arena }
     }
 
     /// No socket yet; each will have these offloads. What the kernel lacks of them is said here, once.
@@ -94,33 +100,50 @@ impl Sockets {
         self.open(|id| Socket::new(id, bound, offload))
     }
 
+    /// Takes a socket whose datagrams `carrier` carries.
+    ///
+    /// # Errors
+    /// [`OpenError::TooMany`].
+    pub fn open_carried(&mut self, carrier: Box<dyn Carrier>) -> Result<SocketId, OpenError> {
+        let id = self.fresh_id()?;
+        self.carried.push(CarriedSocket::new(id, carrier));
+        self.next_id = id.0.wrapping_add(1);
+        Ok(id)
+    }
+
     fn open(
         &mut self,
         open: impl FnOnce(SocketId) -> Result<Socket, OpenError>,
     ) -> Result<SocketId, OpenError> {
-        if self.sockets.len() >= MAX_SOCKETS {
-            return Err(OpenError::TooMany { limit: MAX_SOCKETS });
-        }
-        // A fresh number: a path that still names a closed socket must not name another one.
-        let mut id = SocketId(self.next_id);
-        while self.get(id).is_some() {
-            id = SocketId(id.0.wrapping_add(1));
-        }
+        let id = self.fresh_id()?;
         self.sockets.push(open(id)?);
         self.next_id = id.0.wrapping_add(1);
+        Ok(id)
+    }
+
+    /// A fresh number: a path that still names a closed socket must not name another one.
+    fn fresh_id(&self) -> Result<SocketId, OpenError> {
+        if self.sockets.len() + self.carried.len() >= MAX_SOCKETS {
+            return Err(OpenError::TooMany { limit: MAX_SOCKETS });
+        }
+        let mut id = SocketId(self.next_id);
+        while self.get(id).is_some() || self.get_carried(id).is_some() {
+            id = SocketId(id.0.wrapping_add(1));
+        }
         Ok(id)
     }
 
     /// Closes a socket and forgets what waits for it. Returns whether it was open.
     pub fn close(&mut self, id: SocketId) -> bool {
         self.out.discard(id);
-        let before = self.sockets.len();
+        let before = self.sockets.len() + self.carried.len();
         self.sockets.retain(|socket| socket.id != id);
-        self.sockets.len() < before
+        self.carried.retain(|socket| socket.id != id);
+        self.sockets.len() + self.carried.len() < before
     }
 
     /// The address and port a socket is bound to; the address is unspecified on one that is bound to
-    /// all of them.
+    /// all of them. One whose datagrams something else carries has none.
     #[must_use]
     pub fn local_addr(&self, id: SocketId) -> Option<SocketAddr> {
         self.get(id).map(|socket| socket.local)
@@ -129,7 +152,14 @@ impl Sockets {
     /// What went through a socket.
     #[must_use]
     pub fn counters(&self, id: SocketId) -> Option<SocketCounters> {
-        self.get(id).map(|socket| socket.counters)
+        let carried = || self.get_carried(id).map(|socket| socket.counters);
+        self.get(id).map(|socket| socket.counters).or_else(carried)
+    }
+
+    /// What keeps the carrier of a socket from carrying, for people; the kernel's sockets have none.
+    #[must_use]
+    pub fn carrier_trouble(&self, id: SocketId) -> Option<String> {
+        self.get_carried(id)?.trouble()
     }
 
     /// Which offloads every open socket uses at present.
@@ -149,10 +179,13 @@ impl Sockets {
         &mut self,
         mut handle: impl FnMut(Instant, ReceivedDatagram, &mut [u8]),
     ) -> bool {
-        let Self { sockets, arena, clock, .. } = self;
+        let Self { sockets, carried, arena, clock, .. } = self;
         let mut more = false;
         for socket in sockets {
             more |= arena.receive(clock, socket, &mut handle);
+        }
+        for socket in carried {
+            more |= socket.receive(clock, &mut handle);
         }
         more
     }
@@ -165,21 +198,24 @@ impl Sockets {
     /// Sends what the batch holds, and reports what the kernel refused. What a socket cannot take at
     /// present stays in the batch. Returns the number of datagrams that left the batch.
     pub fn flush(&mut self, mut on_error: impl FnMut(Path, SendError)) -> usize {
-        let Self { sockets, out, clock, .. } = self;
+        let Self { sockets, carried, out, clock, .. } = self;
         let now = clock.now();
         let mut done = 0;
         for lane in out.lanes_mut() {
             let Some(path) = lane.path() else { continue };
-            match sockets.iter_mut().find(|socket| socket.id == path.socket) {
-                Some(socket) => done += socket.send_lane(now, lane, path, &mut on_error),
-                None => {
-                    while let Some(train) = lane.next_train(LANE_DATAGRAMS) {
-                        let (kind, datagrams) = (SendErrorKind::Closed, train.datagrams);
-                        on_error(path, SendError { kind, datagrams, longest: train.segment });
-                        done += datagrams;
-                        lane.pop(datagrams);
-                    }
-                }
+            if let Some(socket) = sockets.iter_mut().find(|socket| socket.id == path.socket) {
+                done += socket.send_lane(now, lane, path, &mut on_error);
+                continue;
+            }
+            if let Some(socket) = carried.iter_mut().find(|socket| socket.id == path.socket) {
+                done += socket.send_lane(now, lane, path);
+                continue;
+            }
+            while let Some(train) = lane.next_train(LANE_DATAGRAMS) {
+                let (kind, datagrams) = (SendErrorKind::Closed, train.datagrams);
+                on_error(path, SendError { kind, datagrams, longest: train.segment });
+                done += datagrams;
+                lane.pop(datagrams);
             }
         }
         done
@@ -192,11 +228,18 @@ impl Sockets {
             ready |= socket.io.poll_recv_ready(cx).is_ready();
             ready |= socket.blocked && socket.io.poll_send_ready(cx).is_ready();
         }
+        for socket in &mut self.carried {
+            ready |= socket.poll_ready(cx).is_ready();
+        }
         if ready { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn get(&self, id: SocketId) -> Option<&Socket> {
         self.sockets.iter().find(|socket| socket.id == id)
+    }
+
+    fn get_carried(&self, id: SocketId) -> Option<&CarriedSocket> {
+        self.carried.iter().find(|socket| socket.id == id)
     }
 }
 

@@ -377,13 +377,12 @@ impl Phone {
                     "the proxy speaks other versions of the protocol"
                 );
             }
-            // The first two show in the status. The client turns the others into the session's end, and into an event of
-            // its own; only a proxy hears the last.
-            CoreEvent::PacketsMoved(_)
-            | CoreEvent::PathMoved(..)
-            | CoreEvent::Closed(_)
-            | CoreEvent::Fleet(_)
-            | CoreEvent::Moving => {}
+            // They show in the status.
+            CoreEvent::PacketsMoved(_) | CoreEvent::PathMoved(..) => {}
+            // The client turns them into the session's end, and into an event of its own.
+            CoreEvent::Closed(_) | CoreEvent::Fleet(_) => {}
+            // Only a proxy hears of them.
+            CoreEvent::Moving | CoreEvent::SpeedWish | CoreEvent::SpeedTest => {}
         }
     }
 

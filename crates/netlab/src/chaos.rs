@@ -230,7 +230,7 @@ impl Run<'_> {
             left.iter().map(|line| format!("left after --purge: {}", shortened(line, LINE))),
         );
         let [client, proxy] = self.field.files();
-        let known = ["counters.json", "leases.json", "peers.json"];
+        let known = ["counters.json", "history.ring", "leases.json", "peers.json"];
         let odd = client.iter().chain(&proxy).filter(|name| !known.contains(&name.as_str()));
         faults.extend(odd.map(|name| format!("a file was left: {name}")));
         Ok(faults)

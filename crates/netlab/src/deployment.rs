@@ -73,6 +73,7 @@ impl Deployment {
             ]));
             let mut config = table([
                 ("private_key_file", at(&format!("client{client}.key")).into()),
+                ("state_dir", at(&format!("client{client}.state")).into()),
                 (
                     "proxy",
                     table([

@@ -153,6 +153,7 @@ impl Direct {
             name_servers: NameServers::default(),
             max_sessions: 1 << 17,
             share: Share::WHOLE,
+            speed: None,
             // It began a second before the clients: what it is asked is newer than its start.
             wall_clock: wall_clock.saturating_sub(Duration::from_secs(1)),
         };
@@ -176,11 +177,14 @@ impl Direct {
             let secret = StaticSecret::generate(&mut rng);
             let inner = inner(number);
             let peer = PeerConfig {
-                name: format!("client{number}"),
+                name: format!("client{number}").into(),
                 psk: PresharedKey::NONE,
                 inner_v4: Ipv4Net::new(inner, 16).ok(),
                 inner_v6: None,
-                filter: InnerFilter { sources: vec![inner.into()], ..InnerFilter::default() },
+                filter: InnerFilter {
+                    sources: [inner.into()].into_iter().collect(),
+                    ..InnerFilter::default()
+                },
                 enabled: true,
             };
             let added = direct.proxy.set_peer(Instant::ZERO, secret.public(), peer);

@@ -14,6 +14,7 @@ mod lateness;
 mod port;
 mod worker;
 
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender, SyncSender};
@@ -208,6 +209,12 @@ impl Emulator {
     fn ring(&self) {
         // Fails only at 2^64 - 1 unread rings; the thread is then awake anyway.
         let _ = rustix::io::write(self.bell.as_fd(), &1_u64.to_ne_bytes());
+    }
+}
+
+impl fmt::Debug for Emulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Emulator").field("ports", &self.ports).finish_non_exhaustive()
     }
 }
 

@@ -11,10 +11,14 @@
 //! ```
 //!
 //! Every uplink is a network of its own with four addresses. They have no limits: what is measured here is who has a
-//! session where, and not how fast.
+//! session where, and not how fast. Those of the proxies may be far away.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::ops::RangeInclusive;
+mod clients;
+mod members;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,9 +29,11 @@ use toml::Table;
 
 use crate::address::SERVER_V4;
 use crate::deployment::PROXY_PORT;
+use crate::emulator::Emulator;
 use crate::error::LabError;
 use crate::http::HttpServer;
 use crate::namespace::Namespace;
+use crate::netem::Conditions;
 use crate::privilege::require_tool;
 use crate::process::Process;
 use crate::scratch::Scratch;
@@ -53,6 +59,9 @@ const LARGE: (usize, &str) = (60_000, "10.64.0.0/10");
 /// How often something is looked at that is waited for.
 const POLL: Duration = Duration::from_millis(100);
 
+/// Of the emulator, which draws nothing here: it delays, and loses nothing.
+const SEED: u64 = 1;
+
 /// What makes a fleet, and Debian's packages.
 const TOOLS: [(&str, &str); 2] = [("etcd", "etcd-server"), ("openssl", "openssl")];
 
@@ -72,13 +81,24 @@ struct Host {
     // Before its network.
     process: Option<Process>,
     name: String,
+    /// The uplinks as which its own were made.
+    uplinks: Range<u16>,
     address: Ipv4Addr,
     namespace: Namespace,
+}
+
+impl Host {
+    fn new(name: String, uplinks: Range<u16>, namespace: Namespace) -> Self {
+        let address = Topology::uplink_v4(uplinks.start);
+        Self { process: None, name, uplinks, address, namespace }
+    }
 }
 
 /// All of it. Dropped, all processes are killed and their files removed.
 #[derive(Debug)]
 pub struct Fleet {
+    // Before the networks that its devices are in.
+    emulator: Option<Emulator>,
     members: Vec<Host>,
     proxies: Vec<Host>,
     clients: Vec<Host>,
@@ -87,6 +107,12 @@ pub struct Fleet {
     program: PathBuf,
     /// Most clients that a proxy is told to have; its own default where `None`.
     max_clients: Option<usize>,
+    /// The prefixes of proxies that are told one.
+    prefixes: BTreeMap<usize, String>,
+    /// What members of etcd are told besides.
+    etcd_arguments: Vec<String>,
+    /// The next uplink that nobody has.
+    next_uplink: u16,
     // Last: removed when the processes have ended.
     folder: Scratch,
 }
@@ -97,6 +123,23 @@ impl Fleet {
     /// # Errors
     /// When a tool is missing, or a step fails.
     pub fn build(program: &Path, proxies: usize, clients: usize) -> Result<Self, LabError> {
+        Self::build_of(program, &vec![None; proxies], clients)
+    }
+
+    /// The same with one proxy for each of these round trips, which is so far away from all others.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn build_far(program: &Path, trips: &[Duration], clients: usize) -> Result<Self, LabError> {
+        let trips: Vec<_> = trips.iter().copied().map(Some).collect();
+        Self::build_of(program, &trips, clients)
+    }
+
+    fn build_of(
+        program: &Path,
+        proxies: &[Option<Duration>],
+        clients: usize,
+    ) -> Result<Self, LabError> {
         for tool in TOOLS {
             require_tool(tool).map_err(LabError::Missing)?;
         }
@@ -106,26 +149,42 @@ impl Fleet {
         let listener = topology.server().run(|| TcpListener::bind((SERVER_V4, 80)))?;
         let listener = listener.map_err(LabError::io("the HTTP server's socket"))?;
         let server = HttpServer::serve(listener, CONGESTION)?;
-        let mut uplinks = 0;
-        let mut hosts = |role: &str, count: usize, links: u16| -> Result<Vec<Host>, LabError> {
-            let host = |number| {
-                let name = format!("{role}{number}");
-                let first = uplinks;
-                uplinks += links;
-                let namespace = topology.add_host(&name, first..first + links)?;
-                let address = Topology::uplink_v4(first);
-                Ok(Host { process: None, name, address, namespace })
-            };
-            (0..count).map(host).collect()
+        let mut next_uplink = 0;
+        let mut take = |count: u16| {
+            let first = next_uplink;
+            next_uplink += count;
+            first..next_uplink
         };
-        let members = hosts("etcd-", MEMBERS, 1)?;
-        let proxies = hosts("p-", proxies, 1)?;
-        let clients = hosts("client", clients, 2)?;
+        let near = |name: String, uplinks: Range<u16>| -> Result<Host, LabError> {
+            let namespace = topology.add_host(&name, uplinks.clone())?;
+            Ok(Host::new(name, uplinks, namespace))
+        };
+        let members = (0..MEMBERS).map(|at| near(format!("etcd-{at}"), take(1)));
+        let members: Vec<_> = members.collect::<Result<_, _>>()?;
+        let mut links = Vec::new();
+        let proxies = proxies.iter().enumerate().map(|(at, trip)| {
+            let (name, uplinks) = (format!("p-{at}"), take(1));
+            let Some(trip) = trip else { return near(name, uplinks) };
+            let conditions = Conditions { delay: *trip / 2, ..Conditions::default() };
+            let (host, link) = topology.add_far_host(&name, uplinks.start, &conditions)?;
+            links.push(link);
+            Ok(Host::new(name, uplinks, host))
+        });
+        let proxies: Vec<_> = proxies.collect::<Result<_, LabError>>()?;
+        let clients = (0..clients).map(|at| near(format!("client{at}"), take(2)));
+        let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
+        let is_far = !links.is_empty();
+        let emulator = is_far.then(|| Emulator::spawn(links, SEED)).transpose()?;
+        for host in proxies.iter().filter(|_| is_far) {
+            let made = host.uplinks.start;
+            topology.address_uplink(&host.namespace, 0, (made, made))?;
+        }
         let names: Vec<_> = members.iter().map(|host| format!("IP:{}", host.address)).collect();
         let script = CERTIFICATES.replace("NAMES", &names.join(","));
         let at = folder.path().display();
         tool::run("sh", &["-ec", &format!("cd {at}\n{script}")])?;
         Ok(Self {
+            emulator,
             members,
             proxies,
             clients,
@@ -133,6 +192,9 @@ impl Fleet {
             topology,
             program: program.to_owned(),
             max_clients: None,
+            prefixes: BTreeMap::new(),
+            etcd_arguments: Vec::new(),
+            next_uplink,
             folder,
         })
     }
@@ -142,6 +204,14 @@ impl Fleet {
     /// # Errors
     /// When one ends early, or that does not happen in time.
     pub fn start(&mut self) -> Result<(), LabError> {
+        self.start_with(self.proxies.len())
+    }
+
+    /// The same with so many of the proxies.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_with(&mut self, proxies: usize) -> Result<(), LabError> {
         for member in 0..MEMBERS {
             self.start_member(member)?;
         }
@@ -150,69 +220,10 @@ impl Fleet {
                 process.wait_for_log("ready to serve client requests", SOON)?;
             }
         }
-        for proxy in 0..self.proxies.len() {
+        for proxy in 0..proxies {
             self.start_proxy(proxy)?;
         }
-        let all = self.proxies.len();
-        self.wait("all proxies in the registry", |fleet| {
-            Ok(fleet.report(0)?["proxies"].as_array().is_some_and(|proxies| proxies.len() == all))
-        })
-    }
-
-    /// Starts a member of etcd (again) and returns at once.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start_member(&mut self, at: usize) -> Result<(), LabError> {
-        let url = |host: &Host, port: u16| format!("https://{}:{port}", host.address);
-        let peer = |host: &Host| format!("http://{}:2380", host.address);
-        let cluster: Vec<_> =
-            self.members.iter().map(|host| format!("{}={}", host.name, peer(host))).collect();
-        let file = |name: &str| self.folder.path().join(name).display().to_string();
-        let host = &self.members[at];
-        let arguments = [
-            format!("--name={}", host.name),
-            format!("--data-dir={}", file(&format!("{}.data", host.name))),
-            format!("--listen-client-urls={}", url(host, 2379)),
-            format!("--advertise-client-urls={}", url(host, 2379)),
-            format!("--listen-peer-urls={}", peer(host)),
-            format!("--initial-advertise-peer-urls={}", peer(host)),
-            format!("--initial-cluster={}", cluster.join(",")),
-            "--client-cert-auth".to_owned(),
-            format!("--trusted-ca-file={}", file("ca.pem")),
-            format!("--cert-file={}", file("host.pem")),
-            format!("--key-file={}", file("host.key")),
-            format!("--quota-backend-bytes={QUOTA}"),
-        ];
-        let folder = self.folder.path();
-        let process = Process::start(&host.namespace, folder, &host.name, "etcd", &arguments)?;
-        self.members[at].process = Some(process);
-        Ok(())
-    }
-
-    /// The process of a member of etcd.
-    pub fn member(&mut self, at: usize) -> Option<&mut Process> {
-        self.members[at].process.as_mut()
-    }
-
-    /// Which member leads, as proxy `at` sees it.
-    ///
-    /// # Errors
-    /// When none does for a while.
-    pub fn leader(&self, at: usize) -> Result<usize, LabError> {
-        let mut found = None;
-        self.wait("a leader of etcd", |fleet| {
-            let report = fleet.report(at)?;
-            let members = report["members"].as_array().into_iter().flatten();
-            let leads = members.filter(|member| member["leader"] == true);
-            let leader = leads.filter_map(|member| member["endpoint"].as_str()).next();
-            let is_it = |host: &Host| {
-                leader.is_some_and(|url| url.contains(&format!("/{}:", host.address)))
-            };
-            found = fleet.members.iter().position(is_it);
-            Ok(found.is_some())
-        })?;
-        Ok(found.unwrap_or_default())
+        self.wait("all proxies in the registry", |fleet| Ok(fleet.listed(0)? == proxies))
     }
 
     /// Starts a proxy (again) and waits until it answers.
@@ -230,7 +241,7 @@ impl Fleet {
         let endpoints =
             self.members.iter().map(|member| format!("https://{}:2379", member.address));
         let text = |text: String| toml::Value::from(text);
-        let registry = Table::from_iter([
+        let mut registry = Table::from_iter([
             ("endpoints".to_owned(), endpoints.collect::<Vec<_>>().into()),
             ("fleet".to_owned(), text("lab".to_owned())),
             ("id".to_owned(), text(name.clone())),
@@ -239,6 +250,7 @@ impl Fleet {
             ("tls_certificate_file".to_owned(), text(file("host.pem"))),
             ("tls_key_file".to_owned(), text(file("host.key"))),
         ]);
+        registry.extend(self.prefixes.get(&at).map(|it| ("prefix".to_owned(), text(it.clone()))));
         let control =
             Table::from_iter([("socket".to_owned(), text(file(&format!("{name}.sock"))))]);
         let mut config = Table::from_iter([
@@ -265,6 +277,11 @@ impl Fleet {
     /// Proxies are told to have so many clients at most, from their next start on.
     pub fn allow_clients(&mut self, most: usize) {
         self.max_clients = Some(most);
+    }
+
+    /// A proxy looks for its fleet below this prefix, from its next start on.
+    pub fn use_prefix(&mut self, at: usize, prefix: &str) {
+        self.prefixes.insert(at, prefix.to_owned());
     }
 
     /// Files of a proxy on which these clients, by their numbers from 1 on, joined before it had a registry.
@@ -327,18 +344,25 @@ impl Fleet {
         }
     }
 
-    /// Cuts a proxy off from etcd, or joins it again; its clients still reach it.
+    /// Ends a proxy, as for an upgrade: its clients are told.
     ///
     /// # Errors
-    /// When `nft` refuses.
-    pub fn cut_from_etcd(&self, at: usize, cut: bool) -> Result<(), LabError> {
-        let namespace = &self.proxies[at].namespace;
-        match cut {
-            true => namespace.nft(
-                "table inet cut { chain out { type filter hook output priority 0; tcp dport 2379 drop; }; }",
-            ),
-            false => namespace.nft("delete table inet cut"),
+    /// When it does not end in time.
+    pub fn stop_proxy(&mut self, at: usize) -> Result<(), LabError> {
+        match &mut self.proxies[at].process {
+            Some(process) => process.stop(SOON).map(|_| ()),
+            None => Ok(()),
         }
+    }
+
+    /// The way to a proxy of [`build_far`](Self::build_far) has this round trip from now on.
+    ///
+    /// # Errors
+    /// When no way of this fleet is emulated.
+    pub fn set_trip(&self, at: usize, trip: Duration) -> Result<(), LabError> {
+        let none = || LabError::Unsupported("no way of this fleet is emulated".to_owned());
+        let emulator = self.emulator.as_ref().ok_or_else(none)?;
+        emulator.update_both(at, move |conditions| conditions.delay = trip / 2)
     }
 
     /// Has proxy `at` do or say something: `ropewalk WORDS --config FILE` on its host.
@@ -360,204 +384,32 @@ impl Fleet {
         read(self.ask(at, &["fleet", "--json"])?, "the output of `ropewalk fleet`")
     }
 
+    /// How many proxies the registry has, as proxy `at` sees it.
+    ///
+    /// # Errors
+    /// When the registry does not answer.
+    pub fn listed(&self, at: usize) -> Result<usize, LabError> {
+        Ok(self.report(at)?["proxies"].as_array().map_or(0, Vec::len))
+    }
+
     /// How many sessions the registry has of proxy `of`, as the last proxy sees it.
     ///
     /// # Errors
     /// When the registry does not answer.
     pub fn sessions_of(&self, of: usize) -> Result<usize, LabError> {
-        let report = self.report(self.proxies.len() - 1)?;
+        self.sessions_at(self.proxies.len() - 1, of)
+    }
+
+    /// The same, as proxy `at` sees it.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn sessions_at(&self, at: usize, of: usize) -> Result<usize, LabError> {
+        let report = self.report(at)?;
         let proxies = report["proxies"].as_array().into_iter().flatten();
         let mut found = proxies.filter(|proxy| proxy["id"] == self.proxies[of].name.as_str());
         let sessions = found.next().and_then(|proxy| proxy["sessions"].as_u64());
         Ok(sessions.and_then(|sessions| usize::try_from(sessions).ok()).unwrap_or_default())
-    }
-
-    /// Lets a client join by an invitation of proxy `at`, and starts it. It knows no other proxy at first, so that it has its session there.
-    ///
-    /// # Errors
-    /// When the invitation is refused, or the client does not start.
-    pub fn join(&mut self, client: usize, at: usize) -> Result<(), LabError> {
-        let invitation = self.invite(client, at)?;
-        self.configure(client, &invitation, false)?;
-        self.start_client(client)
-    }
-
-    /// An invitation of proxy `at` for a client.
-    ///
-    /// # Errors
-    /// When it is refused.
-    pub fn invite(&self, client: usize, at: usize) -> Result<String, LabError> {
-        let told = self.ask(at, &["peer", "add", &self.clients[client].name])?;
-        let invitation = told.lines().find(|line| line.starts_with("ropewalk:"));
-        invitation.map(str::to_owned).ok_or_else(|| LabError::Malformed {
-            what: "the output of `ropewalk peer add`",
-            text: told.clone(),
-        })
-    }
-
-    /// Lets a client join by an invitation, and starts it. It knows the other proxies that are named there.
-    ///
-    /// # Errors
-    /// When the client refuses it, or does not start.
-    pub fn join_by(&mut self, client: usize, invitation: &str) -> Result<(), LabError> {
-        self.configure(client, invitation, true)?;
-        self.start_client(client)
-    }
-
-    /// Writes the config of a client by an invitation, with or without the other proxies that are named there.
-    fn configure(&self, client: usize, invitation: &str, others: bool) -> Result<(), LabError> {
-        let name = self.clients[client].name.clone();
-        let home = self.folder.path().join(&name);
-        std::fs::create_dir(&home).map_err(LabError::io(format!("making {}", home.display())))?;
-        let file = home.join("client.toml").display().to_string();
-        let program = self.program.display().to_string();
-        let namespace = &self.clients[client].namespace;
-        let links = ["--link", "eth0", "--link", "eth1"];
-        let words = [&["join", "--config", &file][..], &links, &[invitation]].concat();
-        namespace.tool(&program, &words)?;
-        let text =
-            std::fs::read_to_string(&file).map_err(LabError::io("reading the client's config"))?;
-        let malformed = |_| LabError::Malformed { what: "the client's config", text: text.clone() };
-        let mut config: Table = toml::from_str(&text).map_err(malformed)?;
-        let socket = self.folder.path().join(format!("{name}.sock")).display().to_string();
-        let control = Table::from_iter([("socket".to_owned(), socket.into())]);
-        config.insert("control".to_owned(), control.into());
-        config.insert("state_dir".to_owned(), home.join("state").display().to_string().into());
-        if !others && let Some(proxy) = config.get_mut("proxy").and_then(toml::Value::as_table_mut)
-        {
-            proxy.remove("other");
-        }
-        std::fs::write(&file, config.to_string())
-            .map_err(LabError::io("writing the client's config"))
-    }
-
-    /// Starts a client that has joined (again) and returns at once.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start_client(&mut self, client: usize) -> Result<(), LabError> {
-        self.clients[client].process = None;
-        let host = &self.clients[client];
-        let file = self.folder.path().join(&host.name).join("client.toml");
-        let process = self.run_daemon(host, "client", &file)?;
-        self.clients[client].process = Some(process);
-        Ok(())
-    }
-
-    /// The process of a client.
-    pub fn client(&mut self, client: usize) -> Option<&mut Process> {
-        self.clients[client].process.as_mut()
-    }
-
-    /// The network of a client.
-    #[must_use]
-    pub fn network_of(&self, client: usize) -> &Namespace {
-        &self.clients[client].namespace
-    }
-
-    /// Waits until the tunnels of these clients are up.
-    ///
-    /// # Errors
-    /// When that does not happen in time.
-    pub fn wait_up(&self, clients: impl IntoIterator<Item = usize>) -> Result<(), LabError> {
-        for client in clients {
-            self.wait(&format!("the tunnel of client {client}"), |fleet| {
-                Ok(fleet.client_status(client)?["tunnels"][0]["state"] == "up")
-            })?;
-        }
-        Ok(())
-    }
-
-    /// What `ropewalk status --json` says of a client.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn client_status(&self, client: usize) -> Result<Value, LabError> {
-        self.status(&self.clients[client].name)
-    }
-
-    /// The proxy that a client uses, as `p-0` and so on; empty where it does not say.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn proxy_of(&self, client: usize) -> Result<String, LabError> {
-        let socket = self.socket(&self.clients[client].name);
-        let program = self.program.display().to_string();
-        let text = tool::run(&program, &["proxies", "--json", "--socket", &socket])?;
-        let report = read(text, "the output of `ropewalk proxies`")?;
-        let proxies = report["proxies"].as_array().into_iter().flatten();
-        let present = proxies.filter(|proxy| proxy["in_use"] == true);
-        Ok(present.filter_map(|proxy| proxy["id"].as_str()).next().unwrap_or_default().to_owned())
-    }
-
-    /// The clients that were started.
-    fn started(&self) -> impl Iterator<Item = usize> {
-        (0..self.clients.len()).filter(|client| self.clients[*client].process.is_some())
-    }
-
-    /// Waits until each client that was started uses another proxy than this one. Returns how many do when time is over.
-    ///
-    /// # Errors
-    /// When one does not answer.
-    pub fn moved_from(&self, proxy: &str, within: Duration) -> Result<usize, LabError> {
-        let started = Instant::now();
-        loop {
-            let mut moved = 0;
-            for client in self.started() {
-                let (present, status) = (self.proxy_of(client)?, self.client_status(client)?);
-                let is_up = status["tunnels"][0]["state"] == "up";
-                moved += usize::from(is_up && !present.is_empty() && present != proxy);
-            }
-            if moved == self.started().count() || started.elapsed() >= within {
-                return Ok(moved);
-            }
-            thread::sleep(POLL);
-        }
-    }
-
-    /// Has a client use a proxy, or `auto`.
-    ///
-    /// # Errors
-    /// When it refuses.
-    pub fn use_proxy(&self, client: usize, name: &str) -> Result<(), LabError> {
-        let socket = self.socket(&self.clients[client].name);
-        let program = self.program.display().to_string();
-        tool::run(&program, &["use", name, "--socket", &socket]).map(|_| ())
-    }
-
-    /// The inner IPv4 address of each client that was started, as it says itself.
-    ///
-    /// # Errors
-    /// When one does not answer.
-    pub fn inner_addresses(&self) -> Result<Vec<String>, LabError> {
-        let address = |client| {
-            let status = self.client_status(client)?;
-            Ok(status["tunnels"][0]["inner_v4"].as_str().unwrap_or_default().to_owned())
-        };
-        self.started().map(address).collect()
-    }
-
-    /// What a client has logged.
-    #[must_use]
-    pub fn log_of(&self, client: usize) -> String {
-        self.clients[client].process.as_ref().map(Process::log).unwrap_or_default()
-    }
-
-    /// A socket at a client, one at the server, and where that one is.
-    ///
-    /// # Errors
-    /// When one cannot be made.
-    pub fn stream_sockets(
-        &self,
-        client: usize,
-    ) -> Result<(UdpSocket, UdpSocket, SocketAddr), LabError> {
-        let bind = |namespace: &Namespace, to: SocketAddr| {
-            namespace.run(|| UdpSocket::bind(to))?.map_err(LabError::io("a socket for a stream"))
-        };
-        let near = bind(&self.clients[client].namespace, ([0; 4], 0).into())?;
-        let far = bind(self.topology.server(), (SERVER_V4, 0).into())?;
-        let at = far.local_addr().map_err(LabError::io("a socket for a stream"))?;
-        Ok((near, far, at))
     }
 
     /// The URL of a body on the server.

@@ -13,7 +13,7 @@ use ropewalk_proto::crypto::rekey::RekeyContext;
 use ropewalk_proto::crypto::{
     Capabilities, Cipher, CipherSet, DataKey, EpochKeys, HandshakeRole, KeyRing, StaticSecret,
 };
-use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share};
+use ropewalk_proto::endpoint::{Endpoint, EndpointConfig, PeerConfig, Share, SpeedRules};
 use ropewalk_proto::path::Path;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
@@ -60,6 +60,7 @@ pub fn tunnels(client: &TunnelConfig, proxy: &TunnelConfig, seed: u64) -> Tunnel
             gateways: vec![[10, 77, 0, 1].into()],
             peer_completes: client.partial_checksums && proxy.partial_checksums,
             peer_orders_flows: true,
+            peer_tests_speed: side == Side::Client,
         };
     let (to_client, to_proxy) = (keys(Towards::Client), keys(Towards::Proxy));
     let of_client = session(Side::Client, HandshakeRole::Initiator, &to_proxy, &ours, &theirs);
@@ -118,14 +119,18 @@ pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
         // It began a second before the client: what it is asked is newer than its start.
         wall_clock: wall_clock.saturating_sub(Duration::from_secs(1)),
         share: Share::WHOLE,
+        speed: Some(SpeedRules::default()),
     };
     let mut proxy = Endpoint::new(Instant::ZERO, endpoint, rng.random());
     let peer = PeerConfig {
-        name: "client".to_owned(),
+        name: "client".into(),
         psk: PresharedKey::NONE,
         inner_v4: Ipv4Net::new(CLIENT.0, 16).ok(),
         inner_v6: None,
-        filter: InnerFilter { sources: vec![CLIENT.0.into()], ..InnerFilter::default() },
+        filter: InnerFilter {
+            sources: [CLIENT.0.into()].into_iter().collect(),
+            ..InnerFilter::default()
+        },
         enabled: true,
     };
     let added = proxy.set_peer(Instant::ZERO, client_key, peer);

@@ -102,6 +102,8 @@ pub const PROOFS: &[Proof] = &[
     fleet::DRAIN,
     fleet::REGISTRY,
     fleet::PARTITION,
+    fleet::TROUBLE,
+    fleet::TRAVEL,
     fleet::SCALE,
 ];
 

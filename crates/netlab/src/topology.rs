@@ -23,7 +23,7 @@ use crate::address::{
     SERVER_GATEWAY_V4, SERVER_GATEWAY_V6, SERVER_V4, SERVER_V6, UPLINK, client_interface,
     client_v4, client_v6, gateway_v4, gateway_v6, provider_v4, provider_v6,
 };
-use crate::emulator::{Direction, Emulator, LinkSpec};
+use crate::emulator::{Direction, Emulator, LinkSpec, Port};
 use crate::error::LabError;
 use crate::namespace::{Namespace, next_number};
 use crate::netem::{Conditions, Cut};
@@ -316,16 +316,55 @@ impl Topology {
         host.sysctl(&settings(Ipv6::Off))?;
         for (at, uplink) in (0..).zip(uplinks) {
             let (near, far) = (format!("eth{at}"), format!("up{uplink}"));
-            let (address, gateway) = (Self::uplink_v4(uplink), uplink_gateway_v4(uplink));
             veth((&host, &near), (&self.internet, &far))?;
-            self.internet.ip(&format!("addr add {gateway}/30 dev {far}\nlink set {far} up"))?;
-            host.ip(&format!(
-                "addr add {address}/30 dev {near}\nlink set {near} up\n\
-                 route add default via {gateway} dev {near} metric {}",
-                metric(at)
-            ))?;
+            self.address_uplink(&host, at, (uplink, uplink))?;
         }
         Ok(host)
+    }
+
+    /// Another host, as of [`add_host`](Self::add_host), without an uplink; and the link that is its `eth0` when an emulator carries
+    /// it, which has these conditions in both directions. Then [`address_uplink`](Self::address_uplink) gives it its addresses.
+    ///
+    /// # Errors
+    /// When no namespace can be made.
+    pub fn add_far_host(
+        &self,
+        role: &str,
+        uplink: u16,
+        conditions: &Conditions,
+    ) -> Result<(Namespace, LinkSpec), LabError> {
+        let host = self.add_host(role, 0..0)?;
+        let link = LinkSpec {
+            near: Port::new(Some(host.path()), "eth0"),
+            far: Port::new(Some(self.internet.path()), format!("up{uplink}")),
+            upstream: conditions.clone(),
+            downstream: conditions.clone(),
+        };
+        Ok((host, link))
+    }
+
+    /// Gives uplink `at` of a host the addresses of an uplink in place of those that it has, as in another network; `made` is the uplink as
+    /// which it was added.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn address_uplink(
+        &self,
+        host: &Namespace,
+        at: u8,
+        (made, uplink): (u16, u16),
+    ) -> Result<(), LabError> {
+        let (near, far) = (format!("eth{at}"), format!("up{made}"));
+        let (address, gateway) = (Self::uplink_v4(uplink), uplink_gateway_v4(uplink));
+        self.internet.ip(&format!(
+            "addr flush dev {far}\naddr add {gateway}/30 dev {far}\nlink set {far} up"
+        ))?;
+        // The routes of an address go with it.
+        host.ip(&format!(
+            "addr flush dev {near}\naddr add {address}/30 dev {near}\nlink set {near} up\n\
+             route add default via {gateway} dev {near} metric {}",
+            metric(at)
+        ))
     }
 
     /// The address of an uplink of [`add_host`](Self::add_host).

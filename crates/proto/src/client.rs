@@ -20,6 +20,7 @@ mod links;
 mod moving;
 mod session;
 mod snapshot;
+mod speed;
 mod state;
 
 use std::collections::VecDeque;
@@ -60,6 +61,8 @@ use crate::wire::hello::{HelloKind, VERSIONS};
 
 /// After an authentic refusal: an administrator has to act first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// After a proxy that drains refused: as often as one that is silent is asked in the end. It serves again without a word.
+const DRAINING_PAUSE: Duration = Duration::from_secs(15);
 /// After the proxy said that it stops: it probably restarts.
 const SHUTDOWN_PAUSE: Duration = Duration::from_secs(1);
 /// After another machine took over with the same key, for as long as it is there: this one yields.
@@ -454,7 +457,18 @@ impl Client {
 
     fn on_refused(&mut self, now: Instant, refusal: Refusal) {
         self.counters.refusals += 1;
-        let pause = if refusal == Refusal::InUse { REPLACED_PAUSE } else { REFUSED_PAUSE };
+        let pause = match refusal {
+            Refusal::InUse => REPLACED_PAUSE,
+            Refusal::Draining => DRAINING_PAUSE,
+            Refusal::Stopping => SHUTDOWN_PAUSE,
+            Refusal::NoCommonCipher
+            | Refusal::NoAddress
+            | Refusal::Disabled
+            | Refusal::Full
+            | Refusal::InvitationUsed
+            | Refusal::InvitationExpired
+            | Refusal::Other(_) => REFUSED_PAUSE,
+        };
         self.seek = Seek::At(now + pause);
         self.trouble = Some(Trouble::Refused(refusal));
         self.tell(None, Event::Refused(refusal));

@@ -24,6 +24,7 @@ mod peers;
 mod sessions;
 mod share;
 mod snapshot;
+mod speed;
 mod table;
 mod transmit;
 
@@ -47,6 +48,7 @@ pub use invitation_authority::{Claim, InvitationAuthority, NoInvitations};
 pub use peers::{AddPeerError, PeerConfig};
 pub use share::{Handed, Share};
 pub use snapshot::{AdmissionCounters, EndpointStats, PeerStats, SessionStats};
+pub use speed::SpeedRules;
 
 use ropewalk_settings::{PublicKey, Scheduling};
 
@@ -71,6 +73,7 @@ use crate::tunnel::{Credentials, Established, Flows, KeptByAll, PartialRead, Sid
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
+use crate::wire::hello::answer::Refusal;
 use crate::wire::hello::parameters::NameServers;
 use crate::wire::hello::{HelloKind, MAC_LEN};
 
@@ -104,6 +107,8 @@ pub struct EndpointConfig {
     pub wall_clock: Duration,
     /// Which of the clients this endpoint serves; all others are to be none of its peers.
     pub share: Share,
+    /// How much clients may test; `None`: they are not told that they may ask, as by a proxy that knows no speed tests.
+    pub speed: Option<SpeedRules>,
 }
 
 /// An [`Event`], with the peer it is about.
@@ -136,8 +141,8 @@ pub struct Endpoint {
     rng: StdRng,
     /// The proxies that clients are told of.
     fleet: Arc<FleetList>,
+    speed: Option<SpeedRules>,
     closed: bool,
-    draining: bool,
     drops: DropCounters,
     events: VecDeque<EndpointEvent>,
 }
@@ -163,8 +168,8 @@ impl Endpoint {
             share: config.share,
             rng,
             fleet: Arc::default(),
+            speed: config.speed,
             closed: false,
-            draining: false,
             drops: DropCounters::default(),
             events: VecDeque::new(),
         }
@@ -203,9 +208,12 @@ impl Endpoint {
         self.end_peer(now, key, CloseReason::Replaced, EndReason::Elsewhere);
     }
 
-    /// From now on first messages are met with silence, or are answered again. Sessions go on.
+    /// From now on no session begins: a client that is known is told so, and the question whether a proxy is here is met with
+    /// silence. Or sessions begin again. Those that there are go on.
     pub fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
+        if !self.closed {
+            self.admission.shut(draining.then_some(Refusal::Draining));
+        }
     }
 
     /// Whether there is a client in the table.
@@ -432,10 +440,11 @@ impl Endpoint {
         handed: Handed,
         authority: &mut impl InvitationAuthority,
     ) {
-        if self.closed || self.draining {
+        let Handed { path, question, .. } = handed;
+        // Whoever is known is told. A copy may be one of a message that began a session, which is over.
+        if self.closed && !matches!(question, Question::First(_) | Question::LetIn(_)) {
             return self.drops.count(DropReason::HandshakeUnexpected);
         }
-        let Handed { path, question, .. } = handed;
         let digest = question.digest();
         let (admission, mut behind) = self.judges();
         let verdict = match (question, admission.recall(now, digest)) {
@@ -461,6 +470,7 @@ impl Endpoint {
     /// given.
     pub fn close(&mut self, now: Instant) {
         self.closed = true;
+        self.admission.shut(Some(Refusal::Stopping));
         for index in self.sessions.indices() {
             match self.sessions.get_mut(index) {
                 Some(session) if session.phase == Phase::Confirmed => session.tunnel.close(now),
@@ -497,9 +507,6 @@ impl Endpoint {
         datagram: &[u8],
         authority: &mut impl InvitationAuthority,
     ) {
-        if self.closed || self.draining {
-            return self.drops.count(DropReason::HandshakeUnexpected);
-        }
         let (admission, mut behind) = self.judges();
         let verdict = admission.handle_first(now, path.remote, datagram, &mut behind);
         if let Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) = &verdict {
@@ -580,6 +587,8 @@ impl Endpoint {
             gateways: info.own.iter().map(IpNet::addr).collect(),
             peer_completes: completes,
             peer_orders_flows: orders_flows,
+            // Only a proxy is asked.
+            peer_tests_speed: false,
         };
         let filter = peer.config.filter.clone();
         let mut config = self.tunnel.clone();
@@ -640,12 +649,14 @@ impl Endpoint {
     /// Resets a session; it goes when the client was told.
     fn leave(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
         let Some(session) = self.sessions.get_mut(index) else { return };
+        session.tunnel.stop_speed_test(now);
         session.tunnel.reset(said);
         (session.phase, session.since) = (Phase::Ending, now);
         let key = session.peer;
         self.left.leave(now, key, session.tunnel.hand_over());
         if let Some(peer) = self.peers.get_mut(&key) {
             peer.totals.get_or_insert_default().keep(&session.tunnel);
+            peer.note_speed_use(now, session.tunnel.take_speed_use(now));
         }
         self.sessions.touch(index);
         self.tell(key, Event::SessionEnded(reason));
@@ -659,6 +670,7 @@ impl Endpoint {
             self.left.leave(now, session.peer, session.tunnel.hand_over());
             if let Some(peer) = self.peers.get_mut(&session.peer) {
                 peer.totals.get_or_insert_default().keep(&session.tunnel);
+                peer.note_speed_use(now, session.tunnel.take_speed_use(now));
             }
             self.tell(session.peer, Event::SessionEnded(reason));
         }
@@ -687,6 +699,7 @@ impl Endpoint {
             match event {
                 Event::Closed(reason) => return self.forget(now, index, EndReason::Closed(reason)),
                 _ if session.phase == Phase::Ending => {}
+                Event::SpeedWish => self.judge_speed_wish(now, index),
                 event => self.tell(key, event),
             }
         }

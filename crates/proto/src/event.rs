@@ -47,6 +47,11 @@ pub enum Event {
     Fleet(FleetList),
     /// The client moves to another proxy of the fleet, and keeps this session for the flows that began in it (proxy only).
     Moving,
+    /// The client asked for a speed test, or for more of one, or one is over: the owner takes into account what was used and decides. Comes
+    /// from a proxy's [`Tunnel`](crate::tunnel::Tunnel); the [`Endpoint`](crate::endpoint::Endpoint) answers it.
+    SpeedWish,
+    /// The client began a speed test (proxy only).
+    SpeedTest,
     /// The proxy says that it speaks other versions of the protocol (client only). Not authentic.
     OtherVersions(VersionList),
 }

@@ -38,6 +38,8 @@ pub enum Timer {
     Memory,
     /// When the help of backups is judged.
     Backup,
+    /// When a speed test is asked for again, measures round trips, or is over.
+    SpeedTest,
     /// When the proxy asks for no cookies any more.
     Calm,
     /// A timer of one link.

@@ -11,6 +11,7 @@
 //! | `Outbox` | what is to be said that belongs to no one link |
 //! | `Outages` | links that carried nothing for a while, for people |
 //! | `Fleet` | the list of proxies, told or heard |
+//! | `Speed` | speed tests: what is asked for, granted, and filled with test data |
 //! | `Rekey`, `Ending` | fresh keys under way; the end |
 //!
 //! The tunnel holds them together: what a datagram does (`receive`, `frames`), what leaves (`transmit`, `control`),
@@ -40,6 +41,7 @@ mod rekey;
 mod routing;
 mod session;
 mod snapshot;
+mod speed;
 mod timeout;
 mod transmit;
 mod usage;
@@ -54,7 +56,7 @@ pub use egress::{
     Bundled, ByLink, FlowWait, MAX_PACKETS, RecentFlow, RecentFlows, Redundancy, Repairs,
 };
 pub use ingress::InnerFilter;
-pub use link::{Duty, Limit, Limits, LinkState, Traffic};
+pub use link::{Duty, Filler, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
 pub use local_ack::LocallyAcknowledged;
 pub(crate) use local_ack::{KeptByAll, LocalAcks};
@@ -64,6 +66,9 @@ pub use recent::Recent;
 pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
 pub use snapshot::{Flows, LinkStats, TunnelStats};
+pub use speed::{
+    SpeedAnswer, SpeedDecision, SpeedError, SpeedPhase, SpeedPlace, SpeedPlaces, SpeedUse, Trips,
+};
 
 use ropewalk_settings::Direction;
 
@@ -86,6 +91,7 @@ use outages::Gone;
 use outbox::Outbox;
 use rekey::Rekey;
 use session::Session;
+use speed::Speed;
 use usage::Usage;
 
 /// Which end this is. They differ only in who starts things.
@@ -124,6 +130,8 @@ pub struct Established {
     pub peer_completes: bool,
     /// Whether the peer restores the order within flows.
     pub peer_orders_flows: bool,
+    /// Whether the peer is a proxy that knows speed tests.
+    pub peer_tests_speed: bool,
 }
 
 /// One end of a tunnel.
@@ -139,10 +147,13 @@ pub struct Tunnel {
     outages: Outages,
     ending: Ending,
     fleet: Fleet,
+    speed: Speed,
     /// Whether the peer completes partial checksums.
     peer_completes: bool,
     /// Whether the peer restores the order within flows.
     peer_orders_flows: bool,
+    /// Whether the peer is a proxy that knows speed tests.
+    peer_tests_speed: bool,
     usage: Usage,
     /// How much lately: what was accepted, and delivered.
     recent: Recent,
@@ -174,8 +185,8 @@ impl Tunnel {
         session: Established,
         seed: [u8; 32],
     ) -> Self {
-        let Established { side, keys, peer, rekey, gateways, peer_completes, peer_orders_flows } =
-            session;
+        let Established { side, keys, peer, rekey, gateways, .. } = session;
+        let Established { peer_completes, peer_orders_flows, peer_tests_speed, .. } = session;
         let order = config.order_towards(peer_orders_flows);
         let config = TunnelConfig { sends: side.sends(), ..config };
         Self {
@@ -189,8 +200,10 @@ impl Tunnel {
             outages: Outages::default(),
             ending: Ending::default(),
             fleet: Fleet::default(),
+            speed: Speed::default(),
             peer_completes,
             peer_orders_flows,
+            peer_tests_speed,
             usage: Usage::new(now),
             recent: Recent::new(now),
             config,

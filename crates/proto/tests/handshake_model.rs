@@ -189,11 +189,14 @@ fn inner(client: u8) -> Ipv4Addr {
 
 fn peer(client: u8) -> PeerConfig {
     PeerConfig {
-        name: format!("client{client}"),
+        name: format!("client{client}").into(),
         psk: PresharedKey::NONE,
         inner_v4: ipnet::Ipv4Net::new(inner(client), 16).ok(),
         inner_v6: None,
-        filter: InnerFilter { sources: vec![inner(client).into()], ..InnerFilter::default() },
+        filter: InnerFilter {
+            sources: [inner(client).into()].into_iter().collect(),
+            ..InnerFilter::default()
+        },
         enabled: true,
     }
 }
@@ -214,6 +217,7 @@ impl World {
             name_servers: NameServers::default(),
             max_sessions: 16,
             share: Share::WHOLE,
+            speed: None,
             wall_clock: WALL,
         };
         let mut proxy = Endpoint::new(Instant::ZERO, endpoint, rng.random());

@@ -115,6 +115,7 @@ impl World {
             name_servers: NameServers::default(),
             max_sessions: 1 << 14,
             share: Share::WHOLE,
+            speed: None,
             wall_clock: WALL,
         };
         let now = Instant::from_millis(1000);
@@ -123,11 +124,14 @@ impl World {
         let machine = |at: usize| {
             let secret = StaticSecret::generate(&mut rng);
             let peer = PeerConfig {
-                name: format!("client{at}"),
+                name: format!("client{at}").into(),
                 psk: PresharedKey::NONE,
                 inner_v4: ipnet::Ipv4Net::new(inner(at), 16).ok(),
                 inner_v6: None,
-                filter: InnerFilter { sources: vec![inner(at).into()], ..Default::default() },
+                filter: InnerFilter {
+                    sources: [inner(at).into()].into_iter().collect(),
+                    ..Default::default()
+                },
                 enabled: true,
             };
             proxy.set_peer(Instant::ZERO, secret.public(), peer).unwrap();

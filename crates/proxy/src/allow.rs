@@ -42,6 +42,24 @@ impl Transport {
             Self::Udp => "udp",
         }
     }
+
+    /// Its name as people write it.
+    #[must_use]
+    pub const fn in_capitals(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        }
+    }
+
+    /// The number by which IP names it.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
 }
 
 impl Text for Allowed {

@@ -4,12 +4,17 @@
 //! ([`registry`](crate::registry)). The sample `configs/proxy.toml` shows every
 //! key with its default.
 
+mod forward;
 mod registry;
+mod speed_test;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use blake2::digest::Digest as _;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -20,8 +25,9 @@ use ropewalk_control::invitation::MAX_ADDRESSES;
 use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
-    DEFAULT_PORT, HostPort, InterfaceName, OneOrMany, Parsed, PresharedKey, PrivateKey, PublicKey,
-    Sandbox, Text, TunnelSection, TunnelSettings, is_name_server,
+    DEFAULT_PORT, HistoryDays, HistorySection, HostPort, InterfaceName, OneOrMany, Parsed,
+    PresharedKey, PrivateKey, PublicKey, Sandbox, SpeedTests, Text, TunnelSection, TunnelSettings,
+    is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -29,7 +35,9 @@ use toml::Spanned;
 use crate::allow::Allowed;
 use crate::pool::{Pools, reserved};
 
+pub use forward::{Forward, MAX_FORWARDS};
 pub use registry::RegistryConfig;
+pub use tls::{CertificateFiles, TlsConfig};
 
 /// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
 const DEFAULT_MAX_PEERS: usize = 1024;
@@ -68,6 +76,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Other UDP ports of that address at which the same is served, for networks that let few ports through.
     pub more_ports: Vec<u16>,
+    /// Links over TLS; `None`: it takes none.
+    pub tls: Option<TlsConfig>,
     /// Where clients find this proxy, for invitations; empty: at the addresses of this host.
     pub public_addresses: Vec<HostPort>,
     /// The name of the TUN.
@@ -92,12 +102,16 @@ pub struct Config {
     pub uplinks: Uplinks,
     /// Whether clients may reach each other through the proxy.
     pub client_to_client: bool,
+    /// Ports of this host that lead to clients, in the order of the file.
+    pub forwards: Vec<Forward>,
     /// The clients, in the order of the file.
     pub peers: Vec<PeerConfig>,
     /// Most clients.
     pub max_peers: usize,
     /// Threads that carry packets.
     pub workers: Workers,
+    /// How much clients may use up with speed tests.
+    pub speed_tests: SpeedTests,
     /// How the tunnels send and receive.
     pub tunnel: TunnelSettings,
     /// The registry that this proxy shares with others; `None`: it keeps files of its own.
@@ -106,6 +120,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Whether the proxy gives up at its start what it does not need.
     pub sandbox: Sandbox,
+    /// For how many days it remembers what it carried.
+    pub history: HistoryDays,
     /// The socket for `ropewalk status`.
     pub control: ControlConfig,
 }
@@ -187,18 +203,20 @@ impl fmt::Display for Workers {
 /// One `[[peer]]`: a client that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// How it is called in `status` and in logs.
-    pub name: String,
+    /// How it is called in `status` and in logs. Whoever keeps this client, too, shares the text.
+    pub name: Arc<str>,
     /// Its public key.
     pub public_key: PublicKey,
-    /// The secret shared besides the keys.
-    pub preshared_key: Option<PresharedKey>,
+    /// The secret shared besides the keys. Few have one: it is kept apart.
+    pub preshared_key: Option<Box<PresharedKey>>,
     /// Its inner address, where the file fixes it; else it is leased from the pool.
     pub address_v4: Option<Ipv4Addr>,
     /// The same for IPv6.
     pub address_v6: Option<Ipv6Addr>,
     /// The key that it had before, whose leased addresses are its own now.
-    pub formerly: Option<PublicKey>,
+    pub formerly: Option<Box<PublicKey>>,
+    /// It gets no session, and is told so.
+    pub disabled: bool,
 }
 
 impl ConfigFile for Config {
@@ -221,8 +239,11 @@ impl ConfigFile for Config {
         "state_dir",
         "sandbox",
         "public_addresses",
+        "forward",
         "peer",
         "registry",
+        "tls",
+        "speed_test",
     ];
 
     fn parse(source: &Source) -> Result<Self, ConfigError> {
@@ -246,10 +267,30 @@ impl Config {
         self.state_dir.join("peers.json")
     }
 
+    /// The lowest port at which the proxy listens: below 1024 that takes a capability.
+    #[must_use]
+    pub fn lowest_port(&self) -> u16 {
+        let tls = self.tls.as_ref().map(|tls| tls.listen.port());
+        let more = self.more_ports.iter().copied().chain(tls);
+        more.fold(self.listen.port(), u16::min)
+    }
+
+    /// The file of the certificate that the proxy makes itself.
+    #[must_use]
+    pub fn tls_file(&self) -> PathBuf {
+        self.state_dir.join("tls.pem")
+    }
+
     /// The file of the address leases.
     #[must_use]
     pub fn leases_file(&self) -> PathBuf {
         self.state_dir.join("leases.json")
+    }
+
+    /// The file of the fleet's registry as it was last known.
+    #[must_use]
+    pub fn fleet_file(&self) -> PathBuf {
+        self.state_dir.join("fleet.json")
     }
 }
 
@@ -296,10 +337,17 @@ struct File {
     sandbox: Sandbox,
     public_addresses: Option<Spanned<OneOrMany<HostPort>>>,
     #[serde(default)]
+    forward: Vec<Spanned<forward::ForwardFile>>,
+    #[serde(default)]
     peer: Vec<Spanned<PeerFile>>,
     registry: Option<Spanned<registry::RegistryFile>>,
+    tls: Option<tls::TlsFile>,
+    #[serde(default)]
+    speed_test: speed_test::SpeedTestFile,
     #[serde(default)]
     tunnel: TunnelSection,
+    #[serde(default)]
+    history: HistorySection,
     #[serde(default)]
     control: ControlFile,
 }
@@ -318,6 +366,8 @@ struct PeerFile {
     preshared_key_file: Option<Spanned<PathBuf>>,
     address_v4: Option<Spanned<Parsed<Ipv4Addr>>>,
     address_v6: Option<Spanned<Parsed<Ipv6Addr>>>,
+    #[serde(default)]
+    disabled: bool,
 }
 
 /// `pool_v6` as it stands in the file.
@@ -363,10 +413,15 @@ impl File {
             None => InterfaceName::new("ropewalk-proxy0").expect("a valid name"),
         };
         let listen = listen(source, self.listen.as_ref())?;
+        let more_ports = more_ports(source, self.more_ports.as_ref(), listen.port())?;
+        let control = self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?;
+        let tls = self.tls.as_ref().map(|file| file.resolve(source)).transpose()?;
+        let own = forward::own_ports(listen, &more_ports, tls.as_ref(), &control);
         Ok(Config {
             private_key,
             listen,
-            more_ports: more_ports(source, self.more_ports.as_ref(), listen.port())?,
+            more_ports,
+            tls,
             public_addresses: public_addresses(source, self.public_addresses)?,
             tun_name,
             pools,
@@ -387,14 +442,17 @@ impl File {
             )?,
             uplinks: uplinks(source, self.uplinks)?,
             client_to_client: self.client_to_client,
+            forwards: forward::resolve(source, &self.forward, &own)?,
             peers,
             max_peers,
             workers: workers(source, self.workers.as_ref())?,
+            speed_tests: self.speed_test.resolve(source)?,
             tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
             registry,
             state_dir: state_dir(source, self.state_dir)?,
             sandbox: self.sandbox,
-            control: self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?,
+            history: self.history.days,
+            control,
         })
     }
 
@@ -464,6 +522,19 @@ impl File {
             )),
         }
     }
+}
+
+/// Whether a file with a private key is closed to others. One that cannot be looked at is found out where it is read.
+fn closed_to_others(source: &Source, file: &Spanned<PathBuf>) -> Result<(), ConfigError> {
+    let path = source.beside(file.get_ref());
+    let mode = std::fs::metadata(&path).map(|file| file.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
+        let shown = path.display().to_string();
+        let message = format!("others may read the private key {shown}");
+        let help = format!("chmod 600 {shown}");
+        return Err(source.error(file.span(), &message).with_help(&help));
+    }
+    Ok(())
 }
 
 fn connections(
@@ -661,12 +732,13 @@ fn resolve_peers(
         let preshared_key =
             file.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
         peers.push(PeerConfig {
-            name,
+            name: name.into(),
             public_key: key,
-            preshared_key,
+            preshared_key: preshared_key.map(Box::new),
             address_v4,
             address_v6,
             formerly: None,
+            disabled: file.disabled,
         });
     }
     Ok(peers)

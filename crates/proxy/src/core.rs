@@ -1,12 +1,13 @@
 //! What the protocol core is told of the config: the same values in the core's own types.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ropewalk_daemon::core;
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::StaticSecret;
-use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer, Share};
+use ropewalk_proto::endpoint::{EndpointConfig, PeerConfig as CorePeer, Share, SpeedRules};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
@@ -20,9 +21,15 @@ use crate::pool::Pools;
 const SESSIONS_PER_PEER: usize = 2;
 
 /// What an endpoint that serves this share is told. `wall_clock` is the time since 1970 at the core's instant zero; `aes`:
-/// the processor has instructions for AES.
+/// the processor has instructions for AES; `speed` is what all parts share of speed tests.
 #[must_use]
-pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) -> EndpointConfig {
+pub fn endpoint(
+    config: &Config,
+    wall_clock: Duration,
+    aes: bool,
+    share: Share,
+    speed: SpeedRules,
+) -> EndpointConfig {
     EndpointConfig {
         tunnel: TunnelConfig::new(&config.tunnel, Direction::Down),
         secret: StaticSecret::new(&config.private_key),
@@ -33,17 +40,29 @@ pub fn endpoint(config: &Config, wall_clock: Duration, aes: bool, share: Share) 
         max_sessions: config.max_peers.saturating_mul(SESSIONS_PER_PEER),
         wall_clock,
         share,
+        speed: Some(speed),
+    }
+}
+
+/// What all peers may reach inside the tunnel: each is told of the same lists.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    refused: Arc<[IpNet]>,
+    allowed: Arc<[IpAddr]>,
+}
+
+impl Inside {
+    /// Of this proxy.
+    #[must_use]
+    pub fn new(pools: &Pools, client_to_client: bool) -> Self {
+        let refused = if client_to_client { Vec::new() } else { prefixes(pools) };
+        Self { refused: refused.into(), allowed: gateways(pools).into() }
     }
 }
 
 /// What the endpoint is told of one peer. Without addresses (no lease) it refuses the peer.
 #[must_use]
-pub fn peer(
-    peer: &PeerConfig,
-    lease: Option<Lease>,
-    pools: &Pools,
-    client_to_client: bool,
-) -> CorePeer {
+pub fn peer(peer: &PeerConfig, lease: Option<Lease>, pools: &Pools, inside: &Inside) -> CorePeer {
     let inner_v4 = lease.and_then(|lease| Ipv4Net::new(lease.v4, pools.v4().prefix_len()).ok());
     let inner_v6 = lease
         .and_then(|lease| lease.v6.zip(pools.v6()))
@@ -51,16 +70,16 @@ pub fn peer(
     let sources =
         [inner_v4.map(|net| IpAddr::V4(net.addr())), inner_v6.map(|net| IpAddr::V6(net.addr()))];
     CorePeer {
-        name: peer.name.clone(),
-        psk: peer.preshared_key.clone().unwrap_or(PresharedKey::NONE),
+        name: Arc::clone(&peer.name),
+        psk: peer.preshared_key.as_deref().cloned().unwrap_or(PresharedKey::NONE),
         inner_v4,
         inner_v6,
         filter: InnerFilter {
             sources: sources.into_iter().flatten().collect(),
-            refused: if client_to_client { Vec::new() } else { prefixes(pools) },
-            allowed: gateways(pools),
+            refused: Arc::clone(&inside.refused),
+            allowed: Arc::clone(&inside.allowed),
         },
-        enabled: true,
+        enabled: !peer.disabled,
     }
 }
 
@@ -97,16 +116,23 @@ mod tests {
         );
         let (v4, v6) = ("10.9.0.2".parse().unwrap(), "fd00:9::2".parse().unwrap());
         let lease = Lease { v4, v6: Some(v6) };
-        let alone = peer(&file.peers[0], Some(lease), &file.pools, false);
+        let inside = |together| Inside::new(&file.pools, together);
+        let alone = peer(&file.peers[0], Some(lease), &file.pools, &inside(false));
         assert_eq!(alone.inner_v4, Some("10.9.0.2/24".parse().unwrap()));
         assert_eq!(alone.inner_v6, Some("fd00:9::2/64".parse().unwrap()));
-        assert_eq!(alone.filter.sources, [IpAddr::V4(v4), IpAddr::V6(v6)]);
-        assert_eq!(alone.filter.refused, prefixes(&file.pools));
-        assert_eq!(alone.filter.allowed, gateways(&file.pools));
-        assert!(peer(&file.peers[0], Some(lease), &file.pools, true).filter.refused.is_empty());
-        let without_v6 = peer(&file.peers[0], Some(Lease { v4, v6: None }), &file.pools, false);
-        assert_eq!((without_v6.inner_v6, without_v6.filter.sources), (None, vec![IpAddr::V4(v4)]));
-        let refused = peer(&file.peers[0], None, &file.pools, false);
+        assert_eq!(alone.filter.sources[..], [IpAddr::V4(v4), IpAddr::V6(v6)]);
+        assert_eq!(alone.filter.refused[..], prefixes(&file.pools)[..]);
+        assert_eq!(alone.filter.allowed[..], gateways(&file.pools)[..]);
+        let together = peer(&file.peers[0], Some(lease), &file.pools, &inside(true));
+        assert!(together.filter.refused.is_empty());
+        let lease_v4 = Lease { v4, v6: None };
+        let without_v6 = peer(&file.peers[0], Some(lease_v4), &file.pools, &inside(false));
+        assert_eq!(without_v6.inner_v6, None);
+        assert_eq!(without_v6.filter.sources[..], [IpAddr::V4(v4)]);
+        let disabled = PeerConfig { disabled: true, ..file.peers[0].clone() };
+        let disabled = peer(&disabled, Some(lease), &file.pools, &inside(false));
+        assert!(alone.enabled && !disabled.enabled);
+        let refused = peer(&file.peers[0], None, &file.pools, &inside(false));
         assert_eq!((refused.inner_v4, refused.inner_v6), (None, None));
     }
 }

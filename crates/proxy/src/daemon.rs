@@ -5,6 +5,7 @@
 //! ([`Host`]); the books are kept elsewhere ([`Registry`]); the status document is made from what is at hand.
 
 mod books;
+mod history;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,9 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use ropewalk_control::api::{ApiError, PeersReport, Request, Response};
+use ropewalk_control::api::{
+    ApiError, ForwardStatus, ForwardsReport, PeersReport, Request, Response,
+};
 use ropewalk_control::server;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::status::moved_in_words;
@@ -26,9 +29,13 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::Flows;
 use ropewalk_settings::{PublicKey, Scheduling};
+use ropewalk_tls::Sources;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
+use crate::core::Inside;
+use crate::forward::Forwards;
+use crate::forward::book::ForwardBook;
 use crate::handover::Passed;
 use crate::invitation_check::InvitationCheck;
 use crate::peers::{PeerBook, RouteChange, down_reason, end_reason};
@@ -37,6 +44,8 @@ use crate::status::{self, Facts, HostFacts};
 use crate::worker::{Order, Report, Worker};
 use crate::worker_group::{Shown, WorkerGroup};
 use crate::worker_thread::News;
+
+pub use history::History;
 
 /// Time for the other workers to end after they were told: a second for their clients, and as long again on a busy
 /// machine.
@@ -47,6 +56,9 @@ pub trait Host {
     /// Packets to this inner address go into the TUN if they have at most so many bytes; `None`: it is
     /// unreachable.
     fn route(&self, inner: IpAddr, mtu: Option<u16>);
+
+    /// These ports lead to clients from now on, and no others.
+    fn forward(&self, forwards: Forwards);
 
     /// What is known of the host.
     fn facts(&self) -> HostFacts;
@@ -85,10 +97,16 @@ pub struct Daemon<H> {
     reloader: mpsc::Sender<server::Command>,
     registry: Box<dyn Registry>,
     peers: PeerBook,
+    forwards: ForwardBook,
+    /// What all of them may reach inside the tunnel.
+    inside: Inside,
+    history: History,
     host: H,
     started: Instant,
     /// Those that clients send to, with their ports.
     sockets: Vec<(SocketId, u16)>,
+    /// Whose links come over TLS, where they may.
+    tls: Option<Sources>,
     /// When it was told to stop, the time at which it no longer waits for the other workers.
     stop_by: Option<Instant>,
 }
@@ -108,26 +126,43 @@ impl<H: Host> Daemon<H> {
         let (known, passed_over) = registry.peers(&config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let peers = PeerBook::new(now, &known, registry.leases(), ipv6);
+        let forwards = ForwardBook::new(&config.forwards);
+        let inside = Inside::new(&config.pools, config.client_to_client);
         let mut daemon = Self {
             worker,
             group,
+            inside,
             config,
             file,
             reloader,
             registry,
             peers,
+            forwards,
+            history: History::off(),
             host,
             started: now,
             sockets,
+            tls: None,
             stop_by: None,
         };
         daemon.set_peers(now);
+        daemon.follow_clients();
         for peer in daemon.peers.iter() {
             if let Some(why) = daemon.registry.leases().refusal(&peer.config.public_key) {
-                tracing::warn!(peer = peer.config.name, "refused: {why}");
+                tracing::warn!(peer = &*peer.config.name, "refused: {why}");
             }
         }
         daemon
+    }
+
+    /// Links come over TLS, too: these know whose.
+    pub fn set_tls(&mut self, tls: Option<Sources>) {
+        self.tls = tls;
+    }
+
+    /// Remembers what is carried and what happens from now on.
+    pub fn remember(&mut self, history: History) {
+        self.history = history;
     }
 
     /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
@@ -142,7 +177,7 @@ impl<H: Host> Daemon<H> {
         for peer in keys.iter().filter_map(|key| self.peers.get(key)) {
             let key = peer.config.public_key;
             let of_home = by_home.entry(self.group.home(&key)).or_default();
-            of_home.push((key, peer.for_core(&self.config)));
+            of_home.push((key, peer.for_core(&self.config, &self.inside)));
         }
         for (home, peers) in by_home {
             match home {
@@ -151,6 +186,13 @@ impl<H: Host> Daemon<H> {
             }
         }
         self.group.note_homes();
+    }
+
+    /// The clients, or their addresses, may be others: so may the places that ports lead to.
+    fn follow_clients(&mut self) {
+        if self.forwards.follow(&self.peers) {
+            self.host.forward(self.forwards.forwards());
+        }
     }
 
     /// Ends the session of a client that is none any more, and does what follows while it is still in the book.
@@ -203,7 +245,8 @@ impl<H: Host> Daemon<H> {
     fn handle_request(&mut self, now: Instant, command: server::Command, io: &Io<'_>) {
         match &command.request {
             Request::Reload => return reloading::ask(&self.reloader, command),
-            Request::Invite(_) | Request::RemovePeer { .. } => {
+            Request::History(_) => return self.history.ask(now, io.clock.unix_time(), command),
+            Request::Invite(_) | Request::RemovePeer { .. } | Request::EnablePeer { .. } => {
                 return self.registry.ask(&self.config, command);
             }
             Request::Status | Request::Peers if self.group.is_empty() => {
@@ -239,8 +282,10 @@ impl<H: Host> Daemon<H> {
             Request::Status
             | Request::Peers
             | Request::Reload
+            | Request::History(_)
             | Request::Invite(_)
-            | Request::RemovePeer { .. } => Err(reloading::is_busy()),
+            | Request::RemovePeer { .. }
+            | Request::EnablePeer { .. } => Err(reloading::is_busy()),
             Request::Scheduling { peer } => self.scheduling(peer.as_deref()),
             Request::SetScheduling { peer, scheduling } => {
                 self.set_scheduling(now, peer.as_deref(), *scheduling)?;
@@ -251,17 +296,31 @@ impl<H: Host> Daemon<H> {
                 let flows = self.worker.endpoint.flows(now, &key, limit);
                 self.flows(peer.as_deref(), flows.as_ref())
             }
+            Request::Forwards => {
+                let forwards = self.forward_status(&self.host.facts());
+                Ok(Response::Forwards(Box::new(ForwardsReport { forwards })))
+            }
             Request::Proxies | Request::UseProxy { .. } => Err(scheduling_status::has_no_proxies()),
+            Request::Routes | Request::ChangeRoutes(_) => Err(scheduling_status::has_no_routes()),
             Request::ChangeLink(change) => Err(scheduling_status::no_links(&change.name)),
+            Request::StartSpeedTest(_)
+            | Request::SpeedTest { .. }
+            | Request::EndSpeedTest { .. } => Err(scheduling_status::tests_no_links()),
         }
     }
 
     fn peers_report(&self, now: Instant, report: &Report) -> PeersReport {
-        PeersReport {
-            running: true,
-            peers: status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry),
-            invitations: self.registry.invitations(),
+        let mut peers =
+            status::peers(now, &self.config, &self.peers, &report.stats, &*self.registry);
+        for remote in peers.iter_mut().flat_map(|peer| &mut peer.remotes) {
+            *remote = self.tls.as_ref().and_then(|tls| tls.of(*remote)).unwrap_or(*remote);
         }
+        PeersReport { running: true, peers, invitations: self.registry.invitations() }
+    }
+
+    fn forward_status(&self, host: &HostFacts) -> Vec<ForwardStatus> {
+        let proxy_of = |client: &PublicKey| self.registry.proxy_of(client);
+        self.forwards.report(&self.peers, &self.registry.invitations(), &proxy_of, host)
     }
 
     fn scheduling(&mut self, peer: Option<&str>) -> Result<Response, ApiError> {
@@ -322,7 +381,8 @@ impl<H: Host> Daemon<H> {
         };
         let scheduler = status::scheduling(&self.config, peer).scheduler;
         let known = |_, name: &str| (name.to_owned(), None);
-        let report = scheduling_status::flows(peer.config.name.clone(), scheduler, flows, known);
+        let name = peer.config.name.to_string();
+        let report = scheduling_status::flows(name, scheduler, flows, known);
         Ok(Response::Flows(Box::new(report)))
     }
 
@@ -346,16 +406,20 @@ impl<H: Host> Daemon<H> {
     }
 
     fn report(&self, now: Instant, report: &Report) -> Response {
+        let host = self.host.facts();
         Response::Status(Box::new(status::report(&Facts {
             now,
             started: self.started,
             config: &self.config,
             sockets: &self.sockets,
+            tls: self.tls.as_ref(),
             peers: &self.peers,
             leases: self.registry.leases(),
+            forwards: self.forward_status(&host),
             registry: self.registry.status(),
             stats: &report.stats,
-            host: &self.host.facts(),
+            host: &host,
+            history: self.history.status(),
             driver_drops: &report.drops,
             offload: offload::status(
                 &self.config.tunnel.offload,
@@ -373,12 +437,13 @@ impl<H: Host> Driven for Daemon<H> {
         match command {
             Command::Control(command) => self.handle_request(now, command, io),
             Command::Loaded(loaded) => {
-                let file = self.file.clone();
-                loaded.settle(&file, |config| self.take_over(now, config));
+                let (file, unix) = (self.file.clone(), io.clock.unix_time());
+                loaded.settle(&file, |config| self.take_over(now, unix, config));
             }
             Command::HandOutIpv6 => {
                 self.peers.hand_out_ipv6(self.registry.leases());
                 self.set_peers(now);
+                self.follow_clients();
             }
             Command::Registry(news) => self.handle_registry(now, news),
             Command::Passed(passed) => {
@@ -407,6 +472,9 @@ impl<H: Host> Driven for Daemon<H> {
             Command::Stop => {
                 self.worker.endpoint.close(now);
                 self.group.order_all(|| Order::Close);
+                if self.stop_by.is_none() {
+                    self.history.stop(now, io.clock.unix_time());
+                }
                 self.stop_by = Some(now + GROUP_ENDS);
             }
         }
@@ -448,7 +516,7 @@ impl<H: Host> Driven for Daemon<H> {
     fn poll_timeout(&self) -> Option<Instant> {
         let ended = self.has_ended().then_some(Instant::ZERO);
         let core = self.worker.endpoint.poll_timeout().map(|(at, _)| at);
-        earliest(earliest(ended, self.stop_by), core)
+        earliest(earliest(ended, self.stop_by), earliest(core, self.history.poll_timeout()))
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
@@ -459,6 +527,7 @@ impl<H: Host> Driven for Daemon<H> {
         }
         self.worker.end_of_batch(now);
         self.take_events(now);
+        self.history.look(now, || io.clock.unix_time());
         let late = self.stop_by.is_some_and(|stop_by| stop_by <= now);
         if self.has_ended() || late || self.group.hangs().is_some() {
             ControlFlow::Break(())
@@ -485,17 +554,22 @@ fn log(peer: &str, event: &Event) {
         Event::PacketsMoved(outage) => {
             tracing::info!(peer, link = %outage.name, "{}", moved_in_words(outage));
         }
+        Event::PathMoved(link, path) if path.remote.ip().is_loopback() => {
+            tracing::info!(peer, link = link.0, "the link has another connection over TLS");
+        }
         Event::PathMoved(link, path) => {
             tracing::info!(peer, link = link.0, to = %path.remote, "the link's address changed");
         }
         Event::InnerMtu(mtu) => tracing::debug!(peer, mtu, "inner MTU"),
         Event::Rekeyed(epoch) => tracing::debug!(peer, epoch, "fresh keys"),
         Event::Moving => tracing::info!(peer, "moves to another proxy; flows that began here stay"),
+        Event::SpeedTest => tracing::info!(peer, "tests how fast its links are"),
         // Only a client's, or told of as the end of a session.
         Event::Closed(_)
         | Event::Refused(_)
         | Event::Displaced(_)
         | Event::OtherVersions(_)
-        | Event::Fleet(_) => {}
+        | Event::Fleet(_)
+        | Event::SpeedWish => {}
     }
 }

@@ -12,6 +12,7 @@
 //! * `segments`: the MSS that a TCP connection announces is lowered to what fits the way in *both* directions: `rt mtu` is
 //!   the smaller of the MTU to the destination and the MTU back, and a client's route carries the MTU of its tunnel.
 //! * `postrouting`: address translation ([`nat`]).
+//! * `forwards`, `forwarded` and their like: ports of this host that lead to clients ([`rules`]).
 
 pub mod words;
 
@@ -22,16 +23,17 @@ use ipnet::IpNet;
 
 use crate::allow::Port;
 use crate::closed::{closed, opened_by_no_nat};
+use crate::forward::rules;
 use crate::host::Desired;
 use crate::nat;
 
 use words::{V4, V6, Words, chain};
 
 /// Clients that are counted at a time: more than a proxy serves (`max_peers`).
-const MOST_COUNTED: u32 = 65_535;
+pub(crate) const MOST_COUNTED: u32 = 65_535;
 
 /// How many seconds' worth of new connections a client may begin at once: a browser opens its tabs, a torrent starts.
-const BURST_SECONDS: u32 = 4;
+pub(crate) const BURST_SECONDS: u32 = 4;
 
 /// Refusals that are answered each second, of all clients, and at once: enough for every person who mistyped an address, and
 /// a scan costs no more.
@@ -49,6 +51,7 @@ pub fn chains(desired: &Desired, connected: &[IpNet]) -> String {
     let mut text = String::new();
     counters(&mut text);
     counting_sets(&mut text);
+    rules::declarations(&mut text, desired);
     arrivals(&mut text, desired);
     to_clients(&mut text, desired);
     refused(&mut text);
@@ -56,6 +59,7 @@ pub fn chains(desired: &Desired, connected: &[IpNet]) -> String {
     open(&mut text, desired);
     clients_out(&mut text, connected);
     clients_in(&mut text, desired);
+    rules::chains(&mut text, desired);
     forward_and_input(&mut text, desired);
     segments(&mut text, desired);
     nat::postrouting(&mut text, desired);
@@ -63,14 +67,15 @@ pub fn chains(desired: &Desired, connected: &[IpNet]) -> String {
 }
 
 /// One match for each family that has any of these prefixes.
-fn matches(side: &str, nets: &[IpNet]) -> Vec<String> {
+pub(crate) fn matches(side: &str, nets: &[IpNet]) -> Vec<String> {
     let of = |family: Words| {
         Some(format!("{} {side} {}", family.word, family.set(nets.iter().copied())?))
     };
     [V4, V6].into_iter().filter_map(of).collect()
 }
 
-fn hosts(addresses: &[IpAddr]) -> Vec<IpNet> {
+/// Each as a prefix of its whole length.
+pub(crate) fn hosts(addresses: &[IpAddr]) -> Vec<IpNet> {
     addresses.iter().map(|address| IpNet::from(*address)).collect()
 }
 
@@ -223,12 +228,15 @@ fn clients_in(text: &mut String, desired: &Desired) {
 fn forward_and_input(text: &mut String, desired: &Desired) {
     let tun = &desired.tun;
     let among = if desired.client_to_client { "goto opened" } else { "counter drop" };
-    let forward = [
+    let mut forward = vec![
         "type filter hook forward priority filter; policy accept;".to_owned(),
         "ct state established accept".to_owned(),
+    ];
+    forward.extend(rules::passes(desired));
+    forward.extend([
         format!("iifname \"{tun}\" oifname \"{tun}\" {among}"),
         format!("iifname \"{tun}\" goto clients_out"),
-    ];
+    ]);
     chain(text, "forward", &forward);
     let input = [
         "type filter hook input priority filter; policy accept;".to_owned(),
@@ -252,6 +260,7 @@ fn segments(text: &mut String, desired: &Desired) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward::Forwards;
     use crate::host::Ipv6;
 
     fn nets(list: &[&str]) -> Vec<IpNet> {
@@ -274,6 +283,7 @@ mod tests {
             no_nat: nets(&["192.168.0.0/16", "192.168.7.0/24", "10.77.5.0/24", "2001:db8::/32"]),
             uplinks: Vec::new(),
             client_to_client: false,
+            forwards: Forwards::default(),
         }
     }
 

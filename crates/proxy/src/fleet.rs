@@ -8,7 +8,7 @@ use ropewalk_fleet::cache::Cache;
 use ropewalk_fleet::changes::Changes;
 use ropewalk_fleet::mirror::Mirror;
 use ropewalk_fleet::proxies;
-use ropewalk_fleet::store::Store;
+use ropewalk_fleet::store::{Store, StoreError, too_old};
 use ropewalk_fleet::transfer::FiledClient;
 use ropewalk_settings::PublicKey;
 use serde::Serialize;
@@ -196,6 +196,7 @@ impl Fleet {
                 address_v4: lease.v4,
                 address_v6: lease.v6.filter(|_| self.changes.terms.pool_v6.is_some()),
                 since: member.since,
+                disabled: member.disabled,
                 formerly: member.formerly,
             });
         }
@@ -238,6 +239,7 @@ impl Fleet {
             public_key: client.public_key,
             since: client.since,
             formerly: client.formerly,
+            disabled: client.disabled,
         };
         let mut members = PeersFile::open(registry_file)?;
         members.write(Draft::of_members(clients.iter().map(member).collect()))?;
@@ -276,7 +278,7 @@ async fn member(store: &Store, at: usize) -> MemberReport {
                 version: Some(status.version().to_owned()),
                 bytes: Some(status.db_size()),
                 leader,
-                problems: status.errors().to_vec(),
+                problems: problems(status.errors(), status.version()),
             }
         }
         Err(error) => MemberReport {
@@ -286,5 +288,29 @@ async fn member(store: &Store, at: usize) -> MemberReport {
             leader: false,
             problems: vec![error.to_string()],
         },
+    }
+}
+
+/// What is wrong with a member that says this of itself, and what to do.
+fn problems(errors: &[String], version: &str) -> Vec<String> {
+    let is_full = errors.iter().any(|error| error.contains("NOSPACE"));
+    let full = is_full.then_some(StoreError::Full);
+    let explained = full.into_iter().chain(too_old(version)).map(|error| error.to_string());
+    errors.iter().cloned().chain(explained).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_full_or_old_says_what_to_do() {
+        let full = ["memberID:7 alarm:NOSPACE ".to_owned()];
+        let told = problems(&full, "3.4.23");
+        assert_eq!(told.len(), 2);
+        assert!(told[1].contains("etcdctl alarm disarm"), "{told:?}");
+        let old = problems(&[], "3.3.1");
+        assert!(old[0].contains("upgrade"), "{old:?}");
+        assert!(problems(&[], "3.5.9").is_empty());
     }
 }

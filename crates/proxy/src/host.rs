@@ -4,14 +4,19 @@
 //! differs. There are two ends: [`HostNetwork::stop`] leaves standing what protects inner packets and open connections until
 //! the next start, [`HostNetwork::purge`] takes everything back.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use ropewalk_control::api::ForwardTraffic;
 
 use crate::allow::Allowed;
+use crate::forward::{Forwards, Key};
 
 #[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg(target_os = "linux")]
+mod totals;
 
 /// The host's network, as far as a proxy changes it.
 pub trait HostNetwork {
@@ -33,8 +38,8 @@ pub trait HostNetwork {
     /// Takes the route of a client's inner address back: it is unreachable then.
     fn remove_client(&mut self, inner: IpAddr) -> impl Future<Output = anyhow::Result<()>>;
 
-    /// What the firewall has turned away since this proxy started.
-    fn turned_away(&mut self) -> impl Future<Output = anyhow::Result<TurnedAway>>;
+    /// What the firewall has counted since this proxy started.
+    fn counts(&mut self) -> impl Future<Output = anyhow::Result<Counts>>;
 
     /// The end of the daemon: settings go back to what they were; the guard routes stay, and so does the bare ability to
     /// translate addresses, without which the kernel would answer packets of open connections with resets.
@@ -75,6 +80,8 @@ pub struct Desired {
     pub uplinks: Vec<String>,
     /// Whether clients may reach each other.
     pub client_to_client: bool,
+    /// Ports of this host that lead to clients.
+    pub forwards: Forwards,
 }
 
 impl Desired {
@@ -96,7 +103,16 @@ pub enum Ipv6 {
     Routed,
 }
 
-/// What the firewall has turned away of what clients sent.
+/// What the firewall has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// What it has turned away.
+    pub turned_away: TurnedAway,
+    /// What each forward that leads to a client has carried.
+    pub forwards: BTreeMap<Key, ForwardTraffic>,
+}
+
+/// What the firewall has turned away of what clients sent, and of what was forwarded to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnedAway {
     /// Packets to what is closed to clients.

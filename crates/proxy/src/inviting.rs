@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ropewalk_control::api::{
-    ApiError, ErrorCode, InviteWish, Invited, OpenInvitation, RemovedPeer,
+    ApiError, EnabledPeer, ErrorCode, InviteWish, Invited, OpenInvitation, RemovedPeer,
 };
 use ropewalk_control::invitation::{Invitation, InvitingProxy, LIFETIMES, MAX_ADDRESSES};
 use ropewalk_settings::{HostPort, InvitationToken, PublicKey, Text as _};
@@ -127,6 +127,22 @@ pub fn remove(
     let (public_key, invitations, draft) =
         registry.remove(name, &config.peers).map_err(|error| refused(&error))?;
     Ok((RemovedPeer { name: name.to_owned(), public_key, invitations }, draft))
+}
+
+/// Drafts the book with a client that gets no session, or is let in again; without a draft it is so already.
+///
+/// # Errors
+/// It is not in it.
+pub fn enable(
+    config: &Config,
+    registry: &PeersFile,
+    name: &str,
+    enabled: bool,
+) -> Result<(EnabledPeer, Option<Draft>), ApiError> {
+    let drafted = registry.enable(name, enabled, &config.peers);
+    let (public_key, draft) = drafted.map_err(|error| refused(&error))?;
+    let changed = draft.is_some();
+    Ok((EnabledPeer { name: name.to_owned(), public_key, enabled, changed }, draft))
 }
 
 /// The open invitations, as they are shown.

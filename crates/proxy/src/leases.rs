@@ -73,6 +73,11 @@ impl LeaseTable {
         self.by_key.get(key).copied()
     }
 
+    /// Whoever has addresses.
+    pub fn keys(&self) -> impl Iterator<Item = &PublicKey> {
+        self.by_key.keys()
+    }
+
     /// Why a peer has no addresses.
     #[must_use]
     pub fn refusal(&self, key: &PublicKey) -> Option<&LeaseError> {
@@ -305,7 +310,7 @@ impl Leases {
     fn assign(&mut self, peers: &[PeerConfig]) {
         for peer in peers {
             if !self.table.by_key.contains_key(&peer.public_key)
-                && let Some(old) = &peer.formerly
+                && let Some(old) = peer.formerly.as_deref()
                 && let Some(lease) = self.table.by_key.remove(old)
             {
                 self.table.by_key.insert(peer.public_key, lease);
@@ -425,7 +430,7 @@ fn outside(
     let mut clients = Vec::new();
     for (key, lease) in leases {
         let peer = peers.iter().find(|peer| peer.public_key == *key);
-        let name = peer.map_or_else(|| key.to_string(), |peer| peer.name.clone());
+        let name = peer.map_or_else(|| key.to_string(), |peer| peer.name.to_string());
         let fixed_v4 = peer.is_some_and(|peer| peer.address_v4.is_some());
         let fixed_v6 = peer.is_some_and(|peer| peer.address_v6.is_some());
         if !fixed_v4 && pools.check_v4(lease.v4).is_err() {
@@ -595,7 +600,7 @@ mod tests {
         let pools = pools("10.77.0.0/16", Some("fd00:1::/64"));
         let mut leases = open(file.clone(), pools, &[peer(1), peer(2)]).unwrap();
         let second = leases.table().get(&key(2));
-        let rotated = PeerConfig { formerly: Some(key(2)), ..peer(3) };
+        let rotated = PeerConfig { formerly: Some(Box::new(key(2))), ..peer(3) };
         // The process ended before the leases were asked: the next start does it.
         let after = open(file.clone(), pools, &[peer(1), rotated.clone()]).unwrap();
         assert_eq!((after.table().get(&key(3)), after.table().get(&key(2))), (second, None));
@@ -657,12 +662,13 @@ mod tests {
 
     fn peer(n: u8) -> PeerConfig {
         PeerConfig {
-            name: format!("peer {n}"),
+            name: format!("peer {n}").into(),
             public_key: key(n),
             preshared_key: None,
             address_v4: None,
             address_v6: None,
             formerly: None,
+            disabled: false,
         }
     }
 

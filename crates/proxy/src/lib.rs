@@ -16,8 +16,10 @@
 //! | [`resources`] | what each worker is given: its sockets, its queue of the TUN |
 //! | [`handover`] | packets and first messages that are another worker's |
 //! | [`peers`], [`status`] | what `ropewalk status` shows |
+//! | `tls` | links over TLS, where the config takes them |
 //! | [`host`], [`guard`] | what is changed of the host's network |
 //! | [`firewall`], [`nat`] | its firewall table; [`allow`], [`closed`]: what clients may reach, and what not |
+//! | [`forward`] | ports of the host that lead to clients |
 //! | [`network`] | the task that keeps it so |
 //! | [`run`](mod@run) | start and end |
 //!
@@ -32,6 +34,7 @@ pub mod daemon;
 pub mod firewall;
 pub mod first_start;
 pub mod fleet;
+pub mod forward;
 #[cfg(target_os = "linux")]
 pub mod guard;
 pub mod handover;
@@ -56,6 +59,8 @@ pub mod resources;
 #[cfg(target_os = "linux")]
 pub mod run;
 pub mod status;
+#[cfg(target_os = "linux")]
+mod tls;
 pub mod worker;
 pub mod worker_group;
 pub mod worker_thread;

@@ -11,24 +11,32 @@ use ropewalk_link_io::conntrack::Connection;
 use ropewalk_link_io::sysctl::{self, SysctlError};
 
 use crate::firewall::words::{V4, V6, chain};
+use crate::forward::{self, Ports};
 use crate::host::{Desired, Ipv6};
 
-/// The chains while no daemon runs: connections that have a mapping keep it. Without a chain of this kind *and* a rule that
-/// asks for the state of connections, the kernel would switch the tracking off, take the server's packets for its own,
-/// and answer with resets; a restart would end every download.
+/// What stands while no daemon runs: these ports, for the next start to know them, and a chain, so that connections that have
+/// a mapping keep it. Without a chain of this kind *and* a rule that asks for the state of connections, the kernel would
+/// switch the tracking off, take the server's packets for its own, and answer with resets; a restart would end every
+/// download.
 #[must_use]
-pub fn chains_at_rest() -> String {
-    "    chain postrouting {
+pub fn at_rest(forwarded: &Ports) -> String {
+    let mut text = String::new();
+    forward::rules::sets(&mut text, forwarded);
+    text.push_str(
+        "    chain postrouting {
         type nat hook postrouting priority srcnat; policy accept;
         ct state established accept
     }
-"
-    .into()
+",
+    );
+    text
 }
 
 /// The chain that translates.
 pub fn postrouting(text: &mut String, desired: &Desired) {
     let mut rules = vec!["type nat hook postrouting priority srcnat; policy accept;".to_owned()];
+    // Before `no_nat`, which is about what leaves by an uplink.
+    rules.extend(forward::rules::hairpin(desired));
     let uplink = match desired.uplinks.as_slice() {
         [] => format!("oifname != {{ \"{}\", \"lo\" }}", desired.tun),
         named => {
@@ -57,15 +65,16 @@ pub fn postrouting(text: &mut String, desired: &Desired) {
 /// missing, and would keep its inner source, to which no answer finds back, for as long as packets are sent.
 #[must_use]
 pub fn lacks_translation(desired: &Desired, host: &[IpAddr], connection: &Connection) -> bool {
-    let Connection { source, destination, is_source_translated } = connection;
+    let (source, destination) = (connection.source.ip(), connection.destination.ip());
     let is_inner = |address: &IpAddr| desired.inner.iter().any(|net| net.contains(address));
     let translates = source.is_ipv4() || desired.ipv6 == Ipv6::Nat66;
-    let leaves = !is_inner(destination) && !host.contains(destination);
+    let leaves = !is_inner(&destination) && !host.contains(&destination);
     let is_kept = desired.no_nat.iter().any(|kept| {
         let side = if desired.is_inner(kept) { source } else { destination };
-        kept.contains(side)
+        kept.contains(&side)
     });
-    !is_source_translated && is_inner(source) && translates && leaves && !is_kept
+    let is_translated = connection.is_source_translated;
+    !is_translated && is_inner(&source) && translates && leaves && !is_kept
 }
 
 /// How full the kernel's table of connections is.
@@ -118,7 +127,10 @@ impl ConnectionTable {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
+    use crate::forward::Forwards;
 
     #[test]
     fn one_client_has_what_it_is_to_have_and_at_most_half_of_the_table() {
@@ -145,6 +157,7 @@ mod tests {
             client_connection_rate: 500,
             uplinks: Vec::new(),
             client_to_client: false,
+            forwards: Forwards::default(),
         };
         let host = ["203.0.113.2".parse().unwrap()];
         for (ipv6, source, destination, is_source_translated, expected) in [
@@ -162,8 +175,11 @@ mod tests {
             (Ipv6::Nat66, "10.77.5.2", "192.0.2.2", false, false),
             (Ipv6::Nat66, "10.77.0.2", "192.168.7.5", false, false),
         ] {
-            let [source, destination] = [source, destination].map(|text| text.parse().unwrap());
-            let connection = Connection { source, destination, is_source_translated };
+            let [source, destination] =
+                [source, destination].map(|text| SocketAddr::new(text.parse().unwrap(), 4000));
+            let protocol = 17;
+            let connection =
+                Connection { protocol, source, destination, is_source_translated, led_to: None };
             let lacks = lacks_translation(&desired(ipv6), &host, &connection);
             assert_eq!(lacks, expected, "{connection:?}");
         }

@@ -1,8 +1,8 @@
 //! The task that keeps the host's network as the daemon wants it, beside the packets' way.
 //!
 //! The daemon's loop never waits for the kernel or for `nft`: it notes at the [`NetworkRequests`] which inner address
-//! is to be routed, one entry for each address, so that a flood of changes stays small. This task does what
-//! is noted, puts back what others took away, and looks at the table of connections.
+//! is to be routed, one entry for each address, so that a flood of changes stays small, and which ports are forwarded. This
+//! task does what is noted, puts back what others took away, and looks at the table of connections.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::config::{Config, Ipv6Mode, Uplinks};
 use crate::core;
 use crate::daemon::{Command, Host};
-use crate::host::{Desired, HostNetwork, Ipv6, TurnedAway};
+use crate::forward::conflicts::{self, Conflict};
+use crate::forward::{Forwards, Ports};
+use crate::host::{Counts, Desired, HostNetwork, Ipv6, TurnedAway};
 use crate::nat::ConnectionTable;
 use crate::status::HostFacts;
 
@@ -47,6 +49,7 @@ const IPV6_LOST: &str =
 #[derive(Debug, Default)]
 pub struct NetworkRequests {
     routes: RefCell<BTreeMap<IpAddr, Option<u32>>>,
+    forwards: RefCell<Option<Forwards>>,
     facts: RefCell<HostFacts>,
     news: Notify,
     asked: Notify,
@@ -63,6 +66,11 @@ impl NetworkRequests {
 impl Host for Rc<NetworkRequests> {
     fn route(&self, inner: IpAddr, mtu: Option<u16>) {
         self.routes.borrow_mut().insert(inner, mtu.map(u32::from));
+        self.news.notify_one();
+    }
+
+    fn forward(&self, forwards: Forwards) {
+        *self.forwards.borrow_mut() = Some(forwards);
         self.news.notify_one();
     }
 
@@ -95,7 +103,8 @@ struct Known {
     ipv6_lost: bool,
     conntrack: Option<ConnectionTable>,
     conntrack_warned: bool,
-    turned_away: Option<TurnedAway>,
+    counts: Option<Counts>,
+    conflicts: Vec<Conflict>,
 }
 
 impl<N: HostNetwork> Keeper<N> {
@@ -147,7 +156,9 @@ impl<N: HostNetwork> Keeper<N> {
                 () = requests.stop.notified() => return self.network,
                 () = requests.news.notified() => {
                     self.set_routes().await;
-                    continue;
+                    if !self.take_forwards() {
+                        continue;
+                    }
                 }
                 _ = counters.tick() => {
                     self.look_at_counters().await;
@@ -205,6 +216,7 @@ impl<N: HostNetwork> Keeper<N> {
             }
         }
         self.known.firewall = outcome.warnings;
+        self.look_at_conflicts().await;
         self.known.uplinks = match self.desired.uplinks.as_slice() {
             [] => self.network.uplinks(&tun).await?,
             named => named.to_vec(),
@@ -214,10 +226,38 @@ impl<N: HostNetwork> Keeper<N> {
         Ok(ipv6_came)
     }
 
+    /// Notes which ports are to be forwarded from now on. Says whether that is another answer than before.
+    fn take_forwards(&mut self) -> bool {
+        let Some(forwards) = self.requests.forwards.borrow_mut().take() else { return false };
+        if let Some(later) = &mut self.later {
+            later.forwards = forwards.clone();
+        }
+        let changed = self.desired.forwards != forwards;
+        self.desired.forwards = forwards;
+        changed
+    }
+
+    /// Looks for programs that listen at forwarded ports, on another thread: the kernel may have long lists.
+    async fn look_at_conflicts(&mut self) {
+        let ports: Ports = self.desired.forwards.ports();
+        let found = match ports.is_empty() {
+            true => Ok(Vec::new()),
+            // Other processes are closed to this one.
+            false => tokio::task::spawn_blocking(move || conflicts::find(&ports, false)).await,
+        };
+        // A panic of that thread was already printed.
+        let Ok(found) = found else { return };
+        let known = &self.known.conflicts;
+        for conflict in found.iter().filter(|one| one.is_listener() && !known.contains(one)) {
+            tracing::warn!("{conflict}");
+        }
+        self.known.conflicts = found;
+    }
+
     async fn look_at_counters(&mut self) {
         self.known.look_at_connections();
-        match self.network.turned_away().await {
-            Ok(turned_away) => self.known.turned_away = Some(turned_away),
+        match self.network.counts().await {
+            Ok(counts) => self.known.counts = Some(counts),
             Err(error) => tracing::debug!("the firewall's counters cannot be read: {error:#}"),
         }
     }
@@ -273,11 +313,22 @@ impl<N: HostNetwork> Keeper<N> {
         let conntrack = known
             .conntrack
             .map(|ConnectionTable { count, limit }| ConntrackStatus { count, limit });
-        let turned_away = known
-            .turned_away
-            .map(|TurnedAway { refused, bounded }| TurnedAwayStatus { refused, bounded });
-        *self.requests.facts.borrow_mut() =
-            HostFacts { uplinks: known.uplinks.clone(), conntrack, turned_away, warnings };
+        let listeners = known.conflicts.iter().filter(|conflict| conflict.is_listener());
+        warnings.extend(listeners.map(ToString::to_string));
+        let turned_away = known.counts.as_ref().map(|counts| {
+            let TurnedAway { refused, bounded } = counts.turned_away;
+            TurnedAwayStatus { refused, bounded }
+        });
+        let forwards = known.counts.as_ref().map(|counts| counts.forwards.clone());
+        *self.requests.facts.borrow_mut() = HostFacts {
+            uplinks: known.uplinks.clone(),
+            conntrack,
+            turned_away,
+            forwards: forwards.unwrap_or_default(),
+            conflicts: known.conflicts.clone(),
+            failure: known.failure.clone(),
+            warnings,
+        };
     }
 }
 
@@ -334,6 +385,8 @@ fn desired(config: &Config, ipv6: Ipv6) -> Desired {
             Uplinks::Named(names) => names.iter().map(|name| name.as_str().to_owned()).collect(),
         },
         client_to_client: config.client_to_client,
+        // Whose clients these are is told later: until then nothing of theirs ends.
+        forwards: Forwards { awaited: conflicts::ports(&config.forwards), ..Forwards::default() },
     }
 }
 

@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use ropewalk_control::api::{InviteWish, Invited, PeerStatus, PeersReport, RemovedPeer, Role};
+use ropewalk_control::api::{
+    EnabledPeer, InviteWish, Invited, PeerStatus, PeersReport, RemovedPeer, Role,
+};
 use ropewalk_control::folder;
 use ropewalk_daemon::mark::{self, Mark};
 
@@ -69,14 +71,27 @@ impl Offline {
         Ok(removed)
     }
 
+    /// Lets a client in again, or not any more; on return that is on disk.
+    ///
+    /// # Errors
+    /// As [`inviting::enable`], or the file cannot be written.
+    pub fn enable(&mut self, name: &str, enabled: bool) -> anyhow::Result<EnabledPeer> {
+        let (enabled, draft) = inviting::enable(&self.config, &self.registry, name, enabled)?;
+        if let Some(draft) = draft {
+            self.registry.write(draft).map_err(|error| inviting::refused(&error))?;
+        }
+        Ok(enabled)
+    }
+
     /// Who may connect, and who is invited.
     #[must_use]
     pub fn report(&self) -> PeersReport {
         let (peers, _) = self.registry.peers(&self.config.peers);
         let shown = peers.iter().map(|peer| PeerStatus {
-            name: peer.name.clone(),
+            name: peer.name.to_string(),
             public_key: peer.public_key,
             origin: self.config.origin(peer),
+            disabled: peer.disabled,
             state: None,
             last_seen_s: None,
             up_bytes: 0,

@@ -8,6 +8,7 @@
 //! | `Stalled` | a session, and no such link |
 //! | `Closed` | no session: one of the ends said goodbye |
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -20,13 +21,14 @@ use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_settings::{PublicKey, Scheduling, nearest};
 
 use crate::config::{Config, PeerConfig};
-use crate::core;
+use crate::core::{self, Inside};
 use crate::leases::{Lease, LeaseTable};
 
 /// All clients: those of the config in the order of the file, then those that joined.
 #[derive(Debug)]
 pub struct PeerBook {
-    peers: Vec<Peer>,
+    /// `None`: one that is gone. So that nobody is looked for among all, its place is nobody's until all are put together.
+    peers: Vec<Option<Peer>>,
     places: BTreeMap<PublicKey, usize>,
     /// Whether clients are given IPv6 addresses.
     ipv6: bool,
@@ -44,7 +46,7 @@ pub struct Peer {
     /// Since when.
     pub since: Instant,
     /// Why, where there is something to say.
-    pub reason: Option<String>,
+    pub reason: Option<Cow<'static, str>>,
     /// Since when the keys in use are.
     pub keys_since: Instant,
     /// Since when the session is.
@@ -55,6 +57,12 @@ pub struct Peer {
     pub scheduling: Option<Box<Scheduling>>,
     up: BTreeSet<LinkId>,
 }
+
+/// Places of clients that are gone that are kept besides as many as there are clients: putting all together takes long.
+const GAPS: usize = 1024;
+
+/// Why a disabled client has no session.
+const DISABLED: &str = "disabled: `ropewalk peer enable NAME` lets it in again";
 
 /// What an event means for the host's routes to a client's inner addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,28 +79,26 @@ impl PeerBook {
     /// The clients, with their leases. Without `ipv6` they have only IPv4 addresses.
     #[must_use]
     pub fn new(now: Instant, peers: &[PeerConfig], leases: &LeaseTable, ipv6: bool) -> Self {
-        let places = (0..).zip(peers).map(|(place, peer)| (peer.public_key, place));
-        let places = places.collect();
-        let peers = peers.iter().map(|peer| Peer::new(now, peer, leases, ipv6)).collect();
-        Self { peers, places, ipv6 }
+        let all = Vec::with_capacity(peers.len());
+        let mut book = Self { peers: all, places: BTreeMap::new(), ipv6 };
+        for config in peers {
+            book.push(Peer::new(now, config, leases, ipv6));
+        }
+        book
     }
 
-    /// A client joined, or has another key: the same name then keeps its place.
+    /// A client joined, or has another key: then it keeps its place.
     pub fn admit(&mut self, now: Instant, config: &PeerConfig, leases: &LeaseTable) -> &Peer {
         let peer = Peer::new(now, config, leases, self.ipv6);
-        let place = match self.peers.iter().position(|peer| peer.config.name == config.name) {
+        let known = self.places.get(&config.public_key).copied();
+        let place = known.or_else(|| self.places.remove(config.formerly.as_deref()?));
+        match place {
             Some(place) => {
-                let before = std::mem::replace(&mut self.peers[place], peer);
-                self.places.remove(&before.config.public_key);
-                place
+                self.places.insert(config.public_key, place);
+                self.peers[place].insert(peer)
             }
-            None => {
-                self.peers.push(peer);
-                self.peers.len() - 1
-            }
-        };
-        self.places.insert(config.public_key, place);
-        &self.peers[place]
+            None => self.push(peer),
+        }
     }
 
     /// These keys are nobody's any more, and these are clients, as the registry says. Those that were so already stay as they
@@ -104,22 +110,15 @@ impl PeerBook {
         come: &[PeerConfig],
         leases: &LeaseTable,
     ) -> Vec<PublicKey> {
-        if !gone.is_empty() {
-            self.peers.retain(|peer| !gone.contains(&peer.config.public_key));
-            self.index();
-        }
+        gone.iter().for_each(|key| self.remove(key));
         let mut changed = Vec::new();
         for config in come {
             let fresh = Peer::new(now, config, leases, self.ipv6);
-            let known = self.places.get(&config.public_key).map(|place| &mut self.peers[*place]);
-            match known {
-                Some(peer) if peer.config.name == config.name && peer.lease == fresh.lease => {
-                    continue;
-                }
-                Some(peer) => (peer.config, peer.lease) = (fresh.config, fresh.lease),
+            match self.get_mut(&config.public_key) {
+                Some(peer) if peer.is_as(&fresh) => continue,
+                Some(peer) => peer.update(fresh),
                 None => {
-                    self.places.insert(config.public_key, self.peers.len());
-                    self.peers.push(fresh);
+                    self.push(fresh);
                 }
             }
             changed.push(config.public_key);
@@ -127,16 +126,34 @@ impl PeerBook {
         changed
     }
 
+    /// A client gets no session from now on, or is let in again. Returns whether that is new.
+    pub fn enable(&mut self, key: &PublicKey, enabled: bool) -> bool {
+        let known = self.get_mut(key);
+        let Some(peer) = known.filter(|peer| peer.config.disabled == enabled) else { return false };
+        peer.config.disabled = !enabled;
+        peer.reason = (!enabled).then_some(DISABLED.into());
+        true
+    }
+
     /// The client with this key.
     #[must_use]
     pub fn get(&self, key: &PublicKey) -> Option<&Peer> {
-        self.peers.get(*self.places.get(key)?)
+        self.peers.get(*self.places.get(key)?)?.as_ref()
+    }
+
+    fn get_mut(&mut self, key: &PublicKey) -> Option<&mut Peer> {
+        self.peers.get_mut(*self.places.get(key)?)?.as_mut()
     }
 
     /// A client is none any more.
     pub fn remove(&mut self, key: &PublicKey) {
-        self.peers.retain(|peer| peer.config.public_key != *key);
-        self.index();
+        let Some(place) = self.places.remove(key) else { return };
+        self.peers[place] = None;
+        if self.peers.len() > 2 * self.places.len() + GAPS {
+            self.peers.retain(Option::is_some);
+            let keys = self.peers.iter().flatten().map(|peer| peer.config.public_key);
+            self.places = keys.zip(0..).collect();
+        }
     }
 
     /// From now on the clients are these. Those that stay are as they were; returns addresses that were theirs and are
@@ -147,34 +164,37 @@ impl PeerBook {
         known: &[PeerConfig],
         leases: &LeaseTable,
     ) -> Vec<IpAddr> {
-        let mut before = std::mem::take(&mut self.peers);
+        let before = std::mem::take(&mut self.peers).into_iter().flatten();
+        let mut before: BTreeMap<_, _> =
+            before.map(|peer| (peer.config.public_key, peer)).collect();
+        self.places.clear();
         let mut freed = Vec::new();
         for config in known {
             let fresh = Peer::new(now, config, leases, self.ipv6);
-            let same = |peer: &Peer| peer.config.public_key == config.public_key;
-            let Some(at) = before.iter().position(same) else {
-                self.peers.push(fresh);
+            let Some(mut peer) = before.remove(&config.public_key) else {
+                self.push(fresh);
                 continue;
             };
-            let mut peer = before.swap_remove(at);
             if peer.lease != fresh.lease {
                 freed.extend(peer.addresses());
             }
-            (peer.config, peer.lease) = (fresh.config, fresh.lease);
-            self.peers.push(peer);
+            peer.update(fresh);
+            self.push(peer);
         }
-        self.index();
         freed
     }
 
-    fn index(&mut self) {
-        let keys = self.peers.iter().map(|peer| peer.config.public_key);
-        self.places = keys.zip(0..).collect();
+    /// One more, behind all others.
+    fn push(&mut self, peer: Peer) -> &Peer {
+        let place = self.peers.len();
+        self.places.insert(peer.config.public_key, place);
+        self.peers.push(None);
+        self.peers[place].insert(peer)
     }
 
     /// All of them, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.iter()
+        self.peers.iter().flatten()
     }
 
     /// The client of this name.
@@ -182,13 +202,12 @@ impl PeerBook {
     /// # Errors
     /// There is none; what may have been meant.
     pub fn named(&mut self, name: &str) -> Result<&mut Peer, ApiError> {
-        let names = self.peers.iter().map(|peer| peer.config.name.as_str());
-        let help = match nearest(name, names) {
+        let help = match nearest(name, self.iter().map(|peer| &*peer.config.name)) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`ropewalk status` lists them".to_owned(),
         };
-        let named = self.peers.iter_mut().find(|peer| peer.config.name == name);
-        named.ok_or_else(|| {
+        let mut all = self.peers.iter_mut().flatten();
+        all.find(|peer| *peer.config.name == *name).ok_or_else(|| {
             let message = format!("there is no peer `{}`: {help}", name.escape_debug());
             ApiError::new(ErrorCode::NotFound, message)
         })
@@ -199,32 +218,34 @@ impl PeerBook {
     /// # Errors
     /// There are several: one must be named.
     pub fn only(&self) -> Result<&Peer, ApiError> {
+        let mut all = self.iter();
+        if let (Some(only), None) = (all.next(), all.next()) {
+            return Ok(only);
+        }
         let connected = |peer: &&Peer| {
             matches!(peer.state, TunnelState::Up | TunnelState::Stalled | TunnelState::Connecting)
         };
-        let mut connected = self.peers.iter().filter(connected);
-        match (self.peers.as_slice(), connected.next(), connected.next()) {
-            ([only], ..) | (_, Some(only), None) => Ok(only),
-            (peers, ..) => {
-                let message = format!(
-                    "this proxy has {} peers: say which with --peer NAME (in the API: ?peer=NAME); \
-                     `ropewalk status` lists them",
-                    peers.len()
-                );
-                Err(ApiError::new(ErrorCode::BadRequest, message))
-            }
+        let mut connected = self.iter().filter(connected);
+        if let (Some(only), None) = (connected.next(), connected.next()) {
+            return Ok(only);
         }
+        let message = format!(
+            "this proxy has {} peers: say which with --peer NAME (in the API: ?peer=NAME); \
+             `ropewalk status` lists them",
+            self.places.len()
+        );
+        Err(ApiError::new(ErrorCode::BadRequest, message))
     }
 
     /// From now on all are sent to alike.
     pub fn schedule_alike(&mut self) {
-        self.peers.iter_mut().for_each(|peer| peer.scheduling = None);
+        self.peers.iter_mut().flatten().for_each(|peer| peer.scheduling = None);
     }
 
     /// From now on the clients have IPv6 addresses.
     pub fn hand_out_ipv6(&mut self, leases: &LeaseTable) {
         self.ipv6 = true;
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut().flatten() {
             peer.lease = leases.get(&peer.config.public_key);
         }
     }
@@ -232,7 +253,7 @@ impl PeerBook {
     /// Whether the client has a session.
     #[must_use]
     pub fn is_connected(&self, key: &PublicKey) -> bool {
-        let peer = self.places.get(key).and_then(|place| self.peers.get(*place));
+        let peer = self.get(key);
         peer.is_some_and(|peer| matches!(peer.state, TunnelState::Up | TunnelState::Stalled))
     }
 
@@ -243,7 +264,7 @@ impl PeerBook {
         key: &PublicKey,
         event: &Event,
     ) -> Option<(&Peer, RouteChange)> {
-        let peer = self.peers.get_mut(*self.places.get(key)?)?;
+        let peer = self.get_mut(key)?;
         let change = peer.note(now, event);
         Some((peer, change))
     }
@@ -261,10 +282,11 @@ impl Peer {
             lease,
             state: TunnelState::Idle,
             since: now,
-            reason: Some(refusal.map_or_else(
-                || "not seen since the proxy's start".to_owned(),
-                |error| format!("refused: {error}"),
-            )),
+            reason: Some(match refusal {
+                Some(error) => format!("refused: {error}").into(),
+                None if config.disabled => DISABLED.into(),
+                None => "not seen since the proxy's start".into(),
+            }),
             keys_since: now,
             session_since: now,
             seen: None,
@@ -275,8 +297,22 @@ impl Peer {
 
     /// What the endpoint is told of it.
     #[must_use]
-    pub fn for_core(&self, config: &Config) -> CorePeer {
-        core::peer(&self.config, self.lease, &config.pools, config.client_to_client)
+    pub fn for_core(&self, config: &Config, inside: &Inside) -> CorePeer {
+        core::peer(&self.config, self.lease, &config.pools, inside)
+    }
+
+    /// Whether the registry says the same of both.
+    fn is_as(&self, fresh: &Self) -> bool {
+        (&self.config.name, self.config.disabled) == (&fresh.config.name, fresh.config.disabled)
+            && self.lease == fresh.lease
+    }
+
+    /// The file or the registry says this of it from now on.
+    fn update(&mut self, fresh: Self) {
+        if self.config.disabled != fresh.config.disabled {
+            self.reason = fresh.reason.filter(|_| fresh.config.disabled);
+        }
+        (self.config, self.lease) = (fresh.config, fresh.lease);
     }
 
     /// Its inner addresses.
@@ -290,7 +326,7 @@ impl Peer {
             Event::SessionEstablished(_) => {
                 (self.keys_since, self.session_since) = (now, now);
                 self.up.clear();
-                self.turn(now, TunnelState::Stalled, Some("no link has joined yet".to_owned()));
+                self.turn(now, TunnelState::Stalled, Some("no link has joined yet".into()));
             }
             Event::LinkUp(link) => {
                 self.up.insert(*link);
@@ -300,7 +336,7 @@ impl Peer {
                 self.up.remove(link);
                 if self.up.is_empty() {
                     let why = format!("the last link is down: {}", down_reason(*reason));
-                    self.turn(now, TunnelState::Stalled, Some(why));
+                    self.turn(now, TunnelState::Stalled, Some(why.into()));
                 }
             }
             Event::InnerMtu(mtu) => return RouteChange::Route(*mtu),
@@ -320,21 +356,23 @@ impl Peer {
                     EndReason::Idle => TunnelState::Idle,
                     _ => TunnelState::Closed,
                 };
-                self.turn(now, state, Some(end_reason(*reason).to_owned()));
+                let why = if self.config.disabled { DISABLED } else { end_reason(*reason) };
+                self.turn(now, state, Some(why.into()));
                 return RouteChange::Remove;
             }
-            Event::PathMoved(..) | Event::PacketsMoved(_) | Event::Moving => {}
+            Event::PathMoved(..) | Event::PacketsMoved(_) | Event::Moving | Event::SpeedTest => {}
             // These are a client's, or end in a tunnel's owner.
             Event::Closed(_)
             | Event::Refused(_)
             | Event::Displaced(_)
             | Event::OtherVersions(_)
-            | Event::Fleet(_) => {}
+            | Event::Fleet(_)
+            | Event::SpeedWish => {}
         }
         RouteChange::Keep
     }
 
-    fn turn(&mut self, now: Instant, state: TunnelState, reason: Option<String>) {
+    fn turn(&mut self, now: Instant, state: TunnelState, reason: Option<Cow<'static, str>>) {
         if self.state != state {
             (self.state, self.since) = (state, now);
         }
@@ -370,6 +408,8 @@ pub fn end_reason(reason: EndReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use arrayvec::ArrayVec;
     use ropewalk_proto::crypto::Cipher;
@@ -414,7 +454,7 @@ mod tests {
         ];
         for (step, (event, state, change)) in (1..).zip(table) {
             let now = Instant::from_millis(1000 * step);
-            let before = book.peers[0].state;
+            let before = nth(&book, 0).state;
             let (peer, found) = book.note(now, &key, &event).unwrap();
             assert_eq!((peer.state, found), (state, change), "step {step}: {event:?}");
             assert_eq!(peer.since == now, before != state, "step {step}: {event:?}");
@@ -427,7 +467,7 @@ mod tests {
     #[test]
     fn a_peer_is_found_by_its_name_or_as_the_only_one() {
         let (mut book, key) = book("10.9.0.0/24", true);
-        assert_eq!(book.named("peer 2").unwrap().config.name, "peer 2");
+        assert_eq!(&*book.named("peer 2").unwrap().config.name, "peer 2");
         for (name, help) in
             [("pear 2", "did you mean `peer 2`?"), ("x\n", "`ropewalk status` lists")]
         {
@@ -438,10 +478,10 @@ mod tests {
         let error = book.only().unwrap_err();
         assert!(error.message.contains("2 peers: say which"), "{error}");
         book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
-        assert_eq!(book.only().unwrap().config.name, "peer 1");
-        book.peers.pop();
-        book.peers[0].state = TunnelState::Idle;
-        assert_eq!(book.only().unwrap().config.name, "peer 1");
+        assert_eq!(&*book.only().unwrap().config.name, "peer 1");
+        book.remove(&PublicKey::from_bytes([2; 32]));
+        book.get_mut(&key).unwrap().state = TunnelState::Idle;
+        assert_eq!(&*book.only().unwrap().config.name, "peer 1");
     }
 
     #[test]
@@ -449,20 +489,23 @@ mod tests {
         let (mut book, first) = book("10.9.0.0/24", true);
         let key = |number: u8| PublicKey::from_bytes([number; 32]);
         let client = |number: u8, name: &str| PeerConfig {
-            name: name.to_owned(),
+            name: name.into(),
             public_key: key(number),
             preshared_key: None,
             address_v4: None,
             address_v6: None,
             formerly: None,
+            disabled: false,
         };
         let (now, leases) = (Instant::ZERO, LeaseTable::default());
-        let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.config.name.clone());
+        let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.config.name.to_string());
         let come = [client(50, "c50"), client(51, "c51")];
         assert_eq!(book.change(now, &BTreeSet::new(), &come, &leases), [key(50), key(51)]);
         assert!(book.change(now, &BTreeSet::new(), &come, &leases).is_empty(), "nothing is new");
-        // A new key under the same name takes its place.
-        book.admit(now, &client(60, "c50"), &leases);
+        // A new key of the same client takes its place; the registry may have told of it before.
+        let again = PeerConfig { formerly: Some(Box::new(key(50))), ..client(60, "c50") };
+        book.admit(now, &again, &leases);
+        book.admit(now, &again, &leases);
         assert_eq!((name(&book, key(50)), name(&book, key(60))), (None, Some("c50".to_owned())));
         book.admit(now, &client(61, "c61"), &leases);
         book.change(now, &BTreeSet::from([first]), &[], &leases);
@@ -470,13 +513,59 @@ mod tests {
         for (number, expected) in [(51, "c51"), (60, "c50"), (61, "c61")] {
             assert_eq!(name(&book, key(number)).as_deref(), Some(expected));
         }
-        assert_eq!(book.iter().count(), 4, "peer 2 and three more");
+        let names: Vec<_> = book.iter().map(|peer| &*peer.config.name).collect();
+        assert_eq!(names, ["peer 2", "c50", "c51", "c61"], "in their order");
+    }
+
+    #[test]
+    fn clients_that_come_and_go_leave_no_places_behind_and_the_others_stay_in_their_order() {
+        let (mut book, _) = book("10.9.0.0/24", true);
+        let leases = LeaseTable::default();
+        let mut gone = BTreeSet::new();
+        for number in 0..u16::try_from(3 * GAPS).unwrap() {
+            let mut key = [7; 32];
+            key[..2].copy_from_slice(&number.to_be_bytes());
+            let public_key = PublicKey::from_bytes(key);
+            let name = number.to_string().into();
+            let come = [PeerConfig { name, public_key, ..configs().remove(0) }];
+            assert_eq!(book.change(Instant::ZERO, &gone, &come, &leases), [public_key]);
+            gone = BTreeSet::from([public_key]);
+            let names: Vec<_> = book.iter().map(|peer| &*peer.config.name).collect();
+            assert_eq!(names, ["peer 1", "peer 2", &*number.to_string()]);
+            assert!(book.get(&public_key).is_some());
+        }
+        assert!(book.peers.len() <= GAPS + 6, "{}", book.peers.len());
+    }
+
+    #[test]
+    fn a_client_that_is_disabled_says_so_with_and_without_a_session() {
+        let (mut book, key) = book("10.9.0.0/24", true);
+        let reason = |book: &PeerBook| book.get(&key).unwrap().reason.clone().unwrap_or_default();
+        assert!(book.enable(&key, false) && !book.enable(&key, false));
+        assert!(reason(&book).contains("peer enable"), "{}", reason(&book));
+        assert!(book.enable(&key, true) && !reason(&book).contains("peer enable"));
+        book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
+        // As another proxy of the fleet says it.
+        let disabled = PeerConfig { disabled: true, ..configs().remove(0) };
+        let leases = leases("10.9.0.0/24");
+        let changed = book.change(
+            Instant::ZERO,
+            &BTreeSet::new(),
+            slice::from_ref(&disabled),
+            leases.table(),
+        );
+        assert_eq!(changed, [key]);
+        let ended = Event::SessionEnded(EndReason::Withdrawn);
+        book.note(Instant::ZERO, &key, &ended);
+        assert!(reason(&book).contains("peer enable"), "{}", reason(&book));
+        let again = book.change(Instant::ZERO, &BTreeSet::new(), &[disabled], leases.table());
+        assert!(again.is_empty(), "nothing is new");
     }
 
     #[test]
     fn ipv6_is_handed_out_only_when_it_can_leave() {
         let (book, _) = book("10.9.0.0/24", false);
-        let addresses = |book: &PeerBook| book.peers[0].addresses().count();
+        let addresses = |book: &PeerBook| nth(book, 0).addresses().count();
         assert_eq!(addresses(&book), 1);
         let (mut later, _) = self::book("10.9.0.0/24", false);
         later.hand_out_ipv6(leases("10.9.0.0/24").table());
@@ -488,12 +577,12 @@ mod tests {
         let (mut book, key) = book("10.9.0.0/24", true);
         book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
         let mut renamed = configs().remove(0);
-        renamed.name = "another name".to_owned();
+        renamed.name = "another name".into();
         let freed =
             book.take_over(Instant::from_millis(5), &[renamed], leases("10.9.0.0/24").table());
         assert_eq!(freed, [] as [IpAddr; 0]);
         let peer = book.only().unwrap();
-        assert_eq!((peer.state, peer.config.name.as_str()), (TunnelState::Up, "another name"));
+        assert_eq!((peer.state, &*peer.config.name), (TunnelState::Up, "another name"));
         assert_eq!(book.iter().count(), 1);
         let back =
             book.take_over(Instant::from_millis(9), &configs(), leases("10.9.0.0/24").table());
@@ -507,11 +596,15 @@ mod tests {
     #[test]
     fn a_peer_without_a_lease_says_why_and_the_others_do_not() {
         let (book, _) = book("10.9.0.0/30", true);
-        assert_eq!(book.peers[0].addresses().count(), 2);
-        assert_eq!(book.peers[1].addresses().count(), 0);
-        let reason = book.peers[1].reason.clone().unwrap();
+        assert_eq!(nth(&book, 0).addresses().count(), 2);
+        assert_eq!(nth(&book, 1).addresses().count(), 0);
+        let reason = nth(&book, 1).reason.clone().unwrap();
         assert!(reason.contains("refused: the pool 10.9.0.0/30 is exhausted"), "{reason}");
-        assert!(!book.peers[0].reason.as_ref().unwrap().contains("refused"));
+        assert!(!nth(&book, 0).reason.as_ref().unwrap().contains("refused"));
+    }
+
+    fn nth(book: &PeerBook, at: usize) -> &Peer {
+        book.iter().nth(at).unwrap()
     }
 
     fn book(pool: &str, ipv6: bool) -> (PeerBook, PublicKey) {
@@ -528,12 +621,13 @@ mod tests {
 
     fn configs() -> Vec<PeerConfig> {
         let peer = |n: u8| PeerConfig {
-            name: format!("peer {n}"),
+            name: format!("peer {n}").into(),
             public_key: PublicKey::from_bytes([n; 32]),
             preshared_key: None,
             address_v4: None,
             address_v6: None,
             formerly: None,
+            disabled: false,
         };
         vec![peer(1), peer(2)]
     }

@@ -3,13 +3,14 @@
 //! | kept by | what it is | file |
 //! | --- | --- | --- |
 //! | [`Files`](files::Files) | files of this proxy alone | [`files`], [`peers_file`] |
-//! | [`Etcd`](etcd::Etcd) | what several proxies share in etcd | [`etcd`], and the crate `ropewalk-fleet` |
+//! | [`Etcd`](etcd::Etcd) | what several proxies share in etcd | [`etcd`], [`fleet_file`], and the crate `ropewalk-fleet` |
 //!
 //! A packet loop never waits, for a disk or for a network: a call returns at once, and what takes its time comes back by the
 //! loop's queue as [`News`], of which [`Registry::hear`] says what follows.
 
 pub mod etcd;
 pub mod files;
+pub mod fleet_file;
 pub mod inviting_proxies;
 pub mod peers_file;
 
@@ -17,7 +18,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use ropewalk_control::api::{OpenInvitation, RegistryStatus, RemovedPeer};
+use ropewalk_control::api::{EnabledPeer, OpenInvitation, RegistryStatus, RemovedPeer};
 use ropewalk_control::server;
 use ropewalk_fleet::changes::{ChangeError, Claimed, Removed};
 use ropewalk_fleet::service::News as FleetNews;
@@ -44,7 +45,7 @@ pub trait Registry: fmt::Debug {
     /// How the client with this key is called, if there is one.
     fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
         let (known, _) = self.peers(of_file);
-        known.into_iter().find(|peer| peer.public_key == *key).map(|peer| peer.name)
+        known.iter().find(|peer| peer.public_key == *key).map(|peer| peer.name.to_string())
     }
 
     /// The clients of the config file are these from now on, or a client joined: whoever has no addresses is given some.
@@ -53,7 +54,7 @@ pub trait Registry: fmt::Debug {
     /// A key is no client's any more: its addresses are free.
     fn forget(&mut self, key: &PublicKey);
 
-    /// Somebody at the control socket wants a client invited or removed. He is answered when that is so, or cannot be.
+    /// Somebody at the control socket wants a client invited, removed, disabled or enabled. He is answered when that is so, or cannot be.
     fn ask(&mut self, config: &Config, asked: server::Command);
 
     /// A client that nobody knows shows a token. If it is to be let in that is later: an [`Outcome`] says so.
@@ -88,6 +89,8 @@ pub enum News {
     Claimed(PublicKey, Result<Claimed, ChangeError>),
     /// What became of the wish that a client of this name is taken out.
     Removed(server::Command, String, Result<Removed, ChangeError>),
+    /// What became of the wish that a client of this name is let in, or not: its key, and whether that is new.
+    Enabled(server::Command, (String, bool), Result<(PublicKey, bool), ChangeError>),
     /// Something that the fleet's registry tells by itself.
     Fleet(FleetNews),
 }
@@ -97,6 +100,8 @@ pub enum News {
 pub enum Outcome {
     /// This client is out; then the asker is to be told.
     Removed(server::Command, Box<RemovedPeer>),
+    /// This client is disabled, or let in again; then the asker is to be told.
+    Enabled(server::Command, Box<EnabledPeer>),
     /// This one is in, and waits for it.
     Bound(Member),
     /// The client with this key waits for this word.

@@ -1,10 +1,11 @@
 //! From start to clean end.
 //!
-//! First what can be refused is asked for and held (the port, the firewall program, the TUN, the control
+//! First what can be refused is asked for and held (the ports, the firewall program, the TUN, the control
 //! socket; behind the port the sandbox begins), then the host's network is changed, and only then the first datagram is read: no packet is
 //! forwarded before guard, filter and address translation stand. At the end the clients are told, and
 //! everything is taken back but the guard (docs/operations/proxy-system.md).
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -13,6 +14,7 @@ use ropewalk_control::api::Role;
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::server::{self, Server};
 use ropewalk_daemon::core::wall_clock;
+use ropewalk_daemon::history::{self, Recorder};
 use ropewalk_daemon::sandbox::{self, Needs};
 use ropewalk_daemon::service::{self, ServiceInputs};
 use ropewalk_daemon::writer::Writer;
@@ -23,14 +25,15 @@ use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::netlink::{Events, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::tun::{LinuxTun, TunQueue};
 use ropewalk_link_io::udp::Sockets;
-use ropewalk_proto::endpoint::Share;
+use ropewalk_proto::endpoint::{Share, SpeedRules};
+use ropewalk_tls::Listener;
 use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::Config;
 use crate::core;
-use crate::daemon::{Command, Daemon};
+use crate::daemon::{Command, Daemon, History};
 use crate::handover::{Handover, Mailbox};
 use crate::host::HostNetwork;
 use crate::host::linux::LinuxNetwork;
@@ -42,6 +45,7 @@ use crate::registry::etcd::Etcd;
 use crate::registry::files::Files;
 use crate::registry::peers_file::PeersFile;
 use crate::resources::WorkerResources;
+use crate::tls;
 use crate::worker::Worker;
 use crate::worker_group::{WorkerGroup, orders, room_for_others};
 use crate::worker_thread::{self, WorkerParts, WorkerThreads};
@@ -60,14 +64,16 @@ const WAITING_COMMANDS: usize = 16;
 pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()> {
     // Who holds a port is asked of other processes, and these are closed to this one then.
     let resources = WorkerResources::open(&config)?;
+    let tls = tls::bind(&config)?;
     sandbox::enter(config.sandbox, &needs(&config, file));
-    block_on(serve(config, resources, file, drop_leases))
+    block_on(serve(config, (resources, tls), file, drop_leases))
 }
 
 /// The files that a proxy needs.
 fn needs(config: &Config, file: &Path) -> Needs {
     let mut needs = Needs::common(Role::Proxy, file, &config.control);
     needs.keep_in(&config.state_dir, 0o700);
+    needs.read.extend(history::read());
     needs
 }
 
@@ -86,7 +92,7 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 
 async fn serve(
     config: Config,
-    mut resources: WorkerResources,
+    (mut resources, tls): (WorkerResources, Option<TcpListener>),
     file: &Path,
     drop_leases: bool,
 ) -> anyhow::Result<()> {
@@ -104,8 +110,14 @@ async fn serve(
         None => Some(open_files(&config, drop_leases)?),
         Some(_) => None,
     };
+    // What comes this way waits in the proxy's own sockets until they are read.
+    let tls = tls::start(&config, tls, clock)?;
     let network = LinuxNetwork::open().await?;
     let queues = resources.open_tun(&config)?;
+    let (recorder, remembered) =
+        Recorder::start(&config.state_dir, config.history, clock.now(), clock.unix_time())
+            .context("cannot start the thread that keeps the history")?;
+    let history = History::new(recorder, config.tun_name.as_str());
     let (server, control) = Server::start(server::Options::of_config(&config.control)?)?;
     // Before the state is read for the first time, so that no change falls between.
     let events = Events::open(Some(PROXY_PROTOCOL))?;
@@ -126,6 +138,9 @@ async fn serve(
     for port in &config.more_ports {
         ready.push_str(&format!(", {port}"));
     }
+    if let Some(tls) = &config.tls {
+        ready.push_str(&format!(", over TLS on {}", tls.listen));
+    }
     let room = WAITING_COMMANDS + room_for_others(resources.workers());
     let (commands, queue) = mpsc::channel(room);
     let registry = match keep_registry(&config, files, &commands) {
@@ -143,12 +158,14 @@ async fn serve(
         host,
     );
     let (mut driver, mut threads) = match started_workers.and_then(|(own, threads)| {
-        let (daemon, tun, sockets) = own;
+        let (mut daemon, tun, sockets) = own;
+        daemon.remember(history);
         Ok((Driver::new(daemon, tun, sockets, queue, clock)?, threads))
     }) {
         Ok(started_workers) => started_workers,
         Err(error) => return take_back(keeper.release(), Err(error)).await,
     };
+    driver.role_mut().set_tls(tls.as_ref().map(Listener::sources));
     spawn_local(service::forward(control, commands.clone(), Command::Control));
     spawn_local(stop.forward(commands.clone(), Command::Stop));
     spawn_local(heartbeat::beat(commands.clone(), Command::Control));
@@ -164,6 +181,7 @@ async fn serve(
     // The TUN stays until its routes are gone.
     let ended = take_back(network, ran).await;
     drop(driver);
+    remembered.wait().await;
     ended
 }
 
@@ -210,9 +228,12 @@ fn start_workers(
     let now = clock.sample();
     let workers = resources.workers();
     let partial_checksums = queues.iter().all(|queue| queue.offload().completes_checksums());
+    // The workers share the places for speed tests.
+    let speed = SpeedRules::new(config.0.speed_tests);
     let core = |number| {
         let share = Share::new(number, workers).context("there are too many workers")?;
-        let mut core = core::endpoint(&config.0, wall_clock(now), cpu::has_aes(), share);
+        let (time, aes) = (wall_clock(now), cpu::has_aes());
+        let mut core = core::endpoint(&config.0, time, aes, share, speed.clone());
         core.tunnel.partial_checksums = partial_checksums;
         Ok::<_, anyhow::Error>(core)
     };

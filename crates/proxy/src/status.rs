@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_control::api::{
-    ConntrackStatus, HandshakeCounters, LinkState, LinkStatus, OffloadStatus, PacketTraffic,
-    PeerStatus, PoolStatus, ProxyStatus, RegistryStatus, Role, STATUS_VERSION, SpendingStatus,
-    StatusReport, TunnelStatus, TurnedAwayStatus,
+    ConntrackStatus, DaemonStatus, ForwardStatus, ForwardTraffic, HandshakeCounters, HistoryStatus,
+    LinkState, LinkStatus, OffloadStatus, PacketTraffic, PeerStatus, PoolStatus, ProxyStatus,
+    RegistryStatus, Role, STATUS_VERSION, SpendingStatus, StatusReport, TlsStatus, TunnelStatus,
+    TurnedAwayStatus,
 };
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
@@ -18,8 +19,11 @@ use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 use ropewalk_settings::{Direction, LinkTerms, Scheduling, pattern};
+use ropewalk_tls::Sources;
 
 use crate::config::Config;
+use crate::forward::Key;
+use crate::forward::conflicts::Conflict;
 use crate::leases::LeaseTable;
 use crate::peers::{Peer, PeerBook};
 use crate::registry::Registry;
@@ -33,6 +37,12 @@ pub struct HostFacts {
     pub conntrack: Option<ConntrackStatus>,
     /// What the firewall has turned away, where it could be read.
     pub turned_away: Option<TurnedAwayStatus>,
+    /// What each forward that leads to a client has carried.
+    pub forwards: BTreeMap<Key, ForwardTraffic>,
+    /// What else on the host wants forwarded ports.
+    pub conflicts: Vec<Conflict>,
+    /// Why the host's network is not as it should be.
+    pub failure: Option<String>,
     /// What the operator should know and do.
     pub warnings: Vec<String>,
 }
@@ -48,16 +58,22 @@ pub struct Facts<'a> {
     pub config: &'a Config,
     /// The sockets that clients send to, with their ports.
     pub sockets: &'a [(SocketId, u16)],
+    /// Whose links come over TLS, where they may.
+    pub tls: Option<&'a Sources>,
     /// The clients.
     pub peers: &'a PeerBook,
     /// Their addresses.
     pub leases: &'a LeaseTable,
+    /// Ports that lead to clients.
+    pub forwards: Vec<ForwardStatus>,
     /// The registry that several proxies share.
     pub registry: Option<RegistryStatus>,
     /// The core.
     pub stats: &'a EndpointStats,
     /// The host.
     pub host: &'a HostFacts,
+    /// How it remembers what it carried.
+    pub history: HistoryStatus,
     /// Drops that the core did not see, by reason.
     pub driver_drops: &'a BTreeMap<&'static str, u64>,
     /// What is left to the kernel.
@@ -81,26 +97,27 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
     let peers = facts.peers.iter().map(|peer| (peer, known.get(&peer.config.public_key).copied()));
     let shown = peers.filter(|(_, stats)| is_shown(*stats));
     let tunnels = shown.map(|(peer, stats)| tunnel(facts, peer, stats));
+    let warnings = facts.host.warnings.iter().chain(&facts.history.trouble).cloned().collect();
+    let uptime_s = seconds(facts, facts.started);
+    let daemon = status::daemon(Role::Proxy, uptime_s, warnings, facts.offload);
     StatusReport {
         version: STATUS_VERSION,
-        daemon: status::daemon(
-            Role::Proxy,
-            seconds(facts, facts.started),
-            facts.host.warnings.clone(),
-            facts.offload,
-        ),
+        daemon: DaemonStatus { history: Some(facts.history.clone()), ..daemon },
         tunnels: tunnels.collect(),
         drops: drops(facts),
         proxy: Some(ProxyStatus {
             listen: facts.config.listen,
             more_ports: facts.config.more_ports.clone(),
+            tls: tls(facts),
             pools: pools(facts),
             uplinks: facts.host.uplinks.clone(),
             handshakes: handshakes(facts.stats),
             conntrack: facts.host.conntrack,
             turned_away: facts.host.turned_away,
+            forwards: facts.forwards.clone(),
             registry: facts.registry.clone(),
         }),
+        rules: Vec::new(),
         proxies: None,
     }
 }
@@ -110,10 +127,11 @@ fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelSt
     let tunnel = session.map(|session| &session.tunnel);
     let (up, down) = stats.map(|stats| traffic(facts, stats)).unwrap_or_default();
     TunnelStatus {
-        peer: peer.config.name.clone(),
+        peer: peer.config.name.to_string(),
         peer_public_key: peer.config.public_key,
         state: peer.state,
-        reason: peer.reason.clone(),
+        reason: peer.reason.as_deref().map(str::to_owned),
+        trouble: None,
         state_age_s: seconds(facts, peer.since),
         inner_v4: peer.lease.map(|lease| lease.v4),
         inner_v6: peer.lease.and_then(|lease| lease.v6),
@@ -170,9 +188,10 @@ pub fn peers(
         remotes.sort_unstable();
         remotes.dedup();
         PeerStatus {
-            name: peer.config.name.clone(),
+            name: peer.config.name.to_string(),
             public_key: peer.config.public_key,
             origin: config.origin(&peer.config),
+            disabled: peer.config.disabled,
             state: Some(peer.state),
             last_seen_s: seen.map(|seen| status::seconds(now, seen)),
             up_bytes: stats.map_or(0, |stats| stats.delivered.bytes),
@@ -206,18 +225,24 @@ fn link(
 ) -> LinkStatus {
     let (up, down) = (link.received, link.sent);
     let [down_bps, up_bps] = link.rates(facts.now);
+    let over_tls = facts.tls.and_then(|sources| sources.of(link.path.remote));
     let (state, reason) = match link.state {
         CoreLinkState::Joining => (LinkState::Joining, Some("its path is not proven yet")),
-        CoreLinkState::Up => (LinkState::Up, None),
+        CoreLinkState::Up => (LinkState::Up, over_tls.map(|_| "its client comes over TLS")),
         CoreLinkState::Down => (LinkState::Down, Some("nothing is confirmed any more")),
     };
+    // That of a link over TLS is a loopback address, which tells nobody anything.
+    let local = link.path.local.filter(|_| over_tls.is_none());
     let facts = LinkFacts {
         name: link.name.to_string(),
         interface: None,
         state,
         reason: reason.map(str::to_owned),
+        sign_in: None,
         state_age_s: seconds(facts, link.since),
-        local: link.path.local.map(|local| SocketAddr::new(local, facts.port_of(link.path.socket))),
+        local: local.map(|local| SocketAddr::new(local, facts.port_of(link.path.socket))),
+        remote: over_tls,
+        over_tls: over_tls.is_some(),
         up: status::datagrams(up_bps, up),
         down: status::datagrams(down_bps, down),
         allowance: None,
@@ -226,6 +251,18 @@ fn link(
         share: scheduling_status::share(scheduling.scheduler, link, &session.tunnel.links),
     };
     status::link(facts, Some(link))
+}
+
+/// Links over TLS.
+fn tls(facts: &Facts<'_>) -> Option<TlsStatus> {
+    let (config, counts) = (facts.config.tls.as_ref()?, facts.tls?.counts());
+    Some(TlsStatus {
+        listen: config.listen,
+        clients: counts.clients,
+        strangers: counts.strangers,
+        refused: counts.refused,
+        unproven: counts.unproven,
+    })
 }
 
 /// What holds for what is sent on a link: what the client says of it, and what this proxy says beside.

@@ -19,7 +19,7 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::Flows;
-use ropewalk_settings::{PublicKey, Scheduling};
+use ropewalk_settings::{PublicKey, Scheduling, SpeedTests};
 use tokio::sync::oneshot;
 
 use crate::handover::{Handover, Homes, Passed};
@@ -37,6 +37,8 @@ pub enum Order {
     SetDraining(bool),
     /// Tell your clients of these proxies.
     SetFleet(Arc<FleetList>),
+    /// Let your clients test so much.
+    SetSpeedTests(SpeedTests),
     /// Send so to all your clients, or to this one.
     Schedule {
         /// The client.
@@ -120,6 +122,7 @@ impl Worker {
             Order::DisplacePeer(key) => self.endpoint.displace_peer(now, key),
             Order::SetDraining(draining) => self.endpoint.set_draining(draining),
             Order::SetFleet(list) => self.endpoint.set_fleet(&list),
+            Order::SetSpeedTests(limits) => self.endpoint.set_speed_tests(limits),
             Order::Schedule { to, how } => {
                 self.schedule(now, to, &how);
             }
@@ -138,9 +141,9 @@ impl Worker {
     /// Takes these clients in, or changes them. One whose addresses changed is asked to connect again.
     pub fn set_peers(&mut self, now: Instant, peers: Vec<(PublicKey, PeerConfig)>) {
         for (key, peer) in peers {
-            let name = peer.name.clone();
+            let name = Arc::clone(&peer.name);
             if let Err(error) = self.endpoint.set_peer(now, key, peer) {
-                tracing::error!(peer = name, %error, "this peer cannot connect");
+                tracing::error!(peer = &*name, %error, "this peer cannot connect");
             }
         }
     }

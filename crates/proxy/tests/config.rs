@@ -1,12 +1,14 @@
 //! `proxy.toml`: the sample is the default, and every mistake is told with its place.
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
-use ropewalk_proxy::config::{Config, Ipv6Mode, Uplinks};
-use ropewalk_settings::InterfaceName;
+use ropewalk_proxy::config::{CertificateFiles, Config, Ipv6Mode, TlsConfig, Uplinks};
+use ropewalk_settings::{InterfaceName, SpeedTests};
 
 const SAMPLE: &str = include_str!("../../../configs/proxy.toml");
 
@@ -73,7 +75,7 @@ fn the_peer_of_the_sample_needs_only_its_key() {
     assert!(error.contains("a key of only zeros is a placeholder"), "{error}");
     let zeros = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let config = parse(&text.replace(zeros, PEER)).unwrap();
-    assert_eq!(config.peers[0].name, "laptop");
+    assert_eq!(&*config.peers[0].name, "laptop");
     assert_eq!(config.peers[0].address_v4, Some("10.77.0.5".parse().unwrap()));
     assert!(config.peers[0].preshared_key.is_some());
 }
@@ -105,6 +107,10 @@ address_v6 = "2001:db8:9::5"
 [[peer]]
 name = "boat"
 public_key = "{OTHER}"
+[speed_test]
+at_once = 1
+time = "5m"
+data = "2 GB"
 [tunnel]
 rekey_after = "1h"
 [control]
@@ -121,6 +127,13 @@ socket = "/run/p.sock"
     assert_eq!(allow, ["192.168.7.0/24", "10.0.0.5/32 443/tcp"]);
     assert_eq!(config.inbound, ["::/0".parse::<ipnet::IpNet>().unwrap()]);
     assert_eq!((config.client_connections, config.client_connection_rate), (100, 10));
+    let tests = SpeedTests {
+        enabled: true,
+        at_once: 1,
+        time: Duration::from_secs(300),
+        data: 2_000_000_000,
+    };
+    assert_eq!(config.speed_tests, tests);
     assert_eq!(config.tun_name.as_str(), "rw");
     assert_eq!(config.ipv6, Ipv6Mode::Routed);
 }
@@ -152,6 +165,9 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("max_peers = 0".into(), "2:13: 0 is outside 1 to 65000 peers", ""),
         ("max_peers = 65001".into(), "2:13: 65001 is outside 1 to 65000 peers", ""),
         ("max_peers = \"many\"".into(), "2:13: invalid type: string \"many\", expected", ""),
+        ("[speed_test]\nat_once = 0".into(), "3:11: 0 is outside 1 to 64 tests", "enabled = false"),
+        ("[speed_test]\ntime = \"2h\"".into(), "3:8: 2h is outside 10s to 1h", ""),
+        ("[speed_test]\ndata = \"5\"".into(), "3:8: `5` has no unit", "5 GB"),
         ("state_dir = \"state\"".into(), "2:13: `state` is not an absolute path", ""),
         ("client_to_client = 1".into(), "2:20: invalid type: integer `1`, expected a boolean", ""),
         ("[[peers]]".into(), "2:3: unknown key `peers`", "did you mean `peer`?"),
@@ -201,6 +217,145 @@ fn mistakes_are_told_with_place_and_remedy() {
         assert!(error.contains(place), "{mistake}\nexpected {place}\n{error}");
         assert!(error.contains(help), "{mistake}\nexpected {help}\n{error}");
     }
+}
+
+/// A forward with these lines besides the protocol and the client.
+fn forward(lines: &str) -> String {
+    format!("[[forward]]\nprotocol = \"tcp\"\nto = \"laptop\"\n{lines}\n")
+}
+
+#[test]
+fn the_forward_of_the_sample_is_one() {
+    let mut of_forward = false;
+    let lines = SAMPLE.lines().map(|line| {
+        of_forward = (of_forward || line == "# [[forward]]") && !line.is_empty();
+        if of_forward { line.trim_start_matches("# ") } else { line }
+    });
+    let config = parse(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let [forward] = config.forwards.as_slice() else { panic!("{:?}", config.forwards) };
+    assert_eq!(forward.ports_in_words(), "TCP 8443");
+    let said = "laptop port 443, from 198.51.100.0/24, 2001:db8::7";
+    assert_eq!(forward.to_string(), said);
+}
+
+#[test]
+fn ports_lead_to_clients_that_need_not_be_known_yet() {
+    let text = format!(
+        "private_key = \"{PRIVATE}\"\n{}[[forward]]\nprotocol = \"both\"\nport = \"5000-5010\"\nto = \"Käthes Bus\"\n",
+        forward("port = 443")
+    );
+    let forwards = parse(&text).unwrap().forwards;
+    assert_eq!((forwards[0].to_port, forwards[0].ports_in_words().as_str()), (443, "TCP 443"));
+    assert_eq!(forwards[1].to_string(), "Käthes Bus");
+    assert_eq!(forwards[1].ports_in_words(), "TCP and UDP 5000-5010");
+    assert!(parse(SAMPLE).unwrap().forwards.is_empty());
+}
+
+#[test]
+fn a_forward_that_cannot_be_is_told_with_what_to_write() {
+    let udp = |port: &str| forward(&format!("port = {port}")).replace("tcp", "udp");
+    let many: String = (1..=257).map(|port| forward(&format!("port = {port}"))).collect();
+    let nets: Vec<_> = (0..65).map(|net| format!("\"10.{net}.0.0/16\"")).collect();
+    let cases = [
+        (forward(""), "missing key `port`", ""),
+        (forward("port = 0"), "`0` is not a port or a range of ports", "16384-32767"),
+        (forward("port = \"5010-5000\""), "ends before it begins", "5000-5010"),
+        (forward("port = 443").replace("tcp", "sctp"), "unknown value `sctp`", "`tcp`"),
+        (forward("port = 443").replace("laptop", ""), "1 to 64 printable characters", ""),
+        (forward("port = 443\nto_port = 70000"), "70000 is no port", "1 to 65535"),
+        (forward("port = \"1-2\"\nto_port = 5"), "several ports keep their numbers", "`to_port`"),
+        (forward("port = 443\nfrom = []"), "nobody may come in", "lets everybody in"),
+        (forward("port = 443\nfrom = \"lan\""), "`lan` is not an address or a prefix", "2001:db8"),
+        (forward("port = 443\nfrom = \"10.0.0.1/8\""), "bits set", "10.0.0.0/8"),
+        (
+            forward(&format!("port = 443\nfrom = [{}]", nets.join(","))),
+            "65 networks; at most 64",
+            "",
+        ),
+        (forward("ports = 443"), "unknown key `ports`", "`port`"),
+        // A port that is taken.
+        (
+            forward("port = 443") + &forward("port = \"400-500\""),
+            "TCP 443 leads to `laptop` already",
+            "one client",
+        ),
+        (
+            udp("53") + &forward("port = 53").replace("tcp", "both"),
+            "UDP 53 leads to `laptop` already",
+            "one client",
+        ),
+        (udp("51900"), "UDP 51900 is the proxy's own: clients connect there (`listen`)", "another"),
+        (udp("\"400-500\""), "UDP 443 is the proxy's own: clients connect there (`more", "another"),
+        (
+            forward("port = 9586") + "[control]\nweb = \"127.0.0.1:9586\"\n",
+            "TCP 9586 is the proxy's own: its page is there",
+            "another",
+        ),
+        (
+            forward("port = 443") + "[tls]\n",
+            "TCP 443 is the proxy's own: clients connect there over TLS",
+            "another",
+        ),
+        (many, "257 forwards; at most 256 are possible", "in a row"),
+    ];
+    for (mistake, expected, help) in cases {
+        let text = format!("private_key = \"{PRIVATE}\"\nmore_ports = [443]\n{mistake}");
+        let error = parse(&text).map(drop).expect_err(&mistake);
+        assert!(error.contains(expected), "{mistake}\nexpected {expected}\n{error}");
+        assert!(error.contains(help), "{mistake}\nexpected {help}\n{error}");
+    }
+    // The other protocol's port is another one.
+    let tunnel = forward("port = 51900") + &forward("port = 443") + &udp("442");
+    let text = format!("private_key = \"{PRIVATE}\"\nmore_ports = [443]\n{tunnel}");
+    assert_eq!(parse(&text).unwrap().forwards.len(), 3);
+}
+
+#[test]
+fn links_over_tls_are_taken_where_the_config_says_so_and_a_mistake_there_is_told() {
+    let file = |tls: &str| parse(&format!("private_key = \"{PRIVATE}\"\n{tls}\n"));
+    assert_eq!(file("").unwrap().tls, None);
+    assert_eq!(file("").unwrap().lowest_port(), 51900);
+    let plain = file("[tls]").unwrap();
+    assert_eq!(plain.lowest_port(), 443);
+    assert_eq!(plain.tls_file(), Path::new("/var/lib/ropewalk/tls.pem"));
+    let listen = "[::]:443".parse().unwrap();
+    assert_eq!(plain.tls, Some(TlsConfig { listen, files: None }));
+    // As the sample mentions it.
+    let sample = SAMPLE
+        .replace("# [tls]", "[tls]")
+        .replace("# listen = ", "listen = ")
+        .replace("# certificate_file", "certificate_file")
+        .replace("# key_file", "key_file");
+    let files = CertificateFiles { certificate: "fullchain.pem".into(), key: "privkey.pem".into() };
+    assert_eq!(parse(&sample).unwrap().tls, Some(TlsConfig { listen, files: Some(files) }));
+    for (tls, expected) in [
+        ("listen = \"[::]:0\"", "3:10: port 0 would be another port at each start"),
+        ("listen = \"443\"", "3:10: "),
+        ("certificate_file = \"a.pem\"", "3:20: certificate_file and key_file belong together"),
+        ("key_file = \"a.key\"", "3:12: certificate_file and key_file belong together"),
+        ("port = 443", "3:1: unknown key `port`"),
+    ] {
+        let error = file(&format!("[tls]\n{tls}")).map(drop).expect_err(tls);
+        assert!(error.contains(expected), "{tls}: {error}");
+    }
+}
+
+#[test]
+fn a_key_of_tls_that_others_may_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key.pem");
+    std::fs::write(&key, "").unwrap();
+    let text = format!(
+        "private_key = \"{PRIVATE}\"\n[tls]\ncertificate_file = \"c.pem\"\nkey_file = {key:?}\n"
+    );
+    let with_mode = |mode: u32| {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        parse(&text)
+    };
+    assert!(with_mode(0o600).is_ok());
+    let error = with_mode(0o640).map(drop).unwrap_err();
+    assert!(error.contains("4:12: others may read the private key"), "{error}");
+    assert!(error.contains("chmod 600"), "{error}");
 }
 
 const TLS: &str =

@@ -99,7 +99,7 @@ pub fn is_name_server(address: IpAddr) -> bool {
 }
 
 /// RFC 1123 section 2.1 with underscores, which some resolvers' names have.
-fn is_dns_name(host: &str) -> bool {
+pub(crate) fn is_dns_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let label = |label: &str| {
         (1..=63).contains(&label.len())

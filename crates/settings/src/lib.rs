@@ -16,6 +16,10 @@
 //! | `bitrate`, `data`, `keepalive`, `mtu` | values with a unit |
 //! | `interface`, [`pattern`], `host` | names and addresses |
 //! | `sandbox` | whether a daemon gives up what it does not need |
+//! | [`selector`] | what goes through a client's tunnel: by addresses, programs, users, names |
+//! | `tls` | when a link goes over TLS |
+//! | `history` | for how long a daemon remembers what it carried |
+//! | `speed_tests` | how much of a proxy its clients may use up with speed tests |
 //! | `keys` | the keys of an end, and the token of an invitation |
 
 mod bitrate;
@@ -23,6 +27,7 @@ mod cost;
 mod data;
 mod error;
 pub mod figures;
+mod history;
 mod host;
 mod interface;
 mod keepalive;
@@ -39,8 +44,11 @@ mod sandbox;
 mod schedulers;
 mod scheduling;
 mod section;
+pub mod selector;
+mod speed_tests;
 mod terms;
 mod text;
+mod tls;
 mod tunnel;
 mod words;
 
@@ -48,6 +56,7 @@ pub use bitrate::Bitrate;
 pub use cost::{Cost, Importance};
 pub use data::DataSize;
 pub use error::SettingError;
+pub use history::{HistoryDays, HistorySection};
 pub use host::{DEFAULT_PORT, HostPort, is_name_server, unusable};
 pub use interface::{InterfaceName, shortened};
 pub use keepalive::Keepalive;
@@ -70,8 +79,11 @@ pub use schedulers::{
 };
 pub use scheduling::Scheduling;
 pub use section::{ControllerName, RedundantSection, ResequencerSection, TunnelSection};
+pub use selector::{Selector, Side, User};
+pub use speed_tests::SpeedTests;
 pub use terms::Terms;
 pub use text::{OneOrMany, Parsed, Text};
+pub use tls::{DEFAULT_TLS_PORT, TlsUse};
 pub use tunnel::{
     Acknowledge, Cipher, ControllerKind, Offload, Order, Switch, TunnelSettings, WhenClosed,
 };

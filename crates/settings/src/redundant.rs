@@ -128,6 +128,36 @@ pub struct PortRange {
 }
 
 impl PortRange {
+    /// The ports from `first` to `last`; `None` where there are none, or port 0 is among them.
+    #[must_use]
+    pub const fn new(first: u16, last: u16) -> Option<Self> {
+        if first == 0 || first > last { None } else { Some(Self { first, last }) }
+    }
+
+    /// The lowest.
+    #[must_use]
+    pub const fn first(self) -> u16 {
+        self.first
+    }
+
+    /// The highest.
+    #[must_use]
+    pub const fn last(self) -> u16 {
+        self.last
+    }
+
+    /// Whether it is one port alone.
+    #[must_use]
+    pub const fn is_one(self) -> bool {
+        self.first == self.last
+    }
+
+    /// Whether a port is one of both.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
     /// Whether the port is one of them.
     #[must_use]
     pub const fn contains(self, port: u16) -> bool {
@@ -198,6 +228,12 @@ impl Visitor<'_> for PortVisitor {
 pub struct Network(IpNet);
 
 impl Network {
+    /// The prefix; of an address alone one of its whole length.
+    #[must_use]
+    pub const fn net(self) -> IpNet {
+        self.0
+    }
+
     /// Whether the address is one of them.
     #[must_use]
     pub fn contains(&self, address: &IpAddr) -> bool {
@@ -295,6 +331,15 @@ mod tests {
         let ports = PortRange::from_text("100-200").unwrap();
         let held = [99, 100, 200, 201].map(|port| ports.contains(port));
         assert_eq!(held, [false, true, true, false]);
+        assert_eq!((ports.first(), ports.last(), ports.is_one()), (100, 200, false));
+        let table =
+            [(1, 99, false), (1, 100, true), (150, 150, true), (200, 201, true), (201, 300, false)];
+        for (first, last, expected) in table {
+            let other = PortRange::new(first, last).unwrap();
+            let found = (ports.overlaps(other), other.overlaps(ports));
+            assert_eq!(found, (expected, expected), "{other}");
+        }
+        assert!(PortRange::new(0, 5).is_none() && PortRange::new(6, 5).is_none());
         let network = Network::from_text("2001:db8::/32").unwrap();
         for (address, within) in
             [("2001:db8::1", true), ("2001:db9::1", false), ("192.0.2.1", false)]

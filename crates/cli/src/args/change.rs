@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use ropewalk_control::CLIENT_CONFIG;
 use ropewalk_settings::{
-    Bitrate, Count, Formula, Network, PortRange, Profile, SchedulerKind, Text, Weights, WhenFull,
+    Bitrate, Count, Formula, Network, PortRange, Profile, SchedulerKind, Selector, Text, Weights,
+    WhenFull,
 };
 use serde::de::value::Error as ConfigNameError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -104,6 +105,23 @@ pub(crate) enum SetWhat {
 
     /// Which packets go over two links at once, and how much that may cost
     Redundant(SetRedundant),
+
+    /// On a client: what goes through the tunnel
+    Routes(SetRoutes),
+
+    /// On a client: what goes around the tunnel, of what would go through it
+    Exclude(SetRoutes),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetRoutes {
+    /// Add these entries, such as 10.0.0.0/8,user:backup,unit:steam.service,domain:example.org
+    #[arg(long, value_name = "ENTRIES", value_parser = list::<Selector>)]
+    pub(crate) add: Option<List<Selector>>,
+
+    /// Take these entries out
+    #[arg(long, value_name = "ENTRIES", value_parser = list::<Selector>)]
+    pub(crate) remove: Option<List<Selector>>,
 }
 
 #[derive(Debug, Args)]

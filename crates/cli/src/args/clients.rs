@@ -60,6 +60,20 @@ pub(crate) enum PeerWhat {
         name: String,
     },
 
+    /// Give a client no session until `enable`: the one that it has ends, and it is told why; key and addresses stay
+    Disable {
+        /// The client, as `ropewalk peer list` names it
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+
+    /// Let a client in again that was disabled
+    Enable {
+        /// The client
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+
     /// Invite a client again, for a new key; the old one works until the new one is there, then it is refused
     Rotate(Invite),
 }

@@ -1,8 +1,11 @@
 //! The commands that look at a running daemon, and change nothing.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use ropewalk_control::api::SpeedTestWish;
+use ropewalk_settings::{DataSize, Text as _};
 
 use super::{RoleArgument, Target};
 
@@ -84,6 +87,33 @@ fn look(text: &str) -> Result<Duration, String> {
     time(text, "500ms", "1h")
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// How far back, from 1min to 31d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = since)]
+    pub(crate) since: Duration,
+
+    /// Only this link
+    #[arg(long, value_name = "LINK")]
+    pub(crate) link: Option<String>,
+
+    /// Only what happened, and more of it
+    #[arg(long)]
+    pub(crate) events: bool,
+
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+/// Reads how far back: what is kept at most.
+fn since(text: &str) -> Result<Duration, String> {
+    time(text, "1min", "31d")
+}
+
 /// Reads a time between two others.
 fn time(text: &str, least: &str, most: &str) -> Result<Duration, String> {
     let read = |text| humantime::parse_duration(text).map_err(|error| error.to_string());
@@ -93,6 +123,50 @@ fn time(text: &str, least: &str, most: &str) -> Result<Duration, String> {
         Ok(time)
     } else {
         Err(format!("from {least} to {most} are possible"))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Speedtest {
+    /// Only this link, as `ropewalk links` names it; can be said several times [default: all]
+    #[arg(long = "link", value_name = "LINK")]
+    pub(crate) links: Vec<String>,
+
+    /// How long each link is filled in each way, from 3 to 60 seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(3..=60))]
+    pub(crate) seconds: u16,
+
+    /// Only what comes down; with --up both, as without either
+    #[arg(long)]
+    pub(crate) down: bool,
+
+    /// Only what goes up
+    #[arg(long)]
+    pub(crate) up: bool,
+
+    /// The most data that the test may use, on all links and both ways, such as '200 MB'
+    #[arg(long, value_name = "DATA", value_parser = data)]
+    pub(crate) max: Option<u64>,
+
+    /// Test links on which bytes cost, too: with what is left of their allowance, or with what --max says
+    #[arg(long)]
+    pub(crate) metered: bool,
+
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+/// Reads an amount of data with which something can be found, in bytes.
+fn data(text: &str) -> Result<u64, String> {
+    match DataSize::from_text(text)? {
+        DataSize(bytes) if bytes < SpeedTestWish::LEAST_BYTES => {
+            Err("with less than 1 MB nothing can be found".to_owned())
+        }
+        DataSize(bytes) => Ok(bytes),
     }
 }
 
@@ -124,6 +198,16 @@ pub(crate) struct Flows {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Forward {
+    /// Print the document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Proxies {
     /// Print the document as JSON
     #[arg(long)]
@@ -138,6 +222,58 @@ pub(crate) struct Use {
     /// The ID, region or address of proxies, as `ropewalk proxies` shows them, or `auto`
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bugreport {
+    /// Whose [default: of each daemon of which there is a config or a socket here]
+    #[arg(value_enum)]
+    pub(crate) role: Option<RoleArgument>,
+
+    /// The new file to write [default: ropewalk-bugreport-TIME.md in this folder]
+    #[arg(long, value_name = "FILE", conflicts_with = "stdout")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Print the report, and write no file
+    #[arg(long)]
+    pub(crate) stdout: bool,
+
+    /// Write one JSON document in place of a text
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Leave addresses of the Internet and names of hosts as they are
+    #[arg(long)]
+    pub(crate) show_addresses: bool,
+
+    /// How many lines of the log
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    pub(crate) lines: u16,
+
+    /// The config file, where it is not the usual one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) daemon: Target,
+
+    /// On a proxy: only about this client
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Notify {
+    /// Show one notification, to see whether it works, and end
+    #[arg(long = "try")]
+    pub(crate) only_try: bool,
+
+    /// How often to ask the client, from 100ms to 1min
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = every)]
+    pub(crate) every: Duration,
 
     #[command(flatten)]
     pub(crate) daemon: Target,

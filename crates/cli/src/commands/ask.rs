@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use ropewalk_control::api::{
-    FlowsReport, LinkChange, LinkSettings, ProxiesReport, ReloadReport, Request, Response,
+    FlowsReport, ForwardsReport, HistoryQuery, HistoryReport, LinkChange, LinkSettings,
+    ProxiesReport, ReloadReport, Request, Response, RoutesChange, RoutesReport, SpeedTestReport,
     StatusReport,
 };
 use ropewalk_control::client::{ClientError, call_blocking};
@@ -49,6 +50,25 @@ pub(crate) fn flows(
     }
 }
 
+/// The ports that the proxy at this socket leads to its clients.
+pub(crate) fn forwards(socket: &Path) -> Result<ForwardsReport, Failure> {
+    match call(Some(socket), &Request::Forwards)? {
+        Response::Forwards(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// What the daemon remembers.
+pub(crate) fn history(
+    socket: Option<&Path>,
+    query: HistoryQuery,
+) -> Result<HistoryReport, Failure> {
+    match call(socket, &Request::History(query))? {
+        Response::History(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
 /// Changes a link of the client at this socket; returns what holds for it then.
 pub(crate) fn change_link(socket: &Path, change: LinkChange) -> Result<LinkSettings, Failure> {
     match call(Some(socket), &Request::ChangeLink(change))? {
@@ -65,6 +85,22 @@ pub(crate) fn proxies(socket: &Path, name: Option<&str>) -> Result<ProxiesReport
     };
     match call(Some(socket), &request)? {
         Response::Proxies(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// What goes through the tunnel of the client at this socket, and what around it; with `change`, from now on.
+pub(crate) fn routes(socket: &Path, change: Option<RoutesChange>) -> Result<RoutesReport, Failure> {
+    match call(Some(socket), &change.map_or(Request::Routes, Request::ChangeRoutes))? {
+        Response::Routes(report) => Ok(*report),
+        other => Err(unasked(&other)),
+    }
+}
+
+/// A speed test of the client at this socket, as it is after this request about it.
+pub(crate) fn speed_test(socket: &Path, request: &Request) -> Result<SpeedTestReport, Failure> {
+    match call(Some(socket), request)? {
+        Response::SpeedTest(report) => Ok(*report),
         other => Err(unasked(&other)),
     }
 }

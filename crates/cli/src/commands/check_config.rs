@@ -3,14 +3,17 @@
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
-use ropewalk_client::config::{Dns, Select};
+use ropewalk_client::config::{Dns, Inbound, Select};
+use ropewalk_client::split::cgroups::Tree;
+use ropewalk_client::split::users::{PASSWD, id_of};
 use ropewalk_control::config::{ConfigFile as _, ControlConfig, Source};
 use ropewalk_proxy::closed;
 use ropewalk_proxy::config::{Ipv6Mode, Uplinks};
+use ropewalk_proxy::forward::conflicts;
 use ropewalk_proxy::leases::{LeaseError, Leases};
 use ropewalk_proxy::overlap;
 use ropewalk_proxy::registry::peers_file::{PeersFile, RegistryError};
-use ropewalk_settings::{Direction, TunnelSettings};
+use ropewalk_settings::{Direction, Selector, TunnelSettings};
 
 use crate::args::{CheckConfig, RoleArgument};
 use crate::exit::{Failure, print};
@@ -23,7 +26,12 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
         None => role_of(&source)?,
     };
     let meaning = match role {
-        RoleArgument::Client => client(&ropewalk_client::Config::parse(&source)?),
+        RoleArgument::Client => {
+            let config = ropewalk_client::Config::parse(&source)?;
+            let passwd = std::fs::read_to_string(PASSWD).unwrap_or_default();
+            has_users(&config, &passwd)?;
+            client(&config)
+        }
         RoleArgument::Proxy => {
             let config = ropewalk_proxy::Config::parse(&source)?;
             fits_host(&config)?;
@@ -31,6 +39,21 @@ pub(crate) fn run(check: &CheckConfig) -> Result<(), Failure> {
         }
     };
     print(&format!("{}: OK\n{meaning}", check.file.display()))
+}
+
+/// Whether the users that a client's config names are known on this host.
+fn has_users(config: &ropewalk_client::Config, passwd: &str) -> Result<(), Failure> {
+    let entries = config.tun.routes.iter().chain(&config.tun.exclude);
+    let mut users = entries.filter_map(|entry| match entry {
+        Selector::User(user) => Some((entry, user)),
+        _ => None,
+    });
+    match users.find(|(_, user)| id_of(user, passwd).is_none()) {
+        None => Ok(()),
+        Some((entry, _)) => Err(Failure::Usage(format!(
+            "`{entry}`: {PASSWD} has no user of this name: write another one, or the number if another source knows it"
+        ))),
+    }
 }
 
 /// Whether a proxy of this config could start on this host.
@@ -68,7 +91,6 @@ pub(crate) fn role_of(source: &Source) -> Result<RoleArgument, Failure> {
 
 fn client(config: &ropewalk_client::Config) -> String {
     let addresses: Vec<String> = config.proxy.addresses.iter().map(ToString::to_string).collect();
-    let routes: Vec<String> = config.tun.routes.iter().map(ToString::to_string).collect();
     let links: Vec<String> = config
         .links
         .listed
@@ -100,6 +122,8 @@ fn client(config: &ropewalk_client::Config) -> String {
     lines.add("proxy", &addresses.join(", "));
     lines.add("its key", &config.proxy.public_key.to_string());
     lines.add("preshared", if config.proxy.preshared_key.is_some() { "yes" } else { "no" });
+    let tls = config.proxy.tls_port_in_use().map(|port| format!(", at TCP {port}"));
+    lines.add("over TLS", &format!("{}{}", config.proxy.tls, tls.unwrap_or_default()));
     lines.add("links", &links);
     for (what, patterns) in [("only of", &config.links.include), ("never", &config.links.exclude)] {
         if !patterns.is_empty() {
@@ -109,12 +133,14 @@ fn client(config: &ropewalk_client::Config) -> String {
     }
     lines.add("keepalive", &config.links.keepalive.to_string());
     lines.add("TUN", &format!("{}, MTU {}", config.tun.name, config.tun.mtu));
-    lines.add("routes", &if routes.is_empty() { "none".to_owned() } else { routes.join(", ") });
+    let routes = &config.tun.routes;
+    lines.add("routes", &if routes.is_empty() { "none".to_owned() } else { list(routes) });
     if !config.tun.exclude.is_empty() {
-        let exclude: Vec<String> = config.tun.exclude.iter().map(ToString::to_string).collect();
-        lines.add("but not", &exclude.join(", "));
+        lines.add("but not", &list(&config.tun.exclude));
     }
+    lines.rules(config, &running(config));
     lines.machine(config);
+    lines.add("history", &config.history.to_string());
     lines.tunnel(&config.tunnel);
     for link in &config.links.listed {
         let terms = link.policy.terms(Direction::Both);
@@ -124,6 +150,17 @@ fn client(config: &ropewalk_client::Config) -> String {
     }
     lines.control(&config.control);
     lines.0
+}
+
+/// The entries by control groups that have some now; `None`: this host has no such groups.
+type Running = Option<Vec<Selector>>;
+
+fn running(config: &ropewalk_client::Config) -> Running {
+    let entries = config.tun.routes.iter().chain(&config.tun.exclude);
+    let by_group: Vec<&Selector> = entries.filter(|entry| entry.is_by_cgroup()).collect();
+    let found = Tree::mounted()?.find(&by_group, |_| ());
+    let there = by_group.into_iter().zip(found.paths).filter(|(_, paths)| !paths.is_empty());
+    Some(there.map(|(entry, _)| entry.clone()).collect())
 }
 
 /// Who may connect: those of the file, and those who joined by an invitation.
@@ -178,6 +215,8 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
         .chain(config.more_ports.iter().map(ToString::to_string))
         .collect();
     lines.add("listen", &format!("{}/udp", ports.join(", ")));
+    let tls = config.tls.as_ref().map_or_else(|| "off".to_owned(), ToString::to_string);
+    lines.add("over TLS", &tls);
     lines.add("TUN", config.tun_name.as_str());
     lines.add("IPv4 pool", &format!("{}, NAT", config.pools.v4()));
     lines.add("IPv6 pool", &v6);
@@ -190,10 +229,13 @@ fn proxy(config: &ropewalk_proxy::Config, peers: &str) -> String {
         lines.add("no NAT", &no_nat.join(", "));
     }
     lines.reach(config);
+    lines.forwards(config);
     let switch = if config.client_to_client { "on" } else { "off" };
     lines.add("peers", &format!("{peers}; client-to-client: {switch}"));
+    lines.add("speed tests", &config.speed_tests.to_string());
     lines.tunnel(&config.tunnel);
     lines.add("leases", &config.leases_file().display().to_string());
+    lines.add("history", &config.history.to_string());
     lines.control(&config.control);
     lines.0
 }
@@ -249,6 +291,44 @@ impl Lines {
         self.add("each client", &format!("at most {most} connections, {rate} new ones a second"));
     }
 
+    /// Which ports of the host lead to clients, and what else on this host wants them.
+    fn forwards(&mut self, config: &ropewalk_proxy::Config) {
+        for forward in &config.forwards {
+            self.add("forward", &format!("{} to {forward}", forward.ports_in_words()));
+        }
+        for conflict in conflicts::find(&conflicts::ports(&config.forwards), true) {
+            let name = if conflict.is_listener() { "warning" } else { "note" };
+            self.add(name, &conflict.to_string());
+        }
+    }
+
+    /// Entries that choose nothing on this host at present; `running` are those by control groups that have some.
+    fn rules(&mut self, config: &ropewalk_client::Config, running: &Running) {
+        let entries = || config.tun.routes.iter().chain(&config.tun.exclude);
+        for entry in entries().filter(|entry| entry.is_by_cgroup()) {
+            match running {
+                None => self.add(
+                    "note",
+                    &format!(
+                        "{entry} has no effect here: there are no control groups of version 2"
+                    ),
+                ),
+                Some(running) if !running.contains(entry) => self.add(
+                    "note",
+                    &format!("{entry} is not running now: it has an effect when it runs"),
+                ),
+                Some(_) => {}
+            }
+        }
+        if entries().any(Selector::is_by_domain) {
+            self.add(
+                "note",
+                "domains are known by the answers of this machine's name servers: a browser with DNS over HTTPS of its own \
+                 goes past them",
+            );
+        }
+    }
+
     /// What a client does to its machine beside routing.
     fn machine(&mut self, config: &ropewalk_client::Config) {
         let names = match &config.dns {
@@ -257,19 +337,18 @@ impl Lines {
             Dns::Servers(servers) => format!("looked up at {}", list(servers)),
         };
         self.add("names", &names);
+        let reached = match &config.inbound {
+            Inbound::Proxy => "by what the proxy lets through".to_owned(),
+            Inbound::Nothing => "by nothing that begins at the other end".to_owned(),
+            ports @ Inbound::Ports { .. } => format!("out of the tunnel at {ports} only"),
+        };
+        self.add("reached", &reached);
         if !config.share.is_empty() {
             self.add("shared", &format!("with the hosts behind {}", list(&config.share)));
         }
         if config.kill_switch {
             self.add("locked", "nothing leaves outside the tunnel, after a crash neither");
-            let all = |v4| {
-                config
-                    .tun
-                    .routes
-                    .iter()
-                    .any(|net| net.prefix_len() == 0 && net.addr().is_ipv4() == v4)
-            };
-            if !(all(true) && all(false)) {
+            if ![true, false].iter().all(|is_ipv4| config.tun.routes_all(*is_ipv4)) {
                 self.add(
                     "note",
                     "with kill_switch what is neither in `routes` nor in `exclude` has no way out",

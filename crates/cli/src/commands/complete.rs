@@ -99,7 +99,9 @@ fn named(path: &[&str], arg: &Arg) -> Option<Names> {
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == "LINK"));
     match path {
         _ if arg.get_long() == Some("peer") => Some(Names::Peers),
-        ["peer", "remove" | "rotate"] if arg.is_positional() => Some(Names::Peers),
+        ["peer", "remove" | "rotate" | "disable" | "enable"] if arg.is_positional() => {
+            Some(Names::Peers)
+        }
         _ if is_link => Some(Names::Links),
         _ => None,
     }
@@ -129,10 +131,17 @@ mod tests {
             ("links set wan0 ", None, None),
             ("links --socket /x/y.sock set ", links, Some("/x/y.sock")),
             ("--log debug links disable --socket=/z ", links, Some("/z")),
+            ("history --link w", links, None),
+            ("history --since ", None, None),
+            ("speedtest --link ", links, None),
+            ("speedtest --link wan0 --link w", links, None),
+            ("speedtest --link wan0 ", None, None),
             ("set --peer ", peers, None),
             ("status --peer v", peers, None),
             ("peer remove ", peers, None),
             ("peer rotate ", peers, None),
+            ("peer disable ", peers, None),
+            ("peer enable l", peers, None),
             ("peer add ", None, None),
             ("status ", None, None),
             ("nonsense ", None, None),

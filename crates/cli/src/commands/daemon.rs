@@ -64,9 +64,7 @@ pub(crate) fn proxy(proxy: &args::Proxy) -> Result<(), Failure> {
     let file = config;
     let config = ropewalk_proxy::Config::load(file)?;
     secrecy::lock_memory();
-    let ports = config.more_ports.iter().copied();
-    let lowest = ports.chain([config.listen.port()]).min().unwrap_or_default();
-    privilege::require("proxy", needed_by_proxy(lowest))?;
+    privilege::require("proxy", needed_by_proxy(config.lowest_port()))?;
     Ok(ropewalk_proxy::run(config, file, proxy.drop_leases)?)
 }
 

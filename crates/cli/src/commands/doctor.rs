@@ -141,7 +141,7 @@ const fn role(of: args::RoleArgument) -> Role {
 }
 
 /// By its keys, else by its name.
-fn guess(file: &Path) -> Role {
+pub(crate) fn guess(file: &Path) -> Role {
     let by_keys = Source::read(file).ok().and_then(|source| role_of(&source).ok());
     by_keys.map_or_else(
         || match file.file_name().is_some_and(|name| name.to_string_lossy().contains("proxy")) {

@@ -22,7 +22,7 @@ const TAIL_BYTES: u64 = 1 << 20;
 /// Where a log is.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "where")]
-enum Place {
+pub(crate) enum Place {
     /// In the journal, under this unit.
     Journal { unit: String, command: String },
     /// In a file.
@@ -98,13 +98,20 @@ fn find(logs: &Logs) -> Result<Found, Failure> {
     }
 }
 
-fn unit_of(role: Role) -> String {
+/// The unit of the packages.
+pub(crate) fn unit_of(role: Role) -> String {
     format!("ropewalk-{role}.service")
 }
 
 fn in_journal(unit: String) -> Place {
     let command = format!("journalctl -u {unit}");
     Place::Journal { unit, command }
+}
+
+/// Where the log of a daemon is, as far as this user may see; of one that does not run, where the last one may have left it.
+pub(crate) fn place_of(pid: Option<u32>, role: Role) -> Place {
+    let seen = pid.and_then(|pid| place(pid, role).ok());
+    seen.unwrap_or_else(|| in_journal(unit_of(role)))
 }
 
 /// Where the standard error of a process leads.
@@ -159,7 +166,7 @@ fn journal(unit: &str, lines: u16) -> Result<String, Failure> {
 }
 
 /// The last lines of a file.
-fn tail(path: &Path, lines: u16) -> io::Result<String> {
+pub(crate) fn tail(path: &Path, lines: u16) -> io::Result<String> {
     // The daemon says where its log is, and root need not believe it.
     let (mut file, _) = folder::open(path)?;
     let length = file.metadata()?.len();

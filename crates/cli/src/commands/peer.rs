@@ -4,7 +4,9 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ropewalk_control::api::{InviteWish, Invited, PeersReport, RemovedPeer, Request, Response};
+use ropewalk_control::api::{
+    EnabledPeer, InviteWish, Invited, PeersReport, RemovedPeer, Request, Response,
+};
 use ropewalk_control::client::{ClientError, call_blocking};
 use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::invitation::Invitation;
@@ -26,6 +28,8 @@ pub(crate) fn run(peer: &Peer) -> Result<(), Failure> {
         PeerWhat::Rotate(invite) => self::invite(peer, invite, true),
         PeerWhat::List => list(peer),
         PeerWhat::Remove { name } => remove(peer, name),
+        PeerWhat::Disable { name } => enable(peer, name, false),
+        PeerWhat::Enable { name } => enable(peer, name, true),
     }
 }
 
@@ -80,6 +84,16 @@ fn remove(peer: &Peer, name: &str) -> Result<(), Failure> {
         None => offline(peer)?.remove(name)?,
     };
     if peer.json { json(&removed) } else { print(&render::removed(&removed, render::columns())) }
+}
+
+fn enable(peer: &Peer, name: &str, enabled: bool) -> Result<(), Failure> {
+    let request = Request::EnablePeer { name: name.to_owned(), enabled };
+    let enabled: EnabledPeer = match call(peer, &request)? {
+        Some(Response::Enabled(enabled)) => *enabled,
+        Some(other) => return Err(unasked(&other)),
+        None => offline(peer)?.enable(name, enabled)?,
+    };
+    if peer.json { json(&enabled) } else { print(&render::enabled(&enabled, render::columns())) }
 }
 
 /// What the running proxy answers; `None`: none runs.

@@ -1,7 +1,7 @@
 //! `ropewalk reference`: the reference pages of the documentation, made from what `--help` says and from the sample configs.
 
 mod commands;
-mod settings;
+pub(crate) mod settings;
 
 use std::fs;
 use std::path::Path;

@@ -1,16 +1,25 @@
 //! `ropewalk set`: change how a running daemon sends, or show how it does.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use anyhow::Context as _;
-use ropewalk_settings::{Order, SchedulerKind, Scheduling};
+use ropewalk_control::CLIENT_SOCKET;
+use ropewalk_control::api::RoutesChange;
+use ropewalk_settings::{Order, SchedulerKind, Scheduling, Selector, Side};
 
 use super::ask;
-use crate::args::{Set, SetRedundant, SetScheduler, SetWhat};
+use crate::args::{List, Set, SetRedundant, SetRoutes, SetScheduler, SetWhat};
 use crate::exit::{Failure, print};
+use crate::render;
 
 /// Reads what is in force, changes it as told, has it put in force, and shows it.
 pub(crate) fn run(set: &Set) -> Result<(), Failure> {
+    match &set.what {
+        Some(SetWhat::Routes(change)) => return set_routes(set, Side::Inside, change),
+        Some(SetWhat::Exclude(change)) => return set_routes(set, Side::Outside, change),
+        Some(SetWhat::Profile(_) | SetWhat::Scheduler(_) | SetWhat::Redundant(_)) | None => {}
+    }
     let peer = set.peer.as_deref();
     let socket = ask::socket_for(set.daemon.socket.as_deref(), peer);
     let mut scheduling = ask::scheduling(socket, peer, None)?;
@@ -35,12 +44,36 @@ pub(crate) fn run(set: &Set) -> Result<(), Failure> {
     print(&(shown(&scheduling, peer) + note))
 }
 
+/// Has other entries of one list hold, where some are said, and shows both lists.
+fn set_routes(set: &Set, side: Side, said: &SetRoutes) -> Result<(), Failure> {
+    if set.peer.is_some() {
+        let message =
+            "--peer goes with how a proxy sends: what goes through a tunnel is said at its client";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let socket = set.daemon.socket.as_deref().unwrap_or(Path::new(CLIENT_SOCKET));
+    let entries = |list: &Option<List<Selector>>| {
+        list.as_ref().map(|list| list.0.clone()).unwrap_or_default()
+    };
+    let (add, remove) = (entries(&said.add), entries(&said.remove));
+    let is_change = !add.is_empty() || !remove.is_empty();
+    let change = is_change.then(|| RoutesChange { side, add, remove });
+    let report = ask::routes(socket, change)?;
+    if set.json {
+        let json = serde_json::to_string_pretty(&report);
+        return print(&(json.context("cannot write it as JSON")? + "\n"));
+    }
+    print(&render::routes(&report, render::columns()))
+}
+
 /// Changes it as told, and checks that it makes sense then.
 fn change(scheduling: &mut Scheduling, what: &SetWhat) -> Result<(), Failure> {
     match what {
         SetWhat::Profile(change) => scheduling.set_profile(change.name),
         SetWhat::Scheduler(change) => change_scheduler(scheduling, change)?,
         SetWhat::Redundant(change) => change_redundant(scheduling, change)?,
+        // Nothing of scheduling.
+        SetWhat::Routes(_) | SetWhat::Exclude(_) => {}
     }
     scheduling.check().map_err(|error| Failure::Usage(error.to_string()))
 }
@@ -170,6 +203,8 @@ mod tests {
             ("redundant --ports 9-7", "write \"7-9\""),
             ("redundant --addresses 10.0.0.1/8", "write \"10.0.0.0/8\""),
             ("redundant --budget 1", "such as \"20 Mbit/s\""),
+            ("exclude --add usr:backup", "did you mean `user:`?"),
+            ("routes --remove 10.0.0.1/8", "write \"10.0.0.0/8\""),
             ("redundant --budget 1Gbit/s", "is outside 10 kbit/s to 100 Mbit/s"),
         ];
         for (written, expected) in table {

@@ -6,27 +6,38 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ropewalk_control::api::StatusReport;
+use ratatui::crossterm::terminal;
+use ropewalk_control::api::{HistoryQuery, HistoryReport, StatusReport};
 use rustix::event::{PollFd, PollFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ask, status};
 use crate::args::Watch;
 use crate::exit::Failure;
-use crate::watch::{History, Look, View, draw};
+use crate::render;
+use crate::watch::{History, Look, Range, Remembered, View, draw, draw_past};
 
 /// How long a key may wait to be noticed.
 const KEY_TIME: Duration = Duration::from_millis(50);
 
 /// What limits a link is judged over about this long.
 const JUDGED_OVER: Duration = Duration::from_secs(3);
+
+/// How often the past is asked for while somebody looks at it: its finest step is so long.
+const PAST_TIME: Duration = Duration::from_secs(10);
+
+/// Events of the past: more than a terminal has lines.
+const PAST_EVENTS: u16 = 100;
+
+/// A time, and what the daemon remembers of it or why that is not known.
+type Answer = (Range, Result<HistoryReport, String>);
 
 /// Shows it until somebody has seen enough.
 pub(crate) fn run(watch: &Watch) -> Result<(), Failure> {
@@ -46,15 +57,17 @@ pub(crate) fn run(watch: &Watch) -> Result<(), Failure> {
             .context("cannot listen to signals")?;
     }
     let seen = ask_again_and_again(watch)?;
+    let (want, answers) = ask_for_the_past(watch)?;
     end_with_the_terminal()?;
     let mut terminal = Terminal::take()?;
-    let mut shown = Shown::new(first, judged_over(watch));
+    let mut shown = Shown::new(first, judged_over(watch), want);
     while !told_to_end.load(Ordering::Relaxed) {
         match seen.try_recv() {
             Ok(report) => shown.note(report),
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => break,
         }
+        answers.try_iter().for_each(|answer| shown.note_past(answer));
         terminal.show(&shown)?;
         if pressed(&mut shown)? {
             break;
@@ -114,6 +127,37 @@ fn ask_again_and_again(watch: &Watch) -> Result<Receiver<Result<StatusReport, St
     Ok(told)
 }
 
+/// Asks for the past from a thread of its own, as soon as somebody wants to see it and as long as he does.
+fn ask_for_the_past(watch: &Watch) -> Result<(Sender<Option<Range>>, Receiver<Answer>), Failure> {
+    let (want, wanted) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let watch = watch.clone();
+    let ask = move || {
+        let mut looked_at = None;
+        loop {
+            match wanted.recv_timeout(PAST_TIME) {
+                Ok(range) => looked_at = range,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let Some(range) = looked_at else { continue };
+            let answer = past(&watch, range).map_err(|failure| failure.to_string());
+            if tell.send((range, answer)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("past".to_owned()).spawn(ask).context("cannot start a thread")?;
+    Ok((want, told))
+}
+
+fn past(watch: &Watch, range: Range) -> Result<HistoryReport, Failure> {
+    let socket = ask::socket_for(watch.daemon.socket.as_deref(), watch.peer.as_deref());
+    let columns = terminal::size().map_or(80, |(columns, _)| columns);
+    let (since_s, points) = (range.seconds(), render::chart_width(columns));
+    ask::history(socket, HistoryQuery { since_s, points, events: PAST_EVENTS, link: None })
+}
+
 /// The terminal, taken over; given back when dropped, and by a panic before its message.
 struct Terminal(DefaultTerminal);
 
@@ -128,7 +172,10 @@ impl Terminal {
     }
 
     fn show(&mut self, shown: &Shown) -> Result<(), Failure> {
-        let drawn = self.0.draw(|frame| draw(frame, &shown.view, &shown.history, shown.look));
+        let drawn = self.0.draw(|frame| match &shown.past {
+            Some(past) => draw_past(frame, past, shown.look),
+            None => draw(frame, &shown.view, &shown.history, shown.look),
+        });
         drawn.context("cannot draw on this terminal")?;
         Ok(())
     }
@@ -149,17 +196,37 @@ struct Shown {
     most: usize,
     view: View,
     history: History,
+    /// In place of the present.
+    past: Option<Remembered>,
+    /// Who asks for it is told which.
+    want: Sender<Option<Range>>,
     look: Look,
 }
 
 impl Shown {
-    fn new(first: StatusReport, looks: usize) -> Self {
+    fn new(first: StatusReport, looks: usize, want: Sender<Option<Range>>) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let view = View::of(&first, &first);
         let mut history = History::default();
         history.note(&view);
         let look = Look { chosen: 0, colours: !no_color };
-        Self { latest: vec![first], most: looks + 1, view, history, look }
+        let (latest, most) = (vec![first], looks + 1);
+        Self { latest, most, view, history, past: None, want, look }
+    }
+
+    /// From the present to the last hour, day and month, and back.
+    fn turn(&mut self) {
+        let range = Range::after(self.past.as_ref().map(|past| past.range));
+        self.past = range.map(|range| Remembered { range, answer: None });
+        // Who asks ends with the program.
+        let _ = self.want.send(range);
+    }
+
+    fn note_past(&mut self, (range, answer): Answer) {
+        // Somebody may look at another time by now.
+        if let Some(past) = self.past.as_mut().filter(|past| past.range == range) {
+            past.answer = Some(answer);
+        }
     }
 
     fn note(&mut self, seen: Result<StatusReport, String>) {
@@ -217,6 +284,7 @@ fn obey(shown: &mut Shown, key: KeyEvent) -> bool {
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return true,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+        KeyCode::Char('h') => shown.turn(),
         KeyCode::Up | KeyCode::Char('k') => shown.choose(chosen.saturating_sub(1)),
         KeyCode::Down | KeyCode::Char('j') => shown.choose(chosen + 1),
         KeyCode::Home => shown.choose(0),

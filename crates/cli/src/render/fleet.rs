@@ -32,6 +32,9 @@ pub(crate) fn fleet(report: &FleetReport, columns: u16) -> String {
     for (key, why) in &report.foreign {
         page.line(0, &format!("{key} is not read: {why}"));
     }
+    if !report.foreign.is_empty() {
+        page.line(0, "Delete what is not Ropewalk's (`etcdctl del KEY`), or use another prefix.");
+    }
     page.text
 }
 

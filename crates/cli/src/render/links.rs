@@ -6,7 +6,7 @@ use ropewalk_settings::figures::megabits;
 
 use super::{Page, age, clean, decimal, is_up};
 
-/// A table of the links of each tunnel, and why those that are not up are not.
+/// A table of the links of each tunnel, and why those that are not up are not, or go over TLS.
 pub(crate) fn links(report: &StatusReport, columns: u16) -> String {
     let mut page = Page::new(columns);
     for (place, tunnel) in report.tunnels.iter().enumerate() {
@@ -35,7 +35,7 @@ pub(crate) fn links(report: &StatusReport, columns: u16) -> String {
             ]);
         }
         page.table(&table);
-        for link in tunnel.links.iter().filter(|link| !is_up(link)) {
+        for link in tunnel.links.iter().filter(|link| !is_up(link) || link.over_tls) {
             let reason = link.reason.as_deref().unwrap_or("no reason is known");
             let (name, state) = (&link.name, link.state);
             page.line(2, &format!("{name}: {state} for {}: {reason}", age(link.state_age_s)));

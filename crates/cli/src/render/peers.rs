@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ropewalk_control::api::{Invited, PeerOrigin, PeerStatus, PeersReport, RemovedPeer};
+use ropewalk_control::api::{
+    EnabledPeer, Invited, PeerOrigin, PeerStatus, PeersReport, RemovedPeer,
+};
 use ropewalk_settings::figures::size;
 
 use super::{Page, age};
@@ -36,6 +38,23 @@ pub(crate) fn removed(removed: &RemovedPeer, columns: u16) -> String {
     if removed.invitations > 0 {
         page.line(0, &format!("The invitation for {} is void.", removed.name));
     }
+    page.text
+}
+
+/// A client that was disabled, or is let in again.
+pub(crate) fn enabled(client: &EnabledPeer, columns: u16) -> String {
+    let mut page = Page::new(columns);
+    let name = &client.name;
+    let text = match (client.enabled, client.changed) {
+        (true, true) => format!("{name} is let in again."),
+        (true, false) => format!("{name} is not disabled: nothing has changed."),
+        (false, true) => format!(
+            "{name} is disabled: its session ends, and it is told why it gets no other. `ropewalk peer enable {name}` lets it \
+             in again."
+        ),
+        (false, false) => format!("{name} was disabled before: nothing has changed."),
+    };
+    page.line(0, &text);
     page.text
 }
 
@@ -78,7 +97,8 @@ fn one(page: &mut Page, peer: &PeerStatus) {
         PeerOrigin::Config => "from the config file",
         PeerOrigin::Invitation => "joined by invitation",
     };
-    page.line(0, &format!("{}: {state}{seen}{origin}", peer.name));
+    let disabled = if peer.disabled { "disabled, " } else { "" };
+    page.line(0, &format!("{}: {disabled}{state}{seen}{origin}", peer.name));
     page.fact("key", &peer.public_key.to_string());
     let inner = [peer.inner_v4.map(|ip| ip.to_string()), peer.inner_v6.map(|ip| ip.to_string())];
     let inner: Vec<_> = inner.into_iter().flatten().collect();
@@ -121,6 +141,7 @@ mod tests {
             name: "laptop".into(),
             public_key: PublicKey::from_bytes([7; 32]),
             origin: PeerOrigin::Invitation,
+            disabled: false,
             state: Some(TunnelState::Up),
             last_seen_s: Some(2.04),
             up_bytes: 1 << 20,
@@ -162,6 +183,25 @@ phone: invited, expired at 2000-01-01 00:00 UTC
 laptop: invited for a new key, expired at 2000-01-01 00:00 UTC
 ";
         assert_eq!(peers(&report, 80), expected);
+    }
+
+    #[test]
+    fn a_client_that_is_disabled_is_shown_so_with_the_way_back() {
+        let disabled = PeerStatus { disabled: true, state: Some(TunnelState::Closed), ..peer() };
+        let report = PeersReport { running: true, peers: vec![disabled], invitations: vec![] };
+        let text = peers(&report, 80);
+        assert!(text.starts_with("laptop: disabled, closed, heard of 2s ago"), "{text}");
+        for (now, changed, expected) in [
+            (false, true, "`ropewalk peer enable laptop`"),
+            (false, false, "was disabled before"),
+            (true, true, "let in again"),
+            (true, false, "is not disabled"),
+        ] {
+            let public_key = PublicKey::from_bytes([7; 32]);
+            let name = "laptop".to_owned();
+            let told = enabled(&EnabledPeer { name, public_key, enabled: now, changed }, 200);
+            assert!(told.contains(expected), "{told}");
+        }
     }
 
     #[test]

@@ -88,6 +88,7 @@ fn a_proxy_with_several_peers_lists_them_and_one_is_shown_whole() {
     let list = status(&report, false, NARROW);
     for text in [
         "listens    [::]:51900, 443/udp, uplinks eth0",
+        "over TLS   [::]:443/tcp: 2 connections of clients, 1 not known yet",
         "pool       10.77.0.0/16: 2 of 65533 addresses leased",
         "pool       fd00::/64: 2 addresses leased",
         "conntrack  100 of 262144 entries",
@@ -507,10 +508,12 @@ fn client() -> StatusReport {
             }),
             kill_switch: None,
             sandbox: None,
+            history: None,
         },
         tunnels: vec![one_tunnel("vps.example.org:51900")],
         drops: [("not authentic".to_owned(), 7)].into(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }
@@ -527,6 +530,13 @@ fn proxy() -> StatusReport {
         tunnels: vec![one_tunnel("laptop"), one_tunnel("van")],
         proxy: Some(ProxyStatus {
             more_ports: vec![443],
+            tls: Some(TlsStatus {
+                listen: "[::]:443".parse().unwrap(),
+                clients: 2,
+                strangers: 1,
+                refused: 0,
+                unproven: 7,
+            }),
             listen: "[::]:51900".parse().unwrap(),
             pools: vec![
                 pool("10.77.0.0/16", "10.77.0.1", 65_533),
@@ -536,6 +546,7 @@ fn proxy() -> StatusReport {
             handshakes: HandshakeCounters { completed: 3, unauthentic: 1, ..Default::default() },
             conntrack: Some(ConntrackStatus { count: 100, limit: 262_144 }),
             turned_away: Some(TurnedAwayStatus { refused: 12, bounded: 3 }),
+            forwards: Vec::new(),
             registry: None,
         }),
         ..client()
@@ -549,9 +560,11 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         interface: Some("wlan0".to_owned()),
         state: LinkState::Up,
         reason: None,
+        sign_in: None,
         state_age_s: 62.0,
         local: Some("192.168.1.5:40000".parse().unwrap()),
         remote: Some("203.0.113.1:51900".parse().unwrap()),
+        over_tls: false,
         srtt_ms: Some(12.34),
         min_rtt_ms: Some(10.0),
         rttvar_ms: Some(2.0),
@@ -583,9 +596,11 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         interface: Some("wwan0".to_owned()),
         state: LinkState::Down,
         reason: Some("no gateway on wwan0".to_owned()),
+        sign_in: None,
         state_age_s: 4.5,
         local: None,
         remote: None,
+        over_tls: false,
         srtt_ms: None,
         min_rtt_ms: None,
         rttvar_ms: None,
@@ -616,6 +631,7 @@ fn one_tunnel(peer: &str) -> TunnelStatus {
         peer_public_key: PublicKey::from_bytes([1; 32]),
         state: TunnelState::Up,
         reason: None,
+        trouble: None,
         state_age_s: 62.0,
         inner_v4: Some("10.77.0.2".parse().unwrap()),
         inner_v6: Some("fd12:3456:789a::2".parse().unwrap()),

@@ -37,9 +37,10 @@ fn one(page: &mut Page, tunnel: &TunnelWhy) {
 }
 
 fn of_link(page: &mut Page, link: &LinkWhy) {
-    let LinkWhy { name, up, down, model } = link;
+    let LinkWhy { name, up, down, model, carried } = link;
     if (up.factor, &up.why) == (down.factor, &down.why) {
         page.line(2, &format!("{name}: {}: {}", up.factor, up.why));
+        carried.iter().for_each(|carried| page.line(4, carried));
         return;
     }
     let way = |page: &mut Page, way: &str, verdict: &Verdict| {
@@ -47,6 +48,7 @@ fn of_link(page: &mut Page, link: &LinkWhy) {
         page.line(4, &format!("{way} {}, {factor}: {why}", rate(*rate_bps)));
     };
     page.line(2, name);
+    carried.iter().for_each(|carried| page.line(4, carried));
     way(page, "up", up);
     way(page, "down", down);
     if let Some(model) = model {
@@ -94,8 +96,15 @@ mod tests {
                         up: verdict(Factor::Window, "its window of 12 packets is full"),
                         down: verdict(Factor::Demand, "nothing is sent on it"),
                         model: Some("model of the way up: found 1.6 Mbit/s".to_owned()),
+                        carried: Some("over TLS, because UDP is not answered here".to_owned()),
                     },
-                    LinkWhy { name: "lte".to_owned(), up: down.clone(), down, model: None },
+                    LinkWhy {
+                        name: "lte".to_owned(),
+                        up: down.clone(),
+                        down,
+                        model: None,
+                        carried: None,
+                    },
                 ],
                 up: bundle("1.4 Mbit/s of packets"),
                 down: bundle("nothing to speak of is carried"),
@@ -108,6 +117,7 @@ What limited each link over the last 2.0 s:
 
 Tunnel with vps\u{fffd}[2J: up
   wlan
+    over TLS, because UDP is not answered here
     up 1.5 Mbit/s, window: its window of 12 packets is full
     down 1.5 Mbit/s, no demand: nothing is sent on it
     model of the way up: found 1.6 Mbit/s

@@ -19,7 +19,7 @@ use super::history::{History, Way};
 use super::view::{Health, Row, View};
 
 /// Columns before a graph: a direction and a rate.
-const LABEL: u16 = 23;
+pub(super) const LABEL: u16 = 23;
 
 /// Lines above the rows, and below.
 const HEAD: u16 = 4;
@@ -45,11 +45,10 @@ pub(crate) struct Look {
 
 /// Draws it all.
 pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, history: &History, look: Look) {
-    let area = frame.area();
-    if area.width < LEAST.0 || area.height < LEAST.1 {
-        let text = format!("{}x{} is too small: 80x24 is meant", area.width, area.height);
-        return frame.render_widget(Paragraph::new(text), area);
+    if is_too_small(frame) {
+        return;
     }
+    let area = frame.area();
     let width = usize::from(area.width - LABEL);
     let scale = [Way::Up, Way::Down].map(|way| history.most(way, width));
     head(frame, area, view, history, look);
@@ -77,6 +76,17 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, history: &History, look: 
         y += 2 + 2 * tall;
     }
     foot(frame, area, view.rows.get(chosen), (view.rows.len(), first, shown), scale, look);
+}
+
+/// Whether nothing could be read; then that is said.
+pub(super) fn is_too_small(frame: &mut Frame<'_>) -> bool {
+    let area = frame.area();
+    let is_too_small = area.width < LEAST.0 || area.height < LEAST.1;
+    if is_too_small {
+        let text = format!("{}x{} is too small: 80x24 is meant", area.width, area.height);
+        frame.render_widget(Paragraph::new(text), area);
+    }
+    is_too_small
 }
 
 fn head(frame: &mut Frame<'_>, area: Rect, view: &View, history: &History, look: Look) {
@@ -151,7 +161,9 @@ fn foot(
     };
     #[expect(clippy::cast_precision_loss, reason = "rates have far less than 53 bits")]
     let [up, down] = scale.map(|most| figures::rate(most as f64));
-    let keys = format!(" q ends  \u{2191}\u{2193} choose{more}  full graph: {up} up, {down} down");
+    let keys = format!(
+        " q ends  h history  \u{2191}\u{2193} choose{more}  full graph: {up} up, {down} down"
+    );
     let keys = Line::styled(keys, paint(look, None, false).add_modifier(Modifier::DIM));
     frame.render_widget(Paragraph::new(keys), line(area, area.height - 1));
 }
@@ -174,11 +186,11 @@ fn graph(
     frame.render_widget(bars, place);
 }
 
-fn line(area: Rect, y: u16) -> Rect {
+pub(super) fn line(area: Rect, y: u16) -> Rect {
     Rect { y: area.y + y, height: 1, ..area }
 }
 
-fn paint(look: Look, colour: Option<Color>, bold: bool) -> Style {
+pub(super) fn paint(look: Look, colour: Option<Color>, bold: bool) -> Style {
     let style = match colour.filter(|_| look.colours) {
         Some(colour) => Style::new().fg(colour),
         None => Style::new(),
@@ -256,7 +268,7 @@ mod tests {
             "  down        8 Mbit/s",
             "wan1 up: window: its window of 12 packets is full\n",
             "down: sender: 8.0 Mbit/s come",
-            " q ends  \u{2191}\u{2193} choose  full graph: 1 Mbit/s up, 7.73 Mbit/s down\n",
+            " q ends  h history  \u{2191}\u{2193} choose  full graph: 1 Mbit/s up, 7.73 Mbit/s down\n",
             "\u{2588}\n",
         ] {
             assert!(text.contains(part), "`{part}` is missing in\n{text}");

@@ -117,14 +117,16 @@ fn of_link(tunnel: &TunnelStatus, link: &LinkStatus, why: &[LinkWhy]) -> Row {
 }
 
 fn sentences(why: &LinkWhy) -> Vec<String> {
-    let LinkWhy { up, down, model, .. } = why;
+    let LinkWhy { up, down, model, carried, .. } = why;
+    let carried = carried.iter().map(|carried| clean(carried));
     if up.why == down.why {
-        return vec![clean(&format!("{}: {}", up.factor, up.why))];
+        let both = clean(&format!("{}: {}", up.factor, up.why));
+        return carried.chain([both]).collect();
     }
     let one =
         |way, verdict: &Verdict| clean(&format!("{way}: {}: {}", verdict.factor, verdict.why));
     let model = model.iter().map(|model| clean(model));
-    [one("up", up), one("down", down)].into_iter().chain(model).collect()
+    carried.chain([one("up", up), one("down", down)]).chain(model).collect()
 }
 
 fn of_client(tunnel: &TunnelStatus) -> Row {

@@ -52,7 +52,7 @@ impl Machine {
         Self { etc, alone, state }
     }
 
-    fn through(&self) -> Vec<&str> {
+    pub(crate) fn through(&self) -> Vec<&str> {
         let etc = self.etc.to_str().unwrap();
         vec!["unshare", "--mount", "sh", "-ec", WITH_ETC, "sh", etc, &self.alone]
     }

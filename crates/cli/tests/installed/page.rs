@@ -84,6 +84,7 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
                 );
                 assert_eq!(wide, "", "{size:?}");
                 assert_eq!(browser.ask("document.documentElement.scrollWidth"), size.0);
+                past_and_reasons(&mut browser);
                 if let Some(folder) = &pictures {
                     let picture = STANDARD.decode(browser.picture()).unwrap();
                     std::fs::write(folder.join(format!("page-{}.png", size.0)), picture).unwrap();
@@ -151,6 +152,41 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
             PATIENCE,
         );
     });
+}
+
+/// The page shows what was carried before, each link upon the other, and what limits each now.
+fn past_and_reasons(browser: &mut Browser) {
+    // Of an hour and of a month: the links both ways, with an outline, a colour and an entry in the legend each.
+    for (place, range) in [(0, "hour"), (2, "month")] {
+        browser.ask(&format!("document.querySelectorAll('#ranges button')[{place}].click()"));
+        let shown = format!(
+            "document.querySelector('#ranges [aria-pressed=true]').textContent === '{range}' && \
+             document.querySelectorAll('#charts svg').length === 2 && \
+             [...document.querySelectorAll('#charts path')].filter((path) => path.getAttribute('d') && \
+             getComputedStyle(path).fill !== 'rgb(0, 0, 0)').length === 4 && \
+             document.querySelectorAll('#charts .key').length === 2"
+        );
+        browser.wait_for(&shown, PATIENCE);
+    }
+    let text = browser.ask("document.getElementById('past').innerText");
+    let text = text.as_str().unwrap();
+    for part in [
+        "wan0: ",
+        "wan1: ",
+        "RTT",
+        "full height",
+        "used on",
+        "link up",
+        "tunnel up",
+        "daemon started",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    browser.wait_for(
+        "document.querySelectorAll('#verdicts .verdict').length === 2 && \
+         document.getElementById('why').innerText.includes('all down: ')",
+        PATIENCE,
+    );
 }
 
 /// `[control]` of a config.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ropewalk_control::api::AllowanceStatus;
 use ropewalk_control::config::{ConfigError, Source};
 use ropewalk_settings::{DataSize, Parsed, Text as _, figures};
 use serde::de::value::MapAccessDeserializer;
@@ -24,8 +25,7 @@ impl Allowance {
     /// Of this many bytes the share, in percent, rounded down.
     #[must_use]
     pub fn used_percent(&self, bytes: u64) -> u64 {
-        let percent = u128::from(bytes) * 100 / u128::from(self.bytes.max(1));
-        u64::try_from(percent).unwrap_or(u64::MAX)
+        AllowanceStatus::percent(bytes, self.bytes)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::civil::Date;
+use ropewalk_control::api::EventKind;
 use ropewalk_proto::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -29,6 +30,16 @@ pub(super) struct Budget {
     kept: watch::Sender<Counts>,
     /// Why they may not.
     trouble: Option<String>,
+    /// What happened since somebody asked.
+    news: Vec<News>,
+}
+
+/// Something that happened to an allowance.
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) kind: EventKind,
+    pub(super) link: String,
+    pub(super) text: String,
 }
 
 impl Budget {
@@ -36,7 +47,7 @@ impl Budget {
     pub(super) fn new(now: Instant, kept: watch::Sender<Counts>, trouble: Option<String>) -> Self {
         let allowances = Allowances::new(kept.borrow().clone());
         let (warnings, stopped) = (BTreeMap::new(), BTreeMap::new());
-        Self { allowances, due: now, warnings, stopped, kept, trouble }
+        Self { allowances, due: now, warnings, stopped, kept, trouble, news: Vec::new() }
     }
 
     /// The links have these allowances. What was used up before is known at once; `carried` are a link's bytes
@@ -77,11 +88,19 @@ impl Budget {
         }
         for link in self.allowances.count(today, carried) {
             tracing::info!(link, "a new month of the allowance begins");
+            let (kind, text) = (EventKind::AllowanceRenewed, String::new());
+            self.news.push(News { kind, link, text });
         }
         let before = std::mem::replace(&mut self.warnings, self.allowances.warnings());
         for (link, (line, text)) in &self.warnings {
             if before.get(link).is_none_or(|(before, _)| before != line) {
                 tracing::warn!("{text}");
+                let kind = match line {
+                    Line::Nearly => EventKind::AllowanceNearly,
+                    Line::UsedUp => EventKind::AllowanceUsed,
+                };
+                let (link, text) = (link.clone(), text.clone());
+                self.news.push(News { kind, link, text });
             }
         }
         let counts = self.allowances.counts();
@@ -96,6 +115,11 @@ impl Budget {
         changed
     }
 
+    /// What happened to allowances since the last time.
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
     /// The counts were written, or this is why they could not be.
     pub(super) fn note_written(&mut self, trouble: Option<String>) {
         if let Some(trouble) = &trouble {
@@ -107,6 +131,11 @@ impl Budget {
     /// Until when a link may carry no more.
     pub(super) fn stopped_until(&self, link: &str) -> Option<Date> {
         self.stopped.get(link).copied()
+    }
+
+    /// The bytes that are left of the allowance of a link that has carried so much since the daemon's start.
+    pub(super) fn left(&self, link: &str, carried: u64) -> Option<u64> {
+        self.allowances.left(link, carried)
     }
 
     /// What a person should know now.
@@ -158,6 +187,12 @@ mod tests {
         assert_eq!(written.borrow()["lte"].bytes, 5 * GB);
         assert!(budget.count(Instant::ZERO, jiff::civil::date(2026, 12, 1), |_| 5 * GB));
         assert_eq!((budget.stopped_until("lte"), budget.warnings().count()), (None, 0));
+        let news: Vec<_> = budget.take_news().into_iter().map(|one| (one.kind, one.link)).collect();
+        let of = |kind| ["lte", "wlan"].map(|link| (kind, link.to_owned()));
+        let expected =
+            [EventKind::AllowanceNearly, EventKind::AllowanceUsed, EventKind::AllowanceRenewed];
+        assert_eq!(news, expected.map(of).concat());
+        assert!(budget.take_news().is_empty(), "each is told once");
     }
 
     #[test]

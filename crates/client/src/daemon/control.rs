@@ -26,15 +26,24 @@ impl Daemon {
     ) -> Result<Response, ApiError> {
         match request {
             Request::ChangeLink(change) => self.change_link(now, &change, io),
-            Request::Reload => Err(reloading::is_busy()),
+            // Dealt with before.
+            Request::Reload | Request::History(_) => Err(reloading::is_busy()),
             Request::Scheduling { peer: Some(peer) }
             | Request::SetScheduling { peer: Some(peer), .. }
             | Request::Flows { peer: Some(peer), .. } => Err(scheduling_status::no_peers(&peer)),
-            Request::RemovePeer { name } => Err(scheduling_status::no_peers(&name)),
+            Request::RemovePeer { name } | Request::EnablePeer { name, .. } => {
+                Err(scheduling_status::no_peers(&name))
+            }
             Request::Invite(wish) => Err(scheduling_status::no_peers(&wish.name)),
             Request::Peers => Err(scheduling_status::has_no_peers()),
+            Request::Forwards => Err(scheduling_status::has_no_forwards()),
+            Request::Routes => Ok(Response::Routes(Box::new(self.routes_report()))),
+            Request::ChangeRoutes(change) => self.change_routes(&change),
             Request::Proxies => Ok(Response::Proxies(self.proxies_report(now))),
             Request::UseProxy { name } => self.use_proxy(now, &name),
+            Request::StartSpeedTest(wish) => self.start_speed_test(now, &wish),
+            Request::SpeedTest { id } => self.show_speed_test(now, id),
+            Request::EndSpeedTest { id } => self.end_speed_test(now, id),
             Request::Status => Ok(Response::Status(Box::new(self.report(now, io)))),
             Request::Scheduling { peer: None } => Ok(self.scheduling()),
             Request::SetScheduling { peer: None, scheduling } => {
@@ -83,6 +92,8 @@ impl Daemon {
         warnings.extend(self.news.unknown_interfaces(|_| true));
         warnings.extend(self.news.overlaps());
         warnings.extend(self.budget.warnings().cloned());
+        let history = self.history.status();
+        warnings.extend(history.trouble.clone());
         warnings.extend(self.displaced.clone());
         warnings.extend(self.unknown_choice());
         let is_there = |pattern: &NamePattern| {
@@ -106,6 +117,7 @@ impl Daemon {
             config: &self.config,
             peer: (self.peer(now), self.client.present()),
             links: &self.links,
+            carrier_trouble: &|socket| io.sockets.carrier_trouble(socket),
             allowances: self.budget.allowances(),
             state: self.client.state(),
             routed: self.is_routed(),
@@ -113,6 +125,7 @@ impl Daemon {
             since: self.state.1,
             unresolved: self.resolved.trouble.as_deref(),
             warnings,
+            history,
             kill_switch: match (self.config.kill_switch, self.news.unlocked) {
                 (false, _) => KillSwitch::Off,
                 (true, false) => KillSwitch::On,
@@ -127,6 +140,8 @@ impl Daemon {
             send_errors: &self.send_errors,
         };
         let proxies = Some(self.proxies_report(now)).filter(|report| report.proxies.len() > 1);
-        StatusReport { proxies, ..status::report(facts, |socket| io.sockets.local_addr(socket)) }
+        let rules = self.rules();
+        let report = status::report(facts, |socket| io.sockets.local_addr(socket));
+        StatusReport { rules, proxies, ..report }
     }
 }

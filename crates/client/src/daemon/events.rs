@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ropewalk_control::api::EventKind;
 use ropewalk_control::folder;
 use ropewalk_daemon::client_status::end_in_words;
 use ropewalk_daemon::status;
@@ -24,18 +25,30 @@ impl Daemon {
 
     fn on_session_event(&mut self, now: Instant, event: ClientEvent) {
         let link = event.link.and_then(|key| self.links.name_of(key)).unwrap_or_default();
+        if matches!(event.event, Event::LinkUp(_) | Event::LinkDown(..) | Event::Refused(_)) {
+            // It may be what a link waits for that is to go over TLS, or to go no more.
+            self.tls_at = Some(now);
+        }
         match event.event {
             Event::LinkUp(id) => {
-                tracing::info!(link, %id, "link is up");
+                match event.link.is_some_and(|key| self.links.is_over_tls(key)) {
+                    true => tracing::info!(link, %id, "link is up, over TLS"),
+                    false => tracing::info!(link, %id, "link is up"),
+                }
+                self.history.note(now, EventKind::LinkUp, Some(link), "");
                 if let Some(key) = event.link {
                     self.links.note_up(key);
                 }
             }
             Event::LinkDown(_, DownReason::NoAnswer) => {
-                tracing::info!(link, "link is down: nothing is confirmed any more");
+                let why = "nothing is confirmed any more";
+                tracing::info!(link, "link is down: {why}");
+                self.history.note(now, EventKind::LinkDown, Some(link), why);
             }
             Event::LinkDown(_, DownReason::Left) => {
-                tracing::info!(link, "link is down: the proxy took it out");
+                let why = "the proxy took it out";
+                tracing::info!(link, "link is down: {why}");
+                self.history.note(now, EventKind::LinkDown, Some(link), why);
             }
             // Our own doing, logged where it was decided.
             Event::LinkDown(_, DownReason::Removed) => {}
@@ -70,7 +83,11 @@ impl Daemon {
             }
             Event::SessionEnded(reason) => {
                 self.displaced = None;
-                tracing::info!("session is over: {}", end_in_words(reason));
+                let why = end_in_words(reason);
+                tracing::info!("session is over: {why}");
+                if !self.stopping {
+                    self.history.note(now, EventKind::SessionEnded, None, why);
+                }
             }
             Event::Refused(refusal) => tracing::warn!("no session: {refusal}"),
             Event::OtherVersions(versions) => {
@@ -79,8 +96,10 @@ impl Daemon {
                     "the proxy speaks other versions of the protocol: update the older end"
                 );
             }
-            // The client turns them into the session's end, and into an event of its own. Only a proxy hears the last.
-            Event::Closed(_) | Event::Fleet(_) | Event::Moving => {}
+            // The client turns them into the session's end, and into an event of its own.
+            Event::Closed(_) | Event::Fleet(_) => {}
+            // Only a proxy hears of them.
+            Event::Moving | Event::SpeedWish | Event::SpeedTest => {}
         }
     }
 

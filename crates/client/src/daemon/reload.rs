@@ -4,17 +4,19 @@
 //! the client runs is told, and stays.
 
 use ropewalk_control::api::{
-    ApiError, ErrorCode, LinkChange, LinkSettings, ReloadReport, Response,
+    ApiError, ErrorCode, EventKind, LinkChange, LinkSettings, ReloadReport, Response,
 };
+use ropewalk_daemon::history::reloaded_in_words;
 use ropewalk_daemon::proxies::choice_word;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
-use ropewalk_settings::LinkPolicy;
+use ropewalk_settings::{LinkPolicy, TlsUse};
 
 use super::Daemon;
 use crate::config::{Config, LinkConfig, LinksConfig, OtherProxy, ProxyConfig, TunConfig};
 use crate::links::{change, choice};
+use crate::network::Lists;
 
 impl Daemon {
     /// Changes one link.
@@ -54,6 +56,7 @@ impl Daemon {
             self.config.tun.mtu = config.tun.mtu;
             self.want_tun(None);
         }
+        self.set_routes(Lists::of(&config.tun));
         if self.config.proxy.addresses != config.proxy.addresses {
             self.config.proxy.addresses.clone_from(&config.proxy.addresses);
             // The look-up ends with the daemon only.
@@ -61,8 +64,30 @@ impl Daemon {
         }
         self.config.proxy.choose = config.proxy.choose;
         self.client.set_preference(now, self.config.proxy.choose.clone());
+        if self.config.inbound != config.inbound {
+            self.config.inbound = config.inbound;
+            let inbound = Some(self.config.inbound.clone());
+            self.wanted.send_modify(|wanted| wanted.inbound = inbound);
+        }
         self.set_links(now, config.links, io);
+        self.set_tls(now, config.proxy.tls, config.proxy.tls_port, io);
+        self.config.history = config.history;
+        let seen = self.seen(now);
+        self.history.keep(config.history, seen);
+        let text = reloaded_in_words(&report);
+        self.history.note(now, EventKind::ConfigReloaded, None, &text);
         report
+    }
+
+    fn set_tls(&mut self, now: Instant, tls: TlsUse, tls_port: u16, io: &mut Io<'_>) {
+        let proxy = &mut self.config.proxy;
+        if (proxy.tls, proxy.tls_port) == (tls, tls_port) {
+            return;
+        }
+        (proxy.tls, proxy.tls_port) = (tls, tls_port);
+        let in_use = proxy.tls_port_in_use();
+        self.wanted.send_modify(|wanted| wanted.tls_port = in_use);
+        self.relink(now, io);
     }
 
     fn set_links(&mut self, now: Instant, links: LinksConfig, io: &mut Io<'_>) {
@@ -101,8 +126,10 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         dns,
         kill_switch,
         share,
+        inbound,
         state_dir,
         sandbox,
+        history,
     } = before;
     report.compare_secret("private_key_file", private_key, &after.private_key);
     compare_links(&mut report, links, &after.links);
@@ -110,10 +137,20 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     report.compare("dns", texts([dns, &after.dns]), false);
     report.compare("kill_switch", texts([kill_switch, &after.kill_switch]), false);
     report.compare("share", [list(share), list(&after.share)], false);
+    report.compare("inbound", texts([inbound, &after.inbound]), true);
     report.compare("state_dir", files([state_dir, &after.state_dir]), false);
     report.compare("sandbox", texts([&sandbox.0, &after.sandbox.0]), false);
 
-    let ProxyConfig { addresses, public_key, preshared_key, invitation, others, choose } = proxy;
+    let ProxyConfig {
+        addresses,
+        public_key,
+        preshared_key,
+        invitation,
+        others,
+        choose,
+        tls,
+        tls_port,
+    } = proxy;
     report.compare("proxy.address", [list(addresses), list(&after.proxy.addresses)], true);
     report.compare("proxy.public_key", texts([public_key, &after.proxy.public_key]), false);
     let words = |others: &[OtherProxy]| {
@@ -122,14 +159,16 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
     };
     report.compare("proxy.other", [words(others), words(&after.proxy.others)], false);
     report.compare("proxy.choose", [choose, &after.proxy.choose].map(choice_word), true);
+    report.compare("proxy.tls", texts([tls, &after.proxy.tls]), true);
+    report.compare("proxy.tls_port", texts([tls_port, &after.proxy.tls_port]), true);
     report.compare_secret("proxy.preshared_key_file", preshared_key, &after.proxy.preshared_key);
     report.compare_secret("proxy.invitation_file", invitation, &after.proxy.invitation);
 
     let TunConfig { name, mtu, routes, exclude } = tun;
     report.compare("tun.name", texts([name, &after.tun.name]), false);
     report.compare("tun.mtu", texts([mtu, &after.tun.mtu]), true);
-    report.compare("tun.routes", [list(routes), list(&after.tun.routes)], false);
-    report.compare("tun.exclude", [list(exclude), list(&after.tun.exclude)], false);
+    report.compare("tun.routes", [list(routes), list(&after.tun.routes)], true);
+    report.compare("tun.exclude", [list(exclude), list(&after.tun.exclude)], true);
 
     for link in &after.links.listed {
         let known = links.listed.iter().find(|known| known.interface == link.interface);
@@ -138,6 +177,7 @@ fn compare(before: &Config, after: &Config) -> ReloadReport {
         }
     }
     compare_tunnel(&mut report, tunnel, &after.tunnel);
+    report.compare("history.days", texts([history, &after.history]), true);
     compare_control(&mut report, control, &after.control);
     report
 }
@@ -227,12 +267,27 @@ mod tests {
                 ("", ""),
                 "link.wlan0 a section -> no section yes",
             ),
+            (
+                ("", ""),
+                ("inbound = [\"443/tcp\", \"5000-5010/udp\"]", ""),
+                "inbound proxy -> 443/tcp, 5000-5010/udp yes",
+            ),
             (("", "[tun]\nname = \"a\""), ("", "[tun]\nname = \"b\""), "tun.name a -> b no"),
+            (
+                ("", ""),
+                ("", "tls = \"never\"\ntls_port = 8443"),
+                "proxy.tls auto -> never yes, proxy.tls_port 443 -> 8443 yes",
+            ),
             (
                 ("", "[tunnel]\necn = true\n"),
                 ("", "[tunnel]\necn = false\nscheduler = \"natalie\""),
                 "tunnel.scheduler arrival -> natalie (weights auto, count packets, a full link \
                  passes its turn) yes, tunnel.ecn true -> false no",
+            ),
+            (
+                ("", "[tun]\nexclude = \"10.1.0.0/16\""),
+                ("", "[tun]\nroutes = [\"user:backup\", \"domain:example.org\"]"),
+                "tun.routes [0.0.0.0/0, ::/0] -> [user:backup, domain:example.org] yes, tun.exclude [10.1.0.0/16] -> [] yes",
             ),
             (
                 ("", ""),
@@ -251,6 +306,11 @@ mod tests {
                     "[[link]]\ninterface = \"lte\"\nallowance = { bytes = \"10 GB\", stop = true }",
                 ),
                 "links listed -> auto yes, link.lte.allowance off -> 10 GB a month from day 1, then not used yes",
+            ),
+            (
+                ("", ""),
+                ("", "[history]\ndays = 0\n[control]\nweb = \"127.0.0.1:9586\""),
+                "history.days 30 days -> off yes, control.web none -> 127.0.0.1:9586 no",
             ),
             (
                 ("", ""),

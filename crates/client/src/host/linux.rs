@@ -1,5 +1,7 @@
 //! The host's network on Linux: policy routing over rtnetlink, one nftables table, and one kernel setting.
 //!
+//! What goes through the tunnel or around it whatever the prefixes say stands in a table of its own ([`Split`]).
+//!
 //! `apply` reads what is installed under our protocol number, takes the difference to the [plan](crate::routes), and
 //! applies only that: first routes, then the rules that lead to them; rules are removed before the routes behind them.
 //! So at no moment does a packet follow a rule into an empty table.
@@ -7,7 +9,7 @@
 //! The one setting, `src_valid_mark` of links with strict reverse path filtering, is remembered *before* it is switched,
 //! in the set `src_valid_mark_switched_on` of the firewall table, so that a crashed run's switches are found too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::Context;
@@ -18,16 +20,21 @@ use ropewalk_link_io::netlink::{
 };
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 use ropewalk_link_io::sysctl::{self, SysctlError};
+use ropewalk_settings::Side;
 use rustix::process::geteuid;
 
 use super::{
     Candidate, Choice, Desired, HostNetwork, LeftOut, LinkDesired, Outcome, Problem, TunDesired,
 };
+use crate::config::Inbound;
 use crate::interfaces;
 use crate::lock::{self, Lock};
 use crate::near::{Surroundings, near};
 use crate::routes::{MARK_MASK, Numbers, Plan, plan};
 use crate::share;
+use crate::split::learned::Answered;
+use crate::split::table::{Applied, Split};
+use crate::split::{RuleState, Tally};
 
 /// The client's hold on the network of a Linux host.
 #[derive(Debug)]
@@ -41,6 +48,8 @@ pub struct LinuxNetwork {
     forwarding: Forwarding,
     /// The kill switch, where there is one.
     lock: Option<Locked>,
+    /// What chooses connections.
+    split: Split,
     /// Whether `switched` and `forwarding` hold what the table remembers of an earlier client.
     recalled: bool,
 }
@@ -65,8 +74,10 @@ impl LinuxNetwork {
     pub async fn open_with(numbers: Numbers, table: Table) -> anyhow::Result<Self> {
         let mut network = Self::untouched(numbers, table)?;
         let what = "cannot clean up what an earlier client left behind";
+        // What marks goes before what the marks lead to.
+        let split = network.split.remove().await.map(drop).map_err(anyhow::Error::from);
         network.remove_routing().await.context(what)?;
-        match network.remove_filter().await {
+        match all_of([split, network.remove_filter().await]) {
             Ok(()) => {}
             Err(error) if matches!(error.downcast_ref(), Some(NftError::Permission { .. })) => {
                 return Err(error.context(what));
@@ -90,6 +101,7 @@ impl LinuxNetwork {
 
     /// A hold that changes nothing yet.
     fn untouched(numbers: Numbers, table: Table) -> Result<Self, NetlinkError> {
+        let split = Table::new(&numbers.split);
         Ok(Self {
             netlink: Netlink::open()?,
             numbers,
@@ -97,6 +109,7 @@ impl LinuxNetwork {
             switched: BTreeSet::new(),
             forwarding: Forwarding::default(),
             lock: None,
+            split: Split::new(split),
             recalled: false,
         })
     }
@@ -136,6 +149,72 @@ impl LinuxNetwork {
             Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Waits until a control group that a rule may mean begins or ends.
+    pub async fn news_of_groups(&self) {
+        self.split.news().await;
+    }
+
+    /// Follows the control groups; `None` where that changes nothing. What became of each rule then, and what the user should know.
+    ///
+    /// # Errors
+    /// When the right is missing or `nft` refuses the rules; what stood before stands then.
+    pub async fn follow_groups(&mut self) -> anyhow::Result<Option<(Vec<RuleState>, Vec<String>)>> {
+        let applied = self.split.follow(&self.numbers).await?;
+        Ok(applied.map(|Applied { states, warnings, .. }| (states, warnings)))
+    }
+
+    /// Has packets to these addresses go where the rules say that learned them. Returns whether they do.
+    pub async fn place(&mut self, answered: &[Answered]) -> bool {
+        self.split.place(answered).await
+    }
+
+    /// What was counted of each rule.
+    pub async fn tallies(&self) -> BTreeMap<u16, Tally> {
+        self.split.tallies().await
+    }
+
+    /// Puts the table of the rules in place.
+    async fn apply_split(
+        &mut self,
+        desired: &Desired,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        match self.split.apply(&self.numbers, desired).await {
+            Ok(Applied { changed, states, warnings }) => {
+                outcome.changed |= changed;
+                outcome.rules = states;
+                outcome.warnings.extend(warnings);
+            }
+            Err(error @ NftError::Permission { .. }) => return Err(error.into()),
+            Err(error) => {
+                let what = format!(
+                    "{error}; users, programs and domains in `routes` and `exclude` are not told apart"
+                );
+                outcome.problems.push(Problem { link: None, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Interfaces on which answers are for another address than that by which they came, for the rules: those of default routes
+    /// for what goes around the tunnel, the TUN for what goes through it.
+    async fn turned(&self, desired: &Desired) -> Result<BTreeSet<String>, NetlinkError> {
+        let has = |side| desired.rules.iter().any(|rule| rule.side == side);
+        let mut turned = BTreeSet::new();
+        if has(Side::Outside) {
+            let gateways = self.netlink.gateways(self.numbers.protocol).await?;
+            let interfaces = self.netlink.interfaces().await?;
+            let has_gateway = |index| gateways.iter().any(|gateway| gateway.index == index);
+            let named = interfaces.into_iter().filter(|one| has_gateway(one.index));
+            // The name is written into the firewall table.
+            turned.extend(named.map(|one| one.name).filter(|name| is_plain_name(name)));
+        }
+        if has(Side::Inside) {
+            turned.extend(desired.tun.iter().map(|tun| tun.name.clone()));
+        }
+        Ok(turned)
     }
 
     /// Removes all rules and routes under our numbers.
@@ -309,12 +388,10 @@ impl LinuxNetwork {
         desired: &Desired,
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
-        let links = &desired.links;
-        let strict: BTreeSet<&str> = links
-            .iter()
-            .filter(|link| link.ways.v4.is_some() && is_strict(&link.name))
-            .map(|link| link.name.as_str())
-            .collect();
+        let turned = self.turned(desired).await?;
+        let links = desired.links.iter().filter(|link| link.ways.v4.is_some());
+        let named = links.map(|link| link.name.as_str()).chain(turned.iter().map(String::as_str));
+        let strict: BTreeSet<&str> = named.filter(|name| is_strict(name)).collect();
         let recalled = self.recall().await;
         let wanted_forwarding = self.wanted_forwarding(desired).await?;
         let wanted: BTreeSet<String> = strict
@@ -336,7 +413,8 @@ impl LinuxNetwork {
                 // cases holds that the mark is for.
                 let links = strict.iter().map(|name| Some((*name).to_owned()));
                 let links: Vec<_> = if strict.is_empty() { vec![None] } else { links.collect() };
-                let error = format!("{error}; {UNGUARDED}");
+                let open = if desired.inbound == Inbound::Proxy { "" } else { NOT_REFUSED };
+                let error = format!("{error}; {UNGUARDED}{open}");
                 outcome.problems.extend(links.into_iter().map(|link| unfiltered(link, &error)));
                 return Ok(());
             }
@@ -406,6 +484,8 @@ impl Locked {
                 lock::askers(geteuid().as_raw(), &passwd)
             }
         };
+        let outside = desired.rules.iter().filter(|rule| rule.side == Side::Outside);
+        let let_out: Vec<u32> = outside.map(|rule| rule.mark(numbers)).collect();
         let chains = lock::chains(&Lock {
             tun: &self.tun,
             mark: (numbers.mark, MARK_MASK),
@@ -414,6 +494,8 @@ impl Locked {
             asked: &desired.asked,
             askers: &askers,
             proxy: &desired.proxy,
+            let_out: &let_out,
+            tls_port: desired.tls_port,
         });
         Ok(self.table.apply(&chains).await?)
     }
@@ -466,12 +548,15 @@ impl HostNetwork for LinuxNetwork {
         // Before the rules that lead there.
         self.apply_near(desired, &mut outcome).await?;
         self.apply_plan(&plan, &desired.links, &mut outcome).await?;
+        // What marks, once there is what the marks lead to.
+        self.apply_split(desired, &mut outcome).await?;
         Ok(outcome)
     }
 
     async fn remove(&mut self) -> anyhow::Result<()> {
+        let split = self.split.remove().await.map(drop).map_err(anyhow::Error::from);
         let routing = self.remove_routing().await.map_err(anyhow::Error::from);
-        all_of([routing, self.remove_filter().await])
+        all_of([split, routing, self.remove_filter().await])
     }
 }
 
@@ -501,6 +586,9 @@ fn body(
 /// What the table keeps apart.
 const UNGUARDED: &str = "neighbours can send to the tunnel's own addresses, and the proxy to this machine's networks where \
                          it forwards";
+
+/// What else the table does, where `inbound` asks for it.
+const NOT_REFUSED: &str = ", and what `inbound` refuses is let in";
 
 /// What is wrong where the mark does not take part in reverse path filtering.
 fn unfiltered(link: Option<String>, error: &impl std::fmt::Display) -> Problem {

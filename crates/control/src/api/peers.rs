@@ -56,6 +56,19 @@ pub struct RemovedPeer {
     pub invitations: usize,
 }
 
+/// A client that was disabled, or is let in again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnabledPeer {
+    /// Its name.
+    pub name: String,
+    /// Its key.
+    pub public_key: PublicKey,
+    /// Whether it is let in.
+    pub enabled: bool,
+    /// Whether that is new.
+    pub changed: bool,
+}
+
 /// Who may connect to a proxy, and who is invited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeersReport {
@@ -76,6 +89,9 @@ pub struct PeerStatus {
     pub public_key: PublicKey,
     /// Where it is known from.
     pub origin: PeerOrigin,
+    /// Whether it gets no session until it is enabled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disabled: bool,
     /// Whether packets pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<TunnelState>,

@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use ropewalk_settings::PublicKey;
 
+use super::history::HistoryStatus;
 use super::proxies::ProxiesReport;
+use super::routes::RuleStatus;
 
 pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
@@ -28,7 +30,8 @@ pub use link::{
 pub use model::{ModelLimit, ModelStatus};
 pub use outage::{OutageCause, OutageStatus, OutagesStatus};
 pub use proxy::{
-    ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TurnedAwayStatus,
+    ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TlsStatus,
+    TurnedAwayStatus,
 };
 pub use sandbox::{SandboxState, SandboxStatus};
 
@@ -52,6 +55,9 @@ pub struct StatusReport {
     /// What only a proxy has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyStatus>,
+    /// On a client: the entries of `routes` and `exclude` that are no prefixes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleStatus>,
     /// On a client that knows more than one: its proxies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxies: Option<Box<ProxiesReport>>,
@@ -80,6 +86,9 @@ pub struct DaemonStatus {
     /// What it gave up at its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxStatus>,
+    /// Whether it remembers what it carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryStatus>,
 }
 
 /// The state of a client's kill switch.
@@ -171,6 +180,9 @@ pub struct TunnelStatus {
     /// Why it is in this state, where there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// On a client without a session: what came of asking for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<TunnelTrouble>,
     /// How long it has been in this state.
     pub state_age_s: f64,
     /// The client's IPv4 address inside the tunnel.
@@ -247,6 +259,22 @@ impl fmt::Display for TunnelState {
             Self::Closed => "closed",
         })
     }
+}
+
+/// Why a client has no session, for programs; [`TunnelStatus::reason`] says it for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TunnelTrouble {
+    /// Nothing that counts came back.
+    NoAnswer,
+    /// The proxy knows this client, and refuses it.
+    Refused,
+    /// The proxy speaks other versions of the protocol: one of the ends needs an update.
+    OtherVersions,
+    /// What the proxy answers does not decrypt.
+    NotAuthentic,
+    /// The proxy ended the session.
+    Closed,
 }
 
 /// Keys and state the two ends share.

@@ -27,7 +27,9 @@ use super::access::Access;
 use super::places::{Asking, Holder, Limits, Places};
 use super::socket::Bound;
 use super::web::{self, Web};
-use crate::api::{ApiError, DEFAULT_FLOWS, ErrorCode, MAX_FLOWS, Request, Response};
+use crate::api::{
+    ApiError, DEFAULT_FLOWS, ErrorCode, HistoryQuery, MAX_FLOWS, Request, Response, SpeedTestWish,
+};
 use crate::metrics;
 use crate::query;
 
@@ -175,10 +177,14 @@ fn router(connection: Connection) -> Router {
         .route("/metrics", get(numbers))
         .route("/v1/scheduling", get(scheduling).put(set_scheduling))
         .route("/v1/flows", get(flows))
+        .route("/v1/forwards", get(forwards))
+        .route(HistoryQuery::PATH, get(history))
         .route("/v1/links", put(change_link))
+        .route("/v1/routes", get(routes).put(change_routes))
         .route("/v1/proxies", get(proxies).put(use_proxy))
+        .route("/v1/speedtest", get(speed_test).post(start_speed_test).delete(end_speed_test))
         .route("/v1/reload", post(reload))
-        .route("/v1/peers", get(peers).post(invite).delete(remove_peer))
+        .route("/v1/peers", get(peers).post(invite).put(enable_peer).delete(remove_peer))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(connection.clone(), authorize))
@@ -260,10 +266,31 @@ async fn flows(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> 
     answer(&connection, read()).await
 }
 
+/// `GET /v1/forwards`.
+async fn forwards(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Forwards)).await
+}
+
+/// `GET /v1/history`, of the last `?since=SECONDS`, with at most `?points=N` and `?events=N`, of all links or of `?link=NAME`.
+async fn history(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
+    answer(&connection, HistoryQuery::read(uri.query()).map(Request::History)).await
+}
+
 /// `PUT /v1/links`.
 async fn change_link(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
     let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
     answer(&connection, change.map(Request::ChangeLink)).await
+}
+
+/// `GET /v1/routes`.
+async fn routes(State(connection): State<Connection>, _body: Bytes) -> HttpResponse {
+    answer(&connection, Ok(Request::Routes)).await
+}
+
+/// `PUT /v1/routes`.
+async fn change_routes(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
+    let change = serde_json::from_slice(&body).map_err(|error| error.to_string());
+    answer(&connection, change.map(Request::ChangeRoutes)).await
 }
 
 /// `GET /v1/proxies`.
@@ -279,6 +306,37 @@ async fn use_proxy(State(connection): State<Connection>, uri: Uri, _body: Bytes)
         None => Err("say which: ?use=NAME".to_owned()),
     });
     answer(&connection, request).await
+}
+
+/// `POST /v1/speedtest`.
+async fn start_speed_test(State(connection): State<Connection>, body: Bytes) -> HttpResponse {
+    let read = || {
+        let wish: SpeedTestWish =
+            serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        wish.check()?;
+        Ok(Request::StartSpeedTest(wish))
+    };
+    answer(&connection, read()).await
+}
+
+/// `GET /v1/speedtest?id=ID`.
+async fn speed_test(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
+    answer(&connection, test_id(&uri).map(|id| Request::SpeedTest { id })).await
+}
+
+/// `DELETE /v1/speedtest?id=ID`.
+async fn end_speed_test(
+    State(connection): State<Connection>,
+    uri: Uri,
+    _body: Bytes,
+) -> HttpResponse {
+    answer(&connection, test_id(&uri).map(|id| Request::EndSpeedTest { id })).await
+}
+
+fn test_id(uri: &Uri) -> Result<u64, String> {
+    let [id] = query::read(uri.query(), ["id"])?;
+    let id = id.ok_or_else(|| "say which: ?id=ID".to_owned())?;
+    id.parse().map_err(|_| format!("id={} is no number", id.escape_debug()))
 }
 
 /// `POST /v1/reload`. The body is read, although it says nothing, so that a long one is refused.
@@ -307,6 +365,17 @@ async fn remove_peer(State(connection): State<Connection>, uri: Uri, _body: Byte
     answer(&connection, request).await
 }
 
+/// `PUT /v1/peers?name=NAME&enabled=true`, or `=false`.
+async fn enable_peer(State(connection): State<Connection>, uri: Uri, _body: Bytes) -> HttpResponse {
+    let read = query::read(uri.query(), ["name", "enabled"]);
+    let request =
+        read.and_then(|[name, enabled]| match (name, enabled.as_deref().map(str::parse::<bool>)) {
+            (Some(name), Some(Ok(enabled))) => Ok(Request::EnablePeer { name, enabled }),
+            _ => Err("say which, and whether it is let in: ?name=NAME&enabled=true".to_owned()),
+        });
+    answer(&connection, request).await
+}
+
 /// What the daemon says to a request, or what is wrong with it.
 async fn answer(connection: &Connection, request: Result<Request, String>) -> HttpResponse {
     let answer = match request {
@@ -324,12 +393,17 @@ fn document(answer: Response) -> HttpResponse {
         Response::Status(report) => Json(*report).into_response(),
         Response::Scheduling(scheduling) => Json(*scheduling).into_response(),
         Response::Flows(flows) => Json(*flows).into_response(),
+        Response::Forwards(report) => Json(*report).into_response(),
+        Response::History(report) => Json(*report).into_response(),
         Response::Link(settings) => Json(*settings).into_response(),
+        Response::Routes(report) => Json(*report).into_response(),
         Response::Proxies(report) => Json(*report).into_response(),
+        Response::SpeedTest(report) => Json(*report).into_response(),
         Response::Reloaded(report) => Json(*report).into_response(),
         Response::Peers(report) => Json(*report).into_response(),
         Response::Invited(invited) => Json(*invited).into_response(),
         Response::Removed(removed) => Json(*removed).into_response(),
+        Response::Enabled(enabled) => Json(*enabled).into_response(),
     }
 }
 
@@ -341,8 +415,8 @@ async fn not_found() -> HttpResponse {
 async fn wrong_method() -> HttpResponse {
     let error = ApiError::new(
         ErrorCode::BadRequest,
-        "this path is not used so: read with GET; /v1/scheduling, /v1/links and /v1/proxies are written with PUT, /v1/peers with POST \
-         and DELETE, /v1/reload with POST",
+        "this path is not used so: read with GET; /v1/scheduling, /v1/links, /v1/routes and /v1/proxies are written with PUT, \
+         /v1/peers with POST, PUT and DELETE, /v1/speedtest with POST and DELETE, /v1/reload with POST",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }

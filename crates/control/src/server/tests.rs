@@ -15,11 +15,12 @@ use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{
-    DEFAULT_FLOWS, DaemonStatus, ErrorCode, InviteWish, Invited, LinkChange, LinkSettings,
-    MAX_FLOWS, RemovedPeer, Role, STATUS_VERSION, StatusReport,
+    DEFAULT_FLOWS, DaemonStatus, EnabledPeer, ErrorCode, HistoryQuery, InviteWish, Invited,
+    LinkChange, LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange, STATUS_VERSION,
+    SpeedTestReport, SpeedTestWish, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
-use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling};
+use ropewalk_settings::{PublicKey, SchedulerKind, Scheduling, Selector, Side, Text as _};
 
 #[test]
 fn a_status_goes_from_the_daemon_to_the_tool() {
@@ -280,6 +281,10 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         let len = body.len();
         format!("PUT /v1/scheduling HTTP/1.1\r\nhost: x\r\ncontent-length: {len}\r\n\r\n{body}")
     };
+    let post = |body: &str| {
+        let len = body.len();
+        format!("POST /v1/speedtest HTTP/1.1\r\nhost: x\r\ncontent-length: {len}\r\n\r\n{body}")
+    };
     let cases = [
         ("GET /v2/status HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
         ("GET /v1/../etc HTTP/1.1\r\nhost: x\r\n\r\n", "404", "GET /v1/status"),
@@ -291,6 +296,9 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         ("GET /v1/flows?limit=4097 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 0 to 4096"),
         ("GET /v1/flows?limit=-1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 0 to 4096"),
         ("GET /v1/flows?top=1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`peer`, `limit`"),
+        ("GET /v1/history?points=401 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "from 1 to 400"),
+        ("GET /v1/history?until=1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`since`"),
+        ("POST /v1/history HTTP/1.1\r\nhost: x\r\n\r\n", "405", "GET"),
         ("GET /v1/scheduling?pear=a HTTP/1.1\r\nhost: x\r\n\r\n", "400", "`peer`"),
         (&*put("{\"scheduler\":\"natali\"}"), "400", "natalie"),
         (&*put("{\"terms\":{\"a\":{\"weight\":-1}}}"), "400", "link a: weight = -1"),
@@ -311,6 +319,15 @@ fn wrong_requests_get_an_answer_and_reach_no_daemon() {
         ("DELETE /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "?name=NAME"),
         ("POST /v1/peers HTTP/1.1\r\nhost: x\r\n\r\n", "400", "EOF"),
         ("DELETE /v1/scheduling HTTP/1.1\r\nhost: x\r\n\r\n", "405", "PUT"),
+        ("GET /v1/speedtest HTTP/1.1\r\nhost: x\r\n\r\n", "400", "?id=ID"),
+        ("DELETE /v1/speedtest?id=-1 HTTP/1.1\r\nhost: x\r\n\r\n", "400", "id=-1 is no number"),
+        (&*post("{\"seconds\":10,\"down\":false,\"up\":false}"), "400", "neither down nor up"),
+        (&*post("{\"seconds\":9000,\"down\":true,\"up\":true}"), "400", "3 to 60 s, not 9000"),
+        (
+            &*post("{\"seconds\":5,\"down\":true,\"up\":true,\"max_bytes\":9}"),
+            "400",
+            "less than 1 MB",
+        ),
     ];
     for (request, status, text) in cases {
         let shown = &request[..request.len().min(40)];
@@ -338,6 +355,8 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                 Request::Scheduling { .. } => Response::Scheduling(Box::default()),
                 Request::SetScheduling { scheduling, .. } => Response::Scheduling(scheduling),
                 Request::Flows { .. } => Response::Flows(Box::default()),
+                Request::Forwards => Response::Forwards(Box::default()),
+                Request::History(_) => Response::History(Box::default()),
                 Request::ChangeLink(LinkChange { name, values }) => {
                     Response::Link(Box::new(LinkSettings {
                         name,
@@ -345,7 +364,12 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                         ..LinkSettings::default()
                     }))
                 }
+                Request::Routes | Request::ChangeRoutes(_) => Response::Routes(Box::default()),
                 Request::Proxies | Request::UseProxy { .. } => Response::Proxies(Box::default()),
+                Request::StartSpeedTest(_) => Response::SpeedTest(Box::default()),
+                Request::SpeedTest { id } | Request::EndSpeedTest { id } => {
+                    Response::SpeedTest(Box::new(SpeedTestReport { id, ..Default::default() }))
+                }
                 Request::Reload => Response::Reloaded(Box::default()),
                 Request::Peers => Response::Peers(Box::default()),
                 Request::Invite(wish) => Response::Invited(Box::new(invited(&wish.name))),
@@ -354,6 +378,9 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
                     public_key: None,
                     invitations: 1,
                 })),
+                Request::EnablePeer { name, enabled } => {
+                    Response::Enabled(Box::new(enabled_peer(name, enabled)))
+                }
             }));
         }
         asked
@@ -374,12 +401,39 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
             addresses: vec!["vps.example.org".to_owned()],
         }),
         Request::RemovePeer { name: "a b&c=d/?".to_owned() },
+        Request::EnablePeer { name: "a b&c=d/?".to_owned(), enabled: false },
         Request::ChangeLink(LinkChange {
             name: "wlan0".to_owned(),
             values: [("max_up".to_owned(), "5 Mbit/s".to_owned())].into(),
         }),
+        Request::Forwards,
+        Request::Routes,
+        Request::ChangeRoutes(RoutesChange {
+            side: Side::Outside,
+            add: ["app:fire-fox", "10.0.0.0/8"]
+                .map(|text| Selector::from_text(text).unwrap())
+                .into(),
+            remove: vec![Selector::Domain("example.org".to_owned())],
+        }),
+        Request::History(HistoryQuery::default()),
+        Request::History(HistoryQuery {
+            since_s: 3600,
+            points: 60,
+            events: 0,
+            link: Some("Käthes LTE & more".to_owned()),
+        }),
         Request::Proxies,
         Request::UseProxy { name: "Zürich, rack 3 & more".to_owned() },
+        Request::StartSpeedTest(SpeedTestWish {
+            links: vec!["wlan0".to_owned()],
+            seconds: 10,
+            down: true,
+            up: false,
+            max_bytes: Some(50_000_000),
+            metered: true,
+        }),
+        Request::SpeedTest { id: u64::MAX },
+        Request::EndSpeedTest { id: 7 },
         Request::Reload,
     ];
     let answers: Vec<_> =
@@ -388,6 +442,8 @@ fn a_change_and_its_peer_reach_the_daemon_as_they_were_sent() {
     assert_eq!(answers[3], Response::Scheduling(scheduling));
     assert_eq!(answers[5], Response::Flows(Box::default()));
     assert_eq!(answers[7], Response::Invited(Box::new(invited("Käthes Bus"))));
+    let disabled = enabled_peer("a b&c=d/?".to_owned(), false);
+    assert_eq!(answers[9], Response::Enabled(Box::new(disabled)));
     let plain = raw(&socket, b"GET /v1/flows HTTP/1.1\r\nhost: x\r\n\r\n");
     assert!(plain.starts_with("HTTP/1.1 200"), "{plain}");
     drop(server);
@@ -448,6 +504,10 @@ fn raw(socket: &Path, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+fn enabled_peer(name: String, enabled: bool) -> EnabledPeer {
+    EnabledPeer { name, public_key: PublicKey::from_bytes([7; 32]), enabled, changed: true }
+}
+
 fn invited(name: &str) -> Invited {
     Invited {
         name: name.to_owned(),
@@ -472,10 +532,12 @@ fn status() -> StatusReport {
             offload: None,
             kill_switch: None,
             sandbox: None,
+            history: None,
         },
         tunnels: Vec::new(),
         drops: [("not authentic".to_owned(), 3)].into(),
         proxy: None,
+        rules: Vec::new(),
         proxies: None,
     }
 }

@@ -8,9 +8,11 @@
 //!   makes a foreign page one of ours;
 //! * nothing can be changed here, no other origin is let in, and what is shown runs no script but its own
 //!   ([`policy`]);
-//! * the daemon is asked at most every [`LEAST_AGE`], however many ask, so that nobody can hold up its loop or take the
-//!   control socket's place in the queue.
+//! * the daemon is asked at most every [`LEAST_AGE`] how it is, and as often what it remembers, however many ask, so that nobody
+//!   can hold up its loop or take the control socket's place in the queue;
+//! * where packets go is not told: no flow is asked for.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -23,7 +25,7 @@ use axum::http::header::{
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::uri::Authority;
-use axum::http::{Request as HttpRequest, StatusCode};
+use axum::http::{Request as HttpRequest, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response as HttpResponse};
 use axum::routing::get;
@@ -32,21 +34,36 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener as TokioListener;
 use tokio::sync::Mutex;
 
-use super::history::{self, History};
 use super::http::{accept, converse, refusal};
 use super::places::{Holder, Limits};
+use super::recent::{self, Recent};
 use super::{BindError, Connection};
-use crate::api::{ApiError, ErrorCode, Request, Response, StatusReport};
+use crate::api::{
+    ApiError, ErrorCode, HistoryQuery, HistoryReport, Request, Response, StatusReport, TunnelState,
+};
 use crate::metrics;
+use crate::why::{WhyReport, judge};
 
-/// The page: one file, which needs nothing else but the status.
-const PAGE: &str = include_str!("page.html");
+/// The page: one file, which needs nothing else but what is served beside it. Its script is put together of several.
+static PAGE: LazyLock<String> = LazyLock::new(|| {
+    let page = include_str!("page.html").replace("// past.js\n", include_str!("page/past.js"));
+    page.replace("// why.js\n", include_str!("page/why.js"))
+});
 
 /// Connections at a time. TCP does not say whose they are: all share these.
 const PLACES: Limits = Limits { keepers: 0, each: 0, others: 16 };
 
 /// How old an answer of the daemon may be: less than the second in which the page asks again.
 const LEAST_AGE: Duration = Duration::from_millis(250);
+
+/// How old an answer about the past may be: it changes every ten seconds.
+const PAST_AGE: Duration = Duration::from_secs(2);
+
+/// What limits a link is judged by two looks so far apart, as `ropewalk why` does.
+const JUDGED_OVER: Duration = Duration::from_secs(2);
+
+/// Tunnels that are judged: as many as the page shows.
+const MOST_JUDGED: usize = 50;
 
 /// Who may be asked for: the other end of a name that leads here is not always this machine's user.
 const LOCAL_NAME: &str = "localhost";
@@ -89,21 +106,23 @@ pub(super) async fn serve(web: Web, connection: Connection) {
 async fn remember(lookout: &Lookout) {
     let mut before = Instant::now();
     loop {
-        tokio::time::sleep(history::STEP).await;
+        tokio::time::sleep(recent::STEP).await;
         // A daemon that is busy, or ends, is looked at the next time; the step is longer then.
         let Ok(report) = lookout.look().await else { continue };
         let now = Instant::now();
-        lookout.history.lock().await.note(&report, now.duration_since(before));
+        lookout.recent.lock().await.note(&report, now.duration_since(before));
         before = now;
     }
 }
 
 fn router(lookout: Arc<Lookout>) -> Router {
     Router::new()
-        .route("/", get(async || Html(PAGE)))
+        .route("/", get(async || Html(PAGE.as_str())))
         .route("/metrics", get(numbers))
         .route("/v1/status", get(status))
-        .route("/v1/history", get(past))
+        .route("/v1/recent", get(recent_rates))
+        .route(HistoryQuery::PATH, get(history))
+        .route("/v1/why", get(why))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(guard))
@@ -114,12 +133,21 @@ fn router(lookout: Arc<Lookout>) -> Router {
 struct Lookout {
     connection: Connection,
     latest: Mutex<Option<(Instant, Arc<StatusReport>)>>,
-    history: Mutex<History>,
+    recent: Mutex<Recent>,
+    past: Mutex<Past>,
+}
+
+/// The last question about the past, and its answer.
+#[derive(Default)]
+struct Past {
+    asked: Option<Instant>,
+    answer: Option<(HistoryQuery, Arc<HistoryReport>)>,
 }
 
 impl Lookout {
     fn new(connection: Connection) -> Self {
-        Self { connection, latest: Mutex::new(None), history: Mutex::default() }
+        let (recent, past) = (Mutex::default(), Mutex::default());
+        Self { connection, latest: Mutex::new(None), recent, past }
     }
 
     /// How things are, or were a moment ago.
@@ -137,9 +165,55 @@ impl Lookout {
                 *latest = Some((Instant::now(), Arc::clone(&report)));
                 Ok(report)
             }
-            _ => Err(ApiError::new(ErrorCode::Failed, "the daemon answered something else")),
+            _ => Err(something_else()),
         }
     }
+
+    /// What the daemon remembers, or did a moment ago.
+    async fn remembered(&self, query: HistoryQuery) -> Result<Arc<HistoryReport>, ApiError> {
+        // Held while the daemon is asked: one question after the other.
+        let mut past = self.past.lock().await;
+        let age = past.asked.map_or(Duration::MAX, |asked| asked.elapsed());
+        if let Some((known, report)) = &past.answer
+            && *known == query
+            && age < PAST_AGE
+        {
+            return Ok(Arc::clone(report));
+        }
+        tokio::time::sleep(LEAST_AGE.saturating_sub(age)).await;
+        past.asked = Some(Instant::now());
+        match self.connection.ask(Request::History(query.clone())).await? {
+            Response::History(report) => {
+                let report = Arc::<HistoryReport>::from(report);
+                past.answer = Some((query, Arc::clone(&report)));
+                Ok(report)
+            }
+            _ => Err(something_else()),
+        }
+    }
+
+    /// What limits each link. Of one flow nothing is said: it would name where that goes.
+    async fn judged(&self) -> Result<WhyReport, ApiError> {
+        let earlier = self.look().await?;
+        tokio::time::sleep(JUDGED_OVER).await;
+        let later = self.look().await?;
+        let few = later.tunnels.len() <= MOST_JUDGED;
+        let shown = later.tunnels.iter().filter(|one| few || one.state == TunnelState::Up);
+        let later = StatusReport {
+            version: later.version,
+            daemon: later.daemon.clone(),
+            tunnels: shown.take(MOST_JUDGED).cloned().collect(),
+            drops: BTreeMap::new(),
+            proxy: None,
+            proxies: None,
+            rules: Vec::new(),
+        };
+        Ok(judge(&earlier, &later, &[]))
+    }
+}
+
+fn something_else() -> ApiError {
+    ApiError::new(ErrorCode::Failed, "the daemon answered something else")
 }
 
 async fn status(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
@@ -149,9 +223,29 @@ async fn status(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
     }
 }
 
-/// `GET /v1/history`: what was carried in the last ten minutes.
-async fn past(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
-    axum::Json(&*lookout.history.lock().await).into_response()
+/// `GET /v1/recent`: what was carried in the last ten minutes.
+async fn recent_rates(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
+    axum::Json(&*lookout.recent.lock().await).into_response()
+}
+
+/// `GET /v1/history`, as at the control socket.
+async fn history(State(lookout): State<Arc<Lookout>>, uri: Uri) -> HttpResponse {
+    let answer = match HistoryQuery::read(uri.query()) {
+        Ok(query) => lookout.remembered(query).await,
+        Err(message) => Err(ApiError::new(ErrorCode::BadRequest, message)),
+    };
+    match answer {
+        Ok(report) => axum::Json(&*report).into_response(),
+        Err(error) => refusal(&error),
+    }
+}
+
+/// `GET /v1/why`: what limits each link, as `ropewalk why` says.
+async fn why(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
+    match lookout.judged().await {
+        Ok(report) => axum::Json(report).into_response(),
+        Err(error) => refusal(&error),
+    }
 }
 
 async fn numbers(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
@@ -165,7 +259,8 @@ async fn numbers(State(lookout): State<Arc<Lookout>>) -> HttpResponse {
 
 async fn not_found() -> HttpResponse {
     let message = "there is nothing at this path: / is the page, /metrics the numbers for Prometheus, /v1/status the \
-                   status, /v1/history what was carried in the last ten minutes";
+                   status, /v1/recent what was carried in the last ten minutes, /v1/history what is remembered, /v1/why what \
+                   limits each link";
     refusal(&ApiError::new(ErrorCode::NotFound, message))
 }
 
@@ -220,11 +315,11 @@ fn is_local(host: &str) -> bool {
         || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What the page may load: its own script and style, known by their hashes, and the status.
+/// What the page may load: its own script and style, known by their hashes, and what is served beside it.
 fn policy() -> HeaderValue {
     static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         let hash = |element: &str| {
-            let hash = BASE64.encode(&Sha256::digest(inside(PAGE, element)));
+            let hash = BASE64.encode(&Sha256::digest(inside(&PAGE, element)));
             format!("'sha256-{hash}'")
         };
         let (script, style) = (hash("script"), hash("style"));

@@ -424,3 +424,22 @@ fn what_repair_costs_and_saves_is_told_while_anything_is_sent_again() {
     let told = judged(12, 2).expect("told");
     assert!(told.ends_with("but 2 packets were given up, too old to be of use"), "{told}");
 }
+
+#[test]
+fn a_link_that_is_up_over_tls_says_so_and_its_verdicts_are_as_ever() {
+    let told = "over TLS, because UDP is not answered here";
+    let (over_tls, reason, state) =
+        (format!("{LINK}/over_tls"), format!("{LINK}/reason"), format!("{LINK}/state"));
+    for (is, expected) in [("up", Some(told)), ("down", None)] {
+        let values = [
+            (over_tls.as_str(), json!(true)),
+            (reason.as_str(), json!(told)),
+            (state.as_str(), json!(is)),
+        ];
+        let links = &judged("client", &values).tunnels[0].links;
+        assert_eq!(links[0].carried.as_deref(), expected, "{is}");
+        assert_eq!(links[1].carried, None, "the other goes by UDP");
+    }
+    let by_udp = judged("client", &[(reason.as_str(), json!("no socket for IPv6"))]);
+    assert_eq!(by_udp.tunnels[0].links[0].carried, None);
+}

@@ -139,6 +139,10 @@ const EVENTS: &[i64] = &[
     libc::SYS_timerfd_gettime,
     libc::SYS_signalfd4,
     libc::SYS_pipe2,
+    // Control groups that begin and end.
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_rm_watch,
 ];
 
 /// Sockets, once they are made.

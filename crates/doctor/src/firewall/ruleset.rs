@@ -68,7 +68,8 @@ pub(crate) struct Flow {
     /// The interfaces by which they come and leave.
     pub(crate) input: Option<String>,
     pub(crate) output: Option<String>,
-    /// UDP, with these ports; without a port: any protocol.
+    /// What has these ports; without a port: any protocol.
+    pub(crate) transport: Transport,
     pub(crate) source_port: Option<u16>,
     pub(crate) destination_port: Option<u16>,
     /// The TUN, where it is what they pass.
@@ -83,14 +84,41 @@ impl Flow {
             state: State::New,
             input: None,
             output: None,
+            transport: Transport::Udp,
             source_port: None,
             destination_port: None,
             tun: None,
         }
     }
 
-    fn is_udp(&self) -> bool {
+    /// Whether its protocol is known.
+    fn has_ports(&self) -> bool {
         self.source_port.is_some() || self.destination_port.is_some()
+    }
+}
+
+/// A protocol with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Udp,
+    Tcp,
+}
+
+impl Transport {
+    /// As nft has it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// As the IP header has it.
+    const fn number(self) -> u64 {
+        match self {
+            Self::Udp => 17,
+            Self::Tcp => 6,
+        }
     }
 }
 
@@ -329,12 +357,14 @@ impl Walk<'_> {
         let found = if let Some(payload) = left.get("payload") {
             let (protocol, field) = (payload["protocol"].as_str(), payload["field"].as_str());
             match (protocol, field) {
-                // A rule about another protocol than UDP.
-                (Some("tcp" | "icmp" | "icmpv6" | "sctp" | "dccp"), _) if flow.is_udp() => {
+                // A rule about another protocol.
+                (Some(other @ ("udp" | "tcp" | "icmp" | "icmpv6" | "sctp" | "dccp")), _)
+                    if flow.has_ports() && other != flow.transport.as_str() =>
+                {
                     return Holds::No;
                 }
-                (Some("udp" | "th"), Some("dport")) => port(flow.destination_port, right),
-                (Some("udp" | "th"), Some("sport")) => port(flow.source_port, right),
+                (Some("udp" | "tcp" | "th"), Some("dport")) => port(flow.destination_port, right),
+                (Some("udp" | "tcp" | "th"), Some("sport")) => port(flow.source_port, right),
                 (Some("ip"), _) if !flow.ipv4 => return Holds::No,
                 (Some("ip6"), _) if flow.ipv4 => return Holds::No,
                 (Some("ip"), Some("protocol")) => self.protocol(right),
@@ -362,12 +392,13 @@ impl Walk<'_> {
     }
 
     fn protocol(&self, right: &Value) -> Option<bool> {
-        if !self.flow.is_udp() {
+        if !self.flow.has_ports() {
             return None;
         }
+        let transport = self.flow.transport;
         match right.as_u64() {
-            Some(number) => Some(number == 17),
-            None => word(Some("udp"), right),
+            Some(number) => Some(number == transport.number()),
+            None => word(Some(transport.as_str()), right),
         }
     }
 }

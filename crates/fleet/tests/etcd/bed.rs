@@ -1,20 +1,23 @@
 //! An etcd of a test's own, and proxies that use it.
 
 use std::fs::File;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_fleet::cache::Cache;
 use ropewalk_fleet::changes::Changes;
+use ropewalk_fleet::last_known::{Content, KeptFile};
 use ropewalk_fleet::layout::{FleetValue, Unknown, VERSION};
 use ropewalk_fleet::mirror::Mirror;
-use ropewalk_fleet::presence::Own;
+use ropewalk_fleet::presence::{Own, Presence};
 use ropewalk_fleet::service::{News, Options, Service};
 use ropewalk_fleet::store::{Access, Store, TlsFiles};
 use ropewalk_settings::{InvitationToken, PublicKey};
 use tempfile::TempDir;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Longer than anything takes, even on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -36,6 +39,23 @@ pub(crate) struct Etcd {
     arguments: Vec<String>,
     scheme: &'static str,
     child: Option<Child>,
+}
+
+/// What a proxy keeps for its next start, written at once.
+#[derive(Debug)]
+struct Kept(PathBuf);
+
+impl KeptFile for Kept {
+    fn read(&self) -> io::Result<Vec<u8>> {
+        std::fs::read(&self.0)
+    }
+
+    fn replace(&self, content: Content) -> oneshot::Receiver<io::Result<()>> {
+        let (written, told) = oneshot::channel();
+        let result = content().and_then(|content| std::fs::write(&self.0, content));
+        written.send(result).expect("who asked is told");
+        told
+    }
 }
 
 impl Bed {
@@ -180,15 +200,9 @@ impl Etcd {
         let options = Options {
             access: self.access(FAR),
             terms: terms(),
-            own: Own {
-                id: id.into(),
-                region: "test".into(),
-                capacity: 100,
-                public_key: PublicKey::from_bytes(*blake(id)),
-                addresses: vec!["192.0.2.1:51900".parse().unwrap()],
-                program: "0".into(),
-            },
+            own: own(id),
             max_clients: 1000,
+            kept_in: Arc::new(Kept(self.path().join(format!("{id}.json")))),
         };
         (Service::start(options, news).unwrap(), heard)
     }
@@ -234,10 +248,24 @@ impl Drop for Etcd {
     }
 }
 
-fn blake(id: &str) -> Box<[u8; 32]> {
-    let mut bytes = [7; 32];
-    bytes[..id.len()].copy_from_slice(id.as_bytes());
-    Box::new(bytes)
+/// What the proxy with this id says of itself.
+fn own(id: &str) -> Own {
+    let mut key = [7; 32];
+    key[..id.len()].copy_from_slice(id.as_bytes());
+    Own {
+        id: id.into(),
+        region: "test".into(),
+        capacity: 100,
+        public_key: PublicKey::from_bytes(key),
+        addresses: vec!["192.0.2.1:51900".parse().unwrap()],
+        program: "0".into(),
+    }
+}
+
+/// What the proxy with this id says of itself and its sessions, and nothing else of it.
+pub(crate) fn presence(etcd: &Etcd, id: &str) -> Presence {
+    let Changes { store, mirror, .. } = proxy(etcd, id);
+    Presence::new(own(id), store, mirror)
 }
 
 fn terms() -> FleetValue {

@@ -8,9 +8,10 @@ mod bed;
 
 use std::time::{Duration, Instant};
 
-use bed::{Bed, client, invite, proxy, token};
+use bed::{Bed, client, invite, presence, proxy, token};
 use etcd_client::{CompactionOptions, PutOptions};
-use ropewalk_fleet::changes::{ChangeError, Claimed};
+use ropewalk_fleet::cache::Change;
+use ropewalk_fleet::changes::{ChangeError, Changes, Claimed};
 use ropewalk_fleet::layout::{ProxyState, hash};
 use ropewalk_fleet::service::News;
 use ropewalk_fleet::store::StoreError;
@@ -88,6 +89,7 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
             formerly,
             address_v4: [10, 77, 0, 2].into(),
             address_v6: None,
+            disabled: false,
         };
         let claim = |number, key| {
             let one = one.clone();
@@ -126,6 +128,34 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
 }
 
 #[test]
+fn a_client_is_disabled_and_enabled_at_all_proxies_and_stays_so_with_another_key() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.agree().await.unwrap();
+        invite(&one, "laptop", 1).await;
+        one.claim(&token(1), client(1), 9).await.unwrap();
+        let (service, mut news) = bed.serve("two");
+        bed.next(&mut news, changes).await;
+        assert_eq!(one.enable("laptop", true).await.unwrap(), (client(1), false));
+        assert_eq!(service.enable("laptop".into(), false).await.unwrap(), (client(1), true));
+        let is_disabled = |change: &Change| match change {
+            Change::Came(_, client) => Some(client.disabled),
+            _ => None,
+        };
+        let told = bed.next(&mut news, changes).await;
+        assert_eq!(told.iter().map(is_disabled).collect::<Vec<_>>(), [Some(true)]);
+        one.invite("laptop", true, (&token(2), u64::MAX), 9).await.unwrap();
+        let bound = one.claim(&token(2), client(2), 9).await.unwrap();
+        assert!(matches!(bound, Claimed::Bound { disabled: true, .. }), "{bound:?}");
+        assert_eq!(one.enable("laptop", true).await.unwrap(), (client(2), true));
+        assert!(!bed.all(&one).await.clients[&client(2)].disabled);
+        let nobody = one.enable("phone", false).await.unwrap_err().to_string();
+        assert!(nobody.contains("no client `phone` has joined"), "{nobody}");
+    });
+}
+
+#[test]
 fn while_etcd_is_away_changes_are_refused_and_what_is_known_stays_until_it_is_caught_up() {
     let Some(bed) = Bed::new(&[]) else { return };
     bed.run(async |mut bed| {
@@ -157,6 +187,73 @@ fn while_etcd_is_away_changes_are_refused_and_what_is_known_stays_until_it_is_ca
         let mirrored = service.mirror().lock();
         assert!(mirrored.away.is_none());
         assert_eq!(mirrored.lists, lists, "caught up by revision, without another list");
+    });
+}
+
+/// A service called `two` knew two clients, and has ended; it cannot reach etcd any more.
+async fn cut_off_with_two_clients(bed: &bed::Etcd) -> Changes {
+    let one = proxy(bed, "one");
+    one.agree().await.unwrap();
+    for number in 1..=2 {
+        invite(&one, &format!("client {number}"), number).await;
+        one.claim(&token(number), client(number), 9).await.unwrap();
+    }
+    let (service, mut news) = bed.serve("two");
+    bed.wait_for(&service, |cache| cache.clients.len() == 2).await;
+    bed.next(&mut news, changes).await;
+    drop(service);
+    bed.cut(true);
+    one
+}
+
+fn changes(news: News) -> Option<Vec<Change>> {
+    match news {
+        News::Changes(changes) => Some(changes),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_proxy_that_starts_while_etcd_is_away_serves_whom_it_knew_and_is_corrected_when_it_is_back() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = cut_off_with_two_clients(&bed).await;
+        one.remove("client 1").await.unwrap();
+        let begun = Instant::now();
+        let (service, mut news) = bed.serve("two");
+        let come = bed.next(&mut news, changes).await;
+        println!("served {:.1} s after the start", begun.elapsed().as_secs_f64());
+        assert!(come.iter().all(|change| matches!(change, Change::Came(..))), "{come:?}");
+        assert_eq!(come.len(), 2, "who was removed meanwhile, too");
+        {
+            let mirrored = service.mirror().lock();
+            assert!(mirrored.recalled.is_some() && mirrored.lists == 0);
+        }
+        let refused = service.claim(token(3), client(3)).await.unwrap_err().to_string();
+        assert!(refused.contains("does not answer"), "{refused}");
+
+        bed.cut(false);
+        assert_eq!(bed.next(&mut news, changes).await, [Change::Gone(client(1))]);
+        assert!(service.mirror().lock().recalled.is_none());
+        invite(&one, "client 3", 3).await;
+        let bound = service.claim(token(3), client(3)).await.unwrap();
+        assert!(matches!(bound, Claimed::Bound { .. }), "{bound:?}");
+    });
+}
+
+#[test]
+fn a_proxy_lets_nobody_in_any_more_when_the_fleet_that_it_knew_turns_out_to_be_another_one() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = cut_off_with_two_clients(&bed).await;
+        let (_service, mut news) = bed.serve("two");
+        assert_eq!(bed.next(&mut news, changes).await.len(), 2);
+        let mut etcd = one.store.client().await.unwrap();
+        let other = r#"{"version":1,"name":"other","pool_v4":"10.77.0.0/16"}"#;
+        etcd.put(one.store.layout().fleet(), other, None).await.unwrap();
+        bed.cut(false);
+        let is_told = |news| matches!(news, News::NotOurs).then_some(());
+        bed.next(&mut news, is_told).await;
     });
 }
 
@@ -232,6 +329,70 @@ fn the_newest_session_wins_and_the_older_proxy_is_told() {
         }
         drop(two);
         bed.wait_for(&one, |cache| cache.proxies.len() == 1).await;
+    });
+}
+
+#[test]
+fn the_session_that_etcd_saw_begin_later_wins_though_the_other_proxys_clock_is_an_hour_ahead() {
+    const AN_HOUR_AHEAD: u64 = 3_600_000_000;
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let near = proxy(&bed, "near");
+        let (one, mut at_one) = bed.serve("one");
+        bed.wait_for(&one, |cache| cache.proxies.contains_key("one")).await;
+        one.note_session(client(1), Some(AN_HOUR_AHEAD));
+        bed.wait_for(&one, |cache| cache.sessions.len() == 1).await;
+        // It is cut off for longer than its lease holds, and the client moves meanwhile.
+        bed.cut(true);
+        let begun = Instant::now();
+        while !bed.all(&near).await.sessions.is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(40), "its lease is over");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let mut two = presence(&bed, "two");
+        two.renew().await.unwrap();
+        two.note(client(1), Some(1_000));
+        assert!(two.say().await.unwrap().is_empty());
+        bed.cut(false);
+        let displaced = bed.next(&mut at_one, |news| match news {
+            News::Displaced(key, since) => Some((key, since)),
+            _ => None,
+        });
+        let mut displaced = std::pin::pin!(displaced);
+        let told = loop {
+            tokio::select! {
+                told = &mut displaced => break told,
+                () = tokio::time::sleep(Duration::from_secs(1)) => two.renew().await.unwrap(),
+            }
+        };
+        assert_eq!(told, (client(1), AN_HOUR_AHEAD));
+        assert_eq!(*bed.all(&near).await.sessions[&client(1)].proxy, *"two");
+        // Who comes back to it has a newer session there, although its own proxy's clock says otherwise.
+        one.note_session(client(1), Some(2_000));
+        bed.wait_for(&one, |cache| {
+            cache.sessions.get(&client(1)).is_some_and(|session| *session.proxy == *"one")
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_session_that_began_while_its_proxy_was_cut_off_is_judged_by_the_clocks() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let mut one = presence(&bed, "one");
+        let mut two = presence(&bed, "two");
+        two.renew().await.unwrap();
+        two.note(client(1), Some(2_000));
+        two.note(client(2), Some(2_000));
+        two.say().await.unwrap();
+        // These began before and after it, and etcd hears of both only now.
+        one.renew().await.unwrap();
+        one.note(client(1), Some(1_000));
+        one.note(client(2), Some(3_000));
+        assert_eq!(one.say().await.unwrap(), [(client(1), 1_000)]);
+        let sessions = bed.all(&proxy(&bed, "near")).await.sessions;
+        assert_eq!((&*sessions[&client(1)].proxy, &*sessions[&client(2)].proxy), ("two", "one"));
     });
 }
 
@@ -392,6 +553,7 @@ fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named()
             address_v4: [10, 77, 1, number].into(),
             address_v6: None,
             since: 7,
+            disabled: number == 9,
             formerly: None,
         };
         let all: Vec<_> = (1..=100).map(filed).collect();

@@ -282,7 +282,7 @@ impl Joined {
         };
         let sockets = sockets.iter().map(|(source, id)| (source.is_ipv4(), *id));
         // One for each family.
-        FleetLink { config, sockets: sockets.take(2).collect() }
+        FleetLink { config, sockets: sockets.take(2).collect(), any_port: false }
     }
 
     /// It is not used any more.

@@ -42,6 +42,7 @@ impl Phone {
             tunnels: vec![client_status::tunnel(&facts, links, spending)],
             drops: BTreeMap::new(),
             proxy: None,
+            rules: Vec::new(),
             proxies: Some(all).filter(|report| report.proxies.len() > 1),
         }
     }
@@ -113,8 +114,11 @@ impl Phone {
             interface: Some(joined.network.id.to_string()),
             state,
             reason,
+            sign_in: None,
             state_age_s: seconds,
             local: socket.and_then(|socket| io.sockets.local_addr(socket)),
+            remote: None,
+            over_tls: false,
             up: status::datagrams(up_bps, sent),
             down: status::datagrams(down_bps, received),
             told: Some(joined.network.policy.terms(Direction::Up))

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::error::LabError;
 use crate::tool;
 
-/// Room for what the daemons keep, a hundred times over, and filled in no time.
-const SIZE: &str = "size=256k,mode=700";
+/// Room for what the daemons keep, and filled in no time. The history takes 2.8 MB of it at the start.
+const SIZE: &str = "size=4m,mode=700";
 /// What fills it.
 const FILLER: &str = "filler";
 

@@ -6,6 +6,8 @@ mod drain;
 mod partition;
 mod registry;
 mod scale;
+mod travel;
+mod trouble;
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -26,6 +28,8 @@ pub(super) use drain::PROOF as DRAIN;
 pub(super) use partition::PROOF as PARTITION;
 pub(super) use registry::PROOF as REGISTRY;
 pub(super) use scale::PROOF as SCALE;
+pub(super) use travel::PROOF as TRAVEL;
+pub(super) use trouble::PROOF as TROUBLE;
 
 /// Clients of the proofs with many, at full length and in short.
 const MANY: (usize, usize) = (50, 4);
@@ -42,9 +46,20 @@ fn running_with(
     clients: usize,
     later: usize,
 ) -> Result<Fleet, LabError> {
-    (trial.say)(&format!("starting an etcd of 3 members, {proxies} proxies and {clients} clients"));
     let mut fleet = Fleet::build(trial.program, proxies, clients + later)?;
-    fleet.start()?;
+    begin(trial, &mut fleet, proxies, clients)?;
+    Ok(fleet)
+}
+
+/// Starts etcd and so many proxies of a fleet, and so many clients, which join the first proxy and use it.
+fn begin(
+    trial: &Trial<'_>,
+    fleet: &mut Fleet,
+    proxies: usize,
+    clients: usize,
+) -> Result<(), LabError> {
+    (trial.say)(&format!("starting an etcd of 3 members, {proxies} proxies and {clients} clients"));
+    fleet.start_with(proxies)?;
     for client in 0..clients {
         fleet.join(client, 0)?;
     }
@@ -52,8 +67,7 @@ fn running_with(
     // The list of proxies came, too.
     fleet.wait("a list of proxies at each client", |fleet| {
         Ok((0..clients).all(|client| fleet.proxy_of(client).is_ok_and(|id| id == "p-0")))
-    })?;
-    Ok(fleet)
+    })
 }
 
 /// Pings the server from every client for a while, ten times a second, and does something beside.

@@ -21,17 +21,21 @@ use ropewalk_proto::config::{MAX_LINKS, TunnelConfig};
 use ropewalk_proto::crypto::rekey::{Identity, RekeyContext, RekeyInitiator, RekeyResponder};
 use ropewalk_proto::crypto::{Cipher, DataKey, EpochKeys, HandshakeRole, KeyRing, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::event::Event;
 use ropewalk_proto::link::received::{Range, Ranges, Report};
 use ropewalk_proto::packet::transport::Transport;
 use ropewalk_proto::packet::{PacketView, checksum, protocol};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::TransmitSink;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
+use ropewalk_proto::tunnel::{
+    Credentials, Established, InnerFilter, Side, SpeedDecision, SpeedPhase, Tunnel,
+};
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
 use ropewalk_proto::wire::frame::{
-    CloseReason, FleetFrame, Frame, Frames, Halt, PacketFrame, emit, emit_report,
+    CloseReason, FleetFrame, Frame, Frames, Halt, PacketFrame, SpeedAnswerFrame, SpeedLoad,
+    SpeedRequestFrame, emit, emit_report,
 };
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, SEALED_LEN, Sealed, TAG_LEN};
 use ropewalk_settings::{Keepalive, PresharedKey};
@@ -51,7 +55,7 @@ const LINK_BYTES: i64 = 3 << 20;
 pub const MOST_BYTES: i64 = SESSION_BYTES + LINK_BYTES * MAX_LINKS as i64;
 
 /// Datagrams that one datagram may elicit at once, beside packets that waited: an answer on each of 16 links, and a
-/// challenge for each of its 64 frames.
+/// challenge for each of its 64 frames, or the test data that its owner grants.
 pub const MOST_ANSWERS: u64 = 80;
 
 /// Wake-ups in one second of virtual time: 16 links whose timers of 2 ms or more do not go together.
@@ -69,12 +73,15 @@ const FLOOD: u64 = 15_000;
 
 /// Kinds of operations, and kinds of frames.
 const OPERATIONS: u8 = 16;
-pub const FRAME_KINDS: u8 = 22;
+pub const FRAME_KINDS: u8 = 25;
 /// The operation that sends frames; the others that send something by themselves; and of these the one that has the victim
 /// send.
 pub const FRAMES: u8 = 0;
 pub const FLOODS: [u8; 8] = [1, 7, 8, 9, 10, 13, 14, FROM_TUN];
 const FROM_TUN: u8 = 15;
+
+/// Test data that the victim's owner grants at a time, bytes: a part of [`MOST_ANSWERS`] full datagrams.
+const TEST_DATA: u64 = 30_000;
 
 /// Bytes of the largest body.
 const LARGEST: usize = 1440;
@@ -216,6 +223,14 @@ impl Attack {
                         assert!(attack.victim.add_link(now, &config).is_ok(), "few links");
                     });
                 }
+                // It tests how fast they are, all the time.
+                let until = attack.now + Duration::from_secs(3600);
+                let links = [0, 1].map(|link| (LinkId(link), u64::MAX)).into_iter().collect();
+                let phase = SpeedPhase { links, bytes: TEST_DATA, load: SpeedLoad::Up, until };
+                let now = attack.now;
+                attack.counted(|attack| {
+                    assert!(attack.victim.begin_speed_phase(now, phase).is_ok(), "it may ask");
+                });
             }
         }
         attack.drain();
@@ -468,8 +483,10 @@ impl Attack {
             self.out.entries.clear();
             let now = self.now;
             self.counted(|attack| {
+                while let Some(event) = attack.victim.poll_event() {
+                    attack.decide(&event);
+                }
                 attack.victim.poll_transmit(now, &mut attack.out);
-                while attack.victim.poll_event().is_some() {}
             });
             if self.overhear() == 0 {
                 break;
@@ -477,6 +494,16 @@ impl Attack {
         }
         for (to, from) in self.to_bystander.iter().zip(&self.from_bystander) {
             assert!(*to <= 3 * from, "{to} bytes to who sent {from}");
+        }
+    }
+
+    /// The victim's owner grants speed tests.
+    fn decide(&mut self, event: &Event) {
+        if *event == Event::SpeedWish {
+            let (now, time) = (self.now, Duration::from_secs(1));
+            let granted = SpeedDecision::Granted { time, bytes: TEST_DATA, place: None };
+            self.victim.take_speed_use(now);
+            self.victim.decide_speed_test(now, granted);
         }
     }
 
@@ -600,6 +627,7 @@ fn tunnel(towards: Towards) -> Tunnel {
         gateways: vec![[10, 77, 0, 1].into()],
         peer_completes: false,
         peer_orders_flows: true,
+        peer_tests_speed: true,
     };
     Tunnel::new(Instant::ZERO, TunnelConfig::default(), InnerFilter::default(), session, [5; 32])
 }
@@ -681,6 +709,21 @@ fn frames(input: &mut Input<'_>, attack: &Attack) -> Vec<u8> {
                     Frame::Fleet(FleetFrame::new(word & 3, 2, (word >> 8) as u8 & 1, &noise[..len]))
                 }
                 19 => Frame::Moving,
+                20 => {
+                    let loads = [SpeedLoad::Down, SpeedLoad::Up, SpeedLoad::Idle];
+                    let load = loads.get((word & 3) as usize).copied();
+                    let links = &noise[..noise.len().min(18) / 9 * 9];
+                    let (phase, turn) = (word >> 2 & 0xff, (word >> 10) as u16);
+                    let request = SpeedRequestFrame::new(phase, turn, load, links);
+                    Frame::SpeedRequest(request.allowing((word >> 16) as u16, u64::MAX))
+                }
+                21 => Frame::SpeedAnswer(SpeedAnswerFrame {
+                    phase: word & 3,
+                    turn: 0,
+                    refusal: None,
+                    wait_s: word,
+                }),
+                22 => Frame::Filler((word & 0x1ff) as u16),
                 _ => Frame::Packet(PacketFrame {
                     global: (attack.global as u32).wrapping_add(word & 0xfff),
                     previous_on_link: word as u8,

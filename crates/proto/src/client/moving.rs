@@ -26,6 +26,11 @@ impl Client {
         self.session.as_ref().is_some_and(|session| !session.up.is_empty())
     }
 
+    /// Since when there is a session.
+    pub(crate) fn session_since(&self) -> Option<Instant> {
+        self.session.as_ref().map(|session| session.since)
+    }
+
     /// Whether it looks for a session: it has none, or the one it has may be dead.
     pub(crate) fn is_doubted(&self) -> bool {
         !self.closed

@@ -92,6 +92,7 @@ impl Client {
             gateways: info.peer.iter().map(IpNet::addr).collect(),
             peer_completes: accept.parameters.partial_checksums,
             peer_orders_flows: accept.parameters.orders_flows,
+            peer_tests_speed: accept.parameters.speed_tests,
         };
         let seed = self.seed();
         let mut tunnel = Tunnel::new(now, config, InnerFilter::default(), session, seed);

@@ -115,6 +115,8 @@ mod tests {
             (Trouble::Refused(Refusal::InvitationUsed), "used before"),
             (Trouble::Refused(Refusal::InvitationExpired), "expired"),
             (Trouble::Refused(Refusal::InUse), "another machine"),
+            (Trouble::Refused(Refusal::Draining), "undrain"),
+            (Trouble::Refused(Refusal::Stopping), "being stopped"),
             (Trouble::Closed(CloseReason::Other(9)), "9"),
         ];
         for (trouble, part) in table {

@@ -14,6 +14,9 @@
 //! | enabled, cipher, room | the owner's consent | a sealed refusal |
 //!
 //! No answer is longer than its question, and none goes anywhere but back.
+//!
+//! A proxy that drains or stops goes through the same steps, and refuses at the last one: only clients that it knows learn of
+//! it.
 
 use std::net::SocketAddr;
 
@@ -120,6 +123,9 @@ pub(super) struct Admission {
     max_sessions: usize,
     rekey_interval: Duration,
     partial_checksums: bool,
+    /// Why no session begins, for a while or for good.
+    shut: Option<Refusal>,
+    speed_tests: bool,
     pub(super) counters: AdmissionCounters,
 }
 
@@ -147,8 +153,15 @@ impl Admission {
             max_sessions: config.max_sessions.min(MAX_SESSIONS / usize::from(share.parts())),
             rekey_interval: config.tunnel.rekey_after,
             partial_checksums: config.tunnel.partial_checksums,
+            shut: None,
+            speed_tests: config.speed.is_some(),
             counters: AdmissionCounters::default(),
         }
+    }
+
+    /// From now on no session begins, for this reason; with `None` they do again.
+    pub(super) const fn shut(&mut self, reason: Option<Refusal>) {
+        self.shut = reason;
     }
 
     /// First messages kept to answer copies.
@@ -181,6 +194,10 @@ impl Admission {
     ) -> Verdict {
         let first = match self.responder.inspect(datagram) {
             Ok(Inspected::First(first)) => first,
+            // Who asks whether a proxy is here wants a session.
+            Ok(Inspected::OtherVersion(_)) if self.shut.is_some() => {
+                return Verdict::Silence(DropReason::HandshakeUnexpected);
+            }
             Ok(Inspected::OtherVersion(asked)) => return self.list_versions(now, &asked),
             Err(error) => return Verdict::Silence(error.into()),
         };
@@ -256,8 +273,10 @@ impl Admission {
     /// A first message of this digest came before: what became of it, if it is known here.
     pub(super) fn recall(&self, now: Instant, digest: [u8; MAC_LEN]) -> Option<Verdict> {
         let repeated = DropReason::FirstMessageRepeated;
+        // The session that an answer may have begun is over when the proxy stops.
+        let is_over = self.shut == Some(Refusal::Stopping);
         Some(match self.recent.outcome(now, &digest)? {
-            Outcome::Answered(answer) if answer.is_empty() => Verdict::Silence(repeated),
+            Outcome::Answered(answer) if answer.is_empty() || is_over => Verdict::Silence(repeated),
             Outcome::Answered(answer) => Verdict::Answer(answer.clone(), Some(repeated)),
             Outcome::Handed(to) => Verdict::Elsewhere(*to, Question::Copy(digest)),
         })
@@ -357,6 +376,8 @@ impl Admission {
             Err(Refusal::Disabled)
         } else if first.hello.parameters.yields && displaced.is_some() {
             Err(Refusal::InUse)
+        } else if let Some(reason) = self.shut {
+            Err(reason)
         } else if config.inner_v4.is_none() && config.inner_v6.is_none() {
             Err(Refusal::NoAddress)
         } else if others >= self.max_sessions {
@@ -395,6 +416,7 @@ impl Admission {
                 name_servers,
                 partial_checksums: self.partial_checksums,
                 orders_flows: true,
+                speed_tests: self.speed_tests,
                 ..Parameters::default()
             },
         };

@@ -49,6 +49,9 @@ impl Endpoint {
         token: &InvitationToken,
         authority: &mut impl InvitationAuthority,
     ) -> Verdict {
+        if self.closed {
+            return Verdict::Silence(DropReason::HandshakeUnexpected);
+        }
         let claim = authority.claim(&first.client, token);
         self.judge_invited(now, path, first, claim)
     }

@@ -1,6 +1,7 @@
 //! The clients that may have a session, by public key, and whose each inner address is.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -8,17 +9,18 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use ropewalk_settings::{PresharedKey, PublicKey, Scheduling};
 
 use super::Totals;
+use super::speed::SpeedAccount;
 use super::table::Table;
 use crate::crypto::freshness::{FreshnessRecord, Timestamp};
 use crate::time::{Duration, Instant};
-use crate::tunnel::InnerFilter;
+use crate::tunnel::{InnerFilter, SpeedUse};
 use crate::units::SessionIndex;
 
 /// What the proxy's owner says of a client.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
-    /// For people.
-    pub name: String,
+    /// For people. Whoever keeps this client, too, shares the text.
+    pub name: Arc<str>,
     /// What it and the proxy share beside, or [`PresharedKey::NONE`].
     pub psk: PresharedKey,
     /// Its inner IPv4 address, and the prefix of the tunnel's network.
@@ -73,6 +75,8 @@ pub(super) struct Peer {
     pub(super) totals: Option<Box<Totals>>,
     /// When a first message of it was last spared the limit on decryptions.
     spared_at: Option<Instant>,
+    /// What it used of an hour's speed tests, if it ever tested.
+    speed: Option<Box<SpeedAccount>>,
 }
 
 /// A client asks once a second at most, whatever it hears (PROTOCOL §6.6): more is not spared.
@@ -93,6 +97,18 @@ impl Peer {
             self.spared_at = Some(now);
         }
         spared
+    }
+
+    /// It used so much for speed tests.
+    pub(super) fn note_speed_use(&mut self, now: Instant, used: SpeedUse) {
+        if used != SpeedUse::default() {
+            self.speed_account(now).add(now, used);
+        }
+    }
+
+    /// What it has had of an hour's speed tests.
+    pub(super) fn speed_account(&mut self, now: Instant) -> &mut SpeedAccount {
+        self.speed.get_or_insert_with(|| Box::new(SpeedAccount::new(now)))
     }
 
     /// How many sessions it has.
@@ -147,6 +163,7 @@ impl PeerTable {
             scheduling: None,
             totals: None,
             spared_at: None,
+            speed: None,
         };
         self.peers.insert(key, peer);
         Ok(false)
@@ -203,7 +220,7 @@ mod tests {
 
     fn config(v4: &str) -> PeerConfig {
         PeerConfig {
-            name: String::new(),
+            name: "".into(),
             psk: PresharedKey::NONE,
             inner_v4: Some(v4.parse().unwrap()),
             inner_v6: None,

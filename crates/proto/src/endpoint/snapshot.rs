@@ -1,5 +1,7 @@
 //! What the proxy shows of itself. Counts of a client go on over the end of a session.
 
+use std::sync::Arc;
+
 use super::Endpoint;
 use super::peers::Peer;
 use super::sessions::Phase;
@@ -47,7 +49,7 @@ pub struct PeerStats {
     /// Its key.
     pub key: PublicKey,
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its session in use.
     pub session: Option<SessionStats>,
     /// Sessions so far.
@@ -155,7 +157,7 @@ impl Endpoint {
     fn peer_stats(&self, key: PublicKey, peer: &Peer) -> PeerStats {
         let mut stats = PeerStats {
             key,
-            name: peer.config.name.clone(),
+            name: Arc::clone(&peer.config.name),
             session: None,
             sessions: peer.sessions,
             accepted: Traffic::default(),

@@ -15,6 +15,7 @@ mod links;
 mod moving;
 mod shown;
 mod slot;
+mod speed;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -140,6 +141,8 @@ pub struct FleetClient {
     choosing: Option<Instant>,
     /// Since when the present proxy may be silent.
     doubt: Option<Instant>,
+    /// Whether it had turned the client away when all was last looked at.
+    turned_away: bool,
     /// When proxies are asked next, and how many rounds followed each other quickly.
     next_round: Instant,
     quick_rounds: u32,
@@ -179,6 +182,7 @@ impl FleetClient {
             watch: Watch::default(),
             choosing: None,
             doubt: None,
+            turned_away: false,
             next_round: now,
             quick_rounds: 0,
             looked: now,
@@ -277,7 +281,7 @@ impl FleetClient {
         if !self.has_choice() || self.links.is_empty() {
             return beside;
         }
-        if self.has_new_doubt() {
+        if self.has_new_doubt() || self.is_newly_turned_away() {
             return Some(self.looked);
         }
         let doubt = self.doubt.map(|since| since + self.present.patience());

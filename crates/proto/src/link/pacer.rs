@@ -12,6 +12,11 @@ use crate::time::{Duration, Instant};
 /// How far sending may run ahead of the rate: a timer's lateness and a full datagram at 10 Mbit/s.
 const BURST: Duration = Duration::from_millis(2);
 
+/// How far test data may run ahead: half of what packets may. So a packet finds the link open, or waits for at most one datagram of test
+/// data, where that takes longer than the other half.
+const FILLER: Duration = Duration::from_millis(1);
+const _: () = assert!(FILLER.as_micros() * 2 <= BURST.as_micros());
+
 /// What takes no longer delays others by little: a report at 0.6 Mbit/s.
 const SHORT: Duration = Duration::from_millis(1);
 
@@ -48,6 +53,19 @@ impl Pacer {
     #[must_use]
     pub(crate) fn is_open_for_copy(&self, now: Instant, rate: Bitrate) -> bool {
         self.free_at.since(now) <= BURST * 2 && rate != Bitrate::default()
+    }
+
+    /// Whether test data may leave now.
+    #[must_use]
+    pub(crate) fn is_open_for_filler(&self, now: Instant, rate: Bitrate) -> bool {
+        self.free_at.since(now) <= FILLER && rate != Bitrate::default()
+    }
+
+    /// When test data may leave again; on a fast link a whole train of it. `None`: at this rate never.
+    #[must_use]
+    pub(crate) fn opens_for_filler_at(&self, rate: Bitrate) -> Option<Instant> {
+        let most_ahead = if takes_trains(rate) { FILLER - TRAIN } else { FILLER };
+        (rate != Bitrate::default()).then(|| self.free_at - most_ahead)
     }
 
     /// When it is open again; `None`: at this rate never.
@@ -181,6 +199,32 @@ mod tests {
         // 0.2 ms each, from 2.4 to beyond 4.
         assert_eq!(copies, 9);
         assert!(!Pacer::default().is_open_for_copy(now, Bitrate::default()));
+    }
+
+    #[test]
+    fn test_data_fills_a_link_and_a_packet_waits_for_one_datagram_of_it_at_most() {
+        for mbit in [1, 10, 100, 1000] {
+            let (mut pacer, rate) = (Pacer::default(), Bitrate::from_mbps(mbit));
+            let start = Instant::from_millis(5);
+            let (mut now, mut bytes) = (start, 0_u32);
+            while now < start + Duration::from_secs(1) {
+                while pacer.is_open_for_filler(now, rate) {
+                    pacer.on_sent(now, 1500, rate);
+                    bytes += 1500;
+                }
+                let packet_waits = pacer.opens_at(rate).expect("it opens").since(now);
+                let most = if mbit < 100 { rate.time_for(1500) } else { Duration::ZERO };
+                assert!(packet_waits <= most, "{mbit} Mbit/s: a packet waits {packet_waits:?}");
+                let opens = pacer.opens_for_filler_at(rate).expect("it opens");
+                assert!(opens > now, "{mbit} Mbit/s: a timer that spins");
+                now = opens;
+            }
+            let share = f64::from(bytes) / (mbit as f64 * 125_000.0);
+            assert!((0.99..1.03).contains(&share), "{mbit} Mbit/s: {bytes} bytes");
+        }
+        let (pacer, never) = (Pacer::default(), Bitrate::default());
+        assert_eq!(pacer.opens_for_filler_at(never), None);
+        assert!(!pacer.is_open_for_filler(Instant::ZERO, never));
     }
 
     #[test]

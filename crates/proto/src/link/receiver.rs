@@ -92,6 +92,8 @@ pub struct ReceiverStats {
     pub reports: u64,
     /// Ranges forgotten before the peer confirmed them.
     pub forgotten_ranges: u64,
+    /// One above the largest number that arrived: so many datagrams were sent by then.
+    pub next: u64,
 }
 
 /// Notes what arrives on one link and says when to report it.
@@ -289,7 +291,11 @@ impl LinkReceiver {
     /// Totals.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        ReceiverStats { forgotten_ranges: self.received.forgotten(), ..self.stats }
+        ReceiverStats {
+            forgotten_ranges: self.received.forgotten(),
+            next: self.largest().map_or(0, |largest| largest.saturating_add(1)),
+            ..self.stats
+        }
     }
 
     fn report(&self, now: Instant) -> Option<Report> {
@@ -613,6 +619,7 @@ mod tests {
             duplicates: 1,
             reports: 1,
             forgotten_ranges: 0,
+            next: 3,
         };
         assert_eq!(receiver.stats(), stats);
         assert_eq!(receiver.largest(), Some(2));

@@ -33,6 +33,7 @@ impl Tunnel {
             .all(|at| self.send_challenge(now, at, out) && self.send_frames(now, at, out))
             && self.send_report_copies(now, out)
             && self.send_fleet(now, out)
+            && self.send_speed(now, out)
     }
 
     /// Links say how far the numbers were when they last spoke, up to this one: so the peer learns what was lost. Where he

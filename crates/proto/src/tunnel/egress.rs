@@ -744,7 +744,7 @@ impl Session {
 }
 
 /// Notes the datagrams that only fit because the path MTU is above its base.
-fn evidence_of(path: &Path, packet_len: usize) -> SizeEvidence {
+pub(super) fn evidence_of(path: &Path, packet_len: usize) -> SizeEvidence {
     let size = packet_len + OVERHEAD + usize::from(path.header_len());
     let size = u16::try_from(size).unwrap_or(u16::MAX);
     if size > mtu::BASE { SizeEvidence::Large(size) } else { SizeEvidence::None }

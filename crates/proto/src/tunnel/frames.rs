@@ -8,7 +8,7 @@ use super::outages::{Gone, OutageCause};
 use super::{Side, Tunnel};
 use crate::error::DropReason;
 use crate::event::{DownReason, Event};
-use crate::link::sender::Via;
+use crate::link::sender::{Outcome, Via};
 use crate::link::sent::Settled;
 use crate::path::Path;
 use crate::sink::PacketSink;
@@ -92,6 +92,12 @@ impl Tunnel {
             Frame::Fleet(_) => {}
             Frame::Moving if self.side == Side::Proxy => self.on_moving(now),
             Frame::Moving => {}
+            Frame::SpeedRequest(frame) if self.side == Side::Proxy => {
+                self.on_speed_request(now, at, &frame);
+            }
+            Frame::SpeedRequest(_) => {}
+            Frame::SpeedAnswer(frame) => self.on_speed_answer(now, &frame),
+            Frame::Filler(_) => self.on_filler(at, received),
             Frame::Others(kbps) => link.sensing.on_others(Bitrate::from_kbps(kbps)),
         }
     }
@@ -130,12 +136,13 @@ impl Tunnel {
             fleet.on_fate(frame.link, settled);
         };
         match self.links[about].on_report(now, frame, via, received.sent_us, told) {
-            Ok(true) => {
+            Ok(Outcome { confirmed: 1.., rtt, .. }) => {
+                self.speed.on_trip(frame.link, rtt);
                 self.ingress.set_repair_time(self.links.repair_time());
                 self.note_resumed(now);
                 self.on_confirmed(now, about, (via == Via::Own).then_some(*received.path));
             }
-            Ok(false) => {}
+            Ok(_) => {}
             Err(reason) => self.session.drops.count(reason),
         }
     }
@@ -217,8 +224,8 @@ impl Tunnel {
 }
 
 impl Link {
-    /// A report about the link came, which was sealed at this time of the peer's clock. Returns whether it confirmed
-    /// anything. The fates of datagrams that it decides are `told`.
+    /// A report about the link came, which was sealed at this time of the peer's clock. Returns what it changed. The fates of
+    /// datagrams that it decides are `told`.
     ///
     /// # Errors
     /// No honest peer says so.
@@ -229,7 +236,7 @@ impl Link {
         via: Via,
         sealed_us: i64,
         mut told: impl FnMut(&Settled),
-    ) -> Result<bool, DropReason> {
+    ) -> Result<Outcome, DropReason> {
         let report = frame.expand(self.sender.next_number()).ok_or(DropReason::ReportInvalid)?;
         let path_from = self.sender.path_from();
         let (mtu, receiver) = (&mut self.mtu.search, &mut self.receiver);
@@ -245,6 +252,6 @@ impl Link {
             let (fates, shortest) = (self.sender.fates(), self.sender.rtt().min());
             self.sensing.on_report(now, &outcome, fates, shortest);
         }
-        Ok(outcome.confirmed > 0)
+        Ok(outcome)
     }
 }

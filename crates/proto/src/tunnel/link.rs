@@ -37,7 +37,7 @@ pub(super) use activity::{Activity, SENSE_INTERVAL};
 pub(super) use agreed::Agreed;
 pub use agreed::Duty;
 pub(super) use counters::Counters;
-pub use counters::Traffic;
+pub use counters::{Filler, Traffic};
 pub(super) use held_up::HeldUp;
 pub(super) use keepalive::{Due, KeepaliveTimer};
 pub(super) use life::Life;

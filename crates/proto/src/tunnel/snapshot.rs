@@ -4,7 +4,7 @@ use arrayvec::ArrayString;
 use ropewalk_settings::{Bitrate, LinkPolicy, Usage};
 
 use super::egress::{Bundled, RecentFlows, Redundancy, Repairs};
-use super::link::{Duty, Limits, Link, LinkState, Traffic};
+use super::link::{Duty, Filler, Limits, Link, LinkState, Traffic};
 use super::links::{Ledger, Metered};
 use super::local_ack::LocallyAcknowledged;
 use super::outages::Outages;
@@ -80,6 +80,8 @@ pub struct LinkStats {
     pub recent: Recent,
     /// Both with IP and UDP headers.
     pub on_wire: Metered,
+    /// What of both was test data.
+    pub filler: Filler,
 }
 
 /// The flows that an end sends.
@@ -236,6 +238,7 @@ impl Tunnel {
             received: link.counters.received,
             recent: link.counters.recent,
             on_wire: link.counters.on_wire,
+            filler: link.counters.filler,
         }
     }
 }

@@ -111,6 +111,7 @@ impl Pair {
                 gateways: Vec::new(),
                 peer_completes: false,
                 peer_orders_flows: true,
+                peer_tests_speed: true,
             };
             let (config, filter) = (TunnelConfig::default(), InnerFilter::default());
             Tunnel::new(Instant::ZERO, config, filter, session, [5; 32])

@@ -14,6 +14,7 @@
 //! | keys are old | fresh ones are made; dead ones are forgotten |
 //! | backups have helped for a while | they rest if they were not needed |
 //! | this end or the peer stops | the next step of that is taken |
+//! | a speed test goes on, or is not renewed | it is asked for again, round trips are measured; it ends |
 //! | no packet came or went for a while | memory kept for packets is given back |
 
 use super::Tunnel;
@@ -25,7 +26,7 @@ use crate::link::sent::Settled;
 use crate::packet::buffer::PacketBuffer;
 use crate::queue::Label;
 use crate::sink::PacketSink;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, earliest};
 use crate::timer::{Timer, Wakeup, sooner, soonest};
 
 /// A tunnel without packets keeps the memory of its last burst for this long: longer than the pauses
@@ -43,7 +44,7 @@ impl Tunnel {
         let (owed, can_seal) = (self.owed_global(), self.session.keys.can_seal());
         let own = soonest([
             (self.late_at(), Timer::QueueAge),
-            (self.opens_at(), Timer::Pacing),
+            (earliest(self.opens_at(), self.fills_at()), Timer::Pacing),
             (self.overdue_at(), Timer::Suspicion),
             (self.ingress.poll_timeout(), Timer::Resequencing),
             (self.poll_rekey(), Timer::Rekey),
@@ -51,6 +52,7 @@ impl Tunnel {
             (self.ending.poll_timeout(), Timer::Close),
             (self.acknowledge_at(), Timer::LocalAcknowledgement),
             (self.release_at(), Timer::Memory),
+            (self.speed_at(), Timer::SpeedTest),
         ]);
         sooner(self.links.poll_timeout(owed, self.usage, can_seal), own)
     }
@@ -82,6 +84,7 @@ impl Tunnel {
         self.acknowledge(now, sink);
         self.links.call_backups(now);
         self.links.repeat_leaves(now);
+        self.speed_timeout(now);
         self.rekey_timeout(now);
         self.session.keys.handle_timeout(now);
         self.update_inner_mtu(now);

@@ -3,7 +3,8 @@
 //! 1. What has to be said without packets ([`control`](super::control)).
 //! 2. Packets ([`egress`](super::egress)).
 //! 3. Probes of the path MTU.
-//! 4. The end of the tunnel, if it has come ([`close`](super::close)).
+//! 4. Test data of a speed test ([`speed`](super::speed)), where there is still room.
+//! 5. The end of the tunnel, if it has come ([`close`](super::close)).
 
 use super::Tunnel;
 use super::egress::{Outlet, is_small};
@@ -105,6 +106,9 @@ impl Tunnel {
             && (!self.ending.sends_packets() || self.send_packets(now, out))
         {
             self.send_probes(now, out);
+            if self.ending.takes_packets() {
+                self.send_filler(now, out);
+            }
         }
         self.end_drain(now);
         self.send_close(now, out);

@@ -143,6 +143,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Appends `len` bytes of zero, whatever stood there.
+    ///
+    /// # Errors
+    /// They do not fit; nothing is written.
+    pub fn zeros(&mut self, len: usize) -> Result<(), Truncated> {
+        let slot = self.buffer.get_mut(self.len..self.len.saturating_add(len)).ok_or(Truncated)?;
+        slot.fill(0);
+        self.len += len;
+        Ok(())
+    }
+
     /// One byte.
     ///
     /// # Errors

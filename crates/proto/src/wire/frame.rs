@@ -5,12 +5,17 @@
 mod fleet;
 mod policy;
 mod report;
+mod speed;
 
 use ropewalk_settings::InterfaceName;
 
 pub use fleet::{FLEET_HEAD, FleetFrame, emit_proxy};
 pub use policy::PolicyFrame;
 pub use report::{ReportFrame, bitmap_len, emit_report, report_room};
+pub use speed::{
+    FILLER_HEAD, MAX_REQUEST_LINKS, SpeedAnswerFrame, SpeedLoad, SpeedRefusal, SpeedRequestFrame,
+    emit_links,
+};
 
 use super::cursor::{Reader, Truncated, Writer};
 use crate::units::LinkId;
@@ -71,6 +76,12 @@ pub enum Frame<'a> {
     Fleet(FleetFrame<'a>),
     /// The client moves to another proxy of the fleet, and wants to keep this session for the flows that began in it.
     Moving,
+    /// The client asks for a phase of a speed test, or for more of it, or says that the test is over.
+    SpeedRequest(SpeedRequestFrame<'a>),
+    /// What the proxy says to that.
+    SpeedAnswer(SpeedAnswerFrame),
+    /// Test data: so many bytes that mean nothing.
+    Filler(u16),
     /// The sender keeps this link back: no packet is under way on it, and none will be until a datagram without this frame.
     Resting,
     /// The answer after the silence.
@@ -171,6 +182,9 @@ mod kind {
     pub(super) const REPORT_BITMAP: u8 = 0x44;
     pub(super) const FLEET: u8 = 0x45;
     pub(super) const MOVING: u8 = 0x46;
+    pub(super) const SPEED_REQUEST: u8 = 0x47;
+    pub(super) const SPEED_ANSWER: u8 = 0x48;
+    pub(super) const FILLER: u8 = 0x49;
 }
 
 /// The frames of a datagram, in order. Ends after the first error.
@@ -198,6 +212,13 @@ impl<'a> Frames<'a> {
                     return Ok(Frame::Report(ReportFrame::parse_bitmap(&mut value)?));
                 }
                 kind::MOVING => return Ok(Frame::Moving),
+                kind::SPEED_REQUEST => {
+                    return Ok(Frame::SpeedRequest(SpeedRequestFrame::parse(&mut value)?));
+                }
+                kind::SPEED_ANSWER => {
+                    return Ok(Frame::SpeedAnswer(SpeedAnswerFrame::parse(&mut value)?));
+                }
+                kind::FILLER => return Ok(Frame::Filler(len)),
                 kind::FLEET => {
                     if let Some(frame) = FleetFrame::parse(&mut value)? {
                         return Ok(Frame::Fleet(frame));
@@ -345,6 +366,19 @@ pub fn emit(writer: &mut Writer<'_>, frame: &Frame<'_>) -> Result<(), Truncated>
             writer.u8(kind::MOVING)?;
             writer.u16(0)
         }
+        Frame::SpeedRequest(frame) => {
+            writer.u8(kind::SPEED_REQUEST)?;
+            frame.emit(writer)
+        }
+        Frame::SpeedAnswer(frame) => {
+            writer.u8(kind::SPEED_ANSWER)?;
+            frame.emit(writer)
+        }
+        Frame::Filler(len) => {
+            writer.u8(kind::FILLER)?;
+            writer.u16(*len)?;
+            writer.zeros(usize::from(*len))
+        }
         Frame::Resting => {
             writer.u8(kind::RESTING)?;
             writer.u16(0)
@@ -416,6 +450,9 @@ mod tests {
             Frame::Others(u32::MAX),
             Frame::Fleet(FleetFrame::new(1, 0, 0, &[])),
             Frame::Moving,
+            Frame::SpeedRequest(SpeedRequestFrame::new(1, 2, Some(SpeedLoad::Up), &[4; 9])),
+            Frame::SpeedAnswer(SpeedAnswerFrame { phase: 1, turn: 2, refusal: None, wait_s: 0 }),
+            Frame::Filler(9),
             Frame::Resting,
         ]
     }

@@ -5,8 +5,10 @@
 
 mod world;
 
+use ropewalk_proto::client::{ClientState, Trouble};
 use ropewalk_proto::fleet::choice::Why;
 use ropewalk_proto::fleet::{FleetEvent, Preference, ProxyState};
+use ropewalk_proto::wire::hello::answer::Refusal;
 use world::{World, ms};
 
 /// Why the client moved, each time.
@@ -199,6 +201,26 @@ fn who_comes_into_another_network_uses_the_proxy_that_is_near_there_within_a_min
 }
 
 #[test]
+fn who_has_other_addresses_on_all_links_stays_with_a_proxy_that_is_far_by_then_until_flows_can_stay()
+ {
+    for seed in 56..60 {
+        let mut world = World::new(seed, &[5, 75]);
+        world.connect();
+        world.tell_fleet(&[0, 1]);
+        let next = world.stream(&[1], 0, ms(5000));
+        (world.proxies[0].delay, world.proxies[1].delay) = (ms(75), ms(5));
+        world.change_all_networks();
+        let next = world.stream(&[1], next, ms(60_000));
+        assert_eq!((world.present(), moves(&world)), (1, vec![Why::Better]), "seed {seed}");
+        assert!(world.longest_gap < ms(2000), "{:?}", world.longest_gap);
+        let next = world.stream(&[1, 2], next, ms(5000));
+        world.run_for(ms(1000));
+        assert_eq!(world.seen(0, 1).last(), Some(&(next - 1)), "the first stays");
+        assert_eq!(world.seen(1, 2).len(), 250, "what begins goes to the near one");
+    }
+}
+
+#[test]
 fn proxies_become_known_by_the_list_alone_and_go_with_it() {
     let mut world = World::new(60, &[10, 20, 30]);
     let first = world.named(0);
@@ -233,6 +255,44 @@ fn a_proxy_that_stops_or_refuses_is_left_at_once() {
     world.stream(&[1], next, ms(3000));
     assert_eq!((world.present(), moves(&world)), (1, vec![Why::Refused]));
     assert!(world.longest_gap < ms(400), "{:?}", world.longest_gap);
+}
+
+#[test]
+fn a_proxy_that_drains_is_not_chosen_and_one_that_drains_meanwhile_says_so_at_once() {
+    let mut world = World::new(72, &[10, 30]);
+    world.proxies[0].endpoint.set_draining(true);
+    let start = world.now;
+    world.connect();
+    assert_eq!((world.present(), world.client.why().0), (1, Why::Nearest));
+    assert!(world.now.since(start) < ms(1000), "it waits for the answer of the other in vain");
+
+    let mut world = World::new(73, &[10, 30]);
+    let start = world.now;
+    world.begin();
+    // It has said that it is there, and was not asked for a session yet.
+    world.run_for(ms(30));
+    world.proxies[0].endpoint.set_draining(true);
+    while !world.is_connected() {
+        world.run_for(ms(1));
+        let took = world.now.since(start);
+        assert!(took < ms(500), "{took:?}: {:?}", world.client.state());
+    }
+    assert_eq!((world.present(), moves(&world)), (1, vec![Why::Refused]));
+}
+
+#[test]
+fn who_knows_only_a_proxy_that_drains_is_told_and_let_in_when_it_no_longer_does() {
+    let mut world = World::new(74, &[10]);
+    world.proxies[0].endpoint.set_draining(true);
+    world.begin();
+    world.run_for(ms(200));
+    let ClientState::Waiting { trouble, .. } = world.client.state() else {
+        panic!("{:?}", world.client.state())
+    };
+    assert_eq!(trouble, Trouble::Refused(Refusal::Draining));
+    world.proxies[0].endpoint.set_draining(false);
+    world.run_for(ms(16_000));
+    assert!(world.is_connected());
 }
 
 #[test]

@@ -206,6 +206,19 @@ impl World {
         self.flush();
     }
 
+    /// All links are gone for a moment, and have other addresses from then on.
+    pub(crate) fn change_all_networks(&mut self) {
+        for at in 0..LINKS {
+            self.client.set_link(self.now, LinkKey(at.into()), None, &mut self.tun).unwrap();
+        }
+        self.run_for(ms(50));
+        for at in 0..LINKS {
+            let other = Some(link(LINKS + at));
+            self.client.set_link(self.now, LinkKey(at.into()), other, &mut self.tun).unwrap();
+        }
+        self.flush();
+    }
+
     pub(crate) fn connect(&mut self) {
         self.begin();
         let start = self.now;
@@ -369,7 +382,8 @@ impl World {
                 self.proxies[at].endpoint.poll_transmit(now, &mut batch);
                 full = batch.datagrams.len() == BATCH;
                 for (path, datagram) in batch.datagrams {
-                    let socket = (0..LINKS).map(SocketId).find(|one| nat(*one) == path.remote);
+                    let mut sockets = (0..2 * LINKS).map(SocketId);
+                    let socket = sockets.find(|one| nat(*one) == path.remote);
                     let Some(socket) = socket.filter(|_| self.passes()) else { continue };
                     let to = Path { socket, local: None, remote: address(at) };
                     self.fly(self.proxies[at].delay, None, to, datagram);
@@ -414,16 +428,19 @@ fn link(at: u16) -> FleetLink {
         mtu: None,
         policy: LinkPolicy::default(),
     };
-    FleetLink { config, sockets: [(true, SocketId(at))].into_iter().collect() }
+    FleetLink { config, sockets: [(true, SocketId(at))].into_iter().collect(), any_port: false }
 }
 
 fn peer() -> PeerConfig {
     PeerConfig {
-        name: "laptop".to_owned(),
+        name: "laptop".into(),
         psk: PresharedKey::NONE,
         inner_v4: Some(ipnet::Ipv4Net::new(CLIENT, 16).unwrap()),
         inner_v6: None,
-        filter: InnerFilter { sources: vec![CLIENT.into()], refused: vec![], allowed: vec![] },
+        filter: InnerFilter {
+            sources: [CLIENT.into()].into_iter().collect(),
+            ..InnerFilter::default()
+        },
         enabled: true,
     }
 }
@@ -439,6 +456,7 @@ fn endpoint(secret: &StaticSecret) -> EndpointConfig {
         max_sessions: 16,
         wall_clock: WALL,
         share: Share::WHOLE,
+        speed: None,
     }
 }
 

@@ -22,6 +22,7 @@ mod schedulers;
 mod sensing;
 mod sparse;
 mod speed;
+mod speed_test;
 
 use std::time::Duration;
 

@@ -6,9 +6,10 @@ use ropewalk_proto::error::DropReason;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::time::Duration;
 use ropewalk_proto::wire::frame::CloseReason;
+use ropewalk_proto::wire::hello::answer::Refusal;
 
 use super::opening::second_preferred;
-use super::pair::{SERVER, World, inner, ms, number_of, packet, peer};
+use super::pair::{SERVER, World, inner, is_connected, ms, number_of, packet, peer};
 
 /// The longest that an end which stops may take.
 const LONGEST: Duration = ms(1000);
@@ -288,6 +289,21 @@ fn a_session_that_is_reset_is_gone_at_once_and_brings_nothing_more() {
             (vec![], Some(there))
         );
     }
+}
+
+#[test]
+fn a_client_that_asks_a_proxy_that_stops_is_told_and_asks_again_after_a_second() {
+    let mut world = settled(53, &[10]);
+    // Its goodbye is not answered, so that it takes its second.
+    world.clients[0].wires[0].up = false;
+    stop(&mut world, End::Proxy);
+    let second = world.add_client(&[10]);
+    world.run_for(ms(200));
+    assert_eq!(world.events(second), [Event::Refused(Refusal::Stopping)]);
+    assert!(!is_closed(&world, End::Proxy));
+    assert!(until_closed(&mut world, End::Proxy) < LONGEST, "nobody holds it up");
+    world.restart_proxy();
+    world.run_while(ms(1500), |world| !is_connected(&world.clients[second].client));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use rand::RngCore;
 
 use ropewalk_proto::client::{ClientState, Trouble};
+use ropewalk_proto::crypto::handshake::inquiry::{Inquiry, MIN_LEN};
 use ropewalk_proto::crypto::mac::HelloMac;
 use ropewalk_proto::crypto::{Cipher, CipherSet, StaticSecret};
 use ropewalk_proto::endpoint::PeerConfig;
@@ -229,6 +230,48 @@ fn a_refusal_says_why_and_is_asked_again_seldom() {
         world.run_for(ms(2000));
         assert_eq!(world.proxy.stats().admission.refusals, 2);
         assert_eq!(world.proxy.stats().sessions, 0);
+    }
+}
+
+#[test]
+fn a_proxy_that_drains_says_so_to_whom_it_knows_and_to_nobody_else_and_sessions_go_on() {
+    let mut world = World::with_client(11, &[10, 20]);
+    world.connect();
+    world.proxy.set_draining(true);
+    let known = world.add_client(&[10]);
+    let secret = StaticSecret::generate(&mut world.rng);
+    let config = world.client_config(secret);
+    let stranger = world.add_end(config, &[10]);
+    world.run_for(ms(200));
+    assert_eq!(world.events(known), [Event::Refused(Refusal::Draining)]);
+    assert_eq!((world.events(stranger), world.proxy.stats().admission.refusals), (vec![], 1));
+    world.ping(0, ms(100));
+
+    world.run_for(ms(14_700));
+    assert_eq!(world.proxy.stats().admission.refusals, 1, "it is asked again after 15 s");
+    world.run_for(ms(300));
+    assert_eq!(world.proxy.stats().admission.refusals, 2);
+    assert_eq!(world.proxy.stats().sessions, 1);
+    world.proxy.set_draining(false);
+    world.run_while(ms(16_000), |world| !is_connected(&world.clients[known].client));
+    assert_eq!(world.events(stranger), []);
+}
+
+#[test]
+fn a_proxy_that_drains_answers_no_question_whether_it_is_there() {
+    let mut world = World::with_client(12, &[10]);
+    world.connect();
+    world.run_for(ms(1000));
+    let index = ropewalk_proto::units::SessionIndex::new(7);
+    let question = Inquiry::new(&world.secret.public(), index, MIN_LEN);
+    let from = world.seen_as(0, 0);
+    for (draining, answers) in [(false, 1), (true, 0)] {
+        world.proxy.set_draining(draining);
+        let before = world.proxy.stats().admission.version_answers;
+        world.inject(To::Proxy, from, question.datagram().to_vec());
+        world.run_for(ms(100));
+        let after = world.proxy.stats().admission.version_answers;
+        assert_eq!(after - before, answers, "draining: {draining}");
     }
 }
 

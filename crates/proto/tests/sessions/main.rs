@@ -15,3 +15,4 @@ mod opening;
 mod pair;
 mod restart;
 mod shared;
+mod speed_tests;

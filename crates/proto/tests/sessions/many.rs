@@ -51,7 +51,8 @@ fn a_client_is_sent_to_by_settings_of_its_own_until_all_are_changed() {
     world.ping(0, ms(200));
 
     // Its next session has them too.
-    let filter = InnerFilter { refused: vec!["10.99.0.0/16".parse().unwrap()], ..peer(0).filter };
+    let refused = ["10.99.0.0/16".parse::<ipnet::IpNet>().unwrap()].into();
+    let filter = InnerFilter { refused, ..peer(0).filter };
     world.allow(own, PeerConfig { filter, ..peer(0) });
     world.run_for(ms(5000));
     let sessions = world.proxy.stats().peers.iter().map(|peer| peer.sessions).max();
@@ -117,7 +118,7 @@ fn a_client_reaches_another_only_if_that_is_allowed() {
     assert_eq!(world.proxy.stats().drops.get(DropReason::RefusedDestination), 1);
 
     let mut open = peer(0);
-    open.filter.refused.clear();
+    open.filter.refused = Default::default();
     let key = world.clients[0].key;
     world.proxy.set_peer(world.now, key, open).unwrap();
     world.run_for(ms(100));

@@ -15,7 +15,7 @@ use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{
     Claim, Endpoint, EndpointConfig, EndpointEvent, EndpointStats, InvitationAuthority,
-    NoInvitations, PeerConfig, Share,
+    NoInvitations, PeerConfig, Share, SpeedRules,
 };
 use ropewalk_proto::event::Event;
 use ropewalk_proto::packet::Packet;
@@ -396,6 +396,15 @@ impl World {
         }
     }
 
+    /// The same, and from its start on its clients may test so much; `None`: it is older than speed tests.
+    pub(crate) fn restart_proxy_testing(&mut self, speed: Option<SpeedRules>) {
+        let (config, seed) = proxy(&self.secret, self.rng.next_u64(), 1 << 16, Share::WHOLE);
+        self.proxy = Endpoint::new(self.now, EndpointConfig { speed, ..config }, seed);
+        for (key, config) in &self.peers {
+            self.proxy.set_peer(self.now, *key, config.clone()).unwrap();
+        }
+    }
+
     /// Puts a datagram on the way as if a link had carried it.
     pub(crate) fn inject(&mut self, to: To, path: Path, datagram: Vec<u8>) {
         self.sequence += 1;
@@ -661,14 +670,14 @@ pub(crate) const NAME_SERVERS: [IpAddr; 2] =
 /// What the proxy says of a client.
 pub(crate) fn peer(client: usize) -> PeerConfig {
     PeerConfig {
-        name: format!("client{client}"),
+        name: format!("client{client}").into(),
         psk: PresharedKey::NONE,
         inner_v4: Some(ipnet::Ipv4Net::new(inner(client), 16).unwrap()),
         inner_v6: None,
         filter: InnerFilter {
-            sources: vec![inner(client).into()],
-            refused: vec!["10.77.0.0/16".parse().unwrap()],
-            allowed: vec![PROXY.into()],
+            sources: [inner(client).into()].into_iter().collect(),
+            refused: ["10.77.0.0/16".parse::<ipnet::IpNet>().unwrap()].into(),
+            allowed: [IpAddr::from(PROXY)].into(),
         },
         enabled: true,
     }
@@ -690,6 +699,7 @@ fn proxy(
         max_sessions,
         wall_clock: WALL,
         share,
+        speed: Some(SpeedRules::default()),
     };
     (config, seed(number))
 }

@@ -202,7 +202,7 @@ fn an_invitation_is_claimed_at_the_first_part_and_its_client_served_at_its_home(
         let (old, former) = client_at(&mut world, (home + 1) % PARTS, &[10]);
         world.connect();
         let mut terms = peer(0);
-        terms.name = "again".to_owned();
+        terms.name = "again".into();
         world.book.open.insert(token.digest(), (terms, Some(former.public())));
         let secret = key_at(&mut world, home);
         let key: PublicKey = secret.public();

@@ -1,7 +1,6 @@
 //! `[registry]`: the registry in etcd that several proxies share, and what this proxy is in it.
 
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use ropewalk_control::config::{ConfigError, Source};
@@ -9,7 +8,7 @@ use ropewalk_fleet::store::TlsFiles;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check_peer_name;
+use super::{check_peer_name, closed_to_others};
 
 /// What all keys begin with where `prefix` does not say otherwise.
 const DEFAULT_PREFIX: &str = "/ropewalk";
@@ -169,14 +168,8 @@ impl RegistryFile {
                 )),
             };
         };
+        closed_to_others(source, key)?;
         let path = |file: &Spanned<PathBuf>| source.beside(file.get_ref());
-        let mode = std::fs::metadata(path(key)).map(|file| file.permissions().mode());
-        if mode.is_ok_and(|mode| mode & 0o077 != 0) {
-            let shown = path(key).display().to_string();
-            let message = format!("others may read the private key {shown}");
-            let help = format!("chmod 600 {shown}");
-            return Err(source.error(key.span(), &message).with_help(&help));
-        }
         Ok(Some(TlsFiles { ca: path(ca), certificate: path(certificate), key: path(key) }))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ropewalk_control::api::{RemovedPeer, Response};
+use ropewalk_control::api::{EnabledPeer, RemovedPeer, Response};
 use ropewalk_proto::endpoint::Claim;
 use ropewalk_proto::fleet::FleetList;
 use ropewalk_proto::time::Instant;
@@ -23,6 +23,10 @@ impl<H: Host> Daemon<H> {
                     self.take_out(now, &removed);
                     asked.answer(Ok(Response::Removed(removed)));
                 }
+                Outcome::Enabled(asked, enabled) => {
+                    self.enable(now, &enabled);
+                    asked.answer(Ok(Response::Enabled(enabled)));
+                }
                 Outcome::Bound(member) => self.let_in(now, &member),
                 Outcome::Settled(client, claim) => self.settle(now, &client, claim),
                 Outcome::Changed { gone, come } => self.change_peers(now, gone, &come),
@@ -40,9 +44,25 @@ impl<H: Host> Daemon<H> {
         if let Some(key) = removed.public_key.as_ref().filter(gone).copied() {
             self.end_peer(now, key);
             self.peers.remove(&key);
+            // Before its addresses are another's.
+            self.follow_clients();
             self.registry.forget(&key);
         }
         tracing::info!(peer = removed.name, "removed");
+    }
+
+    /// A client gets no session from now on, and the one that it has ends; or it is let in again.
+    fn enable(&mut self, now: Instant, client: &EnabledPeer) {
+        let EnabledPeer { name, public_key, enabled, .. } = client;
+        if self.peers.enable(public_key, *enabled) {
+            self.tell_homes(now, &[*public_key]);
+        }
+        match enabled {
+            true => tracing::info!(peer = name, "enabled: it is let in again"),
+            false => {
+                tracing::info!(peer = name, "disabled: it gets no session until it is enabled");
+            }
+        }
     }
 
     /// Lets a client in that joined by an invitation, and answers what it asked.
@@ -58,7 +78,9 @@ impl<H: Host> Daemon<H> {
         }
         self.registry.admit(&self.config.peers);
         let config = member.config();
-        let core = self.peers.admit(now, &config, self.registry.leases()).for_core(&self.config);
+        let peer = self.peers.admit(now, &config, self.registry.leases());
+        let core = peer.for_core(&self.config, &self.inside);
+        self.follow_clients();
         // The home of each hears of it before it is handed the message.
         if let Some(old) = member.formerly {
             tracing::info!(peer = name, key = %old, "its former key is refused from now on");
@@ -87,6 +109,10 @@ impl<H: Host> Daemon<H> {
         }
         let changed = self.peers.change(now, &gone, come, self.registry.leases());
         self.tell_homes(now, &changed);
+        // In a fleet this is often: all clients are looked through only if one of these matters.
+        if self.forwards.concerns(&gone, come) {
+            self.follow_clients();
+        }
     }
 
     /// A client has a newer session with another proxy: the one here ends.

@@ -1,6 +1,7 @@
 //! Addresses in the language of nft.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -22,6 +23,12 @@ pub const V4: Words = Words { word: "ip", protocol: "ipv4", address: "ipv4_addr"
 pub const V6: Words = Words { word: "ip6", protocol: "ipv6", address: "ipv6_addr", v4: false };
 
 impl Words {
+    /// Whether an address is of this family.
+    #[must_use]
+    pub const fn holds(self, address: &IpAddr) -> bool {
+        address.is_ipv4() == self.v4
+    }
+
     /// The prefixes of this family as a set, `None` if there are none. Overlapping ones are merged: a set of nft must not
     /// hold an address twice.
     #[must_use]

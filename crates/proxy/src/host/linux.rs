@@ -15,7 +15,11 @@ use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
 
-use super::{Desired, HostNetwork, Ipv6, Outcome, TurnedAway};
+use super::totals::Totals;
+use super::{Counts, Desired, HostNetwork, Ipv6, Outcome};
+use crate::allow::Transport;
+use crate::forward::connections::{self, Ended};
+use crate::forward::{Ports, rules};
 use crate::{closed, firewall, guard, nat};
 
 /// The name of the proxy's nftables table.
@@ -29,8 +33,12 @@ pub struct LinuxNetwork {
     switched: Forwarding,
     tun: Option<u32>,
     clients: BTreeMap<IpAddr, u32>,
-    refused: Total,
-    bounded: Total,
+    /// Ports that lead to clients by the table that stands, or by that of an earlier proxy.
+    forwarded: Ports,
+    ended: Ended,
+    /// The table was replaced, and open connections are not as it says yet.
+    unsettled: bool,
+    totals: Totals,
 }
 
 impl LinuxNetwork {
@@ -50,20 +58,45 @@ impl LinuxNetwork {
         let netlink = Netlink::open()?;
         let switched = Forwarding::recall(&table).await?;
         // A table that an earlier proxy left has counted for that one.
-        let counted = table.counters().await?;
-        let [refused, bounded] =
-            [firewall::REFUSED, firewall::BOUNDED].map(|name| Total::from_now(&counted, name));
-        let clients = BTreeMap::new();
-        Ok(Self { netlink, table, switched, tun: None, clients, refused, bounded })
+        let totals = Totals::from_now(&table.counters().await?);
+        let tcp = table.set_ranges(&rules::set_name(Transport::Tcp)).await?;
+        let udp = table.set_ranges(&rules::set_name(Transport::Udp)).await?;
+        Ok(Self {
+            netlink,
+            table,
+            switched,
+            tun: None,
+            clients: BTreeMap::new(),
+            forwarded: rules::remembered(&tcp, &udp),
+            ended: Ended::default(),
+            unsettled: false,
+            totals,
+        })
+    }
+
+    /// Puts the table with this body in place, and goes on counting.
+    async fn put(&mut self, body: &str) -> anyhow::Result<bool> {
+        if !self.table.has_applied(body) {
+            // What was counted since the last look goes with the table that is replaced.
+            match self.table.counters().await {
+                Ok(counted) => self.totals.add(&counted),
+                Err(error) => tracing::debug!("the firewall's counters cannot be read: {error}"),
+            }
+        }
+        let replaced = self.table.apply(body).await?;
+        if replaced {
+            self.totals.begin_again();
+        }
+        Ok(replaced)
     }
 
     /// Puts the table with `chains` in place and switches the settings to `wanted`, remembering first.
     async fn apply_table(&mut self, chains: &str, wanted: Forwarding) -> anyhow::Result<bool> {
         let known = self.switched.union(&wanted);
-        let mut changed = self.table.apply(&body(&known, chains)).await?;
+        let mut changed = self.put(&body(&known, chains)).await?;
         changed |= self.switched.switch_to(&wanted)?;
         if known != wanted {
-            changed |= self.table.apply(&body(&wanted, chains)).await?;
+            changed |= self.put(&body(&wanted, chains)).await?;
         }
         self.switched = wanted;
         Ok(changed)
@@ -77,12 +110,56 @@ impl LinuxNetwork {
         Ok(closed::connected(addresses))
     }
 
+    /// The chains of the table, on a host that is connected to these networks.
+    fn chains(&self, desired: &Desired, connected: &[IpNet]) -> String {
+        let mut chains = firewall::chains(desired, connected);
+        rules::ended(&mut chains, &desired.tun, self.ended.places());
+        chains
+    }
+
+    /// Ends the connections of ports that lead elsewhere, or nowhere, since the table is another one: the kernel forgets them. An
+    /// end that goes on sending is told by the table with `wanted`, which then names it.
+    async fn end_forwards(
+        &mut self,
+        desired: &Desired,
+        connected: &[IpNet],
+        wanted: &Forwarding,
+    ) -> anyhow::Result<()> {
+        let before = std::mem::replace(&mut self.forwarded, desired.forwards.ports());
+        if before.is_empty() {
+            return Ok(());
+        }
+        let is_over = |connection: &_| connections::is_over(desired, &before, connection);
+        let ended = match conntrack::find(is_over).await {
+            Ok(over) if over.is_empty() => return Ok(()),
+            Ok(over) => {
+                if self.ended.add(&over) {
+                    let chains = self.chains(desired, connected);
+                    self.apply_table(&chains, wanted.clone()).await?;
+                }
+                conntrack::forget(is_over).await
+            }
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(count) => tracing::info!(count, "ended connections of ports that lead elsewhere"),
+            Err(error) => tracing::warn!(
+                "connections of ports that lead elsewhere now go on until they end by themselves: the kernel's table of \
+                 connections cannot be changed: {error}"
+            ),
+        }
+        Ok(())
+    }
+
     /// Has connections that began without our table begin again with it.
     async fn translate_open_connections(&self, desired: &Desired) -> anyhow::Result<()> {
         let interfaces = self.netlink.interfaces().await?;
         let addresses = interfaces.iter().flat_map(|one| &one.addresses);
         let host: Vec<IpAddr> = addresses.map(|address| address.net.addr()).collect();
-        let lacks = |connection: &_| nat::lacks_translation(desired, &host, connection);
+        let lacks = |connection: &_| {
+            nat::lacks_translation(desired, &host, connection)
+                || connections::lacks_forward(desired, &host, connection)
+        };
         match conntrack::forget(lacks).await {
             Ok(0) => {}
             Ok(count) => {
@@ -191,9 +268,15 @@ impl HostNetwork for LinuxNetwork {
         let uplinks = advertised_uplinks(&self.netlink, PROXY_PROTOCOL).await?;
         let connected = self.connected(&desired.tun).await?;
         let wanted = self.switched.wanted([true, desired.ipv6 != Ipv6::None], &uplinks);
-        let mut changed = self.apply_table(&firewall::chains(desired, &connected), wanted).await?;
-        if changed {
+        self.ended.follow(&desired.forwards);
+        let chains = self.chains(desired, &connected);
+        let mut changed = self.apply_table(&chains, wanted.clone()).await?;
+        self.totals.follow(&desired.forwards);
+        self.unsettled |= changed;
+        if self.unsettled {
             self.translate_open_connections(desired).await?;
+            self.end_forwards(desired, &connected, &wanted).await?;
+            self.unsettled = false;
         }
         let (tun, tun_changed) = self.apply_tun(desired).await?;
         self.tun = Some(tun);
@@ -219,12 +302,10 @@ impl HostNetwork for LinuxNetwork {
         Ok(())
     }
 
-    async fn turned_away(&mut self) -> anyhow::Result<TurnedAway> {
+    async fn counts(&mut self) -> anyhow::Result<Counts> {
         let counted = self.table.counters().await?;
-        Ok(TurnedAway {
-            refused: self.refused.add(&counted, firewall::REFUSED),
-            bounded: self.bounded.add(&counted, firewall::BOUNDED),
-        })
+        self.totals.add(&counted);
+        Ok(self.totals.counts())
     }
 
     async fn stop(&mut self) -> anyhow::Result<()> {
@@ -234,12 +315,12 @@ impl HostNetwork for LinuxNetwork {
             }
         }
         self.clients.clear();
-        self.apply_table(&nat::chains_at_rest(), Forwarding::default()).await?;
+        self.apply_table(&nat::at_rest(&self.forwarded), Forwarding::default()).await?;
         Ok(())
     }
 
     async fn purge(&mut self) -> anyhow::Result<()> {
-        self.apply_table(&nat::chains_at_rest(), Forwarding::default()).await?;
+        self.apply_table(&nat::at_rest(&Ports::default()), Forwarding::default()).await?;
         self.clients.clear();
         match self.table.remove().await {
             Ok(_) | Err(NftError::Missing { .. }) => {}
@@ -250,43 +331,7 @@ impl HostNetwork for LinuxNetwork {
     }
 }
 
-/// What a counter of the table has counted in all: it begins again when the table is replaced.
-#[derive(Clone, Copy, Debug, Default)]
-struct Total {
-    last: u64,
-    total: u64,
-}
-
-impl Total {
-    fn from_now(counted: &BTreeMap<String, u64>, name: &str) -> Self {
-        Self { last: counted.get(name).copied().unwrap_or(0), total: 0 }
-    }
-
-    fn add(&mut self, counted: &BTreeMap<String, u64>, name: &str) -> u64 {
-        let now = counted.get(name).copied().unwrap_or(0);
-        let since = now.checked_sub(self.last).unwrap_or(now);
-        self.last = now;
-        self.total = self.total.saturating_add(since);
-        self.total
-    }
-}
-
 /// The whole firewall table: what must be remembered, and the chains.
 fn body(switched: &Forwarding, chains: &str) -> String {
     format!("{}{chains}", switched.sets())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_total_goes_on_when_the_table_is_replaced_and_its_counters_begin_again() {
-        let counted = |now: u64| BTreeMap::from([("x".to_owned(), now)]);
-        let mut total = Total::from_now(&counted(7), "x");
-        for (now, expected) in [(7, 0), (10, 3), (10, 3), (2, 5), (0, 5), (4, 9)] {
-            assert_eq!(total.add(&counted(now), "x"), expected, "{now}");
-        }
-        assert_eq!(total.add(&BTreeMap::new(), "x"), 9, "no table");
-    }
 }

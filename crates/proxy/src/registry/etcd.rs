@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_control::api::{
-    ApiError, ErrorCode, OpenInvitation, RegistryStatus, RemovedPeer, Request, Response,
+    ApiError, EnabledPeer, ErrorCode, OpenInvitation, RegistryStatus, RemovedPeer, Request,
+    Response,
 };
 use ropewalk_control::invitation::InvitingProxy;
 use ropewalk_control::server;
@@ -30,6 +31,7 @@ use crate::config::{Config, PeerConfig, RegistryConfig};
 use crate::daemon::Command;
 use crate::inviting;
 use crate::leases::{Lease, LeaseTable};
+use crate::registry::fleet_file::FleetFile;
 use crate::registry::{Member, News, Outcome, Registry, inviting_proxies};
 
 /// Claims that may be under way; whoever comes then has to ask again.
@@ -70,6 +72,7 @@ impl Etcd {
             terms: terms(config, registry),
             own: own(config, registry),
             max_clients: config.max_peers,
+            kept_in: Arc::new(FleetFile::open(config.fleet_file())?),
         };
         let service = Service::start(options, news)?;
         let to_loop = commands.clone();
@@ -139,17 +142,23 @@ impl Etcd {
         self.later(answer, move |removed| News::Removed(asked, name, removed));
     }
 
+    fn enable(&self, name: String, enabled: bool, asked: server::Command) {
+        let answer = self.service.enable(name.clone(), enabled);
+        self.later(answer, move |done| News::Enabled(asked, (name, enabled), done));
+    }
+
     /// What the answer to a claim means.
     fn claimed(&mut self, client: PublicKey, claimed: Result<Claimed, ChangeError>) -> Outcome {
         self.claims.remove(&client);
         let claim = match claimed {
-            Ok(Claimed::Bound { name, formerly, address_v4, address_v6 }) => {
+            Ok(Claimed::Bound { name, formerly, address_v4, address_v6, disabled }) => {
                 let since = inviting::now();
                 if let Some(formerly) = &formerly {
                     self.table.remove(formerly);
                 }
                 self.table.set(client, Lease { v4: address_v4, v6: address_v6 });
-                return Outcome::Bound(Member { name, public_key: client, since, formerly });
+                let public_key = client;
+                return Outcome::Bound(Member { name, public_key, since, formerly, disabled });
             }
             Ok(Claimed::Unknown) => {
                 tracing::debug!(key = %client, "an invitation that was never given: silence");
@@ -238,7 +247,7 @@ impl Registry for Etcd {
 
     fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
         if let Some(peer) = of_file.iter().find(|peer| peer.public_key == *key) {
-            return Some(peer.name.clone());
+            return Some(peer.name.to_string());
         }
         let mirrored = self.service.mirror().lock();
         mirrored.cache.clients.get(key).map(|client| client.name.to_string())
@@ -254,6 +263,7 @@ impl Registry for Etcd {
         match &asked.request {
             Request::Invite(_) => self.invite(config, asked),
             Request::RemovePeer { name } => self.remove(name.clone(), asked),
+            Request::EnablePeer { name, enabled } => self.enable(name.clone(), *enabled, asked),
             // Nothing else is asked of the registry.
             _ => asked.answer(Err(ApiError::new(
                 ErrorCode::BadRequest,
@@ -292,7 +302,11 @@ impl Registry for Etcd {
                     Box::new(RemovedPeer { name, public_key, invitations }),
                 )]
             }
-            News::Removed(asked, _, Err(error)) => {
+            News::Enabled(asked, (name, enabled), Ok((public_key, changed))) => {
+                let enabled = EnabledPeer { name, public_key, enabled, changed };
+                vec![Outcome::Enabled(asked, Box::new(enabled))]
+            }
+            News::Removed(asked, _, Err(error)) | News::Enabled(asked, _, Err(error)) => {
                 asked.answer(Err(refused(&error)));
                 Vec::new()
             }
@@ -307,6 +321,10 @@ impl Registry for Etcd {
                 vec![Outcome::Draining(self.draining)]
             }
             News::Fleet(FleetNews::Proxies(proxies)) => vec![Outcome::Fleet(list(&proxies))],
+            News::Fleet(FleetNews::NotOurs) => {
+                let gone = self.table.keys().map(|key| Change::Gone(*key)).collect();
+                vec![self.changed(gone)]
+            }
         }
     }
 
@@ -314,10 +332,9 @@ impl Registry for Etcd {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         if is_up {
-            // The clocks of two proxies differ: what begins now is newer than what is known of.
             let known =
                 self.service.mirror().lock().cache.sessions.get(&client).map(|it| it.since_us);
-            since = since.max(known.map_or(0, |known| known.saturating_add(1)));
+            since = begins(since, known);
             self.sessions.insert(client, since);
         } else {
             self.sessions.remove(&client);
@@ -341,9 +358,10 @@ impl Registry for Etcd {
             fleet: self.config.fleet.clone(),
             id: self.config.id.clone(),
             endpoints: self.config.endpoints.clone(),
-            begun: mirrored.begun,
+            begun: mirrored.lists > 0,
             away_s: away.map(|away| inviting::now().saturating_sub(away.since)),
             away_why: away.map(|away| away.why.clone()),
+            copy_age_s: mirrored.recalled.map(|as_of| inviting::now().saturating_sub(as_of)),
             draining: self.draining,
             // Those that this loop has heard of: they can connect.
             clients: self.table.len() as u64,
@@ -353,6 +371,11 @@ impl Registry for Etcd {
             foreign: mirrored.cache.foreign.clone(),
         })
     }
+}
+
+/// When a session that begins at `clock` began: the clocks of two proxies differ, and it is newer than the one that is known of.
+fn begins(clock: u64, known: Option<u64>) -> u64 {
+    clock.max(known.map_or(0, |known| known.saturating_add(1)))
 }
 
 /// Where the registry of a config is.
@@ -401,12 +424,13 @@ fn lease(client: &Client) -> Lease {
 
 fn peer(key: PublicKey, client: &Client) -> PeerConfig {
     PeerConfig {
-        name: client.name.to_string(),
+        name: Arc::clone(&client.name),
         public_key: key,
         preshared_key: None,
         address_v4: None,
         address_v6: None,
         formerly: None,
+        disabled: client.disabled,
     }
 }
 
@@ -455,4 +479,25 @@ pub fn refused(error: &ChangeError) -> ApiError {
         ChangeError::Fleet(_) | ChangeError::Store(_) => ErrorCode::Failed,
     };
     ApiError::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_begins_is_newer_than_the_known_one_whatever_the_clock_says() {
+        const HOUR: u64 = 3_600_000_000;
+        let now = 500 * HOUR;
+        for (clock, known, expected) in [
+            (now, None, now),
+            (now, Some(now - 1), now),
+            (now, Some(now), now + 1),
+            (now - HOUR, Some(now), now + 1),
+            (now, Some(now + HOUR), now + HOUR + 1),
+            (now, Some(u64::MAX), u64::MAX),
+        ] {
+            assert_eq!(begins(clock, known), expected, "{clock} after {known:?}");
+        }
+    }
 }

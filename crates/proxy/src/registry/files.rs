@@ -135,6 +135,9 @@ impl Files {
             (Then::Answered(asked, Response::Removed(removed)), Ok(())) => {
                 Some(Outcome::Removed(asked, removed))
             }
+            (Then::Answered(asked, Response::Enabled(enabled)), Ok(())) => {
+                Some(Outcome::Enabled(asked, enabled))
+            }
             (Then::Answered(asked, response), Ok(())) => {
                 if let Response::Invited(invited) = &response {
                     let again = invited.replaces.is_some();
@@ -173,14 +176,20 @@ impl Files {
     fn begin(&mut self, config: &Config, asked: server::Command) {
         let drafted = match &asked.request {
             Request::Invite(wish) => inviting::invite(config, &self.registry, wish)
-                .map(|(invited, draft)| (draft, Response::Invited(Box::new(invited)))),
+                .map(|(invited, draft)| (Some(draft), Response::Invited(Box::new(invited)))),
             Request::RemovePeer { name } => inviting::remove(config, &self.registry, name)
-                .map(|(removed, draft)| (draft, Response::Removed(Box::new(removed)))),
+                .map(|(removed, draft)| (Some(draft), Response::Removed(Box::new(removed)))),
+            Request::EnablePeer { name, enabled } => {
+                inviting::enable(config, &self.registry, name, *enabled)
+                    .map(|(enabled, draft)| (draft, Response::Enabled(Box::new(enabled))))
+            }
             // Nothing else is asked of the book.
             _ => Err(ApiError::new(ErrorCode::BadRequest, "this is not the book's to answer")),
         };
         match drafted {
-            Ok((draft, response)) => self.change(draft, Then::Answered(asked, response)),
+            Ok((Some(draft), response)) => self.change(draft, Then::Answered(asked, response)),
+            // It is so already.
+            Ok((None, response)) => asked.answer(Ok(response)),
             Err(error) => asked.answer(Err(error)),
         }
     }
@@ -252,6 +261,16 @@ impl Registry for Files {
 
     fn leases(&self) -> &LeaseTable {
         self.leases.table()
+    }
+
+    fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
+        if let Some(peer) = of_file.iter().find(|peer| peer.public_key == *key) {
+            return Some(peer.name.to_string());
+        }
+        let member = self.registry.members().iter().find(|member| member.public_key == *key)?;
+        // Of two with one name that of the config file counts.
+        let is_passed_over = of_file.iter().any(|peer| *peer.name == *member.name);
+        (!is_passed_over).then(|| member.name.clone())
     }
 
     fn admit(&mut self, of_file: &[PeerConfig]) {

@@ -14,12 +14,14 @@ use ipnet::IpNet;
 use ropewalk_link_io::host::testing::Namespace;
 use ropewalk_link_io::nft::Table;
 use ropewalk_proxy::allow::Allowed;
+use ropewalk_proxy::forward::Forwards;
 use ropewalk_proxy::host::linux::{LinuxNetwork, TABLE};
 use ropewalk_proxy::host::{Desired, HostNetwork, Ipv6};
 use ropewalk_proxy::nat::ConnectionTable;
 use ropewalk_settings::Text as _;
 
 mod firewall;
+mod forward;
 
 struct Lab {
     clients: Namespace,
@@ -90,6 +92,7 @@ fn desired() -> Desired {
         client_connection_rate: 500,
         uplinks: Vec::new(),
         client_to_client: false,
+        forwards: Forwards::default(),
     }
 }
 

@@ -20,10 +20,11 @@ use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{ChannelEnd, ChannelTun};
 use ropewalk_link_io::udp::{Bound, ProxySocket, Sockets, open_group};
-use ropewalk_proto::endpoint::{EndpointStats, Share};
+use ropewalk_proto::endpoint::{EndpointStats, Share, SpeedRules};
 use ropewalk_proxy::Config;
 use ropewalk_proxy::core;
 use ropewalk_proxy::daemon::{Command, Daemon, Host};
+use ropewalk_proxy::forward::Forwards;
 use ropewalk_proxy::handover::{Handover, Mailbox};
 use ropewalk_proxy::leases::Leases;
 use ropewalk_proxy::registry::files::Files;
@@ -75,6 +76,8 @@ impl Host for TestHost {
             None => drop(routes.remove(&inner)),
         }
     }
+
+    fn forward(&self, _forwards: Forwards) {}
 
     fn facts(&self) -> HostFacts {
         HostFacts::default()
@@ -293,9 +296,10 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let Start { config, clock, sockets: bound, tuns, queue, commands, orders, routes, writer } =
         start;
     let now = clock.sample();
+    let speed = SpeedRules::new(config.speed_tests);
     let core = |number| {
         let share = Share::new(number, WORKERS).unwrap();
-        core::endpoint(&config, wall_clock(now), true, share)
+        core::endpoint(&config, wall_clock(now), true, share, speed.clone())
     };
     let mailboxes: Vec<_> = std::iter::once(Mailbox::Coordinator(commands.clone()))
         .chain(orders.iter().map(|(orders, _)| Mailbox::Worker(orders.clone())))

@@ -17,6 +17,7 @@ use ropewalk_control::invitation::Invitation;
 use ropewalk_proto::endpoint::EndpointStats;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::tunnel::LinkState;
+use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_settings::{PrivateKey, SchedulerKind, Scheduling};
 
 use bed::{Bed, WORKERS, packet};
@@ -251,8 +252,20 @@ fn whoever_joins_by_an_invitation_is_served_at_home_and_goes_when_removed() {
             bed.send(home, packet(SERVER, inner(&tunnel), 7));
             crowd.has_packet(second, 7)
         });
+        // Disabled: its session ends, and it is told why it gets no other.
+        let disable = |enabled| {
+            let request = Request::EnablePeer { name: name.clone(), enabled };
+            let Response::Enabled(done) = bed.ask(request).unwrap() else { panic!() };
+            done.changed
+        };
+        assert!(!disable(true) && disable(false) && !disable(false));
+        crowd.run_until("it is refused", |crowd| {
+            crowd.count(|event| *event == Event::Refused(Refusal::Disabled)) > 0
+        });
+        bed.wait_for_routes(&mut crowd, 0);
+        assert!(disable(true));
         crowd.forget_events();
-        bed.ask(Request::RemovePeer { name }).unwrap();
+        bed.ask(Request::RemovePeer { name: name.clone() }).unwrap();
         crowd.run_until("it is told", |crowd| !crowd.is_connected(second));
         assert_eq!(bed.status().tunnels.len(), 0);
         bed.wait_for_routes(&mut crowd, 0);

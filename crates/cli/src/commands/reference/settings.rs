@@ -1,7 +1,10 @@
 //! Every key of `client.toml` and `proxy.toml`, as the sample configs explain them. Other tests hold the samples to the
 //! program: each key is there, with its default.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, bail};
+use ropewalk_control::api::Role;
 use ropewalk_settings::{TunnelSection, TunnelSettings};
 use toml::Table;
 
@@ -9,6 +12,28 @@ use super::{cell, head};
 
 const CLIENT: &str = include_str!("../../../../../configs/client.toml");
 const PROXY: &str = include_str!("../../../../../configs/proxy.toml");
+
+/// The sample of a daemon's config, with every key and its default.
+pub(crate) const fn sample(role: Role) -> &'static str {
+    match role {
+        Role::Client => CLIENT,
+        Role::Proxy => PROXY,
+    }
+}
+
+/// Every key that a sample shows, by its path, such as `tunnel.redundant.budget`.
+///
+/// # Errors
+/// The sample has a line that is neither a comment nor a key.
+pub(crate) fn paths(role: Role) -> Result<BTreeSet<String>> {
+    let sections = sections(sample(role))?;
+    let of_section = |section: &Section| {
+        let heading = section.heading.trim_matches(['[', ']']);
+        let begin = if heading.is_empty() { String::new() } else { format!("{heading}.") };
+        section.keys.iter().map(|key| format!("{begin}{}", key.name)).collect::<Vec<_>>()
+    };
+    Ok(sections.iter().flat_map(of_section).collect())
+}
 
 /// The page.
 pub(super) fn page() -> Result<String> {

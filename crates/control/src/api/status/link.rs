@@ -36,6 +36,10 @@ pub struct LinkStatus {
     /// Why it is in this state, where there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// On a client, while nothing else comes through: the page to which its network leads who asks for one. It wants a sign-in
+    /// first, perhaps there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign_in: Option<String>,
     /// How long it has been in this state.
     pub state_age_s: f64,
     /// This end of its path.
@@ -44,6 +48,9 @@ pub struct LinkStatus {
     /// The other end of its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<SocketAddr>,
+    /// Whether its datagrams go over TLS, because UDP is not answered or the config says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over_tls: bool,
     /// Smoothed round-trip time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub srtt_ms: Option<f64>,
@@ -132,6 +139,24 @@ pub struct AllowanceStatus {
     pub until: String,
     /// Whether the link is not used any more when it is used up.
     pub stop: bool,
+}
+
+impl AllowanceStatus {
+    /// The share at which a person is warned, in percent: enough is left to act on it.
+    pub const WARN_PERCENT: u64 = 80;
+
+    /// So many bytes of an allowance of `all`, in percent, rounded down.
+    #[must_use]
+    pub fn percent(used: u64, all: u64) -> u64 {
+        let percent = u128::from(used) * 100 / u128::from(all.max(1));
+        u64::try_from(percent).unwrap_or(u64::MAX)
+    }
+
+    /// How much of it is used, in percent, rounded down.
+    #[must_use]
+    pub fn used_percent(&self) -> u64 {
+        Self::percent(self.used, self.bytes)
+    }
 }
 
 /// What a backup does for the packets that an end sends.

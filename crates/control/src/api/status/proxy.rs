@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::forwards::ForwardStatus;
+
 /// What only a proxy has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProxyStatus {
@@ -12,6 +14,9 @@ pub struct ProxyStatus {
     /// Other UDP ports of that address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more_ports: Vec<u16>,
+    /// Links over TLS, where it takes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
     /// The address pools.
     pub pools: Vec<PoolStatus>,
     /// Interfaces to the Internet.
@@ -24,9 +29,27 @@ pub struct ProxyStatus {
     /// What its firewall has turned away of what clients sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned_away: Option<TurnedAwayStatus>,
+    /// Its ports that lead to clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forwards: Vec<ForwardStatus>,
     /// The registry that it shares with other proxies, where it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<RegistryStatus>,
+}
+
+/// Connections over TLS, which carry links of clients where UDP is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsStatus {
+    /// The TCP address at which they are taken.
+    pub listen: SocketAddr,
+    /// At present, of clients.
+    pub clients: u64,
+    /// At present, of which it is not known yet.
+    pub strangers: u64,
+    /// Refused, for there were too many.
+    pub refused: u64,
+    /// Ended before they had shown that they are a client's.
+    pub unproven: u64,
 }
 
 /// A registry that several proxies share, as one of them sees it.
@@ -46,6 +69,9 @@ pub struct RegistryStatus {
     /// Why, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away_why: Option<String>,
+    /// How old the copy on this proxy's disk is from which clients are served, as the registry was not read since the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_age_s: Option<u64>,
     /// This proxy takes no new sessions.
     pub draining: bool,
     /// Clients of the fleet.
@@ -117,6 +143,6 @@ pub struct ConntrackStatus {
 pub struct TurnedAwayStatus {
     /// Packets to what is closed to clients.
     pub refused: u64,
-    /// Connections, beyond the number or the rate that one client may have; each attempt counts.
+    /// Connections, its own or forwarded to it, beyond the number or the rate that one client may have; each attempt counts.
     pub bounded: u64,
 }

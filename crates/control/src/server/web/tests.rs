@@ -24,7 +24,10 @@ fn page_numbers_and_status_are_there_for_this_machine() {
             "\nropewalk_link_sent_bytes_total{link=\"wlan\"} 9000000\n",
         ),
         ("/v1/status", "application/json", "\"name\":\"wwan0\""),
-        ("/v1/history", "application/json", "\"tunnels\":{}"),
+        ("/v1/recent", "application/json", "\"tunnels\":{}"),
+        ("/v1/history", "application/json", "\"step_s\":86400"),
+        ("/v1/history?since=3600&events=5", "application/json", "\"step_s\":3600"),
+        ("/v1/why", "application/json", "\"factor\":"),
     ];
     for (path, kind, text) in cases {
         let answer = lab.get(path, &lab.address.to_string());
@@ -118,7 +121,10 @@ fn browsers_are_told_to_load_nothing_else_and_to_show_it_to_nobody() {
 fn the_page_names_no_other_place_and_needs_no_inline_handler() {
     assert_eq!(PAGE.matches("<script").count(), 1);
     assert_eq!(PAGE.matches("<style").count(), 1);
-    assert!(!inside(PAGE, "script").is_empty() && !inside(PAGE, "style").is_empty());
+    let script = inside(&PAGE, "script");
+    assert!(!script.is_empty() && !inside(&PAGE, "style").is_empty());
+    // Its parts are in it.
+    assert!(script.contains("/v1/history?") && script.contains("/v1/why"));
     // The name of a vocabulary, which nobody asks for.
     let without_names = PAGE.replace("http://www.w3.org/2000/svg", "");
     for word in [
@@ -141,7 +147,7 @@ fn the_page_names_no_other_place_and_needs_no_inline_handler() {
 fn nothing_is_changed_here() {
     let lab = Lab::start();
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
-        for path in ["/", "/metrics", "/v1/status"] {
+        for path in ["/", "/metrics", "/v1/status", "/v1/history", "/v1/why"] {
             let request =
                 format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
             let answer = lab.raw(&request);
@@ -167,6 +173,39 @@ fn however_many_ask_the_daemon_is_asked_four_times_a_second_at_most() {
     });
     let most = 1 + started.elapsed().as_millis() / LEAST_AGE.as_millis();
     assert!((lab.asked() as u128) <= most, "{} in {:?}", lab.asked(), started.elapsed());
+    lab.end();
+}
+
+#[test]
+fn the_past_is_asked_for_four_times_a_second_at_most_and_only_as_it_can_be() {
+    let lab = Lab::start();
+    let wrong = lab.get("/v1/history?since=1", "localhost");
+    assert!(wrong.starts_with("HTTP/1.1 400") && wrong.contains("from 60 to"), "{wrong}");
+    let unknown = lab.get("/v1/history?link=lost", "localhost");
+    assert!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
+    assert!(unknown.contains("nothing is known of a link `lost`"), "{unknown}");
+    assert_eq!(lab.asked(), 1);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for reader in 0..4 {
+            let lab = &lab;
+            scope.spawn(move || {
+                for n in 0..2 {
+                    let path = format!("/v1/history?since={}", 3600 + reader * 100 + n);
+                    assert!(lab.get(&path, "localhost").starts_with("HTTP/1.1 200"));
+                }
+            });
+        }
+    });
+    let most = 2 + started.elapsed().as_millis() / LEAST_AGE.as_millis();
+    assert!((lab.asked() as u128) <= most, "{} in {:?}", lab.asked(), started.elapsed());
+    // The same question has the same answer for a while.
+    let before = lab.asked();
+    for _ in 0..5 {
+        lab.get("/v1/history?since=7777", "localhost");
+    }
+    // One of them, and perhaps a look of the page's own.
+    assert!(lab.asked() - before <= 2, "{}", lab.asked() - before);
     lab.end();
 }
 
@@ -246,8 +285,21 @@ fn daemon(mut commands: mpsc::Receiver<Command>, asked: Arc<AtomicUsize>) -> Joi
     std::thread::spawn(move || {
         while let Some(command) = commands.blocking_recv() {
             asked.fetch_add(1, Ordering::SeqCst);
-            let report = serde_json::from_str(STATUS).expect("a status document");
-            command.answer(Ok(Response::Status(Box::new(report))));
+            let answer = match &command.request {
+                Request::History(HistoryQuery { link: Some(link), .. }) => {
+                    let message = format!("nothing is known of a link `{link}`");
+                    Err(ApiError::new(ErrorCode::NotFound, message))
+                }
+                Request::History(query) => {
+                    let report = HistoryReport { step_s: query.since_s, ..Default::default() };
+                    Ok(Response::History(Box::new(report)))
+                }
+                _ => {
+                    let report = serde_json::from_str(STATUS).expect("a status document");
+                    Ok(Response::Status(Box::new(report)))
+                }
+            };
+            command.answer(answer);
         }
     })
 }

@@ -12,8 +12,9 @@ use crate::prove::{Finding, Proof, Trial};
 
 pub(in crate::prove) const PROOF: Proof = Proof {
     name: "fleet-registry",
-    shows: "etcd loses its leader, then its quorum, then a member hangs: clients notice nothing, and who cannot join is told why",
-    seconds: 150,
+    shows: "etcd loses its leader, then its quorum, then a member hangs: clients notice nothing, who cannot join is told why, and a \
+            proxy that is started without a quorum knows its clients",
+    seconds: 165,
     run,
 };
 
@@ -62,6 +63,7 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
         if reason { "refused with the reason".to_owned() } else { format!("`{told}`") },
         "refused with the reason",
     ));
+    findings.push(restarted(trial, &mut fleet)?);
     fleet.start_member(leader)?;
     fleet.start_member(second)?;
     fleet.wait("an invitation with a quorum", |fleet| Ok(invites(fleet, 0, "three").is_ok()))?;
@@ -85,6 +87,35 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     findings.push(returned("the leader hangs"));
     fleet.wait("an invitation after that", |fleet| Ok(invites(fleet, 0, "four").is_ok()))?;
     Ok(findings)
+}
+
+/// A proxy is started without a quorum, and the last client moves to it: how old the copy is that it serves from.
+fn restarted(trial: &Trial<'_>, fleet: &mut Fleet) -> Result<Finding, LabError> {
+    (trial.say)("starting p-1 again: no quorum");
+    fleet.stop_proxy(1)?;
+    fleet.start_proxy(1)?;
+    fleet.wait("all clients at p-1", |fleet| {
+        let known = fleet.proxy_status(1)?["proxy"]["registry"]["clients"].as_u64();
+        Ok(known == u64::try_from(CLIENTS).ok())
+    })?;
+    let copy = fleet.proxy_status(1)?["proxy"]["registry"]["copy_age_s"].as_u64();
+    let client = CLIENTS - 1;
+    fleet.use_proxy(client, "p-1")?;
+    fleet.wait("the session of a client with p-1", |fleet| {
+        let is_up = fleet.client_status(client)?["tunnels"][0]["state"] == "up";
+        Ok(is_up && fleet.proxy_of(client)? == "p-1")
+    })?;
+    fleet.use_proxy(client, "auto")?;
+    let told = match copy {
+        Some(age) => format!("connected, by a copy {age} s old"),
+        None => "connected, WITHOUT a copy".to_owned(),
+    };
+    Ok(Finding::holds(
+        "no quorum: a client of a proxy that was started again",
+        copy.is_some(),
+        told,
+        "connected, by a copy",
+    ))
 }
 
 /// The last client ends and comes back.

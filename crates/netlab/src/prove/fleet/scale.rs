@@ -10,7 +10,7 @@ use crate::prove::{Finding, Proof, Trial};
 
 pub(in crate::prove) const PROOF: Proof = Proof {
     name: "fleet-scale",
-    shows: "10,000 clients (--runs 1000000: a million, in half an hour) are brought from files into the registry of three proxies: how \
+    shows: "10,000 clients (--runs 1000000: a million, which takes long) are brought from files into the registry of three proxies: how \
             soon one is ready, and what they cost",
     seconds: 60,
     run,

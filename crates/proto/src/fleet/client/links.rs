@@ -24,6 +24,8 @@ pub struct FleetLink {
     pub config: LinkConfig,
     /// Its sockets, each with whether it is for IPv4.
     pub sockets: ArrayVec<(bool, SocketId), 2>,
+    /// Whether its sockets reach a proxy whatever port is named: one path to each address is enough then.
+    pub any_port: bool,
 }
 
 impl FleetLink {

@@ -7,8 +7,8 @@ use ropewalk_settings::PublicKey;
 
 use super::{
     ASK_AGAIN, ASK_OFTEN, ASK_ROAMING, ASK_SLOWLY, Beside, Candidate, Client, ClientConfig, FRESH,
-    FleetClient, FleetEvent, Known, OPENING_PATIENCE, Pins, QUICK_ROUNDS, ROAMING, SHUN, Slot,
-    Watch, Why, draw, nearest,
+    FleetClient, FleetEvent, Known, OPENING_PATIENCE, Pins, QUICK_ROUNDS, ROAMING, SHUN,
+    SILENT_AFTER, Slot, Watch, Why, draw, nearest,
 };
 use crate::fleet::ProxyState;
 use crate::fleet::choice::{HYSTERESIS, ROAMED};
@@ -88,8 +88,15 @@ impl FleetClient {
         self.doubt.is_none() && self.is_doubted()
     }
 
+    /// Whether the present proxy has turned the client away, and nothing follows from it yet.
+    pub(super) fn is_newly_turned_away(&self) -> bool {
+        self.choosing.is_none() && !self.turned_away && self.present.client.is_turned_away()
+    }
+
     /// Notes whether the present proxy may be silent.
     fn note_doubt(&mut self, now: Instant) {
+        let is_news = self.is_newly_turned_away();
+        self.turned_away = self.present.client.is_turned_away();
         match (self.is_doubted(), self.doubt) {
             (true, None) => {
                 // Who just begins has just asked.
@@ -105,6 +112,8 @@ impl FleetClient {
                     self.drop_beside(now);
                 }
             }
+            // Another one is to say at once that it is there.
+            (true, Some(_)) if is_news => (self.next_round, self.quick_rounds) = (now, 0),
             (true, Some(_)) | (false, None) => {}
         }
     }
@@ -118,6 +127,11 @@ impl FleetClient {
 
     fn is_roaming(&self, now: Instant) -> bool {
         self.roamed.is_some_and(|roamed| now < roamed + ROAMING)
+    }
+
+    /// Whether that was under the present session: its round trips say nothing of how soon its proxy answers here.
+    fn came_elsewhere(&self, now: Instant) -> bool {
+        self.is_roaming(now) && self.roamed > self.present.client.session_since()
     }
 
     /// How long a better proxy has to be better.
@@ -193,7 +207,11 @@ impl FleetClient {
         let waited = now.since(since);
         let answers = self.questions.trip(&self.present.key, since).is_some();
         // One that answers strangers has a session for us as a rule.
-        let patience = if answers { OPENING_PATIENCE } else { self.present.patience() };
+        let patience = match answers {
+            true => OPENING_PATIENCE,
+            false if self.came_elsewhere(now) => self.present.patience().max(SILENT_AFTER),
+            false => self.present.patience(),
+        };
         if !refused && waited < patience {
             return;
         }

@@ -76,9 +76,15 @@ pub(super) fn paths<'a>(
     link: &'a FleetLink,
     addresses: &'a [SocketAddr],
 ) -> impl Iterator<Item = Path> + 'a {
+    let is_first = |at: usize| {
+        let before = &addresses[..at];
+        !link.any_port || before.iter().all(|other| other.ip() != addresses[at].ip())
+    };
     let paths: ArrayVec<Path, { crate::config::MAX_PATHS }> = addresses
         .iter()
-        .filter_map(|remote| {
+        .enumerate()
+        .filter(|(at, _)| is_first(*at))
+        .filter_map(|(_, remote)| {
             let same = |(is_ipv4, _): &&(bool, _)| *is_ipv4 == remote.is_ipv4();
             let (_, socket) = link.sockets.iter().find(same)?;
             // The socket is bound to one address, so the path does not name it.
@@ -103,5 +109,40 @@ impl<S: PacketSink> PacketSink for Noting<'_, S> {
             self.pins.down(self.now, &view, self.session);
         }
         self.sink.deliver(packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrayvec::ArrayString;
+    use ropewalk_settings::{Keepalive, LinkPolicy};
+
+    use super::*;
+    use crate::path::SocketId;
+
+    #[test]
+    fn a_link_to_any_port_has_one_path_to_each_address_of_its_families() {
+        let config = LinkConfig {
+            name: ArrayString::new(),
+            paths: ArrayVec::new(),
+            keepalive: Keepalive::Off,
+            metered: false,
+            mtu: None,
+            policy: LinkPolicy::default(),
+        };
+        let link = |any_port| FleetLink {
+            config: config.clone(),
+            sockets: [(true, SocketId(3))].into_iter().collect(),
+            any_port,
+        };
+        let addresses =
+            ["192.0.2.1:51900", "192.0.2.1:443", "[2001:db8::1]:51900", "192.0.2.2:51900"]
+                .map(|address| address.parse().unwrap());
+        let ports = |link: &FleetLink| -> Vec<String> {
+            paths(link, &addresses).map(|path| path.remote.to_string()).collect()
+        };
+        assert_eq!(ports(&link(true)), ["192.0.2.1:51900", "192.0.2.2:51900"]);
+        let all = ["192.0.2.1:51900", "192.0.2.1:443", "192.0.2.2:51900"];
+        assert_eq!(ports(&link(false)), all);
     }
 }

@@ -1,18 +1,23 @@
 //! Which inner addresses a peer may use (PROTOCOL §10).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use ipnet::IpNet;
+
+/// Inner addresses of one client: IPv4 and IPv6.
+const MAX_SOURCES: usize = 2;
 
 /// What the proxy lets one client send. The client itself accepts whatever the proxy sends.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InnerFilter {
     /// The only source addresses; empty: any.
-    pub sources: Vec<IpAddr>,
-    /// Destinations refused: the pools, where clients may not talk to each other.
-    pub refused: Vec<IpNet>,
+    pub sources: ArrayVec<IpAddr, MAX_SOURCES>,
+    /// Destinations refused: the pools, where clients may not talk to each other. All clients share the list.
+    pub refused: Arc<[IpNet]>,
     /// Exceptions to [`refused`](Self::refused): the proxy's own inner addresses.
-    pub allowed: Vec<IpAddr>,
+    pub allowed: Arc<[IpAddr]>,
 }
 
 /// Why a packet from the peer is refused.
@@ -43,9 +48,9 @@ mod tests {
     #[test]
     fn a_client_sends_from_its_own_addresses_and_not_to_its_neighbours() {
         let filter = InnerFilter {
-            sources: vec!["10.77.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
-            refused: vec!["10.77.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()],
-            allowed: vec!["10.77.0.1".parse().unwrap()],
+            sources: ["10.77.0.2", "fd00::2"].map(|ip| ip.parse::<IpAddr>().unwrap()).into(),
+            refused: ["10.77.0.0/16", "fd00::/64"].map(|net| net.parse::<IpNet>().unwrap()).into(),
+            allowed: ["10.77.0.1".parse::<IpAddr>().unwrap()].into(),
         };
         let table = [
             ("10.77.0.2", "192.0.2.1", Ok(())),

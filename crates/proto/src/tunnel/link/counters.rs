@@ -21,9 +21,19 @@ impl Traffic {
     }
 
     /// Both together.
-    pub(crate) const fn plus(self, other: Self) -> Self {
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
         Self { datagrams: self.datagrams + other.datagrams, bytes: self.bytes + other.bytes }
     }
+}
+
+/// Test data of speed tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Filler {
+    /// Sent.
+    pub sent: Traffic,
+    /// Received.
+    pub received: Traffic,
 }
 
 /// Totals of a link.
@@ -37,6 +47,8 @@ pub(in crate::tunnel) struct Counters {
     pub(in crate::tunnel) on_wire: Metered,
     /// How long each thing kept the link from carrying more.
     pub(in crate::tunnel) limits: Limits,
+    /// What of it was test data.
+    pub(in crate::tunnel) filler: Filler,
 }
 
 impl Counters {
@@ -47,6 +59,7 @@ impl Counters {
             recent: Recent::new(now),
             on_wire: Metered::default(),
             limits: Limits::new(now),
+            filler: Filler::default(),
         }
     }
 

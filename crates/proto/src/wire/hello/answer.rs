@@ -87,6 +87,14 @@ pub enum Refusal {
          the key here, start this client again"
     )]
     InUse,
+    /// The proxy takes no new sessions until its operator says otherwise.
+    #[error(
+        "the proxy takes no new sessions: its operator has drained it, and ends that with `ropewalk fleet undrain` there"
+    )]
+    Draining,
+    /// The proxy ends within a second.
+    #[error("the proxy is being stopped")]
+    Stopping,
     /// A reason that this version does not know.
     #[error("the proxy refused (reason {0})")]
     Other(u8),
@@ -102,6 +110,8 @@ impl Refusal {
             Self::InvitationUsed => 5,
             Self::InvitationExpired => 6,
             Self::InUse => 7,
+            Self::Draining => 8,
+            Self::Stopping => 9,
             // A refusal must never read as a session.
             Self::Other(ACCEPTED) => u8::MAX,
             Self::Other(number) => number,
@@ -117,6 +127,8 @@ impl Refusal {
             5 => Self::InvitationUsed,
             6 => Self::InvitationExpired,
             7 => Self::InUse,
+            8 => Self::Draining,
+            9 => Self::Stopping,
             other => Self::Other(other),
         }
     }
@@ -219,7 +231,14 @@ mod tests {
 
     #[test]
     fn a_refusal_reads_back_and_is_as_long_as_an_acceptance() {
-        let known = [Refusal::NoCommonCipher, Refusal::NoAddress, Refusal::Disabled, Refusal::Full];
+        let known = [
+            Refusal::NoCommonCipher,
+            Refusal::NoAddress,
+            Refusal::Disabled,
+            Refusal::Full,
+            Refusal::Draining,
+            Refusal::Stopping,
+        ];
         for refusal in known.into_iter().chain([Refusal::Other(200)]) {
             let bytes = refusal_bytes(refusal);
             assert_eq!(bytes.len(), PAYLOAD_LEN);

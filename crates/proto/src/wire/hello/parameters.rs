@@ -28,13 +28,14 @@ const NAME_SERVERS_V4: u8 = 6;
 const NAME_SERVERS_V6: u8 = 7;
 const PARTIAL_CHECKSUMS: u8 = 8;
 const ORDERS_FLOWS: u8 = 9;
+const SPEED_TESTS: u8 = 10;
 
 /// Most name servers of each family: resolvers ask no more than three altogether.
 pub const MAX_NAME_SERVERS: usize = 2;
 
 /// Bytes of the longest list that this version writes into a response, with its end.
 pub const MAX_ANSWER_LEN: usize =
-    (2 + 4) + (2 + 4) + (2 + MAX_NAME_SERVERS * 4) + (2 + MAX_NAME_SERVERS * 16) + 2 + 2 + 1;
+    (2 + 4) + (2 + 4) + (2 + MAX_NAME_SERVERS * 4) + (2 + MAX_NAME_SERVERS * 16) + 2 + 2 + 2 + 1;
 
 /// Bytes of all that this version knows, with the end.
 pub const MAX_LEN: usize = MAX_ANSWER_LEN + (2 + INVITATION_TOKEN_LEN) + 2 + (2 + 1);
@@ -89,6 +90,8 @@ pub struct Parameters {
     pub partial_checksums: bool,
     /// Whoever says so restores the order within flows: the other may send in it.
     pub orders_flows: bool,
+    /// In a response: the proxy knows speed tests, and answers who asks for one.
+    pub speed_tests: bool,
 }
 
 /// The content of an authentic handshake message breaks the format. Drop, count.
@@ -132,6 +135,9 @@ impl Parameters {
         if self.orders_flows {
             out.extend_from_slice(&[ORDERS_FLOWS, 0]);
         }
+        if self.speed_tests {
+            out.extend_from_slice(&[SPEED_TESTS, 0]);
+        }
         out.push(END);
     }
 
@@ -161,6 +167,7 @@ impl Parameters {
                 NAME_SERVERS_V6 => read_servers(&mut parameters.name_servers.v6, value)?,
                 PARTIAL_CHECKSUMS => word(&mut parameters.partial_checksums, value)?,
                 ORDERS_FLOWS => word(&mut parameters.orders_flows, value)?,
+                SPEED_TESTS => word(&mut parameters.speed_tests, value)?,
                 _ => {}
             }
         }
@@ -223,6 +230,7 @@ mod tests {
             ),
             partial_checksums: true,
             orders_flows: true,
+            speed_tests: true,
         }
     }
 
@@ -263,6 +271,7 @@ mod tests {
             &second,
             &[8, 0],
             &[9, 0],
+            &[10, 0],
             &[0],
         ];
         assert_eq!(written(&all()), parts.concat());

@@ -16,7 +16,7 @@ pub(super) const STEP: Duration = Duration::from_secs(5);
 /// Steps that are kept: ten minutes.
 const STEPS: usize = 120;
 
-/// Tunnels of which there is a history: all of a client, and on a proxy more than anybody looks at one by one.
+/// Tunnels of which there are series: all of a client, and on a proxy more than anybody looks at one by one.
 const MOST_TUNNELS: usize = 64;
 
 /// Links of each, as many as a client may have.
@@ -24,12 +24,12 @@ const MOST_LINKS: usize = 64;
 
 const _: () = assert!(
     MOST_TUNNELS * (1 + MOST_LINKS) * 2 * STEPS * size_of::<f32>() <= 4 << 20,
-    "the history takes 4 MiB at most"
+    "the series take 4 MiB at most"
 );
 
 /// The last ten minutes.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub(super) struct History {
+pub(super) struct Recent {
     /// Seconds of each value.
     step_s: u64,
     /// By the name of the peer.
@@ -62,7 +62,7 @@ struct Series {
     bytes: Option<[u64; 2]>,
 }
 
-impl History {
+impl Recent {
     /// Notes what was carried since the look before, `passed` ago.
     pub(super) fn note(&mut self, report: &StatusReport, passed: Duration) {
         self.step_s = STEP.as_secs();
@@ -120,53 +120,53 @@ mod tests {
         serde_json::from_str(include_str!("../../tests/status/client.json")).unwrap()
     }
 
-    fn link<'a>(history: &'a History, peer: &str, place: usize) -> &'a Series {
-        &history.tunnels[peer].links[place].series
+    fn link<'a>(recent: &'a Recent, peer: &str, place: usize) -> &'a Series {
+        &recent.tunnels[peer].links[place].series
     }
 
     #[test]
     fn a_rate_is_what_was_carried_between_two_looks() {
-        let (mut history, mut report) = (History::default(), report());
+        let (mut recent, mut report) = (Recent::default(), report());
         let peer = report.tunnels[0].peer.clone();
-        history.note(&report, STEP);
-        assert_eq!(link(&history, &peer, 0).down, [] as [f32; 0], "nothing is known yet");
+        recent.note(&report, STEP);
+        assert_eq!(link(&recent, &peer, 0).down, [] as [f32; 0], "nothing is known yet");
         report.tunnels[0].down.bytes += 1_000_000;
         report.tunnels[0].links[0].down.bytes += 500_000;
-        history.note(&report, STEP);
-        assert_eq!(history.tunnels[&peer].all.down, [1_600_000.0]);
-        assert_eq!(history.tunnels[&peer].all.up, [0.0]);
-        assert_eq!(link(&history, &peer, 0).down, [800_000.0]);
+        recent.note(&report, STEP);
+        assert_eq!(recent.tunnels[&peer].all.down, [1_600_000.0]);
+        assert_eq!(recent.tunnels[&peer].all.up, [0.0]);
+        assert_eq!(link(&recent, &peer, 0).down, [800_000.0]);
         // Two steps late, and counters that began again.
         report.tunnels[0].down.bytes = 0;
-        history.note(&report, STEP * 2);
-        assert_eq!(history.tunnels[&peer].all.down, [1_600_000.0, 0.0, 0.0]);
-        let shown = serde_json::to_value(&history).unwrap();
+        recent.note(&report, STEP * 2);
+        assert_eq!(recent.tunnels[&peer].all.down, [1_600_000.0, 0.0, 0.0]);
+        let shown = serde_json::to_value(&recent).unwrap();
         assert_eq!(shown["step_s"], 5);
         assert_eq!(shown["tunnels"][&peer]["down"][0], 1_600_000.0);
         assert_eq!(shown["tunnels"][&peer]["links"][0]["name"], report.tunnels[0].links[0].name);
     }
 
     #[test]
-    fn links_of_one_name_have_a_history_each_and_one_that_is_gone_has_none() {
-        let (mut history, mut report) = (History::default(), report());
+    fn links_of_one_name_have_a_series_each_and_one_that_is_gone_has_none() {
+        let (mut recent, mut report) = (Recent::default(), report());
         let peer = report.tunnels[0].peer.clone();
         let twin = report.tunnels[0].links[0].clone();
         report.tunnels[0].links = vec![twin.clone(), twin];
-        history.note(&report, STEP);
+        recent.note(&report, STEP);
         report.tunnels[0].links[1].up.bytes += 5;
-        history.note(&report, STEP);
-        assert_eq!([0, 1].map(|place| link(&history, &peer, place).up[0]), [0.0, 8.0]);
+        recent.note(&report, STEP);
+        assert_eq!([0, 1].map(|place| link(&recent, &peer, place).up[0]), [0.0, 8.0]);
         report.tunnels[0].links.truncate(1);
-        history.note(&report, STEP);
-        assert_eq!(history.tunnels[&peer].links.len(), 1);
+        recent.note(&report, STEP);
+        assert_eq!(recent.tunnels[&peer].links.len(), 1);
         report.tunnels.clear();
-        history.note(&report, STEP);
-        assert_eq!(history.tunnels.len(), 0);
+        recent.note(&report, STEP);
+        assert_eq!(recent.tunnels.len(), 0);
     }
 
     #[test]
     fn it_is_bounded_in_time_tunnels_and_links() {
-        let (mut history, mut report) = (History::default(), report());
+        let (mut recent, mut report) = (Recent::default(), report());
         let link = report.tunnels[0].links[0].clone();
         report.tunnels[0].links = vec![link; 2 * MOST_LINKS];
         let tunnel = report.tunnels[0].clone();
@@ -177,12 +177,12 @@ mod tests {
             })
             .collect();
         for _ in 0..STEPS + 10 {
-            history.note(&report, STEP);
+            recent.note(&report, STEP);
         }
-        history.note(&report, Duration::from_secs(1_000_000));
-        assert_eq!(history.tunnels.len(), MOST_TUNNELS);
-        assert!(history.tunnels.contains_key("peer1") && !history.tunnels.contains_key("peer0"));
-        for tunnel in history.tunnels.values() {
+        recent.note(&report, Duration::from_secs(1_000_000));
+        assert_eq!(recent.tunnels.len(), MOST_TUNNELS);
+        assert!(recent.tunnels.contains_key("peer1") && !recent.tunnels.contains_key("peer0"));
+        for tunnel in recent.tunnels.values() {
             assert_eq!((tunnel.links.len(), tunnel.all.up.len()), (MOST_LINKS, STEPS));
         }
     }

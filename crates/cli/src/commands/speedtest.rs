@@ -1,0 +1,96 @@
+//! `ropewalk speedtest`: have the client test its links, and show meanwhile how far it is.
+//!
+//! The test goes on for as long as this program asks: however that ends, nothing is sent any more some seconds later.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ropewalk_control::CLIENT_SOCKET;
+use ropewalk_control::api::{Request, SpeedTestReport, SpeedTestState, SpeedTestWish};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::ask;
+use crate::args::Speedtest;
+use crate::exit::{Failure, plain, print};
+use crate::render;
+
+/// How often it is asked for.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Tests, and prints what was found; a signal ends it, and what was found by then is printed.
+pub(crate) fn run(test: &Speedtest) -> Result<(), Failure> {
+    // Only a client has links of its own.
+    let socket = test.daemon.socket.as_deref().unwrap_or(Path::new(CLIENT_SOCKET));
+    let told_to_end = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&told_to_end))
+            .context("cannot listen to signals")?;
+    }
+    let mut report = ask::speed_test(socket, &Request::StartSpeedTest(wish(test)))?;
+    let live = Live::start();
+    while report.state == SpeedTestState::Running {
+        live.show(&report);
+        thread::sleep(EVERY);
+        let id = report.id;
+        let request = match told_to_end.load(Ordering::Relaxed) {
+            true => Request::EndSpeedTest { id },
+            false => Request::SpeedTest { id },
+        };
+        report = ask::speed_test(socket, &request)?;
+    }
+    drop(live);
+    if test.json {
+        let json = serde_json::to_string_pretty(&report).context("cannot write it as JSON")?;
+        print(&(json + "\n"))?;
+    } else {
+        print(&render::speed_test(&report, render::columns()))?;
+    }
+    match report.trouble {
+        None => Ok(()),
+        Some(why) => Err(Failure::Failed(anyhow::anyhow!("the test ended early: {why}"))),
+    }
+}
+
+fn wish(test: &Speedtest) -> SpeedTestWish {
+    let both = test.down == test.up;
+    SpeedTestWish {
+        links: test.links.clone(),
+        seconds: test.seconds,
+        down: test.down || both,
+        up: test.up || both,
+        max_bytes: test.max,
+        metered: test.metered,
+    }
+}
+
+/// A line on standard error that says how far it is, if that is a terminal; gone when dropped.
+struct Live {
+    is_terminal: bool,
+}
+
+impl Live {
+    fn start() -> Self {
+        Self { is_terminal: io::stderr().is_terminal() }
+    }
+
+    fn show(&self, report: &SpeedTestReport) {
+        if let Some(progress) = report.phase.as_ref().filter(|_| self.is_terminal) {
+            let line = render::speed_progress(progress);
+            // Nobody is left to tell if it is closed.
+            drop(write!(io::stderr(), "\r{}\u{1b}[K", plain(&line)));
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.is_terminal {
+            drop(write!(io::stderr(), "\r\u{1b}[K"));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Links over TLS where no UDP passes: when they begin and end, what they carry, and what strangers get.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_netlab::access::Access;
+use ropewalk_netlab::address::{PROXY_V4, SERVER_V4, public_v4};
+use ropewalk_netlab::download::Download;
+use ropewalk_netlab::http::body_sha256;
+use ropewalk_netlab::loss::Loss;
+use ropewalk_netlab::netem::Conditions;
+use ropewalk_netlab::ping::{Ping, Pinged};
+use ropewalk_netlab::privilege::{lab_test, lab_test_alone};
+use ropewalk_netlab::stage::{Progress, Stage};
+use ropewalk_netlab::status::Status;
+use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
+use ropewalk_settings::Bitrate;
+use toml::Table;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
+
+/// How long to wait on a busy machine; UDP is asked for once a minute.
+const LONG: Duration = Duration::from_secs(90);
+
+/// The rate of each link, Mbit/s.
+const RATE: u64 = 20;
+
+/// Silent connections of one stranger, five times what one source may have.
+const MANY: usize = 40;
+
+struct Quiet;
+
+impl Progress for Quiet {
+    fn say(&self, _: &str) {}
+}
+
+/// Links of 20 Mbit/s and 20 ms, and a proxy that takes them over TLS, or does not.
+fn stage(wans: usize, takes_tls: bool) -> Stage {
+    let (rtt, queue) = (Duration::from_millis(20), Duration::from_millis(100));
+    let wan = || WanConfig::from(Access::symmetric(Bitrate::from_mbps(RATE), rtt, queue));
+    let config = TopologyConfig::new((0..wans).map(|_| wan()).collect());
+    let mut stage = Stage::build(Path::new(PROGRAM), &config).unwrap();
+    if takes_tls {
+        stage.deployment().proxy_config().insert("tls".into(), Table::new().into());
+    }
+    stage.start_proxy().unwrap();
+    stage
+}
+
+fn start_client(stage: &mut Stage) {
+    let (deployment, topology) = stage.split();
+    deployment.start_client(topology, 0).unwrap();
+}
+
+/// Router `wan` lets no UDP through.
+fn block(stage: &Stage, wan: usize) {
+    let script = "table inet block { chain forward { type filter hook forward priority 0;\n\
+                  meta l4proto udp drop\n}\n}";
+    stage.topology().routers()[wan].namespace().nft(script).unwrap();
+}
+
+fn unblock(stage: &Stage, wan: usize) {
+    stage.topology().routers()[wan].namespace().nft("delete table inet block").unwrap();
+}
+
+fn wait_for(stage: &Stage, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    let begun = Instant::now();
+    loop {
+        let status = stage.client_status().unwrap_or_default();
+        if wanted(&status) {
+            return status;
+        }
+        assert!(begun.elapsed() < LONG, "waited in vain for {what}:\n{:#}", status.tunnel());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn is_over_tls(status: &Status, link: &str) -> bool {
+    status.is_up(link) && status.link(link).is_some_and(|link| link["over_tls"] == true)
+}
+
+fn is_by_udp(status: &Status, link: &str) -> bool {
+    status.is_up(link) && status.link(link).is_some_and(|link| link["over_tls"].is_null())
+}
+
+fn reason(status: &Status, link: &str) -> String {
+    let link = status.link(link).cloned().unwrap_or_default();
+    link["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A download, and echoes beside it.
+fn loaded(stage: &Stage, bytes: u64, seed: u64) -> (Download, Pinged) {
+    let client = stage.topology().client();
+    let (download, pinged) = thread::scope(|scope| {
+        let ping = Ping::new(SERVER_V4.into(), 50);
+        let pinging = scope.spawn(move || ping.run(client).unwrap());
+        let download = stage.download(bytes, seed, LONG, "a download", &Quiet).unwrap();
+        (download, pinging.join().unwrap())
+    });
+    assert_eq!(download.sha256, body_sha256(bytes, seed), "{}", download.message);
+    (download, pinged)
+}
+
+/// How much of the link's rate a download got.
+fn share(what: &str, download: &Download, pinged: &Pinged) -> f64 {
+    let share = download.mbit / RATE as f64;
+    println!(
+        "{what}: {:.1} Mbit/s, {:.0} % of the link's rate; beside it {:.0} ms (median), {:.0} ms (95 %), {} of {} lost",
+        download.mbit,
+        share * 100.0,
+        pinged.rtt.p50_ms,
+        pinged.rtt.p95_ms,
+        pinged.lost,
+        pinged.sent
+    );
+    share
+}
+
+#[test]
+fn a_link_without_udp_goes_over_tls_beside_one_with_it() {
+    lab_test("a_link_without_udp_goes_over_tls_beside_one_with_it", || {
+        let mut stage = stage(2, true);
+        block(&stage, 1);
+        let begun = Instant::now();
+        start_client(&mut stage);
+        let status = wait_for(&stage, "both links", |status| {
+            is_by_udp(status, "wan0") && is_over_tls(status, "wan1")
+        });
+        println!("over TLS after {:.1} s", begun.elapsed().as_secs_f64());
+        assert_eq!(reason(&status, "wan1"), "over TLS, because UDP is not answered here");
+        assert_eq!(reason(&status, "wan0"), "");
+        let proxy = stage.proxy_status().unwrap();
+        // The proxy sees where it really comes from.
+        let seen = proxy.link("wan1").unwrap();
+        let remote = seen["remote"].as_str().unwrap();
+        assert!(remote.starts_with(&format!("{}:", public_v4(1, 0))), "{seen:#}");
+        assert_eq!(seen["over_tls"], true);
+        assert_eq!(proxy.0["proxy"]["tls"]["clients"], 1, "{:#}", proxy.0["proxy"]);
+
+        let (download, pinged) = loaded(&stage, 20_000_000, 1);
+        let share = share("by UDP and over TLS", &download, &pinged);
+        assert!(share > 1.2, "more than one link carries: {download:?}");
+        let status = stage.client_status().unwrap();
+        assert!(status.bytes("wan1", "down") > 2_000_000, "{:#}", status.tunnel());
+
+        // Another network, for all that the client can see, and UDP is asked at once.
+        unblock(&stage, 1);
+        stage.topology().set_address(0, 1, false).unwrap();
+        wait_for(&stage, "the end of the link", |status| !status.is_up("wan1"));
+        stage.topology().set_address(0, 1, true).unwrap();
+        let returned = Instant::now();
+        wait_for(&stage, "the link by UDP", |status| is_by_udp(status, "wan1"));
+        let took = returned.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    });
+}
+
+#[test]
+fn the_only_link_carries_all_over_tls_and_goes_back_to_udp_without_loss() {
+    let name = "the_only_link_carries_all_over_tls_and_goes_back_to_udp_without_loss";
+    lab_test_alone(name, || {
+        let mut stage = stage(1, true);
+        block(&stage, 0);
+        start_client(&mut stage);
+        wait_for(&stage, "the tunnel", |status| is_over_tls(status, "wan0"));
+        let socket = stage.deployment().folder().join("client0.sock");
+        let why = Command::new(PROGRAM).args(["why", "--socket"]).arg(socket).output().unwrap();
+        let said = String::from_utf8_lossy(&why.stdout);
+        assert!(said.contains("over TLS, because UDP is not answered here"), "{said}");
+
+        let (download, pinged) = loaded(&stage, 20_000_000, 2);
+        let clean = share("over TLS, nothing lost", &download, &pinged);
+        assert!(clean > 0.6, "{download:?}");
+        // The queue is neither the kernel's nor ours: no more than the link's and a round trip or two.
+        assert!(pinged.rtt.p50_ms < 250.0, "{pinged:?}");
+
+        let lose = |loss| {
+            let change = move |conditions: &mut Conditions| conditions.loss = loss;
+            stage.topology().change_both(0, 0, change).unwrap();
+        };
+        lose(Loss::Bernoulli(0.01));
+        let (download, pinged) = loaded(&stage, 8_000_000, 3);
+        let lossy = share("over TLS, 1 % lost", &download, &pinged);
+        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        let has_bbr = known.is_ok_and(|known| known.contains("bbr"));
+        println!("the kernel has BBR: {has_bbr}");
+        assert!(lossy > if has_bbr { 0.4 } else { 0.1 }, "{download:?}");
+        lose(Loss::None);
+
+        unblock(&stage, 0);
+        let client = stage.topology().client();
+        let pinged = thread::scope(|scope| {
+            let interval = Duration::from_millis(50);
+            let ping = Ping { interval, ..Ping::new(SERVER_V4.into(), 1500) };
+            let pinging = scope.spawn(move || ping.run(client).unwrap());
+            wait_for(&stage, "UDP", |status| is_by_udp(status, "wan0"));
+            pinging.join().unwrap()
+        });
+        println!("back by UDP: {pinged:?}");
+        assert_eq!(pinged.lost, 0, "{pinged:?}");
+        let status = stage.client_status().unwrap();
+        assert_eq!(reason(&status, "wan0"), "");
+        let proxy = stage.proxy_status().unwrap();
+        assert_eq!(proxy.0["proxy"]["tls"]["clients"], 0, "{:#}", proxy.0["proxy"]);
+    });
+}
+
+#[test]
+fn a_proxy_that_takes_no_links_over_tls_is_told() {
+    lab_test("a_proxy_that_takes_no_links_over_tls_is_told", || {
+        let mut stage = stage(1, false);
+        block(&stage, 0);
+        start_client(&mut stage);
+        let status = wait_for(&stage, "what was tried", |status| {
+            reason(status, "wan0").contains("over TLS: ")
+        });
+        let reason = reason(&status, "wan0");
+        let told = format!(
+            "over TLS: TCP {PROXY_V4}:443 refuses: the proxy takes no links over TLS there (`[tls]` in its proxy.toml)"
+        );
+        assert!(reason.contains(&told), "{reason}");
+        assert!(reason.contains(&format!("asked {PROXY_V4} at UDP 51900")), "{reason}");
+    });
+}
+
+#[test]
+fn strangers_at_the_port_are_few_and_short_and_a_client_comes_in_beside_them() {
+    lab_test("strangers_at_the_port_are_few_and_short_and_a_client_comes_in_beside_them", || {
+        let mut stage = stage(2, true);
+        let deployment = stage.deployment();
+        let proxy = deployment.client_config(0)["proxy"].as_table_mut().unwrap();
+        proxy.insert("tls".into(), "always".into());
+        let at = SocketAddr::from((PROXY_V4, 443));
+        let tls = |stage: &Stage, key: &str| -> u64 {
+            stage.proxy_status().unwrap().0["proxy"]["tls"][key].as_u64().unwrap()
+        };
+        let wait = |stage: &Stage, what: &str, done: &dyn Fn(&Stage) -> bool| {
+            let begun = Instant::now();
+            while !done(stage) {
+                assert!(begun.elapsed() < LONG, "waited in vain for {what}");
+                thread::sleep(Duration::from_millis(50));
+            }
+        };
+
+        // Somebody connects again and again and says nothing.
+        let silent = || -> Vec<TcpStream> {
+            (0..MANY).map(|_| TcpStream::connect_timeout(&at, LONG).unwrap()).collect()
+        };
+        let held = stage.topology().server().run(silent).unwrap();
+        wait(&stage, "the refusals", &|stage| tls(stage, "refused") >= (MANY - 8) as u64);
+        assert!(tls(&stage, "strangers") <= 8, "{}", tls(&stage, "strangers"));
+
+        // Another takes it for a web server without TLS.
+        let begun = Instant::now();
+        let router = stage.topology().routers()[1].namespace();
+        let answer = router.run(|| {
+            let mut stream = TcpStream::connect_timeout(&at, LONG).unwrap();
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: vps\r\n\r\n").unwrap();
+            let mut answer = Vec::new();
+            // A reset ends it, too.
+            let _ = stream.read_to_end(&mut answer);
+            answer
+        });
+        let answer = answer.unwrap();
+        assert!(answer.len() < 64 && begun.elapsed() < Duration::from_secs(10), "{answer:?}");
+
+        // A client from elsewhere has its own room.
+        start_client(&mut stage);
+        let status = wait_for(&stage, "the client", |status| {
+            ["wan0", "wan1"].iter().all(|link| is_over_tls(status, link))
+        });
+        assert_eq!(reason(&status, "wan0"), "over TLS, as the config says (tls = \"always\")");
+        wait(&stage, "the end of the silent ones", &|stage| tls(stage, "strangers") == 0);
+        assert!(tls(&stage, "unproven") >= 8);
+        drop(held);
+        assert_eq!(tls(&stage, "clients"), 2);
+        let pinged = Ping::new(SERVER_V4.into(), 20).run(stage.topology().client()).unwrap();
+        assert_eq!(pinged.lost, 0, "{pinged:?}");
+    });
+}
