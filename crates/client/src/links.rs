@@ -7,7 +7,6 @@
 
 pub(crate) mod change;
 mod decide;
-mod fallback;
 mod over_tls;
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +20,8 @@ use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_settings::{Keepalive, LinkPolicy, PublicKey, TlsUse, shortened};
+use ropewalk_tls::{Fallback, Seen};
 
-use self::fallback::{Fallback, Seen};
 use self::over_tls::OpenOverTls;
 use crate::captive::Question;
 use crate::probe::Way;

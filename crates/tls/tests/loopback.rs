@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use std::future::poll_fn;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ropewalk_link_io::clock::Clock;
@@ -13,7 +16,7 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::TransmitSink as _;
 use ropewalk_tls::{
-    Dial, DialError, Identity, Listener, TlsCarrier, bind, exchange, make_identity,
+    Binding, Dial, DialError, Identity, Listener, TlsCarrier, bind, exchange, make_identity,
 };
 use tokio::net::UdpSocket;
 use tokio::runtime::Builder;
@@ -45,8 +48,8 @@ fn listen(proxy: SocketAddr) -> (Listener, u16) {
 }
 
 fn dial(port: u16) -> Dial {
-    let (interface, sources) = ("lo".to_owned(), vec![LOOPBACK]);
-    Dial { interface, sources, mark: None, port, names: Vec::new() }
+    let binding = Binding::Interface { name: "lo".to_owned(), mark: None };
+    Dial { binding, sources: vec![LOOPBACK], port, names: Vec::new() }
 }
 
 /// The sockets of a client with one link over TLS, to a proxy at this address.
@@ -242,5 +245,27 @@ fn a_question_alone_is_answered_or_told_why_not() {
         let told = refused.to_string();
         assert!(told.starts_with(&format!("TCP 127.0.0.1:{port} refuses: ")), "{told}");
         assert!(told.contains("`[tls]` in its proxy.toml"), "{told}");
+    });
+}
+
+#[test]
+fn who_may_bind_no_socket_has_somebody_else_do_it() {
+    run(async {
+        let proxy = UdpSocket::bind((LOOPBACK, 0)).await.unwrap();
+        let (_listener, port) = listen(proxy.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        // It refuses the first time.
+        let prepare = move |_: BorrowedFd<'_>| match count.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(io::Error::other("not now")),
+            _ => Ok(()),
+        };
+        let dial = Dial { binding: Binding::Prepared(Arc::new(prepare)), ..dial(port) };
+        let patience = Duration::from_millis(300);
+        let ask = || exchange(&dial, LOOPBACK, b"\0question", patience, |_| false);
+        let refused = ask().await.unwrap_err().to_string();
+        assert!(refused.ends_with("was not bound to its network: not now"), "{refused}");
+        assert!(!ask().await.unwrap(), "it connects, and nobody answers");
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     });
 }

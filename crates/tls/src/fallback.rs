@@ -15,7 +15,7 @@ use ropewalk_settings::TlsUse;
 /// How long UDP may be silent. A link comes up within a few round trips, and a question that got lost is asked again
 /// after a quarter of a second, a half and one; the first second of a Wi-Fi that has just come up often loses
 /// everything.
-pub(super) const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// UDP has come back when it has answered for so long: what lets a datagram through now and then is no way to send by.
 const STEADY: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// How one link goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fallback {
+pub enum Fallback {
     /// By UDP; since when nothing answers.
     Udp(Option<Instant>),
     /// By both, since then; since when UDP answers.
@@ -39,24 +39,24 @@ pub(crate) enum Fallback {
 
 /// What is seen of a link.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub struct Seen {
     /// It carries datagrams by UDP.
-    pub(super) udp: bool,
+    pub udp: bool,
     /// It does over TLS.
-    pub(super) tls: bool,
+    pub tls: bool,
     /// The proxy has answered, and gives no session: that is not the network's doing.
-    pub(super) heard: bool,
+    pub heard: bool,
 }
 
 /// What is to be done about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outlook {
+pub struct Outlook {
     /// It goes by other ways than before.
-    pub(super) changed: bool,
+    pub changed: bool,
     /// UDP is to be asked for.
-    pub(super) ask: bool,
+    pub ask: bool,
     /// When to look again, if nothing happens before.
-    pub(super) at: Option<Instant>,
+    pub at: Option<Instant>,
 }
 
 impl Default for Fallback {
@@ -67,7 +67,8 @@ impl Default for Fallback {
 
 impl Fallback {
     /// Whether it goes by UDP now.
-    pub(super) const fn uses_udp(self, setting: TlsUse) -> bool {
+    #[must_use]
+    pub const fn uses_udp(self, setting: TlsUse) -> bool {
         match setting {
             TlsUse::Never => true,
             TlsUse::Always => false,
@@ -76,7 +77,8 @@ impl Fallback {
     }
 
     /// Whether it goes over TLS now.
-    pub(super) const fn uses_tls(self, setting: TlsUse) -> bool {
+    #[must_use]
+    pub const fn uses_tls(self, setting: TlsUse) -> bool {
         match setting {
             TlsUse::Never => false,
             TlsUse::Always => true,
@@ -85,7 +87,7 @@ impl Fallback {
     }
 
     /// Decides anew.
-    pub(super) fn look(&mut self, now: Instant, seen: Seen) -> Outlook {
+    pub fn look(&mut self, now: Instant, seen: Seen) -> Outlook {
         let next = self.next(now, seen);
         let ask = matches!((*self, next), (Self::Tls(due), Self::Tls(_)) if due <= now);
         let ways = |it: Self| (it.uses_udp(TlsUse::Auto), it.uses_tls(TlsUse::Auto));
@@ -95,7 +97,7 @@ impl Fallback {
     }
 
     /// UDP was asked for, and answered. Returns whether the link goes by other ways than before.
-    pub(super) fn on_udp_answer(&mut self, now: Instant) -> bool {
+    pub fn on_udp_answer(&mut self, now: Instant) -> bool {
         let alone = matches!(self, Self::Tls(_));
         if alone {
             *self = Self::Both(now, None);
