@@ -29,6 +29,7 @@ use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
 use ropewalk_settings::Bitrate;
 use serde_json::Value;
+use toml::Table;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
 
@@ -40,6 +41,9 @@ const LIBRARY: &str = "ROPEWALK_PHONE_LIBRARY";
 
 /// Longer than anything takes at once, even on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
+
+/// UDP is asked for once a minute where it was not answered.
+const ASKED_AGAIN: Duration = Duration::from_secs(90);
 
 /// What the networks carry, in Mbit/s.
 const MBIT: [u64; 2] = [8, 4];
@@ -54,10 +58,6 @@ fn a_phone_bonds_two_networks_and_goes_on_when_one_goes_and_comes_again() {
         let folder = tempfile::tempdir().unwrap();
         let library = library();
         let program = compile(folder.path(), &library);
-        let wan = |mbit, rtt_ms| {
-            let (rtt, queue) = (Duration::from_millis(rtt_ms), Duration::from_millis(100));
-            WanConfig::from(Access::symmetric(Bitrate::from_mbps(mbit), rtt, queue))
-        };
         let config = TopologyConfig::new(vec![wan(MBIT[0], 20), wan(MBIT[1], 40)]);
         let mut stage = Stage::build(Path::new(PROGRAM), &config).unwrap();
         stage.start_proxy().unwrap();
@@ -154,6 +154,59 @@ fn a_phone_bonds_two_networks_and_goes_on_when_one_goes_and_comes_again() {
         assert_eq!((again.descriptors, again.threads), (left.descriptors, left.threads));
         phone.end();
     });
+}
+
+#[test]
+fn a_phone_whose_network_lets_no_udp_through_goes_over_tls_and_back() {
+    let name = "a_phone_whose_network_lets_no_udp_through_goes_over_tls_and_back";
+    lab_test_alone(name, || {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compile(folder.path(), &library());
+        let config = TopologyConfig::new(vec![wan(MBIT[0], 20)]);
+        let mut stage = Stage::build(Path::new(PROGRAM), &config).unwrap();
+        stage.deployment().proxy_config().insert("tls".into(), Table::new().into());
+        stage.start_proxy().unwrap();
+        let block = "table inet block { chain forward { type filter hook forward priority 0;\n\
+                     meta l4proto udp drop\n}\n}";
+        stage.topology().routers()[0].namespace().nft(block).unwrap();
+        let mut phone = Phone::start(stage.topology().client(), &program);
+        phone.order(&format!("invitation {}", invitation(&mut stage)));
+        phone.order(r#"network {"id": 0, "name": "wifi", "mtu": 1500}"#);
+        phone.wait_for_event("joined");
+        let wish = phone.wait_for_event("tun");
+        phone.open_tun(stage.topology().client(), &wish);
+        phone.wait_for_up(0, "wifi");
+        let over_tls = phone.status();
+        let link = &over_tls["tunnels"][0]["links"][0];
+        assert_eq!(link["over_tls"], true, "{over_tls:#}");
+        assert_eq!(link["reason"], "over TLS, because UDP is not answered here");
+        assert_eq!(stage.proxy_status().unwrap().0["proxy"]["tls"]["clients"], 1);
+        let download = phone.download(&stage, 3_000_000, 1);
+        println!("over TLS: {:.2} Mbit/s of {}", download.mbit, MBIT[0]);
+
+        // It hangs up while it pauses, and is there again afterwards.
+        phone.order("pause");
+        wait_until(|| stage.proxy_status().unwrap().0["proxy"]["tls"]["clients"] == 0);
+        phone.order("resume");
+        phone.download(&stage, 300_000, 2);
+
+        let unblock = "delete table inet block";
+        stage.topology().routers()[0].namespace().nft(unblock).unwrap();
+        let begun = Instant::now();
+        while !phone.status()["tunnels"][0]["links"][0]["over_tls"].is_null() {
+            assert!(begun.elapsed() < ASKED_AGAIN, "it stays over TLS: {:#}", phone.status());
+            thread::sleep(Duration::from_millis(200));
+        }
+        println!("by UDP again after {:.1} s", begun.elapsed().as_secs_f64());
+        phone.download(&stage, 300_000, 3);
+        phone.order("free");
+        phone.end();
+    });
+}
+
+fn wan(mbit: u64, rtt_ms: u64) -> WanConfig {
+    let (rtt, queue) = (Duration::from_millis(rtt_ms), Duration::from_millis(100));
+    WanConfig::from(Access::symmetric(Bitrate::from_mbps(mbit), rtt, queue))
 }
 
 /// Bytes that a link sent and received.

@@ -11,7 +11,7 @@ use ropewalk_control::api::{
     AllowanceStatus, DaemonStatus, HistoryStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus,
     Role, STATUS_VERSION, SpendingStatus, StatusReport, TunnelStatus,
 };
-use ropewalk_daemon::client_status::{self, ClientFacts, PATIENCE, heard};
+use ropewalk_daemon::client_status::{self, ClientFacts, PATIENCE, heard, is_over_tls, why_over_tls};
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
@@ -19,7 +19,7 @@ use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey}
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
-use ropewalk_settings::{Direction, LinkTerms, PublicKey, TlsUse};
+use ropewalk_settings::{Direction, LinkTerms, PublicKey};
 
 use crate::allowance::Allowances;
 use crate::config::Config;
@@ -127,7 +127,8 @@ fn status_of(
     local: impl Fn(SocketId) -> Option<SocketAddr>,
 ) -> LinkStatus {
     let [udp, tls] = by.map(|stats| stats?.link.as_ref());
-    let over_tls = is_over_tls(link, udp, tls);
+    let alone = link.key().is_none() && link.tls_key().is_some();
+    let over_tls = is_over_tls(udp, tls, alone);
     let core = if over_tls { tls } else { udp };
     let since = core.map_or(link.since, |core| core.since.max(link.since));
     let (state, reason) = state_of(facts, link, core, over_tls, facts.seconds(since));
@@ -175,21 +176,6 @@ fn spending(facts: &Facts<'_>) -> Option<SpendingStatus> {
     let known = facts.links.iter().map(|link| link.decision.name.clone());
     let price = |name: &str| links.named(name)?.policy.cost.clone();
     scheduling_status::spending(known, price, &facts.stats.ledger)
-}
-
-/// Whether a link is to be shown as it goes over TLS: while it does, and not by UDP.
-fn is_over_tls(link: &Link, udp: Option<&LinkStats>, tls: Option<&LinkStats>) -> bool {
-    let is_up = |core: Option<&LinkStats>| core.is_some_and(|core| core.state == CoreLinkState::Up);
-    let alone = link.key().is_none() && link.tls_key().is_some();
-    alone || is_up(tls) && !is_up(udp)
-}
-
-/// Why a link goes over TLS.
-fn way_of(setting: TlsUse) -> &'static str {
-    match setting {
-        TlsUse::Always => "over TLS, as the config says (tls = \"always\")",
-        TlsUse::Auto | TlsUse::Never => "over TLS, because UDP is not answered here",
-    }
 }
 
 /// A link has an address and no answer: what was asked, and since when.
@@ -245,7 +231,7 @@ fn state_of(
     let no_answer = || Some(known().unwrap_or_else(|| no_answer(facts, link, seconds)));
     match core.map(|core| core.state) {
         Some(CoreLinkState::Up) if over_tls => {
-            (LinkState::Up, Some(way_of(facts.config.proxy.tls).to_owned()))
+            (LinkState::Up, Some(why_over_tls(facts.config.proxy.tls).to_owned()))
         }
         // One family of two may have no socket; that is worth a word even then.
         Some(CoreLinkState::Up) => (LinkState::Up, link.trouble.clone()),

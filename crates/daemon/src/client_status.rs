@@ -12,8 +12,9 @@ use ropewalk_link_io::tun::TunCounters;
 use ropewalk_proto::client::{ClientState, ClientStats, Trouble};
 use ropewalk_proto::event::EndReason;
 use ropewalk_proto::time::Instant;
+use ropewalk_proto::tunnel::{LinkState, LinkStats};
 use ropewalk_proto::wire::frame::CloseReason;
-use ropewalk_settings::{PublicKey, TunnelSettings};
+use ropewalk_settings::{PublicKey, TlsUse, TunnelSettings};
 
 use crate::{scheduling_status, status};
 
@@ -203,6 +204,23 @@ pub const fn heard(state: &ClientState) -> Option<&'static str> {
         Trouble::OtherVersions(_) => Some("the proxy answers, in another version of the protocol"),
         Trouble::NotAuthentic => Some("answers come, and do not decrypt"),
         Trouble::Closed(_) => Some("the proxy ended the session"),
+    }
+}
+
+/// Whether a link is to be shown as it goes over TLS: while it does, and not by UDP. `udp` and `tls` are what the core has of
+/// it by each way; `alone`: it goes over TLS alone.
+#[must_use]
+pub fn is_over_tls(udp: Option<&LinkStats>, tls: Option<&LinkStats>, alone: bool) -> bool {
+    let is_up = |core: Option<&LinkStats>| core.is_some_and(|core| core.state == LinkState::Up);
+    alone || is_up(tls) && !is_up(udp)
+}
+
+/// Why a link goes over TLS.
+#[must_use]
+pub const fn why_over_tls(setting: TlsUse) -> &'static str {
+    match setting {
+        TlsUse::Always => "over TLS, as the config says (tls = \"always\")",
+        TlsUse::Auto | TlsUse::Never => "over TLS, because UDP is not answered here",
     }
 }
 

@@ -78,7 +78,7 @@ typedef struct ropewalk_error {
 typedef struct ropewalk_tunnel ropewalk_tunnel;
 
 /*
- * Binds `socket` to the network that the app calls `network`, before anything is sent on it: on Android
+ * Binds `socket`, of UDP or TCP, to the network that the app calls `network`, before anything is sent on it: on Android
  * VpnService.protect and Network.bindSocket (android_setsocknetwork in C). Returns 0, or an error number of the system
  * (errno); the network is not used then, and tried again 5 s later. The socket is the library's: it is neither closed nor
  * kept. Runs on the tunnel's thread, and packets wait meanwhile.

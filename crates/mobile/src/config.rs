@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use ropewalk_control::invitation::Invitation;
 use ropewalk_daemon::proxies::{KeptProxy, fleet_of, preference};
 use ropewalk_proto::fleet::{FleetList, Preference};
-use ropewalk_settings::{HostPort, OneOrMany, Parsed, PublicKey, TunnelSection, TunnelSettings};
+use ropewalk_settings::{
+    DEFAULT_TLS_PORT, HostPort, OneOrMany, Parsed, PublicKey, TlsUse, TunnelSection, TunnelSettings,
+};
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 
@@ -27,6 +29,10 @@ pub struct Config {
     pub choose: Preference,
     /// The fleet, as its proxies told in an earlier run.
     pub fleet: FleetList,
+    /// When networks go over TLS.
+    pub tls: TlsUse,
+    /// The TCP port at which proxies take them.
+    pub tls_port: u16,
     /// How the tunnel sends and receives.
     pub tunnel: TunnelSettings,
     /// Which lines of the log are told.
@@ -82,6 +88,9 @@ struct ConfigFile {
     #[serde(default)]
     fleet: Vec<KeptProxy>,
     #[serde(default)]
+    tls: TlsUse,
+    tls_port: Option<u16>,
+    #[serde(default)]
     tunnel: TunnelSection,
     #[serde(default)]
     log: LogLevel,
@@ -113,11 +122,17 @@ impl Config {
                 "tunnel: link {name}: what is said of a network stands in what describes it, for both directions"
             )));
         }
+        let tls_port = file.tls_port.unwrap_or(DEFAULT_TLS_PORT);
+        if tls_port == 0 {
+            return Err(wrong("tls_port: port 0 is no port".to_owned()));
+        }
         let choose = file.choose.as_deref().map_or(Ok(Preference::Auto), preference);
         Ok(Self {
             proxies: proxies(file.proxies).map_err(wrong)?,
             choose: choose.map_err(|problem| wrong(format!("choose: {problem}")))?,
             fleet: fleet_of(&file.fleet).map_err(|problem| wrong(format!("fleet: {problem}")))?,
+            tls: file.tls,
+            tls_port,
             tunnel,
             log: file.log,
         })
@@ -233,10 +248,13 @@ mod tests {
         let config = with("").unwrap();
         assert_eq!(config.proxies[0].addresses[0].to_string(), "203.0.113.2:51900");
         assert_eq!((&config.choose, config.log), (&Preference::Auto, LogLevel::Info));
+        assert_eq!((config.tls, config.tls_port), (TlsUse::Auto, 443));
         assert_eq!(config.tunnel, TunnelSettings::default());
-        let config =
-            with(r#", "tunnel": {"scheduler": "round-robin"}, "log": "off", "choose": "eu""#);
+        let config = with(
+            r#", "tunnel": {"scheduler": "round-robin"}, "log": "off", "choose": "eu", "tls": "never", "tls_port": 8443"#,
+        );
         let config = config.unwrap();
+        assert_eq!((config.tls, config.tls_port), (TlsUse::Never, 8443));
         assert_eq!(config.tunnel.scheduling.scheduler, SchedulerKind::RoundRobin);
         assert_eq!((config.choose, config.log), (Preference::Named("eu".into()), LogLevel::Off));
     }
@@ -274,6 +292,8 @@ mod tests {
             (r#", "tunnel": {"queue": "1h"}"#, "tunnel: "),
             (r#", "tunnel": {"link": {"lte": {"weight": 1}}}"#, "link lte: what is said"),
             (r#", "log": "loud""#, "unknown variant `loud`"),
+            (r#", "tls": "sometimes""#, "unknown variant `sometimes`"),
+            (r#", "tls_port": 0"#, "tls_port: port 0"),
         ] {
             let error = with(more).unwrap_err().to_string();
             assert!(error.contains(expected), "{expected}: {error}");

@@ -7,14 +7,18 @@
 //! | a session | `tun`: the app opens a TUN with these addresses, and hands it over |
 //! | a TUN | packets pass |
 //! | silence of the proxy | `resolve`: the app looks the names up again |
+//! | silence of one network | it goes over TLS |
 //! | a gap in time (sleep), or the end of a pause | all links are asked at once |
 //!
 //! Nothing of the host is asked or changed here. While the app has it pause, nothing is read, sent or waited for: to the
 //! proxy it is as if the phone slept.
 
+mod events;
 mod inner;
 mod networks;
 mod status;
+mod tls;
+mod udp_again;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +29,7 @@ use std::sync::mpsc::SyncSender;
 
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{LinkState, StatusReport, TunnelState};
-use ropewalk_daemon::client_status::{self, end_in_words};
+use ropewalk_daemon::client_status;
 use ropewalk_daemon::gaps::Gaps;
 use ropewalk_daemon::held::Held;
 use ropewalk_daemon::patience::Patience;
@@ -34,18 +38,19 @@ use ropewalk_daemon::wakeup;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driven, Io};
 use ropewalk_link_io::udp::{ReceivedDatagram, SendError, SendErrorKind};
-use ropewalk_proto::client::{ClientConfig, ClientEvent, ClientState, LinkKey};
-use ropewalk_proto::event::{DownReason, Event as CoreEvent};
-use ropewalk_proto::fleet::{FleetClient, FleetEvent, FleetList, NamedProxy};
-use ropewalk_proto::path::Path;
+use ropewalk_proto::client::{ClientConfig, ClientState};
+use ropewalk_proto::fleet::{FleetClient, NamedProxy};
+use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_settings::{HostPort, unusable};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::event::Event;
 use crate::{App, Config, Network};
 use inner::Inner;
-use networks::{Networks, Resources};
+use networks::{Networks, Resources, TlsTerms};
 
 /// Pause before networks that could not be used are tried again; nothing may tell when the reason is gone.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
@@ -64,6 +69,8 @@ pub(crate) enum Command {
     RemoveNetwork(u64),
     /// Where a name leads.
     Addresses(String, Vec<IpAddr>),
+    /// The proxy answers by UDP on this network, which goes over TLS.
+    UdpAnswers(u64),
     /// Stand still.
     Pause,
     /// Go on.
@@ -80,6 +87,14 @@ pub(crate) struct Phone {
     config: Config,
     client: FleetClient,
     networks: Networks,
+    /// Sockets of ways that were given up for another, and until when they stay open.
+    lingering: Vec<(Instant, SocketId)>,
+    /// When it is looked at which networks are to go over TLS; `None`: when something happens to one.
+    tls_at: Option<Instant>,
+    /// Those who ask whether UDP is answered again.
+    asking: JoinSet<()>,
+    /// What they find.
+    commands: mpsc::Sender<Command>,
     /// Where the names of the config lead, as the app said.
     found: BTreeMap<String, Vec<IpAddr>>,
     /// The fleet as the app has it.
@@ -111,6 +126,8 @@ pub(crate) struct Setup {
     pub(crate) app: Arc<dyn App>,
     pub(crate) config: Config,
     pub(crate) core: ClientConfig,
+    /// Into the loop's own queue.
+    pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) clock: Clock,
     /// For the core; must be unpredictable.
     pub(crate) seed: [u8; 32],
@@ -121,7 +138,7 @@ pub(crate) struct Setup {
 impl Phone {
     /// A client that knows no network yet. The app is asked to look names up.
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { app, config, core, clock, seed, rng } = setup;
+        let Setup { app, config, core, commands, clock, seed, rng } = setup;
         let now = clock.now();
         let is_joining = core.invitation.is_some();
         let mut client = FleetClient::new(now, core, seed);
@@ -131,6 +148,10 @@ impl Phone {
             app,
             client,
             networks: Networks::default(),
+            lingering: Vec::new(),
+            tls_at: None,
+            asking: JoinSet::new(),
+            commands,
             found: BTreeMap::new(),
             fleet,
             inner: Inner::default(),
@@ -221,22 +242,43 @@ impl Phone {
         self.client.proxies(now).into_iter().flat_map(|proxy| proxy.addresses).collect()
     }
 
-    /// Makes the links what the app and the proxies say.
-    fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
-        let remotes = self.remotes(now);
+    /// Does something to the networks, with all that is changed with them.
+    fn with_networks<T>(
+        &mut self,
+        io: &mut Io<'_>,
+        act: impl FnOnce(&mut Networks, &mut Resources<'_>) -> T,
+    ) -> T {
+        let names = self.names_of_proxies();
+        let tls = TlsTerms {
+            setting: self.config.tls,
+            port: self.config.tls_port,
+            names: &names,
+            clock: self.clock,
+        };
         let mut resources = Resources {
             sockets: &mut *io.sockets,
             client: &mut self.client,
             held: &mut self.held,
-            app: &*self.app,
+            lingering: &mut self.lingering,
+            app: &self.app,
+            tls,
         };
-        let troubled = self.networks.reconcile(now, &remotes, &mut resources);
+        act(&mut self.networks, &mut resources)
+    }
+
+    /// Makes the links what the app and the proxies say.
+    fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
+        let remotes = self.remotes(now);
+        let troubled = self.with_networks(io, |networks, resources| {
+            networks.reconcile(now, &remotes, resources)
+        });
         self.reopen_at = self.networks.have_trouble().then(|| now + REOPEN_PAUSE);
+        self.tls_at = Some(now);
         for joined in troubled.into_iter().filter_map(|id| self.networks.get(id)) {
             let name = &joined.network.name;
             let trouble = joined.trouble.as_deref().unwrap_or_default();
             tracing::warn!(network = %name, "the network cannot be used as it should: {trouble}");
-            if joined.key().is_none() {
+            if !joined.is_open() {
                 let reason = joined.trouble.clone();
                 self.tell_link(joined.network.id, name, LinkState::Down, reason);
             }
@@ -256,13 +298,7 @@ impl Phone {
     }
 
     fn remove_network(&mut self, now: Instant, id: u64, io: &mut Io<'_>) {
-        let mut resources = Resources {
-            sockets: &mut *io.sockets,
-            client: &mut self.client,
-            held: &mut self.held,
-            app: &*self.app,
-        };
-        self.networks.remove(now, id, &mut resources);
+        self.with_networks(io, |networks, resources| networks.remove(now, id, resources));
     }
 
     fn set_tun(&mut self, fd: Option<OwnedFd>, io: &mut Io<'_>) {
@@ -296,8 +332,12 @@ impl Phone {
         }
         self.is_paused = paused;
         io.tun.set_attached(!paused);
-        if !paused {
+        if paused {
+            self.networks.hang_up(io.sockets);
+            self.asking.abort_all();
+        } else {
             self.gaps = Gaps::new(now, self.clock.asleep());
+            self.networks.on_resume(now);
             self.client.on_resume(now);
             self.relink(now, io);
         }
@@ -308,108 +348,14 @@ impl Phone {
         self.is_paused && !self.is_stopping
     }
 
-    fn on_event(&mut self, now: Instant, event: FleetEvent, io: &mut Io<'_>) {
-        match event {
-            FleetEvent::Client(event) => self.on_session_event(now, event),
-            FleetEvent::List(list) => self.on_list(now, list, io),
-            FleetEvent::Moved { from, to, why } => {
-                tracing::info!(%from, %to, "another proxy is in use: {why}");
-            }
-        }
-    }
-
-    fn on_session_event(&mut self, now: Instant, event: ClientEvent) {
-        match event.event {
-            CoreEvent::LinkUp(_) => {
-                if let Some(key) = event.link {
-                    self.networks.note_up(key);
-                    self.on_link(key, LinkState::Up, None);
-                }
-            }
-            CoreEvent::LinkDown(_, reason) => {
-                let reason = match reason {
-                    DownReason::NoAnswer => "nothing is confirmed any more",
-                    DownReason::Left => "the proxy took it out",
-                    // The app's own wish, or told as a trouble.
-                    DownReason::Removed => return,
-                };
-                if let Some(key) = event.link {
-                    self.on_link(key, LinkState::Down, Some(reason.to_owned()));
-                }
-            }
-            CoreEvent::InnerMtu(mtu) => {
-                tracing::debug!(mtu, "largest packet that fits through all links");
-                self.inner.note_mtu(mtu);
-                self.tell_tun();
-            }
-            CoreEvent::Rekeyed(epoch) => {
-                tracing::debug!(epoch, "fresh keys are in use");
-                self.keys_since = now;
-            }
-            CoreEvent::SessionEstablished(session) => {
-                tracing::info!(cipher = session.cipher.as_str(), "session is established");
-                self.keys_since = now;
-                self.inner.note_session(&session);
-                if std::mem::take(&mut self.is_joining) {
-                    Event::Joined.tell(&*self.app);
-                }
-                self.tell_tun();
-            }
-            CoreEvent::Displaced(ago) => {
-                let warning = format!(
-                    "a session with this client's key was in use {:.1} s before this one began: if this app did not \
-                     crash just now, another machine has the same key (each needs an invitation of its own)",
-                    ago.as_secs_f64()
-                );
-                tracing::warn!("{warning}");
-                self.displaced = Some(warning);
-            }
-            CoreEvent::SessionEnded(reason) => {
-                self.displaced = None;
-                tracing::info!("session is over: {}", end_in_words(reason));
-            }
-            CoreEvent::Refused(refusal) => {
-                Event::Refused { reason: refusal.to_string() }.tell(&*self.app);
-            }
-            CoreEvent::OtherVersions(versions) => {
-                tracing::warn!(
-                    theirs = ?versions,
-                    "the proxy speaks other versions of the protocol"
-                );
-            }
-            // They show in the status.
-            CoreEvent::PacketsMoved(_) | CoreEvent::PathMoved(..) => {}
-            // The client turns them into the session's end, and into an event of its own.
-            CoreEvent::Closed(_) | CoreEvent::Fleet(_) => {}
-            // Only a proxy hears of them.
-            CoreEvent::Moving | CoreEvent::SpeedWish | CoreEvent::SpeedTest => {}
-        }
-    }
-
-    fn on_link(&self, key: LinkKey, state: LinkState, reason: Option<String>) {
-        let Some(joined) = self.networks.of(key) else { return };
-        let Network { id, name, .. } = &joined.network;
-        tracing::info!(network = %name, "network is {state}");
-        self.tell_link(*id, name, state, reason);
-    }
-
-    /// The fleet told of itself.
-    fn on_list(&mut self, now: Instant, list: FleetList, io: &mut Io<'_>) {
-        let fleet = kept(&list);
-        self.client.set_list(now, list, &mut self.held);
-        // State and load are told often, and are not kept.
-        if self.fleet != fleet {
-            self.fleet.clone_from(&fleet);
-            Event::Proxies { fleet }.tell(&*self.app);
-        }
-        self.relink(now, io);
-    }
-
     /// Asks all links at once if the machine stood still.
     fn notice_gap(&mut self, now: Instant) {
         let due = self.client.poll_timeout().map(|(at, _)| at);
         let Some(gap) = self.gaps.notice(now, self.clock.asleep(), due) else { return };
         tracing::debug!(seconds = gap.as_secs(), "this phone stood still: asking all links");
+        if self.networks.on_resume(now) {
+            self.reopen_at = Some(now);
+        }
         self.client.on_resume(now);
     }
 
@@ -456,6 +402,7 @@ impl Driven for Phone {
             Command::SetNetwork(network) => self.set_network(now, *network, io),
             Command::RemoveNetwork(id) => self.remove_network(now, id, io),
             Command::Addresses(name, found) => self.on_addresses(now, name, found, io),
+            Command::UdpAnswers(id) => self.on_udp_answer(now, id, io),
             Command::Pause => self.set_paused(now, true, io),
             Command::Resume => self.set_paused(now, false, io),
             // Who asked may have given up.
@@ -517,7 +464,9 @@ impl Driven for Phone {
         }
         let at_once = !self.held.is_empty() || self.has_ended();
         let at_once = at_once.then_some(Instant::ZERO);
-        let own = earliest(self.reopen_at, self.patience.poll_timeout());
+        let lingers = self.lingering.iter().map(|(until, _)| *until).min();
+        let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
+        let own = earliest(own, self.tls_at.filter(|_| !self.is_stopping));
         let core = self.client.poll_timeout().map(|(at, _)| at);
         earliest(at_once, earliest(own, core))
     }
@@ -532,6 +481,12 @@ impl Driven for Phone {
         if std::mem::take(&mut self.in_batch) {
             self.client.end_of_batch(now);
         }
+        self.lingering.retain(|(until, socket)| {
+            if *until <= now {
+                io.sockets.close(*socket);
+            }
+            *until > now
+        });
         if self.reopen_at.is_some_and(|at| at <= now) {
             self.relink(now, io);
         }
@@ -539,6 +494,7 @@ impl Driven for Phone {
             self.on_event(now, event, io);
         }
         self.watch_state(now, io);
+        self.look_at_tls(now, io);
         if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

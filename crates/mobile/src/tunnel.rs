@@ -88,6 +88,8 @@ struct Start {
     preshared_key: PresharedKey,
     invitation: Option<InvitationToken>,
     commands: mpsc::Receiver<Command>,
+    /// Into the same queue, for what the loop has others find out.
+    own_commands: mpsc::Sender<Command>,
 }
 
 impl Tunnel {
@@ -111,6 +113,7 @@ impl Tunnel {
             preshared_key: options.preshared_key.clone().unwrap_or(PresharedKey::NONE),
             invitation: invited.map(|invited| invited.token),
             commands,
+            own_commands: sender.clone(),
         };
         Ok(Self {
             commands: sender,
@@ -273,9 +276,13 @@ impl Tunnel {
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        // In a callback nobody can wait for the thread, which ends by itself: nobody can say anything to it any more.
-        if self.stop().is_err() {
-            let _ = self.commands.try_send(Command::Stop);
+        if self.stop().is_ok() {
+            return;
+        }
+        // In a callback nobody can wait for the thread, which is the one that would make room: it ends after the callback.
+        if let Err(TrySendError::Full(stop)) = self.commands.try_send(Command::Stop) {
+            let commands = self.commands.clone();
+            thread::spawn(move || commands.blocking_send(stop));
         }
     }
 }
@@ -303,7 +310,8 @@ pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
 }
 
 fn serve(start: Start) -> Result<(), String> {
-    let Start { app, config, secret_key, preshared_key, invitation, commands } = start;
+    let Start { app, config, secret_key, preshared_key, invitation, .. } = start;
+    let Start { commands, own_commands, .. } = start;
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
     let runtime = service::runtime().map_err(|error| format!("{error:#}"))?;
     let seed = || service::seed().map_err(|error| format!("{error:#}"));
@@ -324,7 +332,8 @@ fn serve(start: Start) -> Result<(), String> {
             wall_clock: core::wall_clock(clock.sample()),
         };
         let rng = SmallRng::seed_from_u64(pauses);
-        let phone = Phone::new(Setup { app, config, core, clock, seed, rng });
+        let setup = Setup { app, config, core, commands: own_commands, clock, seed, rng };
+        let phone = Phone::new(setup);
         let mut driver = Driver::new(phone, InheritedTun::new(), sockets, commands, clock)
             .map_err(|error| in_words(&error))?;
         driver.run().await.map_err(|error| in_words(&error))

@@ -6,7 +6,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
-use std::net::UdpSocket;
+use std::io::{ErrorKind, Read as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -318,6 +319,47 @@ fn a_paused_tunnel_sends_nothing_and_asks_at_once_when_it_goes_on() {
 }
 
 #[test]
+fn a_network_on_which_udp_is_not_answered_goes_over_tls_too_and_hangs_up_while_it_pauses() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (port, tls_port) =
+        (silent.local_addr().unwrap().port(), listener.local_addr().unwrap().port());
+    let proxy = format!(r#"{{"addresses": ["127.0.0.1:{port}"], "public_key": "{KEY}"}}"#);
+    let config = format!(r#"{{"proxies": [{proxy}], "tls_port": {tls_port}, "log": "off"}}"#);
+    let phone = Phone::default();
+    let tunnel = new(&phone, &config);
+    started(tunnel);
+    assert_eq!(set_network(tunnel, r#"{"id": 77, "name": "wifi"}"#), Code::Ok);
+    let mut stream = accept(&listener);
+    // What a client of HTTPS says first: a record of the handshake (RFC 8446 section 5.1).
+    let mut first = [0];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(first, [22]);
+    let bound = phone.bound.lock().unwrap().clone();
+    assert!(bound.len() >= 3 && bound.iter().all(|(_, id)| *id == 77), "{bound:?}");
+
+    // SAFETY: the tunnel lives.
+    assert_eq!(unsafe { ropewalk_tunnel_pause(tunnel, null_mut()) }, Code::Ok);
+    stream.read_to_end(&mut Vec::new()).unwrap();
+
+    // SAFETY: the tunnel lives.
+    assert_eq!(unsafe { ropewalk_tunnel_resume(tunnel, null_mut()) }, Code::Ok);
+    drop((accept(&listener), listener));
+    let begun = Instant::now();
+    loop {
+        let (_, document) = status(tunnel);
+        let reason = document["tunnels"][0]["links"][0]["reason"].as_str().unwrap_or_default();
+        if reason.contains("; over TLS: ") && reason.contains(&format!(":{tls_port}")) {
+            break;
+        }
+        assert!(begun.elapsed() < LONG, "{document:#}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    free(tunnel);
+}
+
+#[test]
 fn a_descriptor_that_is_no_tun_stays_the_apps() {
     let phone = Phone::default();
     let tunnel = new(&phone, &config("127.0.0.1:9"));
@@ -457,6 +499,23 @@ unsafe extern "C" fn on_event(context: *mut c_void, event: *const c_char, length
     let event = serde_json::from_slice(event.to_bytes()).expect("JSON");
     phone.events.lock().unwrap().push(event);
     phone.came.notify_all();
+}
+
+/// The next connection.
+fn accept(listener: &TcpListener) -> TcpStream {
+    let begun = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(Some(LONG)).unwrap();
+                return stream;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert!(begun.elapsed() < LONG, "nobody connects");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn config(address: &str) -> String {

@@ -25,7 +25,7 @@ use rustix::net::sockopt::{
 };
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket as StdUdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Once;
 use std::time::Duration;
@@ -146,6 +146,13 @@ impl Bound {
         let bound = raw.local_addr().map_err(|source| io_error("reading its address", source))?;
         let address = bound.as_socket().unwrap_or(address);
         Ok(Self { raw, address })
+    }
+}
+
+/// For whoever drives it without [`Sockets`](super::Sockets). It does not block.
+impl From<Bound> for StdUdpSocket {
+    fn from(bound: Bound) -> Self {
+        bound.raw.into()
     }
 }
 

@@ -2,25 +2,33 @@
 //!
 //! One network's trouble is its own. A network that the app describes again keeps what need not change: with the same
 //! address its socket, and with other terms its link. Where the app says no address, the kernel is asked which one it would
-//! choose there, so that addresses of a translator (464XLAT), which no list shows, are found, too.
+//! choose there, so that addresses of a translator (464XLAT), which no list shows, are found, too. Where UDP is not
+//! answered, [`Fallback`](ropewalk_tls::Fallback) says when a network goes over TLS.
+
+mod joined;
+mod over_tls;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use ropewalk_daemon::held::Held;
-use ropewalk_link_io::udp::{Bound, OpenError, SendErrorKind, Sockets, source_towards};
+use ropewalk_link_io::udp::{SendErrorKind, Sockets};
 use ropewalk_proto::client::LinkKey;
-use ropewalk_proto::config::{LinkConfig, MAX_LINKS};
-use ropewalk_proto::fleet::{FleetClient, FleetLink};
+use ropewalk_proto::config::MAX_LINKS;
+use ropewalk_proto::fleet::FleetClient;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::time::Instant;
-use ropewalk_settings::shortened;
+use ropewalk_proto::time::{Duration, Instant, earliest};
+use ropewalk_settings::TlsUse;
+use ropewalk_tls::Seen;
 
 use crate::{App, Network};
 
-/// Where the app says the addresses of a network.
-const NO_FAMILY: &str = "the proxy has no address of the family (IPv4, IPv6) used on this network";
+pub(super) use joined::Joined;
+pub(super) use over_tls::TlsTerms;
+
+/// What is under way on a network when it goes another way arrives within this.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// All of them, by the app's numbers.
 #[derive(Debug, Default)]
@@ -30,34 +38,28 @@ pub(super) struct Networks {
     next_key: u32,
 }
 
-/// One of them.
-#[derive(Debug)]
-pub(super) struct Joined {
-    pub(super) network: Network,
-    key: LinkKey,
-    /// Since when it is used so, or not used.
-    pub(super) since: Instant,
-    open: Option<Open>,
-    /// Why it cannot be used, or not in one of two address families.
-    pub(super) trouble: Option<String>,
-    /// What the kernel last said to a datagram, since the network last carried packets.
-    refused: Option<SendErrorKind>,
-}
-
-/// A network as it was given to the core.
-#[derive(Debug)]
-struct Open {
-    network: Network,
-    sockets: Vec<(IpAddr, SocketId)>,
-}
-
 /// What is changed with the networks.
 pub(super) struct Resources<'a> {
     pub(super) sockets: &'a mut Sockets,
     pub(super) client: &'a mut FleetClient,
     /// Takes the packets that waited for a network that goes.
     pub(super) held: &'a mut Held,
-    pub(super) app: &'a dyn App,
+    /// Sockets of ways that were given up for another, and until when they stay open for what is under way.
+    pub(super) lingering: &'a mut Vec<(Instant, SocketId)>,
+    pub(super) app: &'a Arc<dyn App>,
+    /// When and how networks go over TLS.
+    pub(super) tls: TlsTerms<'a>,
+}
+
+/// What is to be done after a look at which networks go over TLS.
+#[derive(Debug, Default)]
+pub(super) struct TlsOutlook {
+    /// Some go by other ways than before.
+    pub(super) changed: bool,
+    /// On the networks of these numbers UDP is to be asked for.
+    pub(super) ask: Vec<u64>,
+    /// When to look again, if nothing happens before.
+    pub(super) at: Option<Instant>,
 }
 
 impl Networks {
@@ -66,9 +68,14 @@ impl Networks {
         self.joined.values()
     }
 
+    /// The network of this number.
+    pub(super) fn get(&self, id: u64) -> Option<&Joined> {
+        self.joined.get(&id)
+    }
+
     /// The network that the core knows by this key.
     pub(super) fn of(&self, key: LinkKey) -> Option<&Joined> {
-        self.joined.values().find(|joined| joined.key == key)
+        self.joined.values().find(|joined| joined.has(key))
     }
 
     /// Adds a network, or describes one that is there anew. It is used with the next [`reconcile`](Self::reconcile).
@@ -83,10 +90,10 @@ impl Networks {
         if self.joined.len() >= MAX_LINKS {
             return Err(format!("a tunnel has at most {MAX_LINKS} networks: take one out first"));
         }
-        let key = LinkKey(self.next_key);
-        self.next_key = self.next_key.wrapping_add(1);
-        let joined = Joined { key, since: now, open: None, trouble: None, refused: None, network };
-        self.joined.insert(joined.network.id, joined);
+        // One by UDP, one over TLS.
+        let keys = [0, 1].map(|more| LinkKey(self.next_key.wrapping_add(more)));
+        self.next_key = self.next_key.wrapping_add(2);
+        self.joined.insert(network.id, Joined::new(now, keys, network));
         Ok(())
     }
 
@@ -121,11 +128,6 @@ impl Networks {
         self.joined.values().any(|joined| joined.trouble.is_some())
     }
 
-    /// The network of this number.
-    pub(super) fn get(&self, id: u64) -> Option<&Joined> {
-        self.joined.get(&id)
-    }
-
     /// The kernel refused a datagram.
     pub(super) fn note_send_error(&mut self, path: Path, kind: SendErrorKind) {
         let owner = self.joined.values_mut().find(|joined| joined.owns(path.socket));
@@ -136,163 +138,89 @@ impl Networks {
 
     /// Packets pass on this network (again).
     pub(super) fn note_up(&mut self, key: LinkKey) {
-        if let Some(joined) = self.joined.values_mut().find(|joined| joined.key == key) {
+        if let Some(joined) = self.joined.values_mut().find(|joined| joined.has(key)) {
             joined.refused = None;
         }
     }
+
+    /// Looks which networks are to go over TLS. `is_up` tells those that carry datagrams; `heard`: the proxy has answered,
+    /// and gives no session.
+    pub(super) fn look_at_tls(
+        &mut self,
+        now: Instant,
+        setting: TlsUse,
+        heard: bool,
+        is_up: impl Fn(LinkKey) -> bool,
+    ) -> TlsOutlook {
+        let mut all = TlsOutlook::default();
+        // What is told by the config does not change by itself.
+        let of_auto = self.joined.iter_mut().filter(|_| setting == TlsUse::Auto);
+        for (id, joined) in of_auto.filter(|(_, joined)| joined.is_open()) {
+            let seen = Seen {
+                udp: joined.key().is_some_and(&is_up),
+                tls: joined.tls_key().is_some_and(&is_up),
+                heard,
+            };
+            let outlook = joined.fallback.look(now, seen);
+            all.changed |= outlook.changed;
+            all.at = earliest(all.at, outlook.at);
+            if outlook.changed {
+                joined.tell_way();
+            }
+            if outlook.ask {
+                all.ask.push(*id);
+            }
+        }
+        all
+    }
+
+    /// The proxy answers on this network by UDP. Returns whether it goes by other ways than before.
+    pub(super) fn note_udp_answer(&mut self, now: Instant, id: u64) -> bool {
+        let joined = self.joined.get_mut(&id);
+        joined.is_some_and(|joined| joined.fallback.on_udp_answer(now))
+    }
+
+    /// This phone stands still from now on: no connection is left that the kernel would keep.
+    pub(super) fn hang_up(&mut self, sockets: &mut Sockets) {
+        for open in self.joined.values_mut().filter_map(|joined| joined.over_tls.as_mut()) {
+            sockets.close(open.socket);
+            open.is_stale = true;
+        }
+    }
+
+    /// This phone stood still: what goes over TLS needs another connection, and UDP is tried beside it. Returns whether
+    /// there is something of that.
+    pub(super) fn on_resume(&mut self, now: Instant) -> bool {
+        let mut goes_over_tls = false;
+        for joined in self.joined.values_mut() {
+            // As if it had been asked for, and had answered.
+            joined.fallback.on_udp_answer(now);
+            if let Some(open) = &mut joined.over_tls {
+                open.is_stale = true;
+                goes_over_tls = true;
+            }
+        }
+        goes_over_tls
+    }
 }
 
-impl Joined {
-    /// The name that the core has for it, while it has it.
-    pub(super) fn key(&self) -> Option<LinkKey> {
-        self.open.as_ref().map(|_| self.key)
-    }
-
-    /// Its first socket, while it has one.
-    pub(super) fn socket(&self) -> Option<SocketId> {
-        self.open.as_ref()?.sockets.first().map(|(_, id)| *id)
-    }
-
-    /// What the kernel says against sending on it, for people.
-    pub(super) fn refusal(&self) -> Option<&'static str> {
-        self.refused.map(SendErrorKind::in_words)
-    }
-
-    fn owns(&self, socket: SocketId) -> bool {
-        let mut sockets = self.open.iter().flat_map(|open| &open.sockets);
-        sockets.any(|(_, id)| *id == socket)
-    }
-
-    /// Returns what is wrong.
-    fn reconcile(
+impl Resources<'_> {
+    /// Takes a link out of the core, and closes its sockets: at once, or when what is under way has come.
+    fn take_out(
         &mut self,
         now: Instant,
-        remotes: &[SocketAddr],
-        resources: &mut Resources<'_>,
-    ) -> Option<String> {
-        // Where the proxy is, is not known yet: that is told by itself.
-        if remotes.is_empty() {
-            self.close(now, resources);
-            return None;
-        }
-        let sources = match self.sources(remotes, resources.app) {
-            Ok(sources) => sources,
-            Err(trouble) => {
-                self.close(now, resources);
-                return Some(trouble);
+        key: LinkKey,
+        sockets: impl IntoIterator<Item = SocketId>,
+        on_purpose: bool,
+    ) {
+        // Taking a link out never fails.
+        let _ = self.client.set_link(now, key, None, self.held);
+        for socket in sockets {
+            if on_purpose {
+                self.lingering.push((now + LINGER, socket));
+            } else {
+                self.sockets.close(socket);
             }
-        };
-        let known = self.open.as_ref().map(|open| open.sockets.clone()).unwrap_or_default();
-        let (mut sockets, mut trouble) = (Vec::new(), None);
-        for source in sources {
-            match known.iter().find(|(address, _)| *address == source) {
-                Some(kept) => sockets.push(*kept),
-                None => match self.open_socket(source, resources) {
-                    Ok(id) => sockets.push((source, id)),
-                    Err(error) => trouble = Some(error.to_string()),
-                },
-            }
-        }
-        if sockets.is_empty() {
-            self.close(now, resources);
-            return trouble;
-        }
-        self.give(now, sockets, resources).err().or(trouble)
-    }
-
-    /// Gives the core the link with these sockets, as far as it differs from the one that it has.
-    fn give(
-        &mut self,
-        now: Instant,
-        sockets: Vec<(IpAddr, SocketId)>,
-        resources: &mut Resources<'_>,
-    ) -> Result<(), String> {
-        match &self.open {
-            Some(open) if open.sockets == sockets && open.network.is_like(&self.network) => {
-                if open.network.policy != self.network.policy {
-                    resources.client.set_policy(self.key, &self.network.policy);
-                }
-            }
-            _ => {
-                let link = Some(self.core_link(&sockets));
-                let given = resources.client.set_link(now, self.key, link, resources.held);
-                if let Err(error) = given {
-                    for (_, id) in sockets {
-                        resources.sockets.close(id);
-                    }
-                    self.close(now, resources);
-                    return Err(error.to_string());
-                }
-                (self.since, self.refused) = (now, None);
-            }
-        }
-        let given = Open { network: self.network.clone(), sockets: sockets.clone() };
-        // What is not used any more is closed once the core has let go of it.
-        let before = self.open.replace(given).into_iter().flat_map(|open| open.sockets);
-        for (_, id) in before.filter(|socket| !sockets.contains(socket)) {
-            resources.sockets.close(id);
-        }
-        Ok(())
-    }
-
-    /// Our address on it in each family in which there is a proxy.
-    fn sources(&self, remotes: &[SocketAddr], app: &dyn App) -> Result<Vec<IpAddr>, String> {
-        let Network { id, addresses, .. } = &self.network;
-        let (mut sources, mut trouble): (Vec<IpAddr>, _) = (Vec::new(), None);
-        for is_ipv4 in [true, false] {
-            let Some(remote) = remotes.iter().find(|remote| remote.is_ipv4() == is_ipv4) else {
-                continue;
-            };
-            if !addresses.is_empty() {
-                sources.extend(addresses.iter().find(|address| address.is_ipv4() == is_ipv4));
-                continue;
-            }
-            match source_towards(*remote, &mut |fd| app.bind_socket(fd, *id)) {
-                Ok(source) => sources.push(source),
-                Err(error) => trouble = Some(error.to_string()),
-            }
-        }
-        // A network of one address family is as good as others.
-        if !sources.is_empty() {
-            return Ok(sources);
-        }
-        Err(trouble.unwrap_or_else(|| NO_FAMILY.to_owned()))
-    }
-
-    fn open_socket(
-        &self,
-        source: IpAddr,
-        resources: &mut Resources<'_>,
-    ) -> Result<SocketId, OpenError> {
-        let (app, id) = (resources.app, self.network.id);
-        let bound = Bound::prepared(source, &mut |fd| app.bind_socket(fd, id))?;
-        resources.sockets.adopt(bound)
-    }
-
-    fn core_link(&self, sockets: &[(IpAddr, SocketId)]) -> FleetLink {
-        let Network { name, mtu, keepalive, metered, policy, .. } = &self.network;
-        let config = LinkConfig {
-            name: shortened(name),
-            // They follow from where the proxy in use is.
-            paths: ArrayVec::new(),
-            keepalive: *keepalive,
-            metered: *metered,
-            mtu: *mtu,
-            policy: policy.clone(),
-        };
-        let sockets = sockets.iter().map(|(source, id)| (source.is_ipv4(), *id));
-        // One for each family.
-        FleetLink { config, sockets: sockets.take(2).collect(), any_port: false }
-    }
-
-    /// It is not used any more.
-    fn close(&mut self, now: Instant, resources: &mut Resources<'_>) {
-        let Some(open) = self.open.take() else { return };
-        self.since = now;
-        // There is nothing that could be wrong with taking a link out.
-        let _ = resources.client.set_link(now, self.key, None, resources.held);
-        for (_, id) in open.sockets {
-            resources.sockets.close(id);
         }
     }
 }

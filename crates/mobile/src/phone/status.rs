@@ -4,13 +4,14 @@
 //! sandbox, a portal's page) is absent.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use ropewalk_control::api::{LinkState, LinkStatus, Role, STATUS_VERSION, StatusReport};
-use ropewalk_daemon::client_status::{self, ClientFacts, heard};
+use ropewalk_daemon::client_status::{self, ClientFacts, heard, is_over_tls, why_over_tls};
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_daemon::{offload, proxies, scheduling_status};
 use ropewalk_link_io::driver::Io;
-use ropewalk_proto::client::{ClientState, ClientStats};
+use ropewalk_proto::client::{ClientState, ClientStats, LinkKey};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 use ropewalk_settings::{Direction, LinkTerms};
@@ -96,15 +97,30 @@ impl Phone {
     }
 
     fn link(&self, facts: &ClientFacts<'_>, joined: &Joined, io: &Io<'_>) -> LinkStatus {
-        let stats = joined.key().and_then(|key| {
+        let of = |key: Option<LinkKey>| {
             let mut stats = facts.stats.links.iter();
-            stats.find(|stats| stats.key == key)
-        });
-        let core = stats.and_then(|stats| stats.link.as_ref());
+            stats.find(|stats| Some(stats.key) == key)
+        };
+        let by = [of(joined.key()), of(joined.tls_key())];
+        let [udp, tls] = by.map(|stats| stats?.link.as_ref());
+        let alone = joined.key().is_none() && joined.tls_key().is_some();
+        let over_tls = is_over_tls(udp, tls, alone);
+        let core = if over_tls { tls } else { udp };
         let since = core.map_or(joined.since, |core| core.since.max(joined.since));
         let seconds = status::seconds(facts.now, since);
-        let (state, reason) = state_of(joined, core, heard(facts.state), seconds);
-        let (sent, received) = stats.map(|stats| (stats.sent, stats.received)).unwrap_or_default();
+        let seen = Seen {
+            core,
+            heard: heard(facts.state),
+            over_tls: over_tls.then(|| why_over_tls(self.config.tls)),
+            carrier_trouble: joined.tls_socket().and_then(|id| io.sockets.carrier_trouble(id)),
+            seconds,
+        };
+        let (state, reason) = state_of(joined, seen);
+        let both = by.into_iter().flatten();
+        let (sent, received) = both.fold(Default::default(), |(sent, received), stats| {
+            (stats.sent.plus(sent), stats.received.plus(received))
+        });
+        let remote = core.filter(|_| over_tls).map(|core| core.path.remote.ip());
         let [up_bps, down_bps] = core.map(|core| core.rates(facts.now)).unwrap_or_default();
         let scheduler = facts.settings.scheduling.scheduler;
         let all = facts.stats.tunnel.as_ref().map_or(&[][..], |tunnel| &tunnel.links);
@@ -117,8 +133,8 @@ impl Phone {
             sign_in: None,
             state_age_s: seconds,
             local: socket.and_then(|socket| io.sockets.local_addr(socket)),
-            remote: None,
-            over_tls: false,
+            remote: remote.map(|ip| SocketAddr::new(ip, self.config.tls_port)),
+            over_tls,
             up: status::datagrams(up_bps, sent),
             down: status::datagrams(down_bps, received),
             told: Some(joined.network.policy.terms(Direction::Up))
@@ -131,19 +147,40 @@ impl Phone {
     }
 }
 
-/// The state of a link and its reason: its sockets first, then the core.
-fn state_of(
-    joined: &Joined,
-    core: Option<&LinkStats>,
-    heard: Option<&str>,
+/// What is seen of a network that is used.
+struct Seen<'a> {
+    core: Option<&'a LinkStats>,
+    /// The proxy's own word.
+    heard: Option<&'static str>,
+    /// Why it goes over TLS, where it does.
+    over_tls: Option<&'static str>,
+    /// What keeps it from that.
+    carrier_trouble: Option<String>,
+    /// How long it has been so.
     seconds: f64,
-) -> (LinkState, Option<String>) {
-    if joined.key().is_none() {
+}
+
+/// The state of a link and its reason: its sockets first, then the core.
+fn state_of(joined: &Joined, seen: Seen<'_>) -> (LinkState, Option<String>) {
+    let Seen { core, heard, over_tls, carrier_trouble, seconds } = seen;
+    if !joined.is_open() {
         return (LinkState::Down, joined.trouble.clone());
     }
-    let silent = || format!("no answer from the proxy for {seconds:.0} s");
+    let silent = || match (joined.key(), carrier_trouble) {
+        (Some(_), None) => format!("no answer from the proxy for {seconds:.0} s"),
+        (Some(_), Some(why)) => {
+            format!("no answer from the proxy for {seconds:.0} s; over TLS: {why}")
+        }
+        (None, None) => format!("no answer from the proxy over TLS for {seconds:.0} s"),
+        (None, Some(why)) => {
+            format!("no answer from the proxy over TLS for {seconds:.0} s: {why}")
+        }
+    };
     let known = joined.refusal().or(heard).map(str::to_owned);
     match core.map(|core| core.state) {
+        Some(CoreLinkState::Up) if over_tls.is_some() => {
+            (LinkState::Up, over_tls.map(str::to_owned))
+        }
         // One family of two may have no socket; that is worth a word even then.
         Some(CoreLinkState::Up) => (LinkState::Up, joined.trouble.clone()),
         Some(CoreLinkState::Joining) | None => {
