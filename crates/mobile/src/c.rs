@@ -138,7 +138,7 @@ pub unsafe extern "C" fn ropewalk_make_key(
     public_key_length: usize,
     error: *mut RopewalkError,
 ) -> Code {
-    let make = || {
+    let make = || -> Result<(), Error> {
         // Nothing is written unless both can be.
         check_key("public_key", public_key_length)?;
         check_pointer("public_key", public_key)?;
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn ropewalk_public_key(
     public_key_length: usize,
     error: *mut RopewalkError,
 ) -> Code {
-    let derive = || {
+    let derive = || -> Result<(), Error> {
         // SAFETY: as the caller promised.
         let secret_key = unsafe { key("secret_key", secret_key, secret_key_length) }?;
         let public = PrivateKey::from_bytes(secret_key).public_key();
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn ropewalk_tunnel_new(
     tunnel: *mut *mut RopewalkTunnel,
     error: *mut RopewalkError,
 ) -> Code {
-    let make = || {
+    let make = || -> Result<(), Error> {
         check_pointer("options", options)?;
         check_pointer("tunnel", tunnel)?;
         // SAFETY: as the caller promised: a size is there whatever the version of the header.
