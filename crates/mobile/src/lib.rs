@@ -9,7 +9,9 @@
 //! | [`c`] | the C interface: from pointers to values and back; all `unsafe` of this crate |
 //! | [`Tunnel`] | a tunnel as its owner has it: one thread, and calls from any other |
 //! | `phone` | the role in the event loop: what the app says goes in, events go out |
+//! | `phone::events` | what follows from the events of the core |
 //! | `phone::networks` | the networks, and their sockets |
+//! | `phone::tls`, `phone::udp_again` | which networks go over TLS; whether UDP is answered again there |
 //! | `phone::inner` | what the TUN is to be |
 //! | `phone::status` | the status document |
 //! | [`Config`], [`Network`] | what the app says, as JSON |
