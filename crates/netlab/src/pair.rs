@@ -135,17 +135,25 @@ pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
     };
     let added = proxy.set_peer(Instant::ZERO, client_key, peer);
     assert!(added.is_ok(), "an empty table has room");
-    let client = ClientConfig {
-        tunnel: config.clone(),
-        secret: ours,
-        proxy: proxy_key,
-        psk: PresharedKey::NONE,
-        invitation: None,
-        ciphers,
-        wall_clock,
-    };
+    let client = client_config(ours, proxy_key, wall_clock);
+    let client = ClientConfig { tunnel: config.clone(), ..client };
     let client = Client::new(Instant::ZERO, client, rng.random());
     Strangers { lab: Lab::new(client, proxy), proxy_key }
+}
+
+/// What a client needs to know that has neither an invitation nor a preshared key. `wall_clock`: the time since 1970 at
+/// [`Instant::ZERO`].
+#[must_use]
+pub fn client_config(secret: StaticSecret, proxy: PublicKey, wall_clock: Duration) -> ClientConfig {
+    ClientConfig {
+        tunnel: TunnelConfig::default(),
+        secret,
+        proxy,
+        psk: PresharedKey::NONE,
+        invitation: None,
+        ciphers: CipherSet::offered(Capabilities { aes: true }),
+        wall_clock,
+    }
 }
 
 /// The client's settings of a link over `path`.

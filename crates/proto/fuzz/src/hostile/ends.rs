@@ -1,4 +1,4 @@
-//! The end under attack, the keys of both ends, and the batch in which the victim's datagrams leave.
+//! The end under attack, and the keys of both ends.
 
 use std::sync::Arc;
 
@@ -6,19 +6,10 @@ use ropewalk_netlab::lab::Towards;
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::rekey::{Identity, RekeyContext};
 use ropewalk_proto::crypto::{Cipher, DataKey, EpochKeys, HandshakeRole, KeyRing, StaticSecret};
-use ropewalk_proto::ecn::Ecn;
-use ropewalk_proto::path::Path;
-use ropewalk_proto::sink::TransmitSink;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_settings::PresharedKey;
-
-/// Datagrams of a batch.
-const BATCH: usize = 64;
-
-/// Bytes of the largest datagram, of which the victim looks for room: an Ethernet frame's.
-pub(super) const LARGEST_SENT: usize = 1500;
 
 /// The keys of the end that sends `towards`.
 pub(super) fn keys(towards: Towards) -> EpochKeys {
@@ -69,39 +60,4 @@ pub(super) fn tunnel(towards: Towards) -> Tunnel {
 pub(super) fn identity(credentials: &Credentials) -> Identity<'_> {
     let Credentials { local, remote, psk, .. } = credentials;
     Identity { local, remote, psk }
-}
-
-/// Datagrams in memory that is there from the start, so that it is not counted.
-pub(super) struct Batch {
-    pub(super) bytes: Box<[u8]>,
-    pub(super) entries: Vec<(Path, usize)>,
-    reserved: Option<Path>,
-}
-
-impl Batch {
-    pub(super) fn new() -> Self {
-        let bytes = vec![0; BATCH * LARGEST_SENT].into_boxed_slice();
-        Self { bytes, entries: Vec::with_capacity(BATCH), reserved: None }
-    }
-}
-
-impl TransmitSink for Batch {
-    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
-        let at = self.entries.len();
-        if at == BATCH || len > LARGEST_SENT {
-            return None;
-        }
-        self.reserved = Some(path);
-        self.bytes.get_mut(at * LARGEST_SENT..at * LARGEST_SENT + len)
-    }
-
-    fn has_room(&mut self, paths: &[Path], len: usize) -> bool {
-        self.entries.len() + paths.len() <= BATCH && len <= LARGEST_SENT
-    }
-
-    fn commit(&mut self, len: usize) {
-        if let Some(path) = self.reserved.take() {
-            self.entries.push((path, len));
-        }
-    }
 }

@@ -15,7 +15,7 @@ mod operations;
 use allocation_counter::measure;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use ropewalk_netlab::direct::Count;
+use ropewalk_netlab::direct::{Batch, Count};
 use ropewalk_netlab::lab::{PROXY, Towards};
 use ropewalk_netlab::pair::link_config;
 use ropewalk_proto::config::MAX_LINKS;
@@ -34,7 +34,7 @@ use ropewalk_settings::Keepalive;
 
 use crate::input::Input;
 use contents::written;
-use ends::{Batch, LARGEST_SENT, credentials, identity, keys, tunnel};
+use ends::{credentials, identity, keys, tunnel};
 
 /// What one session may ever keep beside what its links do, bytes. The sum of what SECURITY.md section 5 allows: 8 MiB that
 /// wait for a link, 16 MiB kept until they are confirmed, 16 MiB that wait for their order, 16 MiB of TCP acknowledged,
@@ -144,6 +144,7 @@ struct Attack {
     towards: Towards,
     now: Instant,
     tun: Count,
+    /// In memory that is there from the start, so that it is not counted.
     out: Batch,
     /// Bytes that it keeps.
     live: i64,
@@ -181,7 +182,7 @@ impl Attack {
             towards,
             now: Instant::from_millis(1),
             tun: Count::default(),
-            out: Batch::new(),
+            out: Batch::default(),
             live,
             calls: 0,
             // It waits for nobody before it sends.
@@ -344,7 +345,7 @@ impl Attack {
     /// All that the victim has to send, and to tell.
     fn drain(&mut self) {
         loop {
-            self.out.entries.clear();
+            self.out.clear();
             let now = self.now;
             self.counted(|attack| {
                 while let Some(event) = attack.victim.poll_event() {
@@ -376,12 +377,10 @@ impl Attack {
         let Self { out, keys, now, heard, replies, to_bystander, .. } = self;
         let mut count = 0;
         let mut rekeys = Vec::new();
-        let places = out.bytes.chunks_mut(LARGEST_SENT);
-        for ((path, len), place) in out.entries.iter().zip(places) {
-            let datagram = &mut place[..*len];
+        for (path, _, datagram) in out.each() {
             count += 1;
             self.seen.sent += 1;
-            if let Some(bystander) = bystander(path) {
+            if let Some(bystander) = bystander(&path) {
                 to_bystander[bystander] += datagram.len() as u64;
                 continue;
             }
