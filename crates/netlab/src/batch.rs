@@ -1,8 +1,9 @@
-//! What an end sends, collected for a test that carries it itself.
+//! What an end sends, and what comes out at it, collected for a test that carries it itself.
 
 use ropewalk_proto::ecn::Ecn;
+use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::Path;
-use ropewalk_proto::sink::TransmitSink;
+use ropewalk_proto::sink::{PacketSink, TransmitSink};
 
 /// Datagrams with where they go: as many as there are, or as a batch takes.
 #[derive(Debug)]
@@ -51,5 +52,15 @@ impl TransmitSink for Batch {
             datagram.truncate(len);
             self.sent.push((path, datagram));
         }
+    }
+}
+
+/// Packets that came out of a tunnel, the oldest first, with their checksums as they came.
+#[derive(Debug, Default)]
+pub struct Tun(pub Vec<Vec<u8>>);
+
+impl PacketSink for Tun {
+    fn deliver(&mut self, packet: Packet<'_>) {
+        self.0.push(packet.bytes.to_vec());
     }
 }

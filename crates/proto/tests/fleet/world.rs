@@ -8,7 +8,7 @@ use arrayvec::ArrayString;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use ropewalk_netlab::batch::Batch;
+use ropewalk_netlab::batch::{Batch, Tun};
 use ropewalk_netlab::pair::client_config;
 use ropewalk_proto::client::{ClientState, LinkKey};
 use ropewalk_proto::config::{LinkConfig, TunnelConfig};
@@ -20,9 +20,7 @@ use ropewalk_proto::fleet::{
     FleetClient, FleetEvent, FleetLink, FleetList, FleetProxy, NamedProxy, ProxyId, ProxyState,
     Region,
 };
-use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
@@ -53,15 +51,6 @@ pub(crate) fn packet(port: u8, number: u32) -> Vec<u8> {
 
 fn number_of(packet: &[u8]) -> u32 {
     u32::from_be_bytes(packet[28..32].try_into().unwrap())
-}
-
-#[derive(Default)]
-pub(crate) struct Tun(pub(crate) Vec<Vec<u8>>);
-
-impl PacketSink for Tun {
-    fn deliver(&mut self, packet: Packet<'_>) {
-        self.0.push(packet.bytes.to_vec());
-    }
 }
 
 pub(crate) struct Proxy {

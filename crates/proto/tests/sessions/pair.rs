@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 use ropewalk_netlab::batch::Batch;
+pub(crate) use ropewalk_netlab::batch::Tun;
 use ropewalk_netlab::pair::client_config;
 use ropewalk_proto::client::{Client, ClientConfig, ClientEvent};
 use ropewalk_proto::crypto::StaticSecret;
@@ -23,9 +24,7 @@ use ropewalk_proto::endpoint::{
     NoInvitations, PeerConfig, Share, SpeedRules,
 };
 use ropewalk_proto::event::Event;
-use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::Path;
-use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_settings::PublicKey;
 
@@ -71,16 +70,6 @@ pub(crate) fn packet(from: Ipv4Addr, to: Ipv4Addr, len: usize, number: u32) -> V
 /// The number in a packet.
 pub(crate) fn number_of(packet: &[u8]) -> u32 {
     u32::from_be_bytes(packet[28..32].try_into().unwrap())
-}
-
-/// Packets handed to a TUN.
-#[derive(Default)]
-pub(crate) struct Tun(pub Vec<Vec<u8>>);
-
-impl PacketSink for Tun {
-    fn deliver(&mut self, packet: Packet<'_>) {
-        self.0.push(packet.bytes.to_vec());
-    }
 }
 
 /// A batch that is soon full.
