@@ -129,8 +129,9 @@ impl<T> Family<T> {
 /// One line of each family for each of them.
 fn each<T>(page: &mut Page, role: Role, families: &[Family<T>], all: &[(Labels<'_>, &T)]) {
     for family in families {
-        let values =
-            all.iter().filter_map(|(labels, one)| Some((labels.clone(), (family.value)(role, one)?)));
+        let values = all
+            .iter()
+            .filter_map(|(labels, one)| Some((labels.clone(), (family.value)(role, one)?)));
         page.family(family.name, family.kind, family.help, values);
     }
 }

@@ -77,7 +77,13 @@ impl Endpoint {
     }
 
     /// Ends a peer's sessions because the table changed.
-    pub(super) fn end_peer(&mut self, now: Instant, key: PublicKey, said: CloseReason, reason: EndReason) {
+    pub(super) fn end_peer(
+        &mut self,
+        now: Instant,
+        key: PublicKey,
+        said: CloseReason,
+        reason: EndReason,
+    ) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let had = peer.pending.clone().into_iter().chain(peer.session);
         for index in had {
