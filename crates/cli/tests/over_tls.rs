@@ -213,6 +213,22 @@ fn the_only_link_carries_all_over_tls_and_goes_back_to_udp_without_loss() {
 }
 
 #[test]
+fn a_proxy_that_said_goodbye_is_found_over_tls_where_udp_passes_no_more() {
+    let name = "a_proxy_that_said_goodbye_is_found_over_tls_where_udp_passes_no_more";
+    lab_test(name, || {
+        let mut stage = stage(1, true);
+        start_client(&mut stage);
+        wait_for(&stage, "the link by UDP", |status| is_by_udp(status, "wan0"));
+        stage.deployment().stop_proxy().unwrap();
+        wait_for(&stage, "the end of the session", |status| !status.is_up("wan0"));
+        // The client goes elsewhere, and the last that it heard of the proxy was that it stops.
+        block(&stage, 0);
+        stage.start_proxy().unwrap();
+        wait_for(&stage, "the link over TLS", |status| is_over_tls(status, "wan0"));
+    });
+}
+
+#[test]
 fn a_proxy_that_takes_no_links_over_tls_is_told() {
     lab_test("a_proxy_that_takes_no_links_over_tls_is_told", || {
         let mut stage = stage(1, false);

@@ -132,14 +132,14 @@ impl Links {
         self.0.iter().any(|link| link.tls_key() == Some(key))
     }
 
-    /// Looks which links are to go over TLS. `is_up` tells those that carry datagrams; `heard`: the proxy, whose key is
-    /// `proxy`, has answered, and gives no session.
+    /// Looks which links are to go over TLS. `is_up` tells those that carry datagrams; `wait`: until when the proxy, whose
+    /// key is `proxy`, has this client wait for a session.
     pub(crate) fn look_at_tls(
         &mut self,
         now: Instant,
         setting: TlsUse,
         is_up: impl Fn(LinkKey) -> bool,
-        heard: bool,
+        wait: Option<Instant>,
         proxy: PublicKey,
     ) -> TlsOutlook {
         let mut all = TlsOutlook::default();
@@ -149,7 +149,7 @@ impl Links {
             let seen = Seen {
                 udp: link.key().is_some_and(&is_up),
                 tls: link.tls_key().is_some_and(&is_up),
-                heard,
+                wait,
             };
             let outlook = link.fallback.look(now, seen);
             all.changed |= outlook.changed;

@@ -340,7 +340,7 @@ fn no_answer(facts: &Facts<'_>, link: &Link, seconds: f64) -> String {
 }
 
 /// What the proxy's own word makes of links that wait for a session: they were heard.
-pub(crate) fn heard(state: &ClientState) -> Option<&'static str> {
+fn heard(state: &ClientState) -> Option<&'static str> {
     let (ClientState::Stalled { trouble, .. }
     | ClientState::Asking { trouble, .. }
     | ClientState::Waiting { trouble, .. }) = state

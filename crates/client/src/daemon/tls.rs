@@ -3,12 +3,11 @@
 use std::net::IpAddr;
 
 use ropewalk_link_io::driver::Io;
-use ropewalk_proto::client::LinkKey;
+use ropewalk_proto::client::{ClientState, LinkKey, Trouble};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::LinkState;
 
 use super::Daemon;
-use crate::status;
 
 impl Daemon {
     /// Looks which links are to go over TLS, if it is time: when one of them came up or went, and when one has been
@@ -22,9 +21,9 @@ impl Daemon {
             let mut links = stats.links.iter().filter(|link| link.key == key);
             links.any(|link| link.link.as_ref().is_some_and(|link| link.state == LinkState::Up))
         };
-        let heard = status::heard(&self.client.state()).is_some();
+        let wait = told_to_wait(&self.client.state());
         let (setting, proxy) = (self.config.proxy.tls, self.client.present());
-        let outlook = self.links.look_at_tls(now, setting, is_up, heard, proxy);
+        let outlook = self.links.look_at_tls(now, setting, is_up, wait, proxy);
         self.tls_at = outlook.at;
         for question in outlook.ask {
             // Full: another link is being asked; this one has its turn in a minute.
@@ -51,5 +50,46 @@ impl Daemon {
             addresses.iter().map(move |address| (address.ip(), endpoint.host.clone()))
         });
         each.collect()
+    }
+}
+
+/// Until when the proxy has this client wait for a session. What it said before, while it is asked again or a session
+/// stalls, says nothing of the network the client is in now. Neither does what an observer can forge.
+fn told_to_wait(state: &ClientState) -> Option<Instant> {
+    let ClientState::Waiting { until, trouble: Trouble::Refused(_) | Trouble::Closed(_) } = state
+    else {
+        return None;
+    };
+    Some(*until)
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_proto::wire::frame::CloseReason;
+    use ropewalk_proto::wire::hello::answer::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn only_a_pause_that_the_proxy_asked_for_is_waited_for() {
+        let (since, until) = (Instant::from_millis(1), Instant::from_millis(2));
+        let closed = || Trouble::Closed(CloseReason::Shutdown);
+        let refused = || Trouble::Refused(Refusal::Full);
+        let forged = || Trouble::OtherVersions([2].into_iter().collect());
+        let table = [
+            (ClientState::Waiting { until, trouble: closed() }, Some(until)),
+            (ClientState::Waiting { until, trouble: refused() }, Some(until)),
+            (ClientState::Waiting { until, trouble: forged() }, None),
+            (ClientState::Waiting { until, trouble: Trouble::NotAuthentic }, None),
+            (ClientState::Asking { since, trouble: closed() }, None),
+            (ClientState::Asking { since, trouble: refused() }, None),
+            (ClientState::Asking { since, trouble: forged() }, None),
+            (ClientState::Stalled { since, trouble: refused() }, None),
+            (ClientState::Connected { since }, None),
+            (ClientState::NoLinks, None),
+        ];
+        for (state, expected) in table {
+            assert_eq!(told_to_wait(&state), expected, "{state:?}");
+        }
     }
 }

@@ -44,8 +44,9 @@ pub(super) struct Seen {
     pub(super) udp: bool,
     /// It does over TLS.
     pub(super) tls: bool,
-    /// The proxy has answered, and gives no session: that is not the network's doing.
-    pub(super) heard: bool,
+    /// Until when the proxy has this client wait for a session: it has answered, so silence until then is not the
+    /// network's doing. Only what it sealed counts, for anybody on the way can forge the rest.
+    pub(super) wait: Option<Instant>,
 }
 
 /// What is to be done about it.
@@ -105,7 +106,9 @@ impl Fallback {
 
     fn next(self, now: Instant, seen: Seen) -> Self {
         match self {
-            Self::Udp(_) if seen.udp || seen.heard => Self::Udp(None),
+            Self::Udp(_) if seen.udp || seen.wait.is_some_and(|until| now < until) => {
+                Self::Udp(None)
+            }
             Self::Udp(silent) => {
                 let silent = silent.unwrap_or(now);
                 if now >= silent + PATIENCE {
@@ -133,7 +136,8 @@ impl Fallback {
     /// When it changes by itself.
     fn due(self, seen: Seen) -> Option<Instant> {
         match self {
-            Self::Udp(silent) => silent.map(|since| since + PATIENCE),
+            Self::Udp(None) => seen.wait,
+            Self::Udp(Some(silent)) => Some(silent + PATIENCE),
             Self::Both(_, Some(answers)) => Some(answers + STEADY),
             Self::Both(since, None) => seen.tls.then(|| since + WINDOW),
             Self::Tls(due) => Some(due),
@@ -145,10 +149,10 @@ impl Fallback {
 mod tests {
     use super::*;
 
-    const NOTHING: Seen = Seen { udp: false, tls: false, heard: false };
+    const NOTHING: Seen = Seen { udp: false, tls: false, wait: None };
     const BY_UDP: Seen = Seen { udp: true, ..NOTHING };
     const BY_TLS: Seen = Seen { tls: true, ..NOTHING };
-    const BY_BOTH: Seen = Seen { udp: true, tls: true, heard: false };
+    const BY_BOTH: Seen = Seen { udp: true, tls: true, wait: None };
 
     fn at(ms: u64) -> Instant {
         Instant::from_millis(ms)
@@ -228,10 +232,33 @@ mod tests {
         let mut link = Fallback::default();
         assert_eq!(link.look(at(0), BY_UDP), Outlook::default());
         assert_eq!(link.look(at(1_000_000), BY_UDP), Outlook::default());
-        // Neither does one of a client that is refused.
-        let refused = Seen { heard: true, ..NOTHING };
-        assert_eq!(link.look(at(2_000_000), refused), Outlook::default());
         assert_eq!(link, Fallback::Udp(None));
+    }
+
+    #[test]
+    fn a_proxy_that_has_the_client_wait_is_no_reason_for_tls_and_its_silence_afterwards_is() {
+        let told = |until| Seen { wait: Some(at(until)), ..NOTHING };
+        let seen = story(&[
+            (0, NOTHING),
+            // Refused, and asked again after 30 s: refused once more.
+            (3000, told(33_000)),
+            (33_000, NOTHING),
+            (37_000, told(63_000)),
+            // Asked again, and no answer comes.
+            (63_000, told(63_000)),
+            (66_999, NOTHING),
+            (67_000, NOTHING),
+        ]);
+        let expected = [
+            ("udp", false, Some(4000)),
+            ("udp", false, Some(33_000)),
+            ("udp", false, Some(37_000)),
+            ("udp", false, Some(63_000)),
+            ("udp", false, Some(67_000)),
+            ("udp", false, Some(67_000)),
+            ("both", false, None),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]
