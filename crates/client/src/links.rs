@@ -170,9 +170,10 @@ impl Links {
         link.is_some_and(|link| link.fallback.on_udp_answer(now))
     }
 
-    /// All is to be tried again: the machine stood still.
-    pub(crate) fn forget_fallbacks(&mut self) {
-        self.0.iter_mut().for_each(|link| link.fallback = Fallback::default());
+    /// UDP is to be tried again on all links, beside TLS where they go over it: the machine stood still, or the settings
+    /// are others. To be reconciled afterwards.
+    pub(crate) fn forget_fallbacks(&mut self, now: Instant) {
+        self.0.iter_mut().for_each(|link| link.forget_fallback(now));
     }
 
     /// Makes it as decided, changing only what differs. Returns whether every wish was fulfilled; if not,
@@ -352,7 +353,7 @@ impl Link {
         self.follow_policy(resources);
         if self.known_wish().is_some_and(|known| !known.is_like(&wish)) {
             // In another network UDP may pass.
-            self.fallback = Fallback::default();
+            self.forget_fallback(now);
         }
         let known_trouble = self.trouble.take();
         self.reconcile_over_tls(now, slot, &wish, known_trouble.as_deref(), resources);
@@ -514,6 +515,11 @@ impl Link {
                 resources.client.set_policy(key, policy);
             }
         }
+    }
+
+    /// What was seen of UDP here is old.
+    fn forget_fallback(&mut self, now: Instant) {
+        self.fallback = Fallback::again(now, self.over_tls.is_some());
     }
 
     /// The network in which it was opened.

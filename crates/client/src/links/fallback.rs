@@ -7,7 +7,9 @@
 //! | | TLS answers, and UDP has not for [`WINDOW`] | TLS |
 //! | TLS | it no longer answers, or UDP does, which is asked every [`ASK_AGAIN`] | both |
 //!
-//! Each way begins before the other ends, so that nothing is lost in between. In another network all begins again.
+//! Each way begins before the other ends, so that nothing is lost in between. In another network, after the machine slept
+//! and with other settings UDP is tried at once ([`Fallback::again`]), beside TLS where that is in use: the outage may be
+//! the same.
 
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_settings::TlsUse;
@@ -83,6 +85,11 @@ impl Fallback {
             TlsUse::Always => true,
             TlsUse::Auto => matches!(self, Self::Both(..) | Self::Tls(_)),
         }
+    }
+
+    /// How it goes on when what was seen of it is old; `over_tls`: it goes over TLS, alone or beside UDP.
+    pub(super) const fn again(now: Instant, over_tls: bool) -> Self {
+        if over_tls { Self::Both(now, None) } else { Self::Udp(None) }
     }
 
     /// Decides anew.
@@ -274,6 +281,20 @@ mod tests {
         let mut link = Fallback::Tls(at(60_000));
         assert!(link.look(at(2000), NOTHING).changed);
         assert_eq!(link, Fallback::Both(at(2000), None));
+    }
+
+    #[test]
+    fn what_begins_again_over_tls_tries_udp_beside_it() {
+        let mut link = Fallback::again(at(1000), true);
+        assert!(link.uses_udp(TlsUse::Auto) && link.uses_tls(TlsUse::Auto));
+        assert!(!link.look(at(4999), BY_TLS).changed, "UDP has its time");
+        assert!(link.look(at(5000), BY_TLS).changed);
+        assert_eq!(link, Fallback::Tls(at(65_000)), "the same outage");
+        let mut link = Fallback::again(at(1000), true);
+        link.look(at(1100), BY_BOTH);
+        assert!(link.look(at(3100), BY_BOTH).changed);
+        assert_eq!(link, Fallback::Udp(None), "another network");
+        assert_eq!(Fallback::again(at(1000), false), Fallback::default());
     }
 
     #[test]
