@@ -235,6 +235,23 @@ fn the_only_link_carries_all_over_tls_and_goes_back_to_udp_without_loss() {
 }
 
 #[test]
+fn each_of_two_links_over_tls_is_asked_for_udp() {
+    lab_test("each_of_two_links_over_tls_is_asked_for_udp", || {
+        let mut stage = stage(2, true);
+        block(&stage, 0);
+        block(&stage, 1);
+        start_client(&mut stage);
+        wait_for(&stage, "both links", |status| {
+            ["wan0", "wan1"].iter().all(|link| is_over_tls(status, link))
+        });
+        // Both are due together, and UDP does not come back on the first.
+        unblock(&stage, 1);
+        let status = wait_for(&stage, "UDP on wan1", |status| is_by_udp(status, "wan1"));
+        assert!(is_over_tls(&status, "wan0"), "{:#}", status.tunnel());
+    });
+}
+
+#[test]
 fn a_link_over_tls_goes_on_after_sleep_in_another_network_and_with_other_settings() {
     let name = "a_link_over_tls_goes_on_after_sleep_in_another_network_and_with_other_settings";
     lab_test(name, || {

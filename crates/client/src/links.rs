@@ -170,6 +170,12 @@ impl Links {
         link.is_some_and(|link| link.fallback.on_udp_answer(now))
     }
 
+    /// This link could not be asked whether the proxy answers by UDP. Returns when it is.
+    pub(crate) fn ask_soon(&mut self, now: Instant, slot: u16) -> Option<Instant> {
+        let link = self.0.iter_mut().find(|link| link.decision.slot == Some(slot));
+        link.and_then(|link| link.fallback.ask_soon(now))
+    }
+
     /// UDP is to be tried again on all links, beside TLS where they go over it: the machine stood still, or the settings
     /// are others. To be reconciled afterwards.
     pub(crate) fn forget_fallbacks(&mut self, now: Instant) {

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::client::{ClientState, LinkKey, Trouble};
-use ropewalk_proto::time::Instant;
+use ropewalk_proto::time::{Instant, earliest};
 use ropewalk_proto::tunnel::LinkState;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::Daemon;
 
@@ -26,8 +27,11 @@ impl Daemon {
         let outlook = self.links.look_at_tls(now, setting, is_up, wait, proxy);
         self.tls_at = outlook.at;
         for question in outlook.ask {
-            // Full: another link is being asked; this one has its turn in a minute.
-            let _ = self.udp_again.try_send(question);
+            // Closed: this daemon ends.
+            if let Err(TrySendError::Full(question)) = self.udp_again.try_send(question) {
+                let soon = self.links.ask_soon(now, question.slot);
+                self.tls_at = earliest(self.tls_at, soon);
+            }
         }
         if outlook.changed {
             self.relink(now, io);

@@ -28,6 +28,9 @@ const WINDOW: Duration = Duration::from_secs(4);
 /// How often UDP is asked for while TLS carries the link: a few datagrams.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
+/// When it is asked for instead, where too many others are being asked: as long as two of them take.
+const ASK_SOON: Duration = Duration::from_secs(5);
+
 /// How one link goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fallback {
@@ -109,6 +112,13 @@ impl Fallback {
             *self = Self::Both(now, None);
         }
         alone
+    }
+
+    /// UDP could not be asked for. Returns when it is, if it goes over TLS.
+    pub(super) fn ask_soon(&mut self, now: Instant) -> Option<Instant> {
+        let Self::Tls(due) = self else { return None };
+        *due = now + ASK_SOON;
+        Some(*due)
     }
 
     fn next(self, now: Instant, seen: Seen) -> Self {
@@ -223,6 +233,17 @@ mod tests {
         assert!(!link.look(at(123_499), BY_BOTH).changed);
         assert!(link.look(at(123_500), BY_BOTH).changed);
         assert_eq!(link, Fallback::Udp(None));
+    }
+
+    #[test]
+    fn a_question_that_found_no_room_is_asked_soon() {
+        let mut link = Fallback::Tls(at(60_000));
+        assert!(link.look(at(60_000), BY_TLS).ask);
+        assert_eq!(link.ask_soon(at(60_000)), Some(at(65_000)));
+        let waits = Outlook { changed: false, ask: false, at: Some(at(65_000)) };
+        assert_eq!(link.look(at(64_999), BY_TLS), waits);
+        assert!(link.look(at(65_000), BY_TLS).ask);
+        assert_eq!(Fallback::default().ask_soon(at(0)), None, "it goes by UDP");
     }
 
     #[test]
