@@ -306,8 +306,9 @@ impl Daemon {
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
         self.history.note(now, EventKind::StoodStill, None, &format!("for {seconds} s"));
         self.client.on_resume(now);
-        self.links.forget_fallbacks();
-        self.tls_at = Some(now);
+        self.links.forget_fallbacks(now);
+        // With the next events: UDP is opened again beside TLS.
+        self.reopen_at = self.has_looked.then_some(now);
         // Another look at the host's network, whose timers slept too.
         self.wanted.send_modify(|_| ());
     }

@@ -131,14 +131,14 @@ impl Links {
         self.0.iter().any(|link| link.tls_key() == Some(key))
     }
 
-    /// Looks which links are to go over TLS. `is_up` tells those that carry datagrams; `heard`: the proxy, whose key is
-    /// `proxy`, has answered, and gives no session.
+    /// Looks which links are to go over TLS. `is_up` tells those that carry datagrams; `wait`: until when the proxy, whose
+    /// key is `proxy`, has this client wait for a session.
     pub(crate) fn look_at_tls(
         &mut self,
         now: Instant,
         setting: TlsUse,
         is_up: impl Fn(LinkKey) -> bool,
-        heard: bool,
+        wait: Option<Instant>,
         proxy: PublicKey,
     ) -> TlsOutlook {
         let mut all = TlsOutlook::default();
@@ -148,7 +148,7 @@ impl Links {
             let seen = Seen {
                 udp: link.key().is_some_and(&is_up),
                 tls: link.tls_key().is_some_and(&is_up),
-                heard,
+                wait,
             };
             let outlook = link.fallback.look(now, seen);
             all.changed |= outlook.changed;
@@ -169,9 +169,16 @@ impl Links {
         link.is_some_and(|link| link.fallback.on_udp_answer(now))
     }
 
-    /// All is to be tried again: the machine stood still.
-    pub(crate) fn forget_fallbacks(&mut self) {
-        self.0.iter_mut().for_each(|link| link.fallback = Fallback::default());
+    /// This link could not be asked whether the proxy answers by UDP. Returns when it is.
+    pub(crate) fn ask_soon(&mut self, now: Instant, slot: u16) -> Option<Instant> {
+        let link = self.0.iter_mut().find(|link| link.decision.slot == Some(slot));
+        link.and_then(|link| link.fallback.ask_soon(now))
+    }
+
+    /// UDP is to be tried again on all links, beside TLS where they go over it: the machine stood still, or the settings
+    /// are others. To be reconciled afterwards.
+    pub(crate) fn forget_fallbacks(&mut self, now: Instant) {
+        self.0.iter_mut().for_each(|link| link.forget_fallback(now));
     }
 
     /// Makes it as decided, changing only what differs. Returns whether every wish was fulfilled; if not,
@@ -342,7 +349,7 @@ impl Link {
         self.follow_policy(resources);
         if self.known_wish().is_some_and(|known| !known.is_like(&wish)) {
             // In another network UDP may pass.
-            self.fallback = Fallback::default();
+            self.forget_fallback(now);
         }
         let known_trouble = self.trouble.take();
         self.reconcile_over_tls(now, slot, &wish, known_trouble.as_deref(), resources);
@@ -504,6 +511,11 @@ impl Link {
                 resources.client.set_policy(key, policy);
             }
         }
+    }
+
+    /// What was seen of UDP here is old.
+    fn forget_fallback(&mut self, now: Instant) {
+        self.fallback = Fallback::again(now, self.over_tls.is_some());
     }
 
     /// The network in which it was opened.

@@ -189,6 +189,17 @@ fn drops(facts: &ClientFacts<'_>) -> BTreeMap<String, u64> {
     status::drops(core.chain(sent).chain(facts.tun.drops()))
 }
 
+/// Until when the proxy has this client wait for a session. What it said before, while it is asked again or a session
+/// stalls, says nothing of the network the client is in now. Neither does what an observer can forge.
+#[must_use]
+pub fn told_to_wait(state: &ClientState) -> Option<Instant> {
+    let ClientState::Waiting { until, trouble: Trouble::Refused(_) | Trouble::Closed(_) } = state
+    else {
+        return None;
+    };
+    Some(*until)
+}
+
 /// What the proxy's own word makes of links that wait for a session: they were heard.
 #[must_use]
 pub const fn heard(state: &ClientState) -> Option<&'static str> {
@@ -249,6 +260,8 @@ impl ClientFacts<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_proto::wire::hello::answer::Refusal;
+
     use super::*;
 
     #[test]
@@ -287,5 +300,28 @@ mod tests {
         }
         assert_eq!(trouble(&ClientState::Connected { since: at }), None);
         assert_eq!(trouble(&ClientState::NoLinks), None);
+    }
+
+    #[test]
+    fn only_a_pause_that_the_proxy_asked_for_is_waited_for() {
+        let (since, until) = (Instant::from_millis(1), Instant::from_millis(2));
+        let closed = || Trouble::Closed(CloseReason::Shutdown);
+        let refused = || Trouble::Refused(Refusal::Full);
+        let forged = || Trouble::OtherVersions([2].into_iter().collect());
+        let table = [
+            (ClientState::Waiting { until, trouble: closed() }, Some(until)),
+            (ClientState::Waiting { until, trouble: refused() }, Some(until)),
+            (ClientState::Waiting { until, trouble: forged() }, None),
+            (ClientState::Waiting { until, trouble: Trouble::NotAuthentic }, None),
+            (ClientState::Asking { since, trouble: closed() }, None),
+            (ClientState::Asking { since, trouble: refused() }, None),
+            (ClientState::Asking { since, trouble: forged() }, None),
+            (ClientState::Stalled { since, trouble: refused() }, None),
+            (ClientState::Connected { since }, None),
+            (ClientState::NoLinks, None),
+        ];
+        for (state, expected) in table {
+            assert_eq!(told_to_wait(&state), expected, "{state:?}");
+        }
     }
 }

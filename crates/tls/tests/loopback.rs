@@ -137,6 +137,30 @@ fn datagrams_pass_both_ways_and_the_proxy_knows_from_where_they_come() {
 }
 
 #[test]
+fn a_source_that_comes_again_reaches_the_proxy_from_the_address_that_it_had() {
+    run(async {
+        let proxy = UdpSocket::bind((LOOPBACK, 0)).await.unwrap();
+        let (listener, port) = listen(proxy.local_addr().unwrap());
+        let mut aliases = Vec::new();
+        for _ in 0..3 {
+            let mut client = Client::new(port, proxy.local_addr().unwrap());
+            let alias = client.reach(&proxy, &[OF_NO_SESSION, 1]).await;
+            aliases.push(alias.ip());
+            drop(client);
+            let begun = Instant::now();
+            while listener.sources().of(alias).is_some() {
+                assert!(begun.elapsed() < LONG, "the connection does not end");
+                sleep(Duration::from_millis(10)).await;
+            }
+            // It was sent until it came, and may have come more than once.
+            while proxy.try_recv_from(&mut [0; 16]).is_ok() {}
+        }
+        let first: IpAddr = [127, 77, 0, 1].into();
+        assert_eq!(aliases, [first; 3], "so that what it used up there counts");
+    });
+}
+
+#[test]
 fn a_connection_that_ends_is_made_again() {
     run(async {
         let proxy = UdpSocket::bind((LOOPBACK, 0)).await.unwrap();

@@ -87,6 +87,7 @@ impl Daemon {
         (proxy.tls, proxy.tls_port) = (tls, tls_port);
         let in_use = proxy.tls_port_in_use();
         self.wanted.send_modify(|wanted| wanted.tls_port = in_use);
+        self.links.forget_fallbacks(now);
         self.relink(now, io);
     }
 

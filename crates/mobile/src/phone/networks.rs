@@ -143,13 +143,13 @@ impl Networks {
         }
     }
 
-    /// Looks which networks are to go over TLS. `is_up` tells those that carry datagrams; `heard`: the proxy has answered,
-    /// and gives no session.
+    /// Looks which networks are to go over TLS. `is_up` tells those that carry datagrams; `wait`: until when the
+    /// proxy has this client wait for a session.
     pub(super) fn look_at_tls(
         &mut self,
         now: Instant,
         setting: TlsUse,
-        heard: bool,
+        wait: Option<Instant>,
         is_up: impl Fn(LinkKey) -> bool,
     ) -> TlsOutlook {
         let mut all = TlsOutlook::default();
@@ -159,7 +159,7 @@ impl Networks {
             let seen = Seen {
                 udp: joined.key().is_some_and(&is_up),
                 tls: joined.tls_key().is_some_and(&is_up),
-                heard,
+                wait,
             };
             let outlook = joined.fallback.look(now, seen);
             all.changed |= outlook.changed;

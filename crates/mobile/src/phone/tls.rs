@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rand::Rng as _;
-use ropewalk_daemon::client_status::heard;
+use ropewalk_daemon::client_status::told_to_wait;
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::client::{ClientStats, LinkKey};
 use ropewalk_proto::time::Instant;
@@ -22,8 +22,8 @@ impl Phone {
         }
         let stats = self.client.stats();
         let is_up = |key| carries(&stats, key);
-        let heard = heard(&self.client.state()).is_some();
-        let outlook = self.networks.look_at_tls(now, self.config.tls, heard, is_up);
+        let wait = told_to_wait(&self.client.state());
+        let outlook = self.networks.look_at_tls(now, self.config.tls, wait, is_up);
         self.tls_at = outlook.at;
         for network in outlook.ask {
             self.ask_for_udp(now, network);
