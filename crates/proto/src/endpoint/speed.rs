@@ -12,6 +12,9 @@ use ropewalk_settings::SpeedTests;
 /// The time in which a client may use what it has.
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// The owner is told of a client's tests once in so long: one that begins test after test fills neither the log nor the way there.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
 /// What clients may test, and what all parts of a proxy share of that.
 #[derive(Clone, Debug, Default)]
 pub struct SpeedRules {
@@ -32,18 +35,29 @@ impl SpeedRules {
 pub(super) struct SpeedAccount {
     since: Instant,
     used: SpeedUse,
+    /// When the owner was last told that it tests.
+    told: Option<Instant>,
 }
 
 impl SpeedAccount {
     /// Nothing yet.
     pub(super) const fn new(now: Instant) -> Self {
-        Self { since: now, used: SpeedUse { time: Duration::ZERO, bytes: 0 } }
+        Self { since: now, used: SpeedUse { time: Duration::ZERO, bytes: 0 }, told: None }
     }
 
     fn renew(&mut self, now: Instant) {
         if now.since(self.since) >= HOUR {
-            *self = Self::new(now);
+            *self = Self { told: self.told, ..Self::new(now) };
         }
+    }
+
+    /// Whether the owner is to be told of a test that begins.
+    fn tells(&mut self, now: Instant) -> bool {
+        let tells = self.told.is_none_or(|told| now.since(told) >= TELL_EVERY);
+        if tells {
+            self.told = Some(now);
+        }
+        tells
     }
 
     /// So much more.
@@ -104,7 +118,7 @@ impl Endpoint {
             }
         };
         tunnel.decide_speed_test(now, decision);
-        if is_new {
+        if is_new && peer.speed_account(now).tells(now) {
             self.tell(key, Event::SpeedTest);
         }
     }
@@ -131,5 +145,14 @@ mod tests {
         assert_eq!(account.left(at(65), &limits), Ok(all));
         account.add(at(66), SpeedUse { time: Duration::ZERO, bytes: u64::MAX });
         assert_eq!(account.left(at(66), &limits), Err(minutes(59)), "the data is");
+    }
+
+    #[test]
+    fn its_owner_hears_of_its_tests_once_a_minute_also_when_its_hour_begins_anew() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut account = SpeedAccount::new(at(0));
+        assert!(account.tells(at(3590)) && !account.tells(at(3591)));
+        account.add(at(3601), SpeedUse::default());
+        assert!(!account.tells(at(3649)) && account.tells(at(3650)));
     }
 }

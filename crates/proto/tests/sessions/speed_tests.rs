@@ -74,6 +74,35 @@ fn a_phase_down_brings_test_data_up_to_its_bound_and_the_proxy_tells_of_the_test
 }
 
 #[test]
+fn of_a_client_that_begins_test_after_test_the_owner_hears_once_a_minute_and_each_costs_a_second() {
+    let mut world = connected(8, 1, SpeedTests { time: ms(60_000), ..SpeedTests::default() });
+    let begin_and_end = |world: &mut World, times: usize| {
+        for _ in 0..times {
+            begin(world, 0, SpeedLoad::Idle, ms(1000)).unwrap();
+            world.run_for(ms(30));
+            world.clients[0].client.end_speed_test();
+            world.run_for(ms(30));
+        }
+        world.proxy_events.iter().filter(|told| told.event == Event::SpeedTest).count()
+    };
+    assert_eq!(begin_and_end(&mut world, 20), 1);
+    world.run_for(ms(60_000));
+    assert_eq!(begin_and_end(&mut world, 20), 2);
+    begin(&mut world, 0, SpeedLoad::Idle, ms(1000)).unwrap();
+    world.run_for(ms(100));
+    assert_eq!(answer(&world, 0), Some(SpeedAnswer::Granted), "a third of its minute is left");
+    world.clients[0].client.end_speed_test();
+    world.run_for(ms(30));
+    begin_and_end(&mut world, 20);
+    begin(&mut world, 0, SpeedLoad::Idle, ms(1000)).unwrap();
+    world.run_for(ms(100));
+    let used_up = |answer: SpeedAnswer| {
+        matches!(answer, SpeedAnswer::Refused { why: SpeedRefusal::UsedUp, .. })
+    };
+    assert!(answer(&world, 0).is_some_and(used_up), "{:?}", answer(&world, 0));
+}
+
+#[test]
 fn a_proxy_older_than_speed_tests_is_asked_for_none() {
     let mut world = World::new(2);
     world.add_client(&[10]);
