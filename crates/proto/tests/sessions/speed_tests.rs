@@ -12,6 +12,9 @@ use super::pair::{World, key_of, ms, peer};
 /// Bytes of test data of a phase: wires of no rate take all at once.
 const SOME: u64 = 300_000;
 
+/// Of 100 kB so much is had at least: the proxy refuses when less than 64 KiB are left.
+const LEAST_OF_100_KB: u64 = 100_000 - (64 << 10);
+
 /// So many clients that have been connected for a while to a proxy that lets them test so much.
 fn connected(seed: u64, clients: usize, limits: SpeedTests) -> World {
     let mut world = World::new(seed);
@@ -51,6 +54,14 @@ fn came(world: &World, client: usize) -> u64 {
     let stats = world.clients[client].client.stats();
     let links = stats.links.iter().filter_map(|link| link.link.as_ref());
     links.map(|link| link.filler.received.bytes + 28 * link.filler.received.datagrams).sum()
+}
+
+/// After how long a client may test again that has used up its hour.
+fn used_up(world: &World, client: usize) -> Duration {
+    match answer(world, client) {
+        Some(SpeedAnswer::Refused { why: SpeedRefusal::UsedUp, wait: Some(wait) }) => wait,
+        other => panic!("{other:?}"),
+    }
 }
 
 const fn refused(why: SpeedRefusal) -> Option<SpeedAnswer> {
@@ -96,10 +107,7 @@ fn of_a_client_that_begins_test_after_test_the_owner_hears_once_a_minute_and_eac
     begin_and_end(&mut world, 20);
     begin(&mut world, 0, SpeedLoad::Idle, ms(1000)).unwrap();
     world.run_for(ms(100));
-    let used_up = |answer: SpeedAnswer| {
-        matches!(answer, SpeedAnswer::Refused { why: SpeedRefusal::UsedUp, .. })
-    };
-    assert!(answer(&world, 0).is_some_and(used_up), "{:?}", answer(&world, 0));
+    assert!(used_up(&world, 0) > ms(3_400_000));
 }
 
 #[test]
@@ -168,11 +176,7 @@ fn what_a_client_may_use_in_an_hour_is_bounded_over_its_sessions() {
     world.run_for(ms(2500));
     assert_eq!(answer(&world, 0), Some(SpeedAnswer::Granted));
     world.run_for(ms(1500));
-    let used_up = |world: &World| match answer(world, 0) {
-        Some(SpeedAnswer::Refused { why: SpeedRefusal::UsedUp, wait: Some(wait) }) => wait,
-        other => panic!("{other:?}"),
-    };
-    assert!((ms(3_590_000)..=ms(3_600_000)).contains(&used_up(&world)));
+    assert!((ms(3_590_000)..=ms(3_600_000)).contains(&used_up(&world, 0)));
 
     // Another session is no other client.
     let key = world.clients[0].key;
@@ -183,7 +187,7 @@ fn what_a_client_may_use_in_an_hour_is_bounded_over_its_sessions() {
     assert_eq!(world.sessions_of(0), 2);
     begin(&mut world, 0, SpeedLoad::Down, ms(1000)).unwrap();
     world.run_for(ms(1000));
-    assert!(used_up(&world) > ms(3_500_000));
+    assert!(used_up(&world, 0) > ms(3_500_000));
     assert_eq!(came(&world, 0), 0);
     world.run_for(ms(3_600_000));
     begin(&mut world, 0, SpeedLoad::Idle, ms(1000)).unwrap();
@@ -199,5 +203,16 @@ fn the_data_of_a_client_is_bounded_whatever_it_asks_for() {
         world.run_for(ms(1500));
     }
     let bytes = came(&world, 0);
-    assert!((97_000..=100_000).contains(&bytes), "{bytes}");
+    assert!((LEAST_OF_100_KB..=100_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn a_client_that_only_downloads_is_told_when_its_data_is_used_up() {
+    // No number of datagrams is exactly as long.
+    let mut world = connected(9, 1, SpeedTests { data: 100_001, ..SpeedTests::default() });
+    begin(&mut world, 0, SpeedLoad::Down, ms(5000)).unwrap();
+    world.run_for(ms(1000));
+    assert!(used_up(&world, 0) > ms(3_500_000));
+    let bytes = came(&world, 0);
+    assert!((LEAST_OF_100_KB..=100_001).contains(&bytes), "{bytes}");
 }
