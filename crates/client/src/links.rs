@@ -9,6 +9,7 @@ pub(crate) mod change;
 mod decide;
 mod fallback;
 mod over_tls;
+mod way;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -294,7 +295,8 @@ impl Link {
         self.over_tls.as_ref().map(|open| open.key)
     }
 
-    fn has(&self, key: LinkKey) -> bool {
+    /// Whether the core knows it by this name, by UDP or over TLS.
+    pub(crate) fn has(&self, key: LinkKey) -> bool {
         self.key() == Some(key) || self.tls_key() == Some(key)
     }
 

@@ -16,7 +16,7 @@ use ropewalk_control::api::{
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey, Trouble};
+use ropewalk_proto::client::{ClientState, ClientStats, Trouble};
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
@@ -218,17 +218,8 @@ fn session(facts: &Facts<'_>) -> Option<SessionStatus> {
 }
 
 fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> Vec<LinkStatus> {
-    let mut links: Vec<LinkStatus> = facts
-        .links
-        .iter()
-        .map(|link| {
-            let of = |key: Option<LinkKey>| {
-                let mut stats = facts.stats.links.iter();
-                stats.find(|stats| Some(stats.key) == key)
-            };
-            status_of(facts, link, [of(link.key()), of(link.tls_key())], &local)
-        })
-        .collect();
+    let mut links: Vec<LinkStatus> =
+        facts.links.iter().map(|link| status_of(facts, link, &local)).collect();
     // Those without an id keep their place behind the others.
     links.sort_by_key(|link| link.id.map_or(u16::MAX, u16::from));
     links
@@ -237,15 +228,14 @@ fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> V
 fn status_of(
     facts: &Facts<'_>,
     link: &Link,
-    by: [Option<&ClientLinkStats>; 2],
     local: impl Fn(SocketId) -> Option<SocketAddr>,
 ) -> LinkStatus {
-    let [udp, tls] = by.map(|stats| stats?.link.as_ref());
-    let over_tls = is_over_tls(link, udp, tls);
-    let core = if over_tls { tls } else { udp };
+    let way = link.in_use(facts.stats);
+    let over_tls = way.is_some_and(|way| way.over_tls);
+    let core = way.and_then(|way| way.core);
     let since = core.map_or(link.since, |core| core.since.max(link.since));
     let (state, reason) = state_of(facts, link, core, over_tls, facts.seconds(since));
-    let all = by.into_iter().flatten();
+    let all = facts.stats.links.iter().filter(|stats| link.has(stats.key));
     let (sent, received) = all.fold(Default::default(), |(sent, received), stats| {
         (stats.sent.plus(sent), stats.received.plus(received))
     });
@@ -289,13 +279,6 @@ fn spending(facts: &Facts<'_>) -> Option<SpendingStatus> {
     let known = facts.links.iter().map(|link| link.decision.name.clone());
     let price = |name: &str| links.named(name)?.policy.cost.clone();
     scheduling_status::spending(known, price, &facts.stats.ledger)
-}
-
-/// Whether a link is to be shown as it goes over TLS: while it does, and not by UDP.
-fn is_over_tls(link: &Link, udp: Option<&LinkStats>, tls: Option<&LinkStats>) -> bool {
-    let is_up = |core: Option<&LinkStats>| core.is_some_and(|core| core.state == CoreLinkState::Up);
-    let alone = link.key().is_none() && link.tls_key().is_some();
-    alone || is_up(tls) && !is_up(udp)
 }
 
 /// Why a link goes over TLS.

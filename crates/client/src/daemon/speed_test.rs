@@ -93,11 +93,11 @@ impl Daemon {
     fn candidate(&self, link: &Link, stats: &ClientStats) -> (u16, Candidate) {
         let decision = &link.decision;
         let name = decision.name.clone();
-        let mut known = stats.links.iter().filter(|known| Some(known.key) == link.key());
-        let core = known.next().and_then(|known| known.link.as_ref());
-        let key = match (link.obstacle(), link.key(), core.map(|core| core.state)) {
+        let way = link.in_use(stats);
+        let core = way.and_then(|way| way.core);
+        let key = match (link.obstacle(), way, core.map(|core| core.state)) {
             (Some(obstacle), ..) => Err(obstacle.to_string()),
-            (None, Some(key), Some(LinkState::Up)) => Ok(key),
+            (None, Some(way), Some(LinkState::Up)) => Ok(way.key),
             (None, Some(_), _) => Err("it is down".to_owned()),
             (None, None, _) => Err(link.trouble.clone().unwrap_or_else(|| "it is down".to_owned())),
         };
