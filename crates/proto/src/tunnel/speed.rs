@@ -56,18 +56,19 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    /// What this end may send now.
-    fn fill(&mut self, now: Instant) -> Option<&mut Fill> {
+    /// What this end may send while it is allowed.
+    fn fill(&mut self) -> Option<&mut Fill> {
         let own = self.asking.as_mut().and_then(|asking| asking.fill.as_mut());
         let granted = self.serving.as_mut().and_then(|serving| serving.fill.as_mut());
-        own.or(granted.map(|(_, fill)| fill)).filter(|fill| fill.is_allowed(now))
+        own.or(granted.map(|(_, fill)| fill))
     }
 
-    /// When a link opens for test data.
+    /// When a link opens for test data, if some may be sent then.
     fn opens_at(&self) -> Option<Instant> {
         let own = self.asking.as_ref().and_then(|asking| asking.fill.as_ref());
         let granted = self.serving.as_ref().and_then(|serving| serving.fill.as_ref());
-        own.or(granted.map(|(_, fill)| fill)).and_then(|fill| fill.opens_at)
+        let fill = own.or(granted.map(|(_, fill)| fill))?;
+        fill.opens_at.filter(|at| fill.is_allowed(*at))
     }
 
     /// A report on a link measured its round trip.
@@ -277,9 +278,13 @@ impl Tunnel {
     /// Sends test data where windows and paces have room that no packet wants now.
     pub(super) fn send_filler(&mut self, now: Instant, out: &mut impl TransmitSink) {
         let Self { speed, links, session, egress, .. } = self;
-        let Some(fill) = speed.fill(now) else { return };
-        let global = egress.next_global();
+        let Some(fill) = speed.fill() else { return };
+        // Also when it is over: who waited for a time that is past would be called again at once, without end.
         fill.opens_at = None;
+        if !fill.is_allowed(now) {
+            return;
+        }
+        let global = egress.next_global();
         let mut place = 0;
         while let Some(id) = fill.link(place) {
             if let Ok(at) = links.position(id) {
@@ -346,5 +351,26 @@ impl Link {
     fn opens_for_filler_at(&self, now: Instant) -> Option<Instant> {
         let rate = self.pace().filter(|_| self.sender.room() > 0 && self.carries_filler(now))?;
         self.opening.pacer().opens_for_filler_at(rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::SpeedLoad;
+
+    #[test]
+    fn nothing_waits_for_a_link_that_opens_after_the_grant_is_over() {
+        let at = Instant::from_millis;
+        let links = [(LinkId(1), u64::MAX)].into_iter().collect();
+        let phase = SpeedPhase { links, bytes: u64::MAX, load: SpeedLoad::Up, until: at(5000) };
+        let mut asking = Asking::new(at(0), 1, phase);
+        let granted = SpeedAnswerFrame { phase: 1, turn: 0, refusal: None, wait_s: 0 };
+        asking.on_answer(at(0), &granted);
+        let mut speed = Speed { asking: Some(Box::new(asking)), ..Speed::default() };
+        for (ms, expected) in [(799, Some(at(799))), (800, None)] {
+            speed.fill().expect("this end fills").opens_at = Some(at(ms));
+            assert_eq!(speed.opens_at(), expected);
+        }
     }
 }
