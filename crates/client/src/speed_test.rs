@@ -23,7 +23,7 @@ use ropewalk_control::speed::sentences;
 use ropewalk_proto::client::LinkKey;
 use ropewalk_proto::config::MAX_LINKS;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{SpeedAnswer, SpeedError, SpeedPhase};
+use ropewalk_proto::tunnel::{SPEED_LIFETIME, SpeedAnswer, SpeedError, SpeedPhase};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::frame::{SpeedLoad, SpeedRefusal};
 
@@ -46,6 +46,9 @@ const LATE: Duration = Duration::from_millis(300);
 
 /// A proxy that has said nothing for so long does not answer: by then it was asked fifteen times.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
+
+/// What is said of such a proxy, and of one that stops answering.
+const NO_ANSWER: &str = "the proxy does not answer";
 
 /// Nobody who has not asked for so long waits for the figures any more.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -73,6 +76,9 @@ pub(crate) trait Engine {
 
     /// What the proxy said to it.
     fn answer(&self) -> Option<SpeedAnswer>;
+
+    /// When it last said something to it.
+    fn answered_at(&self) -> Option<Instant>;
 
     /// The round trip on a link that so many percent did not exceed.
     fn trip(&self, link: LinkKey, percent: u8) -> Option<Duration>;
@@ -195,6 +201,8 @@ impl SpeedTest {
         if self.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
+        // A loop that stood still has yet to hear what came meanwhile.
+        let on_time = now.since(self.tick_at) < TICK;
         self.tick_at = now + TICK;
         if now.since(self.asked) > PATIENCE {
             return self.stop(engine, "nobody asks for it any more".to_owned());
@@ -205,6 +213,9 @@ impl SpeedTest {
         let Some(phase) = &mut self.phase else { return };
         let progress = phase.look(now, engine);
         let elapsed = phase.elapsed(now);
+        // Without a grant nothing is sent, and a rate would be that of a link at rest.
+        let granted = engine.answered_at().filter(|_| on_time && phase.step.way().is_some());
+        let is_over = granted.is_some_and(|at| now.since(at) > SPEED_LIFETIME);
         match engine.answer() {
             Some(SpeedAnswer::Refused { why, wait }) => {
                 if why == SpeedRefusal::UsedUp && elapsed >= WORTH_COUNTING {
@@ -212,9 +223,8 @@ impl SpeedTest {
                 }
                 return self.stop(engine, refused(why, wait));
             }
-            None if elapsed >= ANSWER_TIME => {
-                return self.stop(engine, "the proxy does not answer".to_owned());
-            }
+            Some(SpeedAnswer::Granted) if is_over => return self.stop(engine, NO_ANSWER.to_owned()),
+            None if elapsed >= ANSWER_TIME => return self.stop(engine, NO_ANSWER.to_owned()),
             Some(SpeedAnswer::Granted) | None => {}
         }
         let short = self.short_of_allowance(engine);

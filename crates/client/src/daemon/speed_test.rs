@@ -161,6 +161,10 @@ impl Engine for Core<'_> {
         self.client.speed_answer()
     }
 
+    fn answered_at(&self) -> Option<Instant> {
+        self.client.speed_answered_at()
+    }
+
     fn trip(&self, link: LinkKey, percent: u8) -> Option<Duration> {
         self.client.speed_trips(link)?.percentile(percent)
     }

@@ -98,6 +98,8 @@ struct World {
     too_old: bool,
     /// What the proxy says to a phase.
     says: Option<SpeedAnswer>,
+    /// From when on it says nothing any more.
+    silent_since: Option<Instant>,
     phase: Option<SpeedPhase<LinkKey>>,
     begun: Vec<SpeedLoad>,
     forgotten: usize,
@@ -137,6 +139,10 @@ impl Engine for World {
         self.says
     }
 
+    fn answered_at(&self) -> Option<Instant> {
+        self.says.map(|_| self.silent_since.unwrap_or(self.now))
+    }
+
     fn trip(&self, link: LinkKey, percent: u8) -> Option<Duration> {
         // A queue of so many percent of 100 ms, while the link is filled.
         let phase = self.phase.as_ref()?;
@@ -161,6 +167,7 @@ impl World {
             session: Some(SessionIndex::new(7)),
             too_old: false,
             says: Some(SpeedAnswer::Granted),
+            silent_since: None,
             phase: None,
             begun: Vec::new(),
             forgotten: 0,
@@ -360,6 +367,38 @@ fn an_old_proxy_one_that_is_silent_and_none_are_told_apart() {
     assert!(world.now < Instant::from_millis(6000 + 1000), "{:?}", world.now);
     let mut world = World::new(Vec::new());
     assert_eq!(world.test(&wish()).unwrap_err(), "there is no link to test");
+}
+
+#[test]
+fn a_proxy_that_falls_silent_while_links_are_filled_ends_the_test_with_its_grant() {
+    let mut world = two_links();
+    let mut test = world.test(&wish()).unwrap();
+    world.silent_since = Some(world.now);
+    world.pass(&mut test, SPEED_LIFETIME + TICK * 2);
+    assert!(test.goes_on(), "nothing is sent yet, and nothing has to be granted");
+    world.silent_since = None;
+    world.pass(&mut test, Duration::from_secs(2));
+    let silent = world.now;
+    world.silent_since = Some(silent);
+    let report = world.to_the_end(&mut test);
+    let took = world.now.since(silent);
+    assert!((SPEED_LIFETIME..SPEED_LIFETIME + TICK * 2).contains(&took), "{took:?}");
+    assert_eq!(report.trouble.as_deref(), Some("the proxy does not answer"));
+    assert_eq!((&report.links[0].down, report.state), (&None, SpeedTestState::Stopped));
+}
+
+#[test]
+fn answers_that_wait_while_the_daemon_stands_still_end_no_test() {
+    let mut world = two_links();
+    let mut test = world.test(&wish()).unwrap();
+    world.pass(&mut test, Duration::from_secs(3));
+    world.silent_since = Some(world.now);
+    world.now += Duration::from_secs(1);
+    test.tick(world.now, &mut world);
+    assert!(test.goes_on());
+    world.silent_since = None;
+    world.pass(&mut test, TICK * 2);
+    assert!(test.goes_on());
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod place;
 mod serving;
 mod trips;
 
-pub use asking::{SpeedAnswer, SpeedError, SpeedPhase};
+pub use asking::{LIFETIME as SPEED_LIFETIME, SpeedAnswer, SpeedError, SpeedPhase};
 pub use place::{SpeedPlace, SpeedPlaces};
 pub use serving::{SpeedDecision, SpeedUse};
 pub use trips::Trips;
@@ -113,6 +113,13 @@ impl Tunnel {
     #[must_use]
     pub fn speed_answer(&self) -> Option<SpeedAnswer> {
         self.speed.asking.as_ref()?.answer
+    }
+
+    /// When the proxy last said something to the present phase; `None`: nothing yet (client only). What it granted then ends
+    /// after [`SPEED_LIFETIME`].
+    #[must_use]
+    pub fn speed_answered_at(&self) -> Option<Instant> {
+        self.speed.asking.as_ref()?.answered_at
     }
 
     /// The round trips on a link in the present phase (client only).
@@ -223,17 +230,22 @@ impl Tunnel {
         self.send_speed_request(now, out) && self.send_speed_answer(now, out)
     }
 
-    /// A request goes over the best link of the phase: others may cost.
+    /// A request goes over the best link of the phase: others may cost. If none of those answers it goes over another, so that a link
+    /// that is silent for a moment does not end the test.
     fn send_speed_request(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
         let asking = self.speed.asking.as_deref().filter(|asking| asking.due);
         if asking.is_none() && !self.speed.farewell {
             return true;
         }
         let of_phase = |link: &Link| asking.is_none_or(|asking| asking.has(link.id));
-        let links = self.links.iter().enumerate();
-        let tested = links.filter(|(_, link)| link.life.is_up() && of_phase(link));
-        let best = tested.min_by_key(|(_, link)| link.sender.rtt().srtt()).map(|(at, _)| at);
-        let Some(best) = best.or_else(|| self.links.best(None)) else { return true };
+        // One whose round trip is not known is the last resort.
+        let reluctance = |link: &Link| {
+            let srtt = link.sender.rtt().srtt().unwrap_or(Duration::MAX);
+            (link.sender.is_suspect(now), !of_phase(link), srtt)
+        };
+        let up = self.links.iter().enumerate().filter(|(_, link)| link.life.is_up());
+        let best = up.min_by_key(|(_, link)| reluctance(link));
+        let Some((best, _)) = best else { return true };
         let mut buffer = [0; MAX_REQUEST_LINKS];
         let request = match asking {
             Some(asking) => asking.request(&mut buffer),

@@ -3,7 +3,7 @@
 use ropewalk_proto::endpoint::{PeerConfig, SpeedRules};
 use ropewalk_proto::event::Event;
 use ropewalk_proto::time::Duration;
-use ropewalk_proto::tunnel::{InnerFilter, SpeedAnswer, SpeedError, SpeedPhase};
+use ropewalk_proto::tunnel::{InnerFilter, SPEED_LIFETIME, SpeedAnswer, SpeedError, SpeedPhase};
 use ropewalk_proto::wire::frame::{SpeedLoad, SpeedRefusal};
 use ropewalk_settings::SpeedTests;
 
@@ -166,6 +166,27 @@ fn as_many_clients_test_at_a_time_as_the_owner_lets_and_one_that_dies_makes_room
     world.clients[0].client.end_speed_test();
     world.run_for(ms(500));
     assert_eq!(answer(&world, 1), Some(SpeedAnswer::Granted));
+}
+
+#[test]
+fn while_a_link_of_the_test_is_silent_it_is_renewed_over_one_that_answers() {
+    for tested in [&[0][..], &[0, 1][..]] {
+        let mut world = connected(10, 1, SpeedTests::default());
+        let links = tested.iter().map(|at| (key_of(*at), SOME)).collect();
+        let until = world.now + ms(10_000);
+        let phase = SpeedPhase { links, bytes: SOME, load: SpeedLoad::Idle, until };
+        world.clients[0].client.begin_speed_phase(world.now, &phase).unwrap();
+        world.run_for(ms(1000));
+        // The faster one.
+        world.clients[0].wires[0].up = false;
+        for _ in 0..60 {
+            world.run_for(ms(50));
+            let answered = world.clients[0].client.speed_answered_at().unwrap();
+            let ago = world.now.since(answered);
+            assert!(ago < SPEED_LIFETIME, "{tested:?}: {ago:?}");
+        }
+        assert_eq!(answer(&world, 0), Some(SpeedAnswer::Granted));
+    }
 }
 
 #[test]
