@@ -114,6 +114,8 @@ pub(crate) struct SpeedTest {
     at: usize,
     /// `None`: the test is over.
     phase: Option<Phase>,
+    /// The step before the pause that goes on: what was under way at its end comes meanwhile.
+    settling: Option<Phase>,
     session: Option<SessionIndex>,
     /// When somebody last asked for it.
     asked: Instant,
@@ -156,6 +158,7 @@ impl SpeedTest {
             left: wish.max_bytes,
             at: 0,
             phase: None,
+            settling: None,
             session: engine.session(),
             asked: now,
             tick_at: now + TICK,
@@ -333,21 +336,31 @@ impl SpeedTest {
 
     /// Notes what the step used, and what it found if that counts. Returns which it was.
     fn close(&mut self, engine: &impl Engine, ending: Ending) -> Option<Step> {
-        let phase = self.phase.take()?;
-        if let Some(way) = phase.step.way() {
-            for (part, bytes) in phase.parts.iter().zip(phase.tested(way)) {
-                self.report.test_bytes += bytes;
-                if let Some(link) = self.report.links.get_mut(part.at) {
-                    link.test_bytes += bytes;
-                }
-                self.left = self.left.map(|left| left.saturating_sub(bytes));
-                self.spend(part.at, bytes);
-            }
+        let mut phase = self.phase.take()?;
+        if let Some(mut before) = self.settling.take() {
+            before.settle(engine);
+            self.charge(&mut before);
         }
+        self.charge(&mut phase);
         if ending != Ending::Dropped {
             self.note(&phase, ending == Ending::CutShort, engine);
         }
-        Some(phase.step)
+        let step = phase.step;
+        self.settling = Some(phase).filter(|_| step.way().is_some());
+        Some(step)
+    }
+
+    /// Counts what the links of a step carried for the test and was not counted yet.
+    fn charge(&mut self, phase: &mut Phase) {
+        let used = phase.take_used();
+        for (part, bytes) in phase.parts.iter().zip(used) {
+            self.report.test_bytes += bytes;
+            if let Some(link) = self.report.links.get_mut(part.at) {
+                link.test_bytes += bytes;
+            }
+            self.left = self.left.map(|left| left.saturating_sub(bytes));
+            self.spend(part.at, bytes);
+        }
     }
 
     /// A link has carried so much for the test.
@@ -400,6 +413,7 @@ impl SpeedTest {
 
     fn end(&mut self, engine: &mut impl Engine, state: SpeedTestState) {
         engine.end();
+        self.settling = None;
         self.report.state = state;
         self.report.summary = sentences(&self.report);
     }

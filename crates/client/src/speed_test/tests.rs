@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::collections::VecDeque;
 
 use ropewalk_proto::tunnel::Traffic;
 use ropewalk_proto::units::LinkId;
@@ -24,6 +25,13 @@ struct Line {
     up: u64,
     /// Of these are packets of others, which go whatever is tested.
     others: u64,
+    /// Of a hundred datagrams of test data down so many are lost.
+    lost_percent: u64,
+    /// Moves after which the others of them arrive, and what is under way.
+    delay: usize,
+    under_way: VecDeque<u64>,
+    /// Bytes of test data that were sent, both ways.
+    given: u64,
     reading: Option<Reading>,
     /// What is left of its allowance.
     left: Option<u64>,
@@ -40,6 +48,10 @@ impl Line {
             down,
             up,
             others: 0,
+            lost_percent: 0,
+            delay: 0,
+            under_way: VecDeque::new(),
+            given: 0,
             reading: Some(fresh()),
             left: None,
             overdrawn: false,
@@ -75,13 +87,18 @@ impl Line {
             traffic.datagrams += datagrams;
             traffic.bytes += datagrams * PAYLOAD;
         };
-        carry(&mut reading.received, down + others);
-        carry(&mut reading.filler.received, down);
+        self.under_way.push_back(down);
+        let is_due = self.under_way.len() > self.delay;
+        let due = if is_due { self.under_way.pop_front().unwrap_or(0) } else { 0 };
+        let come = due - due * self.lost_percent / 100;
+        carry(&mut reading.received, come + others);
+        carry(&mut reading.filler.received, come);
         carry(&mut reading.sent, up + others);
         carry(&mut reading.filler.sent, up);
         carry(&mut reading.confirmed, up + others);
-        reading.came += down + others;
-        reading.numbered += down + others;
+        reading.came += come + others;
+        reading.numbered += due + others;
+        self.given += (down + up) * ON_WIRE;
         self.most -= (down + up) * ON_WIRE;
         all.set(all.get() - (down + up) * ON_WIRE);
         if let Some(left) = &mut self.left {
@@ -304,6 +321,24 @@ fn a_bound_of_data_holds_and_what_it_cuts_short_is_told() {
     assert!(wlan.cut_short);
     assert!((wlan.rate_bps - bps(40)).abs() < bps(40) * 0.3, "roughly: {}", wlan.rate_bps);
     assert!(report.summary.iter().any(|text| text.contains("ended early")), "{report:?}");
+}
+
+#[test]
+fn of_a_download_what_was_lost_or_came_late_is_used_up_too() {
+    let line = Line { lost_percent: 25, delay: 30, ..Line::new("wlan0", 40, 20) };
+    let mut world = World::new(vec![line]);
+    let mut test = world.test(&wish()).unwrap();
+    let report = world.to_the_end(&mut test);
+    assert_eq!(report.test_bytes, world.lines[0].given);
+    assert_eq!(report.links[0].test_bytes, report.test_bytes);
+    // So the bound holds.
+    let mut world = two_links();
+    world.lines[0].lost_percent = 50;
+    let bounded = SpeedTestWish { max_bytes: Some(6_000_000), up: false, ..wish() };
+    let mut test = world.test(&bounded).unwrap();
+    world.to_the_end(&mut test);
+    let given: u64 = world.lines.iter().map(|line| line.given).sum();
+    assert!((5_000_000..=6_000_000).contains(&given), "{given}");
 }
 
 #[test]
