@@ -12,6 +12,7 @@
 //! allowance than [`plan`] says. Pure: what it asks of the core goes through [`Engine`], and time is an argument.
 
 mod figures;
+mod known;
 mod phase;
 mod plan;
 
@@ -28,6 +29,7 @@ use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::frame::{SpeedLoad, SpeedRefusal};
 
 pub(crate) use figures::Reading;
+pub(crate) use known::KnownTests;
 use phase::{Part, Phase, Progress};
 pub(crate) use plan::Candidate;
 use plan::{LinkPlan, Step, of_step};
@@ -50,7 +52,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(3);
 /// What is said of such a proxy, and of one that stops answering.
 const NO_ANSWER: &str = "the proxy does not answer";
 
-/// Nobody who has not asked for so long waits for the figures any more.
+/// Nobody who has not asked for so long waits for the figures any more. For as long they are kept when another test begins.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The figures of a step that the proxy ended count from this time on.

@@ -193,9 +193,13 @@ impl World {
     }
 
     fn test(&mut self, wish: &SpeedTestWish) -> Result<SpeedTest, String> {
+        self.numbered(3, wish)
+    }
+
+    fn numbered(&mut self, id: u64, wish: &SpeedTestWish) -> Result<SpeedTest, String> {
         let lines = self.lines.iter().zip(0..);
         let candidates: Vec<_> = lines.map(|(line, key)| line.candidate(key)).collect();
-        SpeedTest::begin(self.now, 3, wish, "vps".to_owned(), &candidates, self)
+        SpeedTest::begin(self.now, id, wish, "vps".to_owned(), &candidates, self)
     }
 
     /// Time passes, and somebody asks how far the test is.
@@ -454,6 +458,29 @@ fn a_test_that_nobody_asks_for_ends_and_so_does_one_without_its_session() {
     world.pass(&mut test, TICK);
     let report = test.report(world.now);
     assert!(!test.goes_on() && report.trouble.unwrap().contains("session"));
+}
+
+#[test]
+fn what_a_test_found_is_known_for_a_moment_after_another_began() {
+    let mut world = two_links();
+    let mut known = KnownTests::default();
+    let mut first = world.numbered(known.next_id(), &wish()).unwrap();
+    first.stop(&mut world, "it was stopped".to_owned());
+    known.begin(world.now, first);
+    assert!(known.running().is_none() && known.poll_timeout().is_none());
+    let second = world.numbered(known.next_id(), &wish()).unwrap();
+    known.begin(world.now, second);
+    assert_eq!(known.running().map(|test| test.id()), Some(2));
+    let report = known.of(world.now, 1).map(|test| test.report(world.now)).unwrap();
+    assert_eq!(report.trouble.as_deref(), Some("it was stopped"));
+    let end = world.now + PATIENCE;
+    let late = end + TICK;
+    let table =
+        [(end, 1, true), (end, 2, true), (end, 3, false), (late, 1, false), (late, 2, true)];
+    for (now, id, is_known) in table {
+        let found = known.of(now, id).map(|test| test.id());
+        assert_eq!(found, is_known.then_some(id), "{id} at {now:?}");
+    }
 }
 
 #[test]
