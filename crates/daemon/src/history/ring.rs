@@ -215,6 +215,13 @@ impl Ring {
         Ok(())
     }
 
+    /// Says only whether a daemon runs: a disk that takes nothing else may take these few bytes.
+    pub(super) fn note_run(&self, run: Run) -> Result<(), RingError> {
+        // What it is was looked at: nothing else is written to.
+        let _history = self.open()?;
+        Ok(self.open_to_write()?.write_all_at(&run_record(run), RUN_AT)?)
+    }
+
     /// The steps of one length that begin in this time.
     pub(super) fn series(
         &self,

@@ -224,6 +224,23 @@ fn damaged_records_are_gaps_and_are_counted() {
 }
 
 #[test]
+fn that_no_daemon_runs_any_more_is_noted_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ring = begun(folder.path());
+    let mut events = VecDeque::from([happened(MIDNIGHT)]);
+    ring.write(&mut tables(MIDNIGHT, 5), &mut events, run(MIDNIGHT)).unwrap();
+    assert_eq!(ring.begin().unwrap().crashed, Some(MIDNIGHT));
+    ring.note_run(Run { goes_on: false, alive: 0 }).unwrap();
+    assert_eq!(ring.begin().unwrap(), Found::default());
+    assert_eq!(all(&ring, Steps::Fine)[&MIDNIGHT]["wlan"].down, 5);
+    assert_eq!(ring.events().unwrap(), [happened(MIDNIGHT)]);
+    // What is no history is not written to.
+    std::fs::write(ring.path(), "mine").unwrap();
+    ring.note_run(run(MIDNIGHT)).unwrap_err();
+    assert_eq!(std::fs::read(ring.path()).unwrap(), b"mine");
+}
+
+#[test]
 fn an_event_with_a_number_that_none_can_have_is_damaged_and_others_are_counted_on() {
     let folder = tempfile::tempdir().unwrap();
     let mut ring = begun(folder.path());
