@@ -28,7 +28,7 @@ fn sample(seconds: u64, unix: u64) -> Sample {
 }
 
 /// Looks every ten seconds within a time after the start, which was at noon.
-fn looks(seconds: std::ops::RangeInclusive<u64>) -> Message {
+fn looks(seconds: RangeInclusive<u64>) -> Message {
     let looks = seconds.step_by(10).map(|second| sample(second, NOON + second));
     Message::Samples(looks.collect())
 }
