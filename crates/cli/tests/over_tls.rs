@@ -23,6 +23,7 @@ use ropewalk_netlab::status::Status;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
 use ropewalk_settings::Bitrate;
 use rustix::process::Signal;
+use serde_json::Value;
 use toml::Table;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -193,13 +194,27 @@ fn the_only_link_carries_all_over_tls_and_goes_back_to_udp_without_loss() {
         start_client(&mut stage);
         wait_for(&stage, "the tunnel", |status| is_over_tls(status, "wan0"));
         let socket = stage.deployment().folder().join("client0.sock");
-        let why = Command::new(PROGRAM).args(["why", "--socket"]).arg(socket).output().unwrap();
+        let why = Command::new(PROGRAM).args(["why", "--socket"]).arg(&socket).output().unwrap();
         let said = String::from_utf8_lossy(&why.stdout);
         assert!(said.contains("over TLS, because UDP is not answered here"), "{said}");
 
         let (download, pinged) = loaded(&stage, 20_000_000, 2);
         let clean = share("over TLS, nothing lost", &download, &pinged);
         assert!(clean > 0.6, "{download:?}");
+        // Who tests links, or remembers them, does it with this one, too.
+        let ask = |words: &[&str]| -> Value {
+            let mut program = Command::new(PROGRAM);
+            let done = program.args(words).args(["--json", "--socket"]).arg(&socket).output();
+            let done = done.unwrap();
+            assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice(&done.stdout).unwrap()
+        };
+        let found = ask(&["speedtest", "--seconds", "5", "--down"]);
+        let found = found["links"][0]["down"]["wire_bps"].as_f64().unwrap();
+        assert!((0.3..1.5).contains(&(found / 1e6 / RATE as f64)), "{found} bit/s");
+        let past = ask(&["history", "--since", "1h"]);
+        let trips = past["links"][0]["rtt_ms"].as_array().unwrap();
+        assert!(trips.iter().any(Value::is_number), "{past:#}");
         // The queue is neither the kernel's nor ours: no more than the link's and a round trip or two.
         assert!(pinged.rtt.p50_ms < 250.0, "{pinged:?}");
 

@@ -65,7 +65,7 @@ use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
 use crate::network::{Counting, News, Wanted};
 use crate::others::Others;
 use crate::resolve::Resolved;
-use crate::speed_test::SpeedTest;
+use crate::speed_test::KnownTests;
 use crate::udp_again;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
@@ -142,8 +142,8 @@ pub(crate) struct Daemon {
     budget: Budget,
     /// Remembers what is carried and what happens.
     history: Recorder,
-    /// The speed test that goes on, or was the last.
-    speed_test: Option<SpeedTest>,
+    /// The speed test that goes on or was the last, and the one before.
+    speed_tests: KnownTests,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -230,7 +230,7 @@ impl Daemon {
             tls_at: None,
             budget: Budget::new(now, counts, counts_trouble),
             history,
-            speed_test: None,
+            speed_tests: KnownTests::default(),
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -527,7 +527,7 @@ impl Driven for Daemon {
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         let own = earliest(own, self.tls_at.filter(|_| !self.stopping));
-        let own = earliest(own, self.speed_test.as_ref().and_then(SpeedTest::poll_timeout));
+        let own = earliest(own, self.speed_tests.poll_timeout());
         // While nothing goes, only the calendar moves.
         let calendar = earliest(self.budget.poll_timeout(), self.history.poll_timeout());
         let core = self.client.poll_timeout().map(|(at, _)| at);

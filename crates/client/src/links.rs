@@ -12,8 +12,9 @@ mod over_tls;
 use std::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
+use ropewalk_daemon::way::{InUse, in_use};
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
-use ropewalk_proto::client::LinkKey;
+use ropewalk_proto::client::{ClientStats, LinkKey};
 use ropewalk_proto::config::LinkConfig;
 use ropewalk_proto::fleet::{FleetClient, FleetLink};
 use ropewalk_proto::path::{Path, SocketId};
@@ -300,8 +301,14 @@ impl Link {
         self.over_tls.as_ref().map(|open| open.key)
     }
 
-    fn has(&self, key: LinkKey) -> bool {
+    /// Whether the core knows it by this name, by UDP or over TLS.
+    pub(crate) fn has(&self, key: LinkKey) -> bool {
         self.key() == Some(key) || self.tls_key() == Some(key)
+    }
+
+    /// The way that it goes, UDP or TLS; `None`: it is open by neither.
+    pub(crate) fn in_use<'a>(&self, stats: &'a ClientStats) -> Option<InUse<'a>> {
+        in_use(self.key(), self.tls_key(), stats)
     }
 
     /// Its first socket, while it has one.

@@ -11,11 +11,11 @@ use ropewalk_control::api::{
     AllowanceStatus, DaemonStatus, HistoryStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus,
     Role, STATUS_VERSION, SpendingStatus, StatusReport, TunnelStatus,
 };
-use ropewalk_daemon::client_status::{self, ClientFacts, PATIENCE, heard, is_over_tls, why_over_tls};
+use ropewalk_daemon::client_status::{self, ClientFacts, PATIENCE, heard, why_over_tls};
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey};
+use ropewalk_proto::client::{ClientState, ClientStats};
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
@@ -110,29 +110,20 @@ fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> 
 }
 
 fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> Vec<LinkStatus> {
-    let links = facts.links.iter().map(|link| {
-        let of = |key: Option<LinkKey>| {
-            let mut stats = facts.stats.links.iter();
-            stats.find(|stats| Some(stats.key) == key)
-        };
-        status_of(facts, link, [of(link.key()), of(link.tls_key())], &local)
-    });
-    links.collect()
+    facts.links.iter().map(|link| status_of(facts, link, &local)).collect()
 }
 
 fn status_of(
     facts: &Facts<'_>,
     link: &Link,
-    by: [Option<&ClientLinkStats>; 2],
     local: impl Fn(SocketId) -> Option<SocketAddr>,
 ) -> LinkStatus {
-    let [udp, tls] = by.map(|stats| stats?.link.as_ref());
-    let alone = link.key().is_none() && link.tls_key().is_some();
-    let over_tls = is_over_tls(udp, tls, alone);
-    let core = if over_tls { tls } else { udp };
+    let way = link.in_use(facts.stats);
+    let over_tls = way.is_some_and(|way| way.over_tls);
+    let core = way.and_then(|way| way.core);
     let since = core.map_or(link.since, |core| core.since.max(link.since));
     let (state, reason) = state_of(facts, link, core, over_tls, facts.seconds(since));
-    let all = by.into_iter().flatten();
+    let all = facts.stats.links.iter().filter(|stats| link.has(stats.key));
     let (sent, received) = all.fold(Default::default(), |(sent, received), stats| {
         (stats.sent.plus(sent), stats.received.plus(received))
     });

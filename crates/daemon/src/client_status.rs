@@ -12,7 +12,6 @@ use ropewalk_link_io::tun::TunCounters;
 use ropewalk_proto::client::{ClientState, ClientStats, Trouble};
 use ropewalk_proto::event::EndReason;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::tunnel::{LinkState, LinkStats};
 use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_settings::{PublicKey, TlsUse, TunnelSettings};
 
@@ -216,14 +215,6 @@ pub const fn heard(state: &ClientState) -> Option<&'static str> {
         Trouble::NotAuthentic => Some("answers come, and do not decrypt"),
         Trouble::Closed(_) => Some("the proxy ended the session"),
     }
-}
-
-/// Whether a link is to be shown as it goes over TLS: while it does, and not by UDP. `udp` and `tls` are what the core has of
-/// it by each way; `alone`: it goes over TLS alone.
-#[must_use]
-pub fn is_over_tls(udp: Option<&LinkStats>, tls: Option<&LinkStats>, alone: bool) -> bool {
-    let is_up = |core: Option<&LinkStats>| core.is_some_and(|core| core.state == LinkState::Up);
-    alone || is_up(tls) && !is_up(udp)
 }
 
 /// Why a link goes over TLS.

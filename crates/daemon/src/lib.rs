@@ -44,4 +44,5 @@ pub mod secrecy;
 pub mod service;
 pub mod status;
 pub mod wakeup;
+pub mod way;
 pub mod writer;

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ropewalk_control::api::{LinkState, LinkStatus, Role, STATUS_VERSION, StatusReport};
-use ropewalk_daemon::client_status::{self, ClientFacts, heard, is_over_tls, why_over_tls};
+use ropewalk_daemon::client_status::{self, ClientFacts, heard, why_over_tls};
+use ropewalk_daemon::way::in_use;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_daemon::{offload, proxies, scheduling_status};
 use ropewalk_link_io::driver::Io;
-use ropewalk_proto::client::{ClientState, ClientStats, LinkKey};
+use ropewalk_proto::client::{ClientState, ClientStats};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
 use ropewalk_settings::{Direction, LinkTerms};
@@ -97,15 +98,9 @@ impl Phone {
     }
 
     fn link(&self, facts: &ClientFacts<'_>, joined: &Joined, io: &Io<'_>) -> LinkStatus {
-        let of = |key: Option<LinkKey>| {
-            let mut stats = facts.stats.links.iter();
-            stats.find(|stats| Some(stats.key) == key)
-        };
-        let by = [of(joined.key()), of(joined.tls_key())];
-        let [udp, tls] = by.map(|stats| stats?.link.as_ref());
-        let alone = joined.key().is_none() && joined.tls_key().is_some();
-        let over_tls = is_over_tls(udp, tls, alone);
-        let core = if over_tls { tls } else { udp };
+        let way = in_use(joined.key(), joined.tls_key(), facts.stats);
+        let over_tls = way.is_some_and(|way| way.over_tls);
+        let core = way.and_then(|way| way.core);
         let since = core.map_or(joined.since, |core| core.since.max(joined.since));
         let seconds = status::seconds(facts.now, since);
         let seen = Seen {
@@ -116,7 +111,7 @@ impl Phone {
             seconds,
         };
         let (state, reason) = state_of(joined, seen);
-        let both = by.into_iter().flatten();
+        let both = facts.stats.links.iter().filter(|stats| joined.has(stats.key));
         let (sent, received) = both.fold(Default::default(), |(sent, received), stats| {
             (stats.sent.plus(sent), stats.received.plus(received))
         });
