@@ -27,6 +27,9 @@ use ropewalk_settings::{InterfaceName, NamePattern, Selector, Text as _};
 const SERVER: &str = "198.51.100.1";
 const SERVER_V6: &str = "2001:db8:5::1";
 
+/// The server's address among the neighbours.
+const NEIGHBOUR: &str = "10.1.0.1";
+
 /// The host's addresses as the server sees them: through the tunnel, and around it.
 const INSIDE: [&str; 2] = ["10.77.0.2", "fd77::2"];
 const OUTSIDE: [&str; 2] = ["10.1.0.2", "2001:db8:1::2"];
@@ -60,7 +63,7 @@ fn lab(test: &str) -> Option<Lab> {
     ));
     world.sh(&format!(
         "ip addr add {SERVER}/32 dev lo; ip addr add {SERVER_V6}/128 dev lo nodad
-         ip addr add 10.1.0.1/24 dev far1; ip addr add 2001:db8:1::1/64 dev far1 nodad
+         ip addr add {NEIGHBOUR}/24 dev far1; ip addr add 2001:db8:1::1/64 dev far1 nodad
          ip link set far1 up; ip link set far0 up
          ip route add 10.77.0.2/32 dev far0; ip -6 route add fd77::2/128 dev far0
          for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done"
@@ -81,7 +84,7 @@ fn lab(test: &str) -> Option<Lab> {
         "ip neigh add 10.77.0.2 lladdr {near} dev far0; ip -6 neigh add fd77::2 lladdr {near} dev far0"
     ));
     world.run(|| {
-        for address in [SERVER, SERVER_V6] {
+        for address in [SERVER, SERVER_V6, NEIGHBOUR] {
             let address: IpAddr = address.parse().unwrap();
             let listener = TcpListener::bind((address, 7)).unwrap();
             std::thread::spawn(move || {
@@ -257,6 +260,30 @@ fn the_kill_switch_lets_out_who_is_excluded_and_nobody_else() {
     lab.host.sh("ip link del rope0");
     assert_eq!(seen(&lab.host, "", SERVER), "");
     assert_eq!(seen(&lab.host, STRANGER, SERVER), OUTSIDE[0]);
+}
+
+#[test]
+fn the_kill_switch_lets_into_the_tunnel_what_routes_choose_and_nothing_of_it_elsewhere() {
+    let test =
+        "the_kill_switch_lets_into_the_tunnel_what_routes_choose_and_nothing_of_it_elsewhere";
+    let Some(lab) = lab(test) else { return };
+    lab.host.block_on(async || {
+        let mut network = open().await;
+        network.lock("rope0").await.unwrap();
+        let desired = wanted(&network, chosen(&["user:12345"], &[]), false, &INSIDE).await;
+        let outcome = network.apply(&desired).await.unwrap();
+        assert_eq!((outcome.problems, outcome.unlocked), (vec![], false));
+    });
+    for (family, to) in [SERVER, SERVER_V6].into_iter().enumerate() {
+        assert_eq!(seen(&lab.host, STRANGER, to), INSIDE[family], "the user");
+        assert_eq!(seen(&lab.host, "", to), "", "everybody else");
+    }
+    assert_eq!(seen(&lab.host, STRANGER, NEIGHBOUR), OUTSIDE[0], "a neighbour");
+    // Somebody took away what the marks lead to: they lead nowhere else.
+    lab.host.sh("ip rule flush protocol 114; ip -6 rule flush protocol 114");
+    for to in [SERVER, SERVER_V6] {
+        assert_eq!(seen(&lab.host, STRANGER, to), "", "it leaked to {to}");
+    }
 }
 
 /// A control group of the test's own, gone with it.

@@ -486,6 +486,7 @@ impl Locked {
         };
         let outside = desired.rules.iter().filter(|rule| rule.side == Side::Outside);
         let let_out: Vec<u32> = outside.map(|rule| rule.mark(numbers)).collect();
+        let leads_in = desired.rules.iter().any(|rule| rule.side == Side::Inside);
         let chains = lock::chains(&Lock {
             tun: &self.tun,
             mark: (numbers.mark, MARK_MASK),
@@ -495,6 +496,7 @@ impl Locked {
             askers: &askers,
             proxy: &desired.proxy,
             let_out: &let_out,
+            inside: leads_in.then(|| numbers.mark_of_side(Side::Inside)),
             tls_port: desired.tls_port,
         });
         Ok(self.table.apply(&chains).await?)
