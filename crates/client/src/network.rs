@@ -11,6 +11,10 @@
 //! The kernel tells of every change to links, addresses, routes, rules, the firewall and most settings, and what
 //! another program took away of these is put back because its removal is such news. The rest is looked at now and
 //! then. A failure is tried again, ever less often.
+//!
+//! Control groups and names are news that everybody can make without end. What the kernel tells of links comes before them.
+
+mod pace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +25,7 @@ use ipnet::IpNet;
 use ropewalk_link_io::netlink::Events;
 use ropewalk_settings::{InterfaceName, NamePattern, Selector};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::config::{Config, Inbound, TunConfig, prefixes};
 use crate::daemon::Command;
@@ -35,6 +40,7 @@ use crate::routes::MAX_LINKS;
 use crate::split::chains::NAMES;
 use crate::split::forwarder::{Forwarder, Learn, Settings};
 use crate::split::{self, Rule, RuleState, Tally};
+use pace::Pace;
 
 /// How long to wait after the first news: an interface that comes up makes a dozen within some
 /// milliseconds, and one that returns is to carry packets again well within two seconds.
@@ -173,6 +179,8 @@ pub(crate) struct Network {
     wanted: watch::Receiver<Wanted>,
     bypass: mpsc::Receiver<Bypass>,
     counting: mpsc::Receiver<Counting>,
+    /// When the control groups may be followed.
+    pace: Pace,
     /// Answers questions for names, while domains are chosen.
     forwarder: Option<Forwarder>,
     /// What its answers give.
@@ -236,6 +244,7 @@ impl Network {
             wanted,
             bypass,
             counting,
+            pace: Pace::new(Instant::now()),
             forwarder: None,
             learned: mpsc::channel(WAITING_ANSWERS),
             bypassing: false,
@@ -284,15 +293,19 @@ impl Network {
                         let _ = bypass.done.send(());
                         break;
                     }
-                    Some(Learn { answered, done }) = self.learned.1.recv() => {
-                        let _ = done.send(self.host.place(&answered).await);
+                    _ = self.events.changed(SETTLE) => break,
+                    () = &mut pause => break,
+                    // What follows comes as often as any user of this machine likes.
+                    () = news_of_groups(&self.host, &self.pace) => {
+                        self.follow_groups().await;
+                        self.pace.looked(Instant::now());
                     }
                     Some(asker) = self.counting.recv() => {
                         let _ = asker.send(self.host.tallies().await);
                     }
-                    () = self.host.news_of_groups() => self.follow_groups().await,
-                    _ = self.events.changed(SETTLE) => break,
-                    () = &mut pause => break,
+                    Some(Learn { answered, done }) = self.learned.1.recv() => {
+                        let _ = done.send(self.host.place(&answered).await);
+                    }
                 }
             }
             worked = self.update().await;
@@ -500,6 +513,12 @@ impl Network {
             rules: outcome.rules,
         })
     }
+}
+
+/// Waits until control groups that may be meant began or ended, and may be followed.
+async fn news_of_groups(host: &LinuxNetwork, pace: &Pace) {
+    tokio::time::sleep_until(pace.rests_until()).await;
+    host.news_of_groups().await;
 }
 
 /// The links that were told to be usable and are not any more, each with the reason if it is known.
