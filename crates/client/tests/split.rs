@@ -452,6 +452,37 @@ fn a_connection_stays_where_it_began_and_ends_with_its_rule() {
     });
 }
 
+#[test]
+fn nothing_of_a_connection_leaves_around_the_tunnel_when_its_rule_was_the_last_one() {
+    let test = "nothing_of_a_connection_leaves_around_the_tunnel_when_its_rule_was_the_last_one";
+    let Some(lab) = lab(test) else { return };
+    lab.host.sh("nft -f - <<'END'
+table inet seen {
+    counter around { }
+    chain out {
+        type filter hook postrouting priority 300; policy accept;
+        oifname \"wan1\" tcp dport 7 counter name around
+    }
+}
+END");
+    lab.host.block_on(async || {
+        let around = "nft list counter inet seen around | grep -c 'packets 0 ' || true";
+        let mut network = open().await;
+        let desired = wanted(&network, chosen(&["user:0"], &[]), false, &INSIDE).await;
+        network.apply(&desired).await.unwrap();
+        let during = TcpStream::connect((SERVER, 7)).unwrap();
+        assert_eq!(ask(&during).unwrap(), INSIDE[0]);
+        assert_eq!(seen_there(around).await, "1");
+        let none = Desired { rules: Vec::new(), ..desired };
+        network.apply(&none).await.unwrap();
+        assert!(ask(&during).is_err(), "it goes on");
+        assert_eq!(seen_there(around).await, "1", "it left around the tunnel");
+        let after = TcpStream::connect((SERVER, 7)).unwrap();
+        assert_eq!(ask(&after).unwrap(), OUTSIDE[0]);
+        assert_eq!(seen_there(around).await, "0", "the count sees nothing at all");
+    });
+}
+
 /// From which address this connection is seen.
 fn ask(mut stream: &TcpStream) -> std::io::Result<String> {
     stream.set_read_timeout(Some(Duration::from_secs(3)))?;
@@ -492,11 +523,15 @@ fn a_crash_and_another_start_leave_nothing_and_neither_does_an_end() {
     lab.host.block_on(async move || {
         let mut network = open().await;
         let desired = wanted(&network, both(), true, &INSIDE).await;
-        network.apply(&desired).await.unwrap();
-        // Without rules there is no table.
+        // Without rules there is no table, until there was one.
         let none = Desired { rules: Vec::new(), ..desired.clone() };
         network.apply(&none).await.unwrap();
         assert!(!seen_there("nft list ruleset").await.contains("ropewalk_split"));
+        network.apply(&desired).await.unwrap();
+        network.apply(&none).await.unwrap();
+        let left = seen_there("nft list table inet ropewalk_split").await;
+        assert!(left.contains("chain known") && !left.contains("vmap"), "{left}");
+        assert!(!network.apply(&none).await.unwrap().changed, "twice is once");
         network.apply(&desired).await.unwrap();
         network.remove().await.unwrap();
     });

@@ -1,7 +1,8 @@
 //! The firewall table of the rules in the kernel: put in place, followed, counted, and removed.
 //!
 //! It is replaced as a whole when a rule, an address or a control group changes. What it counted is added up before, and what was
-//! learned for domains is put into the new sets in the same transaction.
+//! learned for domains is put into the new sets in the same transaction. Once there was a rule it stays until the client ends:
+//! connections of rules that are gone, the last one too, are refused by it.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -82,7 +83,7 @@ impl Split {
         }
     }
 
-    /// Makes the table what is desired; without rules there is none.
+    /// Makes the table what is desired; where there was no rule yet, there is none.
     ///
     /// # Errors
     /// When `nft` or the right is missing, or `nft` refuses the rules. What stood before stands then.
@@ -91,7 +92,7 @@ impl Split {
         numbers: &Numbers,
         desired: &Desired,
     ) -> Result<Applied, NftError> {
-        if desired.rules.is_empty() {
+        if desired.rules.is_empty() && self.body.is_empty() {
             let changed = self.remove().await?;
             return Ok(Applied { changed, ..Applied::default() });
         }
