@@ -14,6 +14,7 @@
 //!
 //! Control groups and names are news that everybody can make without end. What the kernel tells of links comes before them.
 
+mod beside;
 mod pace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,12 +36,14 @@ use crate::host::{
 };
 use crate::links::{Seat, choice};
 use crate::names::Names;
-use crate::resolve::{RESOLV_CONF, name_servers};
 use crate::routes::MAX_LINKS;
 use crate::split::chains::NAMES;
 use crate::split::forwarder::{Forwarder, Learn, Settings};
 use crate::split::{self, Rule, RuleState, Tally};
+use beside::Bypassing;
 use pace::Pace;
+
+pub(crate) use beside::Bypass;
 
 /// How long to wait after the first news: an interface that comes up makes a dozen within some
 /// milliseconds, and one that returns is to carry packets again well within two seconds.
@@ -148,15 +151,6 @@ impl News {
     }
 }
 
-/// Whether names are to be looked up beside the tunnel for a while, at the user's own name servers.
-#[derive(Debug)]
-pub(crate) struct Bypass {
-    /// Whether; else everything as configured.
-    pub(crate) on: bool,
-    /// Told when it is so, or was tried.
-    pub(crate) done: oneshot::Sender<()>,
-}
-
 /// How the client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -185,8 +179,7 @@ pub(crate) struct Network {
     forwarder: Option<Forwarder>,
     /// What its answers give.
     learned: (mpsc::Sender<Learn>, mpsc::Receiver<Learn>),
-    bypassing: bool,
-    bypassed: Vec<IpAddr>,
+    bypassing: Bypassing,
     names: Names,
     daemon: mpsc::Sender<Command>,
     told: Option<News>,
@@ -247,8 +240,7 @@ impl Network {
             pace: Pace::new(Instant::now()),
             forwarder: None,
             learned: mpsc::channel(WAITING_ANSWERS),
-            bypassing: false,
-            bypassed: Vec::new(),
+            bypassing: Bypassing::default(),
             names,
             daemon,
             told: None,
@@ -287,10 +279,9 @@ impl Network {
                         Ok(()) => break,
                         Err(_) => break 'run End::KeepLock,
                     },
-                    Some(bypass) = self.bypass.recv() => {
-                        self.set_bypass(bypass.on).await;
+                    Some(Bypass { on, names, done }) = self.bypass.recv() => {
                         // An asker who is gone needs no answer.
-                        let _ = bypass.done.send(());
+                        let _ = done.send(self.set_bypass(on, &names).await);
                         break;
                     }
                     _ = self.events.changed(SETTLE) => break,
@@ -347,6 +338,7 @@ impl Network {
         let settings = Settings {
             servers: servers.iter().map(|server| SocketAddr::new(*server, DNS_PORT)).collect(),
             rules: by_domain.cloned().collect(),
+            beside: self.bypassing.asked().clone(),
         };
         if settings.rules.is_empty() || servers.is_empty() {
             self.forwarder = None;
@@ -365,21 +357,9 @@ impl Network {
         vec![NAMES.into()]
     }
 
-    /// Has names looked up beside the tunnel, or no more.
-    async fn set_bypass(&mut self, on: bool) {
-        // While the tunnel carries them, its own name servers answer as well, and nobody else hears of it.
-        let on = on && !(self.names.is_set() && self.wanted.borrow().connected);
-        self.bypassing = on;
-        if on && let Err(error) = self.names.restore(&self.tun).await {
-            tracing::warn!("{error:#}");
-        }
-        self.bypassed = if on { name_servers(&RESOLV_CONF) } else { Vec::new() };
-        self.update().await;
-    }
-
     /// Has names looked up as wanted. What failed, for people.
     async fn apply_names(&mut self, servers: &[IpAddr]) -> Option<String> {
-        let done = match (self.bypassing, servers) {
+        let done = match (self.bypassing.is_restored(), servers) {
             (true, _) => return None,
             (false, []) => self.names.restore(&self.tun).await,
             (false, servers) => self.names.set(&self.tun, servers).await,
@@ -479,7 +459,7 @@ impl Network {
             tls_port,
             routed,
             excluded: prefixes(&self.lists.exclude).collect(),
-            asked: self.bypassed.clone(),
+            asked: self.bypassing.outside().to_vec(),
             shared: self.shared.clone(),
             inbound: self.inbound.clone(),
             rules,
