@@ -16,6 +16,7 @@ use anyhow::Context as _;
 use rustix::process::geteuid;
 
 use crate::resolve::{self, servers_in};
+use crate::split::Rule;
 
 pub use helper::{Helper, HelperError, STATE_DIR as HELPER_STATE_DIR, serve as help};
 pub use resolv_conf::{Left, ResolvConf, ResolvConfError};
@@ -42,6 +43,8 @@ pub struct Names {
     way: Option<Way>,
     /// The name servers of the file when it was last another's.
     own: Vec<IpAddr>,
+    /// The rules by domain since which no answer is kept.
+    seen: Vec<Rule>,
 }
 
 /// How the servers were set.
@@ -58,7 +61,7 @@ impl Names {
     pub fn new(state_dir: &Path) -> Self {
         let resolv_conf = ResolvConf::new(RESOLV_CONF.into(), record_in(state_dir));
         let (resolved, helper) = (Resolved::new(RESOLVECTL), Helper::new(helper::SOCKET.into()));
-        Self { resolv_conf, resolved, helper, way: None, own: Vec::new() }
+        Self { resolv_conf, resolved, helper, way: None, own: Vec::new(), seen: Vec::new() }
     }
 
     /// Whether names are looked up at the tunnel's servers.
@@ -97,6 +100,24 @@ impl Names {
             }
         }
         self.way = Some(way);
+        Ok(())
+    }
+
+    /// Has names asked for anew when these rules by domain are others than before: answers that systemd-resolved keeps were given
+    /// while nobody looked for their domains.
+    ///
+    /// # Errors
+    /// When that is not to be had, for people.
+    pub(crate) async fn ask_anew(&mut self, rules: &[Rule]) -> anyhow::Result<()> {
+        if self.seen == rules {
+            return Ok(());
+        }
+        if self.way == Some(Way::Resolved) && !rules.is_empty() {
+            self.resolved.flush().await.context(
+                "names that systemd-resolved has looked up already are led by `domain:` entries only when they are asked for again",
+            )?;
+        }
+        self.seen = rules.to_vec();
         Ok(())
     }
 
@@ -221,6 +242,44 @@ fn leads_to_resolved(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split;
+    use ropewalk_settings::{Selector, Text as _};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[tokio::test]
+    async fn what_resolved_keeps_is_forgotten_once_when_other_domains_are_chosen() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("resolvectl");
+        let said = folder.path().join("said");
+        let script = format!("#!/bin/sh\necho \"$@\" >> {}\n", said.display());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let rules = |routes: &[&str], exclude: &[&str]| {
+            let list = |entries: &[&str]| -> Vec<Selector> {
+                entries.iter().map(|text| Selector::from_text(text).unwrap()).collect()
+            };
+            split::rules(&list(routes), &list(exclude))
+        };
+        let mut names = Names::new(folder.path());
+        names.resolved = Resolved::new(&program);
+        for (way, rules, expected) in [
+            (Way::File, rules(&["domain:example.org"], &[]), 0),
+            (Way::Resolved, rules(&["domain:example.net"], &[]), 1),
+            (Way::Resolved, rules(&["domain:example.net"], &[]), 1),
+            (Way::Resolved, rules(&["domain:example.net", "domain:example.org"], &[]), 2),
+            (Way::Resolved, rules(&["domain:example.net"], &["domain:example.org"]), 3),
+            (Way::Resolved, rules(&[], &[]), 3),
+        ] {
+            names.way = Some(way);
+            names.ask_anew(&rules).await.unwrap();
+            let told = std::fs::read_to_string(&said).unwrap_or_default();
+            assert_eq!(told, "flush-caches\n".repeat(expected), "{rules:?}");
+        }
+        std::fs::remove_file(program).unwrap();
+        let one = rules(&["domain:example.org"], &[]);
+        let error = format!("{:#}", names.ask_anew(&one).await.unwrap_err());
+        assert!(error.contains("asked for again") && error.contains("resolvectl"), "{error}");
+    }
 
     #[tokio::test]
     async fn whom_the_file_named_before_it_was_ours_is_known_and_follows_what_others_write() {

@@ -367,6 +367,21 @@ impl Network {
         done.err().map(|error| format!("{error:#}"))
     }
 
+    /// Has names asked for anew when other domains are chosen than before. What failed, for people.
+    async fn ask_anew(&mut self, states: &[RuleState]) -> Option<String> {
+        let rules = states.iter().map(|state| &state.rule);
+        let by_domain: Vec<Rule> =
+            rules.filter(|rule| rule.selector.is_by_domain()).cloned().collect();
+        // Otherwise the client does not see the answers.
+        let is_asked =
+            self.forwarder.is_some() && self.names.is_set() && !self.bypassing.is_restored();
+        if !is_asked && !by_domain.is_empty() {
+            return None;
+        }
+        let done = self.names.ask_anew(&by_domain).await;
+        done.err().map(|error| format!("{error:#}"))
+    }
+
     /// Looks at the host, makes it as wanted, and tells the daemon what is new. Returns whether all of it
     /// worked.
     async fn update(&mut self) -> bool {
@@ -477,6 +492,7 @@ impl Network {
         // Without the rules nobody leads questions to where they are answered.
         let asked_at = if outcome.rules.is_empty() { &desired.name_servers } else { &asked_at };
         problems.extend(self.apply_names(asked_at).await);
+        problems.extend(self.ask_anew(&outcome.rules).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
         warnings.splice(..0, left_out.iter().map(ToString::to_string));
         if warnings.len() > MAX_WARNINGS {
