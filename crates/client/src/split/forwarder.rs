@@ -39,6 +39,10 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Bytes of the longest message (RFC 1035 §4.2.2).
 const MAX_MESSAGE: usize = 65_535;
 
+/// Bytes up to which an answer is read at once, in some microseconds. One of thousands of addresses takes milliseconds, for which
+/// packets do not wait.
+const SHORT: usize = 4096;
+
 /// Pause after an error of a socket, and tries to have one port for both protocols.
 const REST: Duration = Duration::from_millis(10);
 const TRIES: u32 = 16;
@@ -225,19 +229,24 @@ impl Asker {
                 }
             };
             if let Ok(Ok(answer)) = timeout(PATIENCE, asked).await {
-                return Some(self.with_addresses(question, answer, &settings.rules).await);
+                return self.with_addresses(question, answer, &settings).await;
             }
         }
         None
     }
 
     /// The answer, once its addresses are in place.
-    async fn with_addresses(&self, question: &[u8], answer: Vec<u8>, rules: &[Rule]) -> Vec<u8> {
-        let answered = answered(&answer, rules);
+    async fn with_addresses(
+        &self,
+        question: &[u8],
+        answer: Vec<u8>,
+        settings: &Arc<Settings>,
+    ) -> Option<Vec<u8>> {
+        let (answer, answered) = look_through(answer, settings).await?;
         if answered.is_empty() {
-            return answer;
+            return Some(answer);
         }
-        let of = |id: u16| rules.iter().find(|rule| rule.id == id);
+        let of = |id: u16| settings.rules.iter().find(|rule| rule.id == id);
         let is_inside =
             answered.iter().any(|one| of(one.rule).is_some_and(|rule| rule.side == Side::Inside));
         let (done, is_done) = oneshot::channel();
@@ -247,10 +256,28 @@ impl Asker {
         };
         let placed = timeout(PLACE_TIME, placed).await.unwrap_or(false);
         match failure(question) {
-            Some(failure) if is_inside && !placed => failure,
-            Some(_) | None => answer,
+            Some(failure) if is_inside && !placed => Some(failure),
+            Some(_) | None => Some(answer),
         }
     }
+}
+
+/// An answer, and what it gives to the rules.
+async fn look_through(
+    answer: Vec<u8>,
+    settings: &Arc<Settings>,
+) -> Option<(Vec<u8>, Vec<Answered>)> {
+    if answer.len() <= SHORT {
+        let found = answered(&answer, &settings.rules);
+        return Some((answer, found));
+    }
+    let settings = Arc::clone(settings);
+    let looked = tokio::task::spawn_blocking(move || {
+        let found = answered(&answer, &settings.rules);
+        (answer, found)
+    });
+    // A panic there would have been printed.
+    looked.await.ok()
 }
 
 async fn by_udp(question: &[u8], server: SocketAddr) -> io::Result<Vec<u8>> {

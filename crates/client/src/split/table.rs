@@ -164,7 +164,7 @@ impl Split {
     pub async fn place(&mut self, answered: &[Answered]) -> bool {
         let now = Instant::now();
         let change = self.learned.note(now, answered);
-        self.log_forgotten(now);
+        self.log_forgotten();
         let rules = &self.desired.rules;
         let commands = change.commands(self.table.name(), rules);
         if commands.is_empty() {
@@ -201,7 +201,7 @@ impl Split {
             let tally = Tally {
                 packets: before.packets + now_counted.packets,
                 bytes: before.bytes + now_counted.bytes,
-                addresses: self.learned.count(now, rule.id).0,
+                addresses: self.learned.count(now, rule.id),
             };
             (rule.id, tally)
         };
@@ -209,9 +209,9 @@ impl Split {
     }
 
     /// Says once of each rule that it has more addresses than are kept.
-    fn log_forgotten(&mut self, now: Instant) {
+    fn log_forgotten(&mut self) {
         for rule in &self.desired.rules {
-            if self.learned.count(now, rule.id).1 > 0 && !self.logged.contains(&rule.id) {
+            if self.learned.forgotten(rule.id) > 0 && !self.logged.contains(&rule.id) {
                 self.logged.push(rule.id);
                 tracing::warn!("{}: {TOO_MANY}", rule.selector);
             }
@@ -345,7 +345,7 @@ impl Split {
     }
 
     fn note_of_domain(&self, rule: &Rule) -> Option<String> {
-        let forgotten = self.learned.count(Instant::now(), rule.id).1;
+        let forgotten = self.learned.forgotten(rule.id);
         match (&self.desired.tun, self.desired.forwarder) {
             (None, _) => Some("addresses are learned once the tunnel is up".to_owned()),
             (Some(_), None) => Some(
