@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use ropewalk_control::api::{ApiError, ErrorCode, Request, Response, StatusReport};
+use ropewalk_control::api::{ApiError, ErrorCode, Request, Response, RuleStatus, StatusReport};
 use ropewalk_control::invitation::Invitation;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::namespace::{Namespace, next_number};
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::process::bound_to_parent;
-use ropewalk_settings::{HostPort, InvitationToken, PresharedKey, PrivateKey, PublicKey};
+use ropewalk_settings::{
+    HostPort, InvitationToken, PresharedKey, PrivateKey, PublicKey, Selector, Side, Text as _,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,6 +28,13 @@ const HOST: &str = "vps.secret-name.example";
 const V4: &str = "198.51.100.77";
 const V6: &str = "2001:db8:77::1:2";
 const MAC: &str = "00:1b:21:12:34:56";
+const DOMAIN: &str = "bank-of-anna.example";
+const APP: &str = "chat-of-anna";
+const UNIT: &str = "backup-of-anna.service";
+const USER: &str = "anna-herself";
+const CGROUP: &str = "system.slice/shop-of-anna.service";
+/// The number of a rule, of which its entry could be guessed.
+const RULE: &str = "0a1f";
 const PEM: &str = "MC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF";
 
 #[test]
@@ -40,7 +49,7 @@ fn no_secret_is_in_a_report_wherever_it_was() {
                 assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
                 let (text, shows) = (stdout(&made), more.contains(&"--show-addresses"));
                 for (what, secret) in &planted.secrets {
-                    let is_address = ["host", "v4", "v6"].contains(what);
+                    let is_address = ["host", "v4", "v6", "domain"].contains(what);
                     if !(shows && is_address) {
                         assert!(!text.contains(secret), "{role} {more:?}: {what} in {text}");
                         assert!(!stderr(&made).contains(secret), "{role}: {what}");
@@ -55,6 +64,11 @@ fn no_secret_is_in_a_report_wherever_it_was() {
                 }
                 if role == "proxy" {
                     assert!(text.contains("<client-2>"), "{text}");
+                    continue;
+                }
+                for stands_in in ["app:<app-", "unit:<unit-", "user:<user-", "cgroup:<cgroup-"] {
+                    let is_there = text.matches(stands_in).count() > 1;
+                    assert!(is_there, "{more:?}: {stands_in} in {text}");
                 }
             }
         }
@@ -207,7 +221,8 @@ impl Planted {
                 "private_key_file = \"own.key\"\nstate_dir = {state:?}\npassword = \"{PASSWORD}\"\n# {PASSWORD}\n\
                  [proxy]\naddress = \"{HOST}:51900\"\npublic_key = \"{public}\"\npreshared_key_file = \"own.psk\"\n\
                  invitation_file = \"own.invitation\"\n[[link]]\ninterface = \"{wrong_place}\"\n\
-                 name = \"{invitation}\"\n"
+                 name = \"{invitation}\"\n[tun]\nroutes = [\"0.0.0.0/0\", \"app:{APP}\"]\n\
+                 exclude = [\"domain:{DOMAIN}\", \"unit:{UNIT}\", \"user:{USER}\", \"cgroup:{CGROUP}\"]\n"
             ),
             _ => format!(
                 "private_key = \"{private}\"\nstate_dir = {state:?}\npublic_addresses = [\"{HOST}:51900\", \"{V4}\"]\n\
@@ -221,7 +236,9 @@ impl Planted {
             "2026-11-27T16:00:00Z INFO session is established addresses={V4} {V6} by enx001b21123456 {MAC}\n\
              2026-11-27T16:00:01Z WARN peer=\"{NAME}\" {invitation} {private} {preshared}\n\
              2026-11-27T16:00:02Z INFO this network may want a sign-in at http://{HOST}/?token={PASSWORD}\n\
-             {pem}2026-11-27T16:00:03Z INFO the proxy in use is {HOST}\n"
+             {pem}2026-11-27T16:00:03Z INFO the proxy in use is {HOST}\n\
+             2026-11-27T16:00:04Z WARN domain:{DOMAIN}: too many, app:{APP}, {UNIT} of {USER} in {CGROUP}, www.{DOMAIN}\n\
+             2026-11-27T16:00:05Z WARN nft says: socket cgroupv2 level 3 \"a/ropewalk-app-{APP}-7.scope\" goto r{RULE}\n"
         );
         secret("daemon.log", &log);
         let standard_error = std::fs::OpenOptions::new().append(true).open(path.join("daemon.log"));
@@ -238,6 +255,17 @@ impl Planted {
         tunnel.peer_public_key = PublicKey::from_bytes([77; 32]);
         tunnel.reason = Some(format!("not connected to {V6} ({preshared})"));
         tunnel.links[0].remote = Some(format!("{V4}:51900").parse().unwrap());
+        if role == "client" {
+            status.daemon.warnings.push(format!("unit:{UNIT}: {USER} may not, see {CGROUP}"));
+            let entries = [
+                format!("domain:{DOMAIN}"),
+                format!("app:{APP}"),
+                format!("unit:{UNIT}"),
+                format!("user:{USER}"),
+                format!("cgroup:{CGROUP}"),
+            ];
+            status.rules = entries.iter().map(|entry| rule(entry)).collect();
+        }
         let access = Access::new(None).unwrap();
         let options = Options { socket: path.join("daemon.sock"), access, web: None };
         let (server, mut commands) = Server::start(options).unwrap();
@@ -266,9 +294,20 @@ impl Planted {
             ("host", HOST.to_owned()),
             ("v4", V4.to_owned()),
             ("v6", V6.to_owned()),
+            ("domain", DOMAIN.to_owned()),
+            ("application", APP.to_owned()),
+            ("unit", UNIT.to_owned()),
+            ("user", USER.to_owned()),
+            ("control group", CGROUP.to_owned()),
+            ("number of a rule", format!("r{RULE}")),
         ];
-        // A client has no clients: what is called so is a word like others there.
-        let secrets = named.into_iter().filter(|(what, _)| *what != "client" || role == "proxy");
+        let of_client =
+            ["domain", "application", "unit", "user", "control group", "number of a rule"];
+        // A client has no clients, and a proxy chooses nothing: what is called so is a word like others there.
+        let secrets = named.into_iter().filter(|(what, _)| match *what {
+            "client" => role == "proxy",
+            what => role == "client" || !of_client.contains(&what),
+        });
         Self { secrets: secrets.collect(), folder, process, _server: server }
     }
 
@@ -295,6 +334,19 @@ impl Planted {
         let mut command = ropewalk(&[&args[..], more].concat());
         command.current_dir(Path::new("/"));
         namespace.run(|| command.output()).unwrap().unwrap()
+    }
+}
+
+/// What a client says of an entry, with secrets in all that it says.
+fn rule(entry: &str) -> RuleStatus {
+    RuleStatus {
+        rule: Selector::from_text(entry).unwrap(),
+        side: Side::Outside,
+        packets: 5,
+        bytes: 500,
+        cgroups: vec![CGROUP.to_owned()],
+        addresses: Some(7),
+        note: Some(format!("{entry}: not found by {USER} in {CGROUP}")),
     }
 }
 

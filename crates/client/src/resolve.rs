@@ -4,7 +4,8 @@
 //! the tunnel, and tried again with growing pauses until it has an address. When no address answers for
 //! a while, the daemon asks for another look: the proxy may have moved. By then packets may be routed
 //! into a tunnel that is dead, the questions to the name servers among them; so for the time of the
-//! look-up the user's own name servers are asked, and for these alone the host's own routes count ([`Bypass`]).
+//! look-up the user's own name servers are asked, and for these alone the host's own routes count ([`Bypass`],
+//! which says how programs go on asking the client meanwhile, where they must).
 //!
 //! A look-up that fails changes nothing: the addresses of that name known before are still tried. Other names or addresses,
 //! as a config that was read again has them, are looked at at once.
@@ -105,28 +106,30 @@ impl Resolver {
 
     /// Looks up every endpoint.
     async fn look_up(&self, endpoints: &[HostPort]) -> Vec<Answer> {
-        let named = endpoints.iter().any(|endpoint| endpoint.address().is_none());
-        if named {
-            self.set_bypass(true).await;
-        }
-        let refused = self.locked && named && name_servers(&RESOLV_CONF).is_empty();
+        let named = endpoints.iter().filter(|endpoint| endpoint.address().is_none());
+        let names: Vec<String> = named
+            .map(|endpoint| endpoint.host.trim_end_matches('.').to_ascii_lowercase())
+            .collect();
+        let can_ask = names.is_empty() || self.set_bypass(true, &names).await;
+        let refused = self.locked && !can_ask;
         let mut answers = Vec::new();
         for endpoint in endpoints {
             let answer = look_up(endpoint).await;
             answers.push(answer.map_err(|why| if refused { why + REFUSED } else { why }));
         }
-        if named {
-            self.set_bypass(false).await;
+        if !names.is_empty() {
+            self.set_bypass(false, &[]).await;
         }
         answers
     }
 
-    /// Waits until names are looked up outside the tunnel, or no more.
-    async fn set_bypass(&self, on: bool) {
+    /// Waits until these names are looked up outside the tunnel, or none any more. Returns whether there is a name server to ask.
+    async fn set_bypass(&self, on: bool, names: &[String]) -> bool {
         let (done, is_done) = oneshot::channel();
         // Both fail only while the daemon ends.
-        if self.bypass.send(Bypass { on, done }).await.is_ok() {
-            let _ = is_done.await;
+        match self.bypass.send(Bypass { on, names: names.to_vec(), done }).await {
+            Ok(()) => is_done.await.unwrap_or(true),
+            Err(_) => true,
         }
     }
 }
@@ -189,15 +192,19 @@ pub(crate) fn name_servers(files: &[impl AsRef<Path>]) -> Vec<IpAddr> {
     let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     let mut servers = Vec::new();
     for text in texts {
-        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-        let found = lines.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
-        for server in found.filter(|server| !server.is_loopback()) {
+        for server in servers_in(&text).filter(|server| !server.is_loopback()) {
             if !servers.contains(&server) && servers.len() < MAX_SERVERS {
                 servers.push(server);
             }
         }
     }
     servers
+}
+
+/// The name servers that a text of `resolv.conf(5)` names.
+pub(crate) fn servers_in(text: &str) -> impl Iterator<Item = IpAddr> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    lines.filter_map(|rest| rest.trim().parse().ok())
 }
 
 #[cfg(test)]

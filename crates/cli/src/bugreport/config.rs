@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ropewalk_control::api::Role;
 use ropewalk_control::config::source::MAX_FILE_BYTES;
 use ropewalk_control::folder;
+use ropewalk_settings::{Selector, Text as _};
 use toml::{Table, Value};
 
 use super::hide::Hider;
@@ -39,6 +40,9 @@ const NAMED: [&str; 2] = ["tunnel.link", "tunnel.safire.routes"];
 /// Where a proxy's config names clients: the section and its key.
 const CLIENT_NAMES: [(&str, &str); 2] = [("peer", "name"), ("forward", "to")];
 
+/// Where a client's config says what goes through its tunnel and around it: the section and its keys.
+const ENTRIES: (&str, [&str; 2]) = ("tun", ["routes", "exclude"]);
+
 /// Sections of one kind, and values of one list, that are shown.
 const MOST_ALIKE: usize = 24;
 
@@ -68,7 +72,7 @@ pub(crate) fn read(file: &Path) -> Result<Table, String> {
     })
 }
 
-/// Tells `hider` which names in it are of hosts and clients.
+/// Tells `hider` which names in it are of hosts, of clients, and of what is chosen for the tunnel.
 pub(crate) fn learn(table: &Table, hider: &mut Hider) {
     let within = |table: &Value, key: &str| table.get(key).cloned();
     let proxy = table.get("proxy");
@@ -85,6 +89,22 @@ pub(crate) fn learn(table: &Table, hider: &mut Hider) {
         let names = sections.filter_map(|section| section.get(key)?.as_str());
         names.for_each(|name| hider.learn_client(name));
     }
+    let (section, keys) = ENTRIES;
+    let section = table.get(section);
+    for text in keys.into_iter().filter_map(|key| section?.get(key)).flat_map(texts) {
+        match Selector::from_text(text) {
+            Ok(entry) => hider.learn_entry(&entry),
+            // Most likely a domain without its word in front, which errors repeat.
+            Err(_) if text.contains('.') => hider.learn_host(text),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether the key at this path holds what is chosen for the tunnel.
+fn is_of_entries(path: &str) -> bool {
+    let (section, keys) = ENTRIES;
+    keys.iter().any(|key| path.split_once('.') == Some((section, *key)))
 }
 
 /// Whether the key at this path names a client.
@@ -192,6 +212,7 @@ impl Writer<'_> {
     fn value(&mut self, path: &str, value: &Value) -> String {
         match value {
             Value::String(name) if is_client_name(path) => format!("{:?}", self.hider.client(name)),
+            Value::String(text) if is_of_entries(path) => self.entry(text),
             Value::String(text) => shown(text),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
@@ -218,6 +239,14 @@ impl Writer<'_> {
                 }
                 format!("{{ {} }}", known.join(", "))
             }
+        }
+    }
+
+    /// What goes through the tunnel or around it: its kind, and no name.
+    fn entry(&mut self, text: &str) -> String {
+        match Selector::from_text(text) {
+            Ok(entry) => shown(&self.hider.entry(&entry).to_string()),
+            Err(_) => "\"no entry\"".to_owned(),
         }
     }
 }
@@ -324,6 +353,20 @@ mod tests {
         assert!(shown.contains("name = \"<client-1>\"\n"), "{shown}");
         assert!(shown.contains("# and 6 more of [[peer]]\n"), "{shown}");
         assert!(shown.contains("[tunnel.link.lte]\nmax = \"5 Mbit/s\"\n"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_chosen_for_the_tunnel_is_shown_by_its_kind_only() {
+        let text = "[proxy]\naddress = \"vps.example.org\"\n[tun]\n\
+            routes = [\"10.0.0.0/8\", \"app:chat\", \"bank.example\"]\n\
+            exclude = [\"domain:bank.example\", \"user:anna\", \"user:1000\", \"cgroup:a/b\"]\n";
+        let shown = written(Role::Client, text);
+        for line in [
+            "routes = [\"10.0.0.0/8\", \"app:<app-1>\", \"no entry\"]\n",
+            "exclude = [\"domain:<host-1>\", \"user:<user-1>\", \"user:1000\", \"cgroup:<cgroup-1>\"]\n",
+        ] {
+            assert!(shown.contains(line), "{line} is missing in\n{shown}");
+        }
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct LinuxNetwork {
     lock: Option<Locked>,
     /// What chooses connections.
     split: Split,
+    /// The sides to which it led some: what leads there stays, so that nothing of theirs goes elsewhere.
+    sides: BTreeSet<Side>,
     /// Whether `switched` and `forwarding` hold what the table remembers of an earlier client.
     recalled: bool,
 }
@@ -110,6 +112,7 @@ impl LinuxNetwork {
             forwarding: Forwarding::default(),
             lock: None,
             split: Split::new(split),
+            sides: BTreeSet::new(),
             recalled: false,
         })
     }
@@ -486,6 +489,7 @@ impl Locked {
         };
         let outside = desired.rules.iter().filter(|rule| rule.side == Side::Outside);
         let let_out: Vec<u32> = outside.map(|rule| rule.mark(numbers)).collect();
+        let leads_in = desired.rules.iter().any(|rule| rule.side == Side::Inside);
         let chains = lock::chains(&Lock {
             tun: &self.tun,
             mark: (numbers.mark, MARK_MASK),
@@ -495,6 +499,7 @@ impl Locked {
             askers: &askers,
             proxy: &desired.proxy,
             let_out: &let_out,
+            inside: leads_in.then(|| numbers.mark_of_side(Side::Inside)),
             tls_port: desired.tls_port,
         });
         Ok(self.table.apply(&chains).await?)
@@ -532,7 +537,9 @@ impl HostNetwork for LinuxNetwork {
                 "the interface name {name:?} cannot be used in firewall rules"
             );
         }
-        let plan = plan(&self.numbers, desired, tun)?;
+        let mut plan = plan(&self.numbers, desired, tun)?;
+        self.sides.extend(desired.rules.iter().map(|rule| rule.side));
+        plan.add_sides(&self.numbers, &self.sides, tun.is_some());
         if let Some(lock) = &mut self.lock {
             match lock.apply(&self.netlink, &self.numbers, desired).await {
                 Ok(changed) => outcome.changed |= changed,
@@ -555,6 +562,7 @@ impl HostNetwork for LinuxNetwork {
 
     async fn remove(&mut self) -> anyhow::Result<()> {
         let split = self.split.remove().await.map(drop).map_err(anyhow::Error::from);
+        self.sides.clear();
         let routing = self.remove_routing().await.map_err(anyhow::Error::from);
         all_of([split, routing, self.remove_filter().await])
     }

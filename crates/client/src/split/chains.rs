@@ -8,7 +8,8 @@
 //! * `answers`: an answer has the mark of its connection before reverse path filtering asks which way it should have come.
 //! * `sources`: what leaves on another side than its source address was chosen for gets the address of that side.
 //! * `no_way`: where packets of a family that the proxy hands out no address of come as far as the marks, those without one are
-//!   refused, as the routes would have done.
+//!   refused, as the routes would have done. The hooks that follow `output` are still told the interface by which a packet was to
+//!   leave before it had its mark, so there it is the mark that counts.
 //! * `names`: questions to our own address for names come to the port at which they are answered.
 //!
 //! The address of a connection is translated by its first packet, so only new ones are chosen.
@@ -295,7 +296,13 @@ impl Scene<'_> {
         let families = [("ipv4", true), ("ipv6", false)];
         let come = families.into_iter().filter(|(_, is_ipv4)| lets_come(tun, *is_ipv4, &rules));
         let come: Vec<&str> = come.map(|(family, _)| family).collect();
-        for hook in ["output", "forward"].into_iter().filter(|_| !come.is_empty()) {
+        if come.is_empty() {
+            return;
+        }
+        let outside = self.numbers.mark_of_side(Side::Outside);
+        // A mark has led a packet of this machine elsewhere by then, and its hook still tells the interface of before.
+        let unmarked = format!("meta mark & {MARK_MASK:#x} != {outside:#x} ");
+        for (hook, unmarked) in [("output", unmarked.as_str()), ("forward", "")] {
             line(text, 1, &format!("chain no_way_{hook} {{"));
             line(text, 2, &format!("type filter hook {hook} priority filter; policy accept;"));
             for family in &come {
@@ -303,7 +310,7 @@ impl Scene<'_> {
                     text,
                     2,
                     &format!(
-                        "oifname \"{}\" meta nfproto {family} counter reject with icmpx type no-route",
+                        "oifname \"{}\" meta nfproto {family} {unmarked}counter reject with icmpx type no-route",
                         tun.name
                     ),
                 );
@@ -476,10 +483,14 @@ mod tests {
         let mark = outside[0].rule.mark(&Numbers::default());
         let rules = chain(&text, &outside[0].rule.name());
         assert_eq!(rules.last().unwrap(), &format!("meta nfproto ipv6 meta mark set {mark:#x}"));
-        for hook in ["output", "forward"] {
-            let refusal =
-                "oifname \"rope0\" meta nfproto ipv6 counter reject with icmpx type no-route";
-            assert_eq!(chain(&text, &format!("no_way_{hook}"))[1], refusal);
+        // In the hook of what this machine sends, what a mark has led elsewhere is still told with the TUN.
+        for (hook, unmarked) in
+            [("output", "meta mark & 0xffff0000 != 0x52580000 "), ("forward", "")]
+        {
+            let refusal = format!(
+                "oifname \"rope0\" meta nfproto ipv6 {unmarked}counter reject with icmpx type no-route"
+            );
+            assert_eq!(chain(&text, &format!("no_way_{hook}"))[1..], [refusal], "{hook}");
         }
         let rules = [outside[0].rule.clone()];
         assert!(lets_come(&tun(&["10.77.0.2"]), false, &rules));
