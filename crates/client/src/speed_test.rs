@@ -228,7 +228,9 @@ impl SpeedTest {
                 }
                 return self.stop(engine, refused(why, wait));
             }
-            Some(SpeedAnswer::Granted) if is_over => return self.stop(engine, NO_ANSWER.to_owned()),
+            Some(SpeedAnswer::Granted) if is_over => {
+                return self.stop(engine, NO_ANSWER.to_owned());
+            }
             None if elapsed >= ANSWER_TIME => return self.stop(engine, NO_ANSWER.to_owned()),
             Some(SpeedAnswer::Granted) | None => {}
         }

@@ -164,7 +164,9 @@ fn proxies(files: Vec<ProxyFile>) -> Result<Vec<ProxyConfig>, String> {
     for ProxyFile { addresses: OneOrMany(addresses), public_key: Parsed(public_key) } in files {
         if !(1..=MAX_ADDRESSES).contains(&addresses.len()) {
             let count = addresses.len();
-            return Err(format!("a proxy has {count} addresses; 1 to {MAX_ADDRESSES} are possible"));
+            return Err(format!(
+                "a proxy has {count} addresses; 1 to {MAX_ADDRESSES} are possible"
+            ));
         }
         if !keys.insert(public_key) {
             return Err("two proxies have the same public key".to_owned());

@@ -98,11 +98,8 @@ mod tests {
 
     #[test]
     fn each_event_is_an_object_that_names_its_kind() {
-        let wish = TunWish {
-            addresses: vec![[10, 77, 0, 2].into()],
-            mtu: 1420,
-            name_servers: Vec::new(),
-        };
+        let wish =
+            TunWish { addresses: vec![[10, 77, 0, 2].into()], mtu: 1420, name_servers: Vec::new() };
         let table = [
             (
                 Event::State { state: TunnelState::Up, reason: None },

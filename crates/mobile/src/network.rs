@@ -173,9 +173,8 @@ mod tests {
 
     #[test]
     fn what_changes_in_place_needs_no_new_link() {
-        let read = |more: &str| {
-            Network::from_json(&format!(r#"{{"id": 1, "name": "a"{more}}}"#)).unwrap()
-        };
+        let read =
+            |more: &str| Network::from_json(&format!(r#"{{"id": 1, "name": "a"{more}}}"#)).unwrap();
         let base = read("");
         for (more, expected) in [
             (r#", "use": "backup""#, true),

@@ -269,9 +269,8 @@ impl Phone {
     /// Makes the links what the app and the proxies say.
     fn relink(&mut self, now: Instant, io: &mut Io<'_>) {
         let remotes = self.remotes(now);
-        let troubled = self.with_networks(io, |networks, resources| {
-            networks.reconcile(now, &remotes, resources)
-        });
+        let troubled = self
+            .with_networks(io, |networks, resources| networks.reconcile(now, &remotes, resources));
         self.reopen_at = self.networks.have_trouble().then(|| now + REOPEN_PAUSE);
         self.tls_at = Some(now);
         for joined in troubled.into_iter().filter_map(|id| self.networks.get(id)) {

@@ -291,9 +291,8 @@ impl Drop for Tunnel {
 fn run(start: Start) {
     let app = Arc::clone(&start.app);
     let log = LogEvents { app: Arc::clone(&app), most: start.config.log.filter() };
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        tracing::subscriber::with_default(log, || serve(start))
-    }));
+    let ended =
+        catch_unwind(AssertUnwindSafe(|| tracing::subscriber::with_default(log, || serve(start))));
     let reason = match ended {
         Ok(Ok(())) => None,
         Ok(Err(reason)) => Some(reason),

@@ -89,10 +89,7 @@ fn a_pointer_or_length_that_makes_no_sense_is_refused_by_its_name() {
                 told(ropewalk_tunnel_set_network(tunnel, line, 2 << 20, said)),
             ),
             ("network is not UTF-8", told(ropewalk_tunnel_set_network(tunnel, odd_line, 1, said))),
-            (
-                "name is null",
-                told(ropewalk_tunnel_set_addresses(tunnel, null(), 0, line, 2, said)),
-            ),
+            ("name is null", told(ropewalk_tunnel_set_addresses(tunnel, null(), 0, line, 2, said))),
             (
                 "addresses: `{}` is no address",
                 told(ropewalk_tunnel_set_addresses(tunnel, line, 2, line, 2, said)),
@@ -527,9 +524,8 @@ fn new(phone: &Phone, config: &str) -> *mut RopewalkTunnel {
     let (mut tunnel, mut said) = (null_mut(), no_error());
     let secret = [7; 32];
     // SAFETY: all is there.
-    let code = unsafe {
-        ropewalk_tunnel_new(&phone.options(&secret, config), &mut tunnel, &mut said)
-    };
+    let code =
+        unsafe { ropewalk_tunnel_new(&phone.options(&secret, config), &mut tunnel, &mut said) };
     assert_eq!(code, Code::Ok, "{}", text(&said));
     tunnel
 }
@@ -564,9 +560,8 @@ fn status(tunnel: *mut RopewalkTunnel) -> (Code, Value) {
     let (mut buffer, mut length) = (vec![0_u8; 1 << 17], 0);
     let place = buffer.as_mut_ptr().cast();
     // SAFETY: the tunnel lives, and the buffer is as large as is said.
-    let code = unsafe {
-        ropewalk_tunnel_status(tunnel, place, buffer.len(), &mut length, null_mut())
-    };
+    let code =
+        unsafe { ropewalk_tunnel_status(tunnel, place, buffer.len(), &mut length, null_mut()) };
     let document = match code {
         Code::Ok => serde_json::from_slice(&buffer[..length]).expect("JSON"),
         _ => Value::Null,

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use ropewalk_client::config::{Allowance, Config, Select};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
-use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, Usage, WhenClosed};
+use ropewalk_settings::{
+    Bitrate, ControllerKind, Keepalive, Mtu, TunnelSettings, Usage, WhenClosed,
+};
 
 const SAMPLE: &str = include_str!("../../../../configs/client.toml");
 

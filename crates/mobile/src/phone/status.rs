@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use ropewalk_control::api::{LinkState, LinkStatus, Role, STATUS_VERSION, StatusReport};
 use ropewalk_daemon::client_status::{self, ClientFacts, heard, why_over_tls};
-use ropewalk_daemon::way::in_use;
 use ropewalk_daemon::status::{self, LinkFacts};
+use ropewalk_daemon::way::in_use;
 use ropewalk_daemon::{offload, proxies, scheduling_status};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::client::{ClientState, ClientStats};
@@ -31,11 +31,8 @@ impl Phone {
         let names = known().map(|network| network.name.clone());
         let spending = scheduling_status::spending(names, price, &stats.ledger);
         let warnings = self.displaced.iter().cloned().collect();
-        let offload = offload::status(
-            &self.config.tunnel.offload,
-            io.tun.offload(),
-            io.sockets.offload(),
-        );
+        let offload =
+            offload::status(&self.config.tunnel.offload, io.tun.offload(), io.sockets.offload());
         let uptime_s = status::seconds(now, self.started);
         let all = Box::new(proxies::report(&self.client, now));
         StatusReport {
