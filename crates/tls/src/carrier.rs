@@ -269,6 +269,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+    use crate::dial::Binding;
 
     #[test]
     fn questions_to_many_proxies_end_no_connection_and_those_that_ended_make_room_after_a_while() {
@@ -277,9 +278,8 @@ mod tests {
             // Takes connections and says nothing, so that one to it goes on; at other addresses nobody listens.
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let dial = Dial {
-                interface: "lo".to_owned(),
+                binding: Binding::Interface { name: "lo".to_owned(), mark: None },
                 sources: vec![Ipv4Addr::LOCALHOST.into()],
-                mark: None,
                 port: listener.local_addr().unwrap().port(),
                 names: Vec::new(),
             };

@@ -73,7 +73,7 @@ impl Joined {
     }
 
     /// Whether the core knows it by this key, or did a moment ago.
-    pub(super) fn has(&self, key: LinkKey) -> bool {
+    pub(in crate::phone) fn has(&self, key: LinkKey) -> bool {
         self.keys.contains(&key)
     }
 
