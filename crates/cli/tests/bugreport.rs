@@ -58,8 +58,11 @@ fn no_secret_is_in_a_report_wherever_it_was() {
                 for stands_in in ["<key-1>", "<invitation>", "<mac-1>", "<pem>"] {
                     assert!(text.contains(stands_in), "{role} {more:?}: {stands_in} in {text}");
                 }
+                // What stands for what is told at the head of a report.
+                let told = ["`domain:<host-1>`", "`<host-1>`", "`<v4-1>`", "`<v6-1>`"];
+                let body = told.iter().fold(text.clone(), |text, told| text.replace(told, ""));
                 for stands_in in ["<v4-1>", "<v6-1>", "<host-1>"] {
-                    let is_there = text.replace(&format!("`{stands_in}`"), "").contains(stands_in);
+                    let is_there = body.contains(stands_in);
                     assert_eq!(is_there, !shows, "{role} {more:?}: {stands_in} in {text}");
                 }
                 if role == "proxy" {

@@ -105,11 +105,12 @@ pub fn chains(lock: &Lock<'_>) -> String {
             ));
         }
     }
-    line(REFUSE);
+    REFUSE.map(line);
     text.push_str(
         "    }\n    chain forward {\n        type filter hook forward priority filter; policy drop;\n        jump leave\n",
     );
-    writeln!(text, "        {REFUSE}\n    }}").expect("writing to a string");
+    writeln!(text, "        {}\n        {}\n    }}", REFUSE[0], REFUSE[1])
+        .expect("writing to a string");
     if let Some(inside) = lock.inside {
         // Nothing can be refused in this place.
         writeln!(
@@ -137,8 +138,12 @@ pub fn is_asked_for(config: &str) -> bool {
     values.next_back().is_some_and(|value| value != "false")
 }
 
-/// At once, so that programs do not wait; the count shows what was held back.
-const REFUSE: &str = "counter reject with icmpx type admin-prohibited";
+/// At once, so that programs do not wait; the counts show what was held back. The kernel leaves an ICMP error aside while a
+/// program is within `connect`, which would learn of it a second later: TCP is reset.
+const REFUSE: [&str; 2] = [
+    "meta l4proto tcp counter reject with tcp reset",
+    "counter reject with icmpx type admin-prohibited",
+];
 
 /// The users whose programs look up names for this one: its own, and systemd-resolved's if `passwd` has it.
 #[must_use]
@@ -240,7 +245,7 @@ mod tests {
         assert_eq!(text.matches("9.9.9.9").count(), 1, "{text}");
         assert_eq!(text.matches("ct mark").count(), 1, "{text}");
         assert!(output.split("chain forward").next().unwrap().contains("9.9.9.9"), "{text}");
-        assert_eq!(text.matches(REFUSE).count(), 2, "{text}");
+        assert_eq!(text.matches(REFUSE[1]).count(), 2, "{text}");
     }
 
     #[test]

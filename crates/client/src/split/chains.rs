@@ -128,6 +128,13 @@ pub fn lets_come(tun: &TunDesired, is_ipv4: bool, rules: &[Rule]) -> bool {
     fits && !has_inner(tun, is_ipv4) && rules.iter().any(|rule| rule.side == Side::Outside)
 }
 
+/// Refuses these packets as where there is no route. TCP is reset: the kernel leaves an ICMP error aside while the program is
+/// still within `connect`, which would learn of it a second later, by the next SYN.
+fn add_no_route(text: &mut String, which: &str) {
+    line(text, 2, &format!("{which} meta l4proto tcp counter reject with tcp reset"));
+    line(text, 2, &format!("{which} counter reject with icmpx type no-route"));
+}
+
 impl Scene<'_> {
     fn rules(&self) -> Vec<Rule> {
         self.chosen.iter().map(|chosen| chosen.rule.clone()).collect()
@@ -154,11 +161,7 @@ impl Scene<'_> {
         match rule.side {
             Side::Inside => {
                 for (word, _, near) in self.without_inner() {
-                    line(
-                        text,
-                        2,
-                        &format!("{word} daddr != {near} reject with icmpx type no-route"),
-                    );
+                    add_no_route(text, &format!("{word} daddr != {near}"));
                 }
                 line(text, 2, &format!("counter name \"{name}\" ct mark set {mark:#x}"));
                 line(text, 2, &format!("meta mark set {mark:#x}"));
@@ -301,19 +304,13 @@ impl Scene<'_> {
         }
         let outside = self.numbers.mark_of_side(Side::Outside);
         // A mark has led a packet of this machine elsewhere by then, and its hook still tells the interface of before.
-        let unmarked = format!("meta mark & {MARK_MASK:#x} != {outside:#x} ");
+        let unmarked = format!(" meta mark & {MARK_MASK:#x} != {outside:#x}");
         for (hook, unmarked) in [("output", unmarked.as_str()), ("forward", "")] {
             line(text, 1, &format!("chain no_way_{hook} {{"));
             line(text, 2, &format!("type filter hook {hook} priority filter; policy accept;"));
             for family in &come {
-                line(
-                    text,
-                    2,
-                    &format!(
-                        "oifname \"{}\" meta nfproto {family} {unmarked}counter reject with icmpx type no-route",
-                        tun.name
-                    ),
-                );
+                let which = format!("oifname \"{}\" meta nfproto {family}{unmarked}", tun.name);
+                add_no_route(text, &which);
             }
             line(text, 1, "}");
         }
@@ -469,13 +466,21 @@ mod tests {
      {
         let inside = chosen(&["user:alice"], &[]);
         let refused = text(&inside, Some(&["10.77.0.2"]));
-        let rule = "ip6 daddr != { fc00::/7, fe80::/10 } reject with icmpx type no-route";
-        assert_eq!(chain(&refused, &inside[0].rule.name())[0], rule);
+        let no_route = |which: &str| {
+            [
+                "meta l4proto tcp counter reject with tcp reset",
+                "counter reject with icmpx type no-route",
+            ]
+            .map(|refusal| format!("{which} {refusal}"))
+        };
+        let rules = no_route("ip6 daddr != { fc00::/7, fe80::/10 }");
+        assert_eq!(chain(&refused, &inside[0].rule.name())[..2], rules);
         assert!(!refused.contains("no_way"), "{refused}");
         // Before the first session there is no way in either family.
         let before = text(&inside, None);
-        let rules = chain(&before, &inside[0].rule.name());
-        assert!(rules[0].starts_with("ip daddr != { 10.0.0.0/8,") && rules[1] == rule, "{rules:?}");
+        let found = chain(&before, &inside[0].rule.name());
+        assert!(found[0].starts_with("ip daddr != { 10.0.0.0/8,"), "{found:?}");
+        assert_eq!(found[2..4], rules);
         assert!(!before.contains("masquerade"), "{before}");
 
         let outside = chosen(&[], &["user:bob"]);
@@ -485,12 +490,10 @@ mod tests {
         assert_eq!(rules.last().unwrap(), &format!("meta nfproto ipv6 meta mark set {mark:#x}"));
         // In the hook of what this machine sends, what a mark has led elsewhere is still told with the TUN.
         for (hook, unmarked) in
-            [("output", "meta mark & 0xffff0000 != 0x52580000 "), ("forward", "")]
+            [("output", " meta mark & 0xffff0000 != 0x52580000"), ("forward", "")]
         {
-            let refusal = format!(
-                "oifname \"rope0\" meta nfproto ipv6 {unmarked}counter reject with icmpx type no-route"
-            );
-            assert_eq!(chain(&text, &format!("no_way_{hook}"))[1..], [refusal], "{hook}");
+            let refusals = no_route(&format!("oifname \"rope0\" meta nfproto ipv6{unmarked}"));
+            assert_eq!(chain(&text, &format!("no_way_{hook}"))[1..], refusals, "{hook}");
         }
         let rules = [outside[0].rule.clone()];
         assert!(lets_come(&tun(&["10.77.0.2"]), false, &rules));
